@@ -1,0 +1,5 @@
+"""`python -m townlet`."""
+
+from townlet.cli.app import main
+
+main()

@@ -1,0 +1,75 @@
+"""Everything Townlet raises on purpose. A message says what was found, what was expected and what to do.
+
+TownletError                     exit code 1
+├── UsageError                   2   wrong usage
+│   └── ConfigError              2   a config that cannot be used
+│       └── ScenarioError        2   a scenario that cannot be compiled
+├── DamagedFileError             3   a file to be read is missing, damaged or not what it says
+│   ├── ReplayError              3   a replay sample, manifest or capture folder
+│   ├── SnapshotError            3   a snapshot of the world
+│   ├── CheckpointError          3   a checkpoint of a policy
+│   └── TelemetryError           3   a telemetry log
+├── MissingPackageError          4   an optional package is not installed
+│   └── TorchNotAvailableError   4   … torch, with the install line
+├── DivergedError                5   training produced a number that is not one
+├── StorageError                 74  the disk is full or an output cannot be written
+└── InterruptedRun               130 stopped by a signal, state saved
+"""
+
+from __future__ import annotations
+
+
+class TownletError(Exception):
+    exit_code = 1
+
+
+class UsageError(TownletError):
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    pass
+
+
+class ScenarioError(ConfigError):
+    pass
+
+
+class DamagedFileError(TownletError):
+    exit_code = 3
+
+
+class ReplayError(DamagedFileError):
+    pass
+
+
+class SnapshotError(DamagedFileError):
+    pass
+
+
+class CheckpointError(DamagedFileError):
+    pass
+
+
+class TelemetryError(DamagedFileError):
+    pass
+
+
+class MissingPackageError(TownletError):
+    exit_code = 4
+
+
+class TorchNotAvailableError(MissingPackageError):
+    pass
+
+
+class DivergedError(TownletError):
+    exit_code = 5
+
+
+class StorageError(TownletError):
+    exit_code = 74
+
+
+class InterruptedRun(TownletError):
+    exit_code = 130

@@ -1,0 +1,41 @@
+"""The only place that knows which packages are optional, and the line that installs each."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+from townlet.errors import MissingPackageError, TorchNotAvailableError
+
+EXTRA_OF = {
+    "torch": "ml",
+    "matplotlib": "plot",
+    "PIL": "plot",
+    "pyarrow": "data",
+    "minari": "data",
+    "tensorboardX": "data",
+    "stable_baselines3": "bench",
+    "sb3_contrib": "bench",
+    "supersuit": "bench",
+}
+
+
+def installed(name: str) -> bool:
+    return find_spec(name) is not None
+
+
+def torch_available() -> bool:
+    return installed("torch")
+
+
+def install_line(name: str) -> str:
+    return f"pip install 'townlet[{EXTRA_OF[name]}]'"
+
+
+def require(name: str, why: str) -> ModuleType:
+    """The module, or one sentence that says what it is needed for and how to install it."""
+    if not installed(name):
+        kind = TorchNotAvailableError if name == "torch" else MissingPackageError
+        raise kind(f"{why} needs {name}, which is not installed; install it with: {install_line(name)}")
+    return import_module(name)

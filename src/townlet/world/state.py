@@ -1,0 +1,249 @@
+"""The town's memory: a handful of structured arrays, declared once.
+
+Axes: E towns, N resident slots, M objects, H rows, W columns, A affordances, K candidates, B buildings, L layouts.
+All money is whole ten-thousandths (int64). Coordinates are (x = column, y = row). ``-1`` means "none" in every index field.
+Floats are float64 and counters int64 inside the tick, so that compiled and uncompiled code agree to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+MONEY = 10_000  # units of one coin
+NEEDS = ("hunger", "hygiene", "energy")
+MAX_EDGES = 6
+COOLDOWNS = 4
+MAX_MEALS = 6
+CANDIDATES = 4  # K: nearest objects kept per tile and affordance
+TERMS = ("survival", "needs", "wage", "punctuality", "social", "conflict", "shaping", "exit_guard", "clip", "terminal")
+PROFILES = ("balanced", "socialite", "industrious", "stoic")
+SHIFT_STATES = ("pre_shift", "await_start", "on_time", "late", "absent", "post_shift")
+CONFLICT_REASONS = ("blocked", "overtaken", "ghost_step")
+PERTURBATIONS = ("price_spike", "blackout", "outage", "arranged_meet")
+EXITS = ("collapse", "eviction", "scheduled")
+TILES = ("floor", "wall", "door", "road")
+
+RESIDENT = np.dtype(
+    [
+        ("present", "u1"),
+        ("life", "i8"),  # 0 for a founder, k for newcomer_k of this town
+        ("born", "i8"),  # tick of arrival
+        ("x", "i8"),
+        ("y", "i8"),
+        ("below", "i8"),  # next resident on the same tile
+        ("blocked", "i8"),  # ticks running a move was refused
+        ("bumped", "u1"),  # stands on a shared tile by a ghost step
+        ("hunger", "f8"),
+        ("hygiene", "f8"),
+        ("energy", "f8"),
+        ("wallet", "i8"),
+        ("meals", "i8"),
+        ("extroversion", "f8"),
+        ("forgiveness", "f8"),
+        ("ambition", "f8"),
+        ("home", "i8"),  # building
+        ("bed", "i8"),  # object
+        ("job", "i8"),
+        ("desk_x", "i8"),
+        ("desk_y", "i8"),
+        # what it is doing
+        ("action", "i8"),  # catalogue index of the decision under way
+        ("target", "i8"),  # object walked to
+        ("acted", "u1"),  # the decision did something (observation: last_action_success)
+        ("illegal", "u1"),  # the decision was outside the mask
+        ("request", "i8"),  # object asked for this tick
+        ("wants", "i8"),  # affordance asked for this tick
+        ("using", "i8"),  # object in use
+        ("affordance", "i8"),  # affordance in use or queued for
+        ("ticks_left", "i8"),
+        ("stalled_by_quarrel", "i8"),  # ticks the use still stands still
+        ("queued", "i8"),  # object queued at
+        ("ahead", "i8"),  # previous in the queue
+        ("behind", "i8"),  # next in the queue
+        ("queued_since", "i8"),
+        ("overtakes", "i8"),  # times passed over in this wait
+        ("called", "i8"),  # object this resident was called to and has not begun
+        ("called_since", "i8"),
+        ("blocked_by", "i8"),  # object of the visit already counted as blocked
+        ("cooldown_object", "i8", (COOLDOWNS,)),
+        ("cooldown_until", "i8", (COOLDOWNS,)),
+        ("chat_ready", "i8"),
+        ("chat_with", "i8"),
+        ("meal_companion", "i8", (MAX_EDGES,)),  # pairs already counted for the meal under way
+        # work
+        ("shift", "u1"),  # index into SHIFT_STATES
+        ("late_ticks", "i8"),
+        ("away_ticks", "i8"),
+        ("on_time", "u1"),
+        ("covered_by", "i8"),
+        ("covered", "i8"),  # colleague covered this shift
+        ("takes_over", "i8"),  # absent colleague whose pay it gets
+        ("shifts_done", "i8"),
+        ("attended", "f8", (3,)),  # share of the last three shifts
+        ("present_ticks", "i8"),
+        ("absences", "i8", (7,)),  # absences by weekday ring
+        ("notice", "u1"),
+        ("withheld", "i8"),  # wages and penalties withheld so far
+        ("late_count", "i8"),
+        ("unpaid_days", "i8"),
+        # leaving
+        ("starving", "i8"),
+        ("exit_kind", "i8"),
+        ("exit_at", "i8"),
+        ("empty_since", "i8"),
+        ("arrives_at", "i8"),
+        # social bookkeeping
+        ("avoided", "i8", (MAX_EDGES,)),  # rivals already rewarded for avoiding (C2) ...
+        ("avoided_until", "i8", (MAX_EDGES,)),  # ... until this tick
+        ("meet_at", "i8"),  # bench of an arranged meeting
+        ("meet_until", "i8"),
+        # statistics of the episode, read by scorecards
+        ("switches", "i8"),
+        ("low", "u1"),  # some need was at or below the self-sufficiency line
+    ]
+)
+
+TIE = np.dtype(
+    [
+        ("other", "i8"),
+        ("trust", "f8"),
+        ("familiarity", "f8"),
+        ("rivalry", "f8"),
+        ("since", "i8"),  # tick at which the three numbers were true; decay is applied on reading
+        ("peak", "u1"),  # rivalry has been above the avoidance line (for reconciliation)
+    ]
+)
+
+OBJECT = np.dtype(
+    [
+        ("user", "i8"),
+        ("head", "i8"),  # first in the queue
+        ("tail", "i8"),
+        ("waiting", "i8"),  # queue length
+        ("holder", "i8"),  # called to the object, not begun yet
+        ("stock", "i8"),
+        ("queued_ticks", "i8"),  # sum of the durations queued for
+    ]
+)
+
+TOWN = np.dtype(
+    [
+        ("id", "i8"),
+        ("seed", "u8"),
+        ("layout", "i8"),
+        ("tick", "i8"),  # since the start of the episode
+        ("minute", "i8"),  # of the clock, 0..1439, of the coming tick
+        ("day", "i8"),
+        ("episode", "i8"),
+        ("purse", "i8"),
+        ("newcomers", "i8"),
+        ("newcomers_today", "i8"),
+        ("evictions_today", "i8"),
+        ("last_eviction", "i8"),
+        ("active_until", "i8", (len(PERTURBATIONS),)),
+        ("cooldown_until", "i8", (len(PERTURBATIONS),)),
+        ("events", "i8"),  # events in the columns since they were last drained
+        ("events_total", "i8"),
+        ("events_lost", "i8"),
+        ("over", "u1"),  # the episode ended with the last step; the next step resets
+        ("steps", "i8"),
+    ]
+)
+
+EVENTS = (
+    "queue_conflict",  # actor, rival, object, reason, queue_length, intensity, waited, rivalry_before, rivalry_after
+    "queue_interaction",  # actor handed over to rival; variant handover
+    "quarrel",
+    "bump",
+    "queue_join",
+    "queue_leave",  # waited
+    "use_start",  # waited
+    "use_end",  # amount = 1 finished, 0 left early
+    "chat_success",  # amount = quality
+    "chat_failure",
+    "shared_meal",
+    "late_help",
+    "shift_takeover",
+    "shift_on_time",
+    "shift_late",
+    "shift_absent",
+    "rent_paid",
+    "rent_unpaid",
+    "notice",
+    "exit",  # reason = index into EXITS
+    "newcomer",
+    "perturbation",  # reason = index into PERTURBATIONS, amount = duration
+    "rival_avoided",
+    "reconciliation",
+)
+
+EVENT = np.dtype(
+    [
+        ("number", "i8"),  # runs over the episode of one town
+        ("town", "i8"),
+        ("tick", "i8"),
+        ("kind", "i8"),
+        ("object", "i8"),
+        ("actor", "i8"),
+        ("actor_life", "i8"),
+        ("rival", "i8"),
+        ("rival_life", "i8"),
+        ("reason", "i8"),
+        ("queue_length", "i8"),
+        ("waited", "i8"),
+        ("intensity", "f8"),
+        ("rivalry_before", "f8"),
+        ("rivalry_after", "f8"),
+        ("amount", "f8"),
+    ]
+)
+
+# --- what a scenario fixes -------------------------------------------------------------------------------------------
+
+OBJECT_SPEC = np.dtype(
+    [
+        ("kind", "i8"),  # index into the sorted object kinds of the affordance file
+        ("x", "i8"),
+        ("y", "i8"),
+        ("building", "i8"),
+        ("stock", "i8"),  # full stock; -1 = unlimited
+        ("field", "i8"),  # beds: offset into Layout.bed_steps
+        ("x0", "i8"),  # beds: the box of that field
+        ("y0", "i8"),
+        ("w", "i8"),
+        ("h", "i8"),
+        ("depth", "i8"),  # beds: steps from the building's nearest way in
+    ]
+)
+NEAR = np.dtype([("object", "i4"), ("distance", "u2"), ("step", "i1")])  # step: 0 north 1 east 2 south 3 west, -1 in reach
+BUILDING = np.dtype([("x0", "i8"), ("y0", "i8"), ("w", "i8"), ("h", "i8"), ("first_bed", "i8"), ("beds", "i8")])
+JOB = np.dtype(
+    [("site", "i8"), ("start", "i8"), ("length", "i8"), ("wage", "i8"), ("penalty", "i8"), ("first", "i8"), ("workers", "i8")]
+)
+SCHEDULED = np.dtype([("tick", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")])
+FAR = 8191  # distance of the unreachable in packed fields
+
+
+class Layout(NamedTuple):
+    """One scenario's fixed tables, as `scenarios.compile` makes them. Steps are 0 north, 1 east, 2 south, 3 west, -1 none.
+
+    A packed step field holds ``distance * 8 + step + 1`` as uint16 (0 steps away = ``0 * 8 + 0``; unreachable = ``FAR * 8``).
+    """
+
+    tiles: Array  # (H, W) u1, index into TILES
+    objects: Array  # (M,) OBJECT_SPEC; the beds of one building are consecutive
+    nearest: Array  # (H, W, A, K) NEAR: steps until the object is in reach (own or neighbouring tile); unused rows object = -1
+    towards: Array  # (B, H, W) u2 packed: steps until inside the building's floor
+    bed_steps: Array  # (X,) u2 packed: per bed, over the box of its building, steps until the bed is in reach
+    buildings: Array  # (B,) BUILDING: homes and workplaces; the box is its floor area
+    jobs: Array  # (J,) JOB; workers of a job are listed in `workers`
+    workers: Array  # (X,) i8 resident slots, job after job
+    residents: Array  # (N,) RESIDENT at the start of an episode
+    ties: Array  # (N, MAX_EDGES) TIE at the start
+    events: Array  # (S,) SCHEDULED: perturbations.events (kind = index into PERTURBATIONS)
+    exits: Array  # (X,) SCHEDULED: lifecycle.exits (kind = 2)
