@@ -26,7 +26,7 @@ SHIFT_STATES = ("pre_shift", "await_start", "on_time", "late", "absent", "post_s
 CONFLICT_REASONS = ("blocked", "overtaken", "ghost_step")
 PERTURBATIONS = ("price_spike", "blackout", "outage", "arranged_meet")
 EXITS = ("collapse", "eviction", "scheduled")
-TILES = ("floor", "wall", "door", "road")
+TILES = ("floor", "wall", "door", "road", "object")  # residents stand on floor, door and road
 
 RESIDENT = np.dtype(
     [
