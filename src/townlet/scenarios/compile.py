@@ -27,10 +27,10 @@ from townlet.world.state import (
     Layout,
 )
 
-NONE_FIELDS = (
-    *("below", "home", "bed", "job", "desk_x", "desk_y", "target", "request", "wants", "using", "affordance", "queued", "ahead"),
-    *("behind", "called", "blocked_by", "cooldown_object", "chat_with", "meal_companion", "covered_by", "covered", "takes_over"),
-    *("exit_kind", "exit_at", "empty_since", "arrives_at", "avoided", "meet_at"),
+NONE_FIELDS = (  # indices of a resident that point at nothing until something happens
+    *("below", "home", "bed", "job", "desk_x", "desk_y", "target", "move", "request", "using", "affordance", "queued", "ahead"),
+    *("behind", "called", "blocked_by", "cooldown_object", "meal_companion", "replaced_by", "exit_kind", "exit_at", "arrives_at"),
+    *("avoided", "meet_at"),
 )
 DAY = 1440
 
@@ -164,7 +164,12 @@ def _place(
         building = plan.buildings[house]
         field, depth = _bed_field(one, building, walk, reach[m])
         objects[m]["field"], objects[m]["depth"] = offset, depth
-        objects[m]["x0"], objects[m]["y0"], objects[m]["w"], objects[m]["h"] = building.x, building.y, building.width, building.height
+        objects[m]["x0"], objects[m]["y0"], objects[m]["w"], objects[m]["h"] = (
+            building.x,
+            building.y,
+            building.width,
+            building.height,
+        )
         fields.append(field.reshape(-1))
         offset += field.size
         if buildings[house]["beds"] == 0:
@@ -242,7 +247,9 @@ def _settle(
             )
         row["home"], row["bed"] = home, buildings[home]["first_bed"] + place
         row["job"] = job_of[one.job] if one.job is not None else -1
-        tile = _first_tile(one.id, one.position, plan, walk, [*reach[int(row["bed"])], *_floor(plan.buildings[home], walk)], taken)
+        tile = _first_tile(
+            one.id, one.position, plan, walk, [*reach[int(row["bed"])], *_floor(plan.buildings[home], walk)], taken
+        )
         row["x"], row["y"] = tile % width, tile // width
         taken.add(tile)
     jobs, workers = _employ(plan, walk, towards, residents, building_of)
@@ -255,13 +262,19 @@ def _first_tile(name: str, wish: tuple[int, int] | None, plan: Plan, walk: Array
     if wish is None:
         free = [tile for tile in choice if tile not in taken]
         if not free:
-            raise ScenarioError(f"the resident {name!r} finds no free tile at home to start from; enlarge the home or give a position")
+            raise ScenarioError(
+                f"the resident {name!r} finds no free tile at home to start from; enlarge the home or give a position"
+            )
         return free[0]
     x, y = wish
     if not (0 <= x < width and 0 <= y < height) or not walk[y, x]:
-        raise ScenarioError(f"the resident {name!r} starts at row {y}, column {x}, which is not a tile to stand on; choose floor, door or road")
+        raise ScenarioError(
+            f"the resident {name!r} starts at row {y}, column {x}, which is not a tile to stand on; choose floor, door or road"
+        )
     if y * width + x in taken:
-        raise ScenarioError(f"the resident {name!r} starts at row {y}, column {x}, where somebody stands already; choose another tile")
+        raise ScenarioError(
+            f"the resident {name!r} starts at row {y}, column {x}, where somebody stands already; choose another tile"
+        )
     return y * width + x
 
 
@@ -301,7 +314,11 @@ def _desks(building: Building, walk: Array) -> list[int]:
     """Floor tiles of a site, deepest first, so that whoever sits does not bar the door."""
     width = walk.shape[1]
     floor = _floor(building, walk)
-    doors = [tile for tile in floor if any(not building.holds(s % width, s // width) for s in neighbours(walk, tile % width, tile // width))]
+    doors = [
+        tile
+        for tile in floor
+        if any(not building.holds(s % width, s // width) for s in neighbours(walk, tile % width, tile // width))
+    ]
     depth = step_fields(walk, [doors or floor])[0].reshape(-1) // 8
     return sorted(floor, key=lambda tile: (-int(depth[tile]), tile))
 
@@ -316,7 +333,9 @@ def _ties(plan: Plan, config: SimulationConfig) -> Array:
     for tie in plan.ties:
         n = slot[tie.resident]
         if (tie.resident, tie.other) in seen:
-            raise ScenarioError(f"scenario.ties: {tie.resident!r} has two ties to {tie.other!r}; keep one, or set mutual: false on both")
+            raise ScenarioError(
+                f"scenario.ties: {tie.resident!r} has two ties to {tie.other!r}; keep one, or set mutual: false on both"
+            )
         seen.add((tie.resident, tie.other))
         if filled[n] >= config.relationships.max_edges:
             raise ScenarioError(

@@ -111,7 +111,8 @@ def written_plan(config: SimulationConfig) -> Plan:
     objects = _name_objects(scenario, tiles, drawn, object_kinds(config))
     buildings = tuple(Building(name, *box.at, *box.size) for name, box in scenario.buildings.items())
     jobs = tuple(
-        Job(name, job.site, job.start, job.length, coins(job.wage), coins(job.lateness_penalty)) for name, job in config.jobs.items()
+        Job(name, job.site, job.start, job.length, coins(job.wage), coins(job.lateness_penalty))
+        for name, job in config.jobs.items()
     )
     residents = []
     for one in scenario.residents:
@@ -143,7 +144,9 @@ def _draw(scenario: ScenarioConfig, kinds: tuple[str, ...]) -> tuple[Array, list
     marks = {**TILE_MARKS, **scenario.legend}
     for mark, meaning in scenario.legend.items():
         if len(mark) != 1:
-            raise ScenarioError(f"scenario.legend: {mark!r} is {len(mark)} characters long, expected one; a map has one character per tile")
+            raise ScenarioError(
+                f"scenario.legend: {mark!r} is {len(mark)} characters long, expected one; a map has one character per tile"
+            )
         if meaning not in TILES[:4] and meaning not in kinds:
             raise ScenarioError(
                 f"scenario.legend: {mark!r} stands for {meaning!r}, which is neither a tile ({', '.join(TILES[:4])}) nor an object "
@@ -176,7 +179,9 @@ def _draw(scenario: ScenarioConfig, kinds: tuple[str, ...]) -> tuple[Array, list
 def _measure(scenario: ScenarioConfig) -> tuple[Array, list[PlacedObject]]:
     """Open ground of the given size with boxes of wall round the given floors."""
     if scenario.size is None:
-        raise ScenarioError("the scenario has neither a map nor a size; draw scenario.map, or give scenario.size as [columns, rows]")
+        raise ScenarioError(
+            "the scenario has neither a map nor a size; draw scenario.map, or give scenario.size as [columns, rows]"
+        )
     width, height = scenario.size
     _check_size(width, height)
     tiles = np.zeros((height, width), dtype=np.uint8)
@@ -205,7 +210,9 @@ def _check_size(width: int, height: int) -> None:
         raise ScenarioError(f"the map has {height} rows and {width} columns; expected 1 to {MAX_SIDE} of each")
 
 
-def _name_objects(scenario: ScenarioConfig, tiles: Array, drawn: list[PlacedObject], kinds: tuple[str, ...]) -> tuple[PlacedObject, ...]:
+def _name_objects(
+    scenario: ScenarioConfig, tiles: Array, drawn: list[PlacedObject], kinds: tuple[str, ...]
+) -> tuple[PlacedObject, ...]:
     """All objects in reading order with ids; the tiles they stand on become furniture."""
     height, width = tiles.shape
     placed = {(one.x, one.y): one for one in drawn}

@@ -38,7 +38,9 @@ def step_fields(walk: Array, goals: Sequence[Sequence[int]]) -> Array:
     plane = (height + 2) * padded
     block = np.zeros((height + 2, padded), dtype=bool)
     block[1:-1, 1:-1] = walk
-    field = np.where(np.tile(block.reshape(-1), len(goals)), np.uint16(UNREACHABLE), np.uint16(0))  # 0 also bars what is no ground
+    field = np.where(
+        np.tile(block.reshape(-1), len(goals)), np.uint16(UNREACHABLE), np.uint16(0)
+    )  # 0 also bars what is no ground
     starts = [b * plane + (tile // width + 1) * padded + tile % width + 1 for b, tiles in enumerate(goals) for tile in tiles]
     front = np.unique(np.asarray(starts, dtype=np.int64))
     front = front[field[front] == UNREACHABLE]
