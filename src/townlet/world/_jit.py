@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-KEPT_CACHES = 4
+KEPT_CACHES = 12
 
 
 def kernel_sources() -> list[Path]:
