@@ -249,8 +249,20 @@ def test_sums_that_are_cut_or_lack_a_file_are_refused(tmp_path: Path) -> None:
 
 # --- paths -----------------------------------------------------------------------------------------------------------
 
-ESCAPES = """/ /etc/passwd .. ../a a/../../b a/.. ./../a ....//../a a\\b ..\\a C:\\a C:a \\\\host\\a //host/a a/../b /proc/self/environ
-    ~/../../a link/a link loop deep/link2/a deep/../link""".split()
+ESCAPES = [
+    "/",
+    "/etc/passwd",
+    "..",
+    "../a",
+    "a/../../b",
+    "a/..",
+    "./../a",
+    "....//../a",
+    "//host/a",
+    "a/../b",
+    "/proc/self/environ",
+]
+ESCAPES += ["a\\b", "..\\a", "C:\\a", "C:a", "\\\\host\\a", "~/../../a", "link/a", "link", "loop", "deep/link2/a", "deep/../link"]
 ESCAPES += ["", "a\0b", "\0", "../" * 40 + "etc/passwd", "x" * 5000, "\ud800"]
 
 

@@ -393,10 +393,14 @@ class FolderLock:
             remove(path)
 
     def release(self) -> None:
-        _held.discard(self)
         if self._handle >= 0:
-            handle, self._handle = self._handle, -1
-            _close(handle, self.path)
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+            self._forget()
+
+    def _forget(self) -> None:
+        _held.discard(self)
+        handle, self._handle = self._handle, -1
+        _close(handle, self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -411,7 +415,7 @@ _held: weakref.WeakSet[FolderLock] = weakref.WeakSet()
 def _forget_locks() -> None:
     """A forked child does not hold its parent's locks: closing its copy leaves the parent's in force."""
     for lock in list(_held):
-        lock.release()
+        lock._forget()
 
 
 os.register_at_fork(after_in_child=_forget_locks)
