@@ -52,7 +52,7 @@ class Faulty:
 
     def __init__(self, fail_at: int, how: str) -> None:
         self.count, self.fail_at, self.how, self.dead = 0, fail_at, how, False
-        real = Disk()
+        real = fast_disk()
         self.disk = Disk(**{field.name: self._wrap(field.name, getattr(real, field.name)) for field in fields(Disk)})
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,8 +137,14 @@ def state(root: Path) -> dict[str, bytes]:
     return seen
 
 
+def fast_disk() -> Disk:
+    """All operations real but those that only wait for the hardware."""
+    return Disk(sync=lambda: None, fsync=lambda handle: None)
+
+
 @pytest.fixture(autouse=True)
 def _real_disk() -> Iterator[None]:
+    files.disk = fast_disk()
     yield
     files.disk = Disk()
 
@@ -170,7 +176,7 @@ def test_every_fault_leaves_the_old_or_the_new_state(tmp_path: Path, writer: str
             done = True
         except (Crash, StorageError):
             pass
-        files.disk = Disk()
+        files.disk = fast_disk()
         found = state(root)
         assert found in (old, new), f"operation {step}: neither the old nor the new state"
         assert not done or found == new
