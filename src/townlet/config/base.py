@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -21,13 +22,20 @@ class Section(BaseModel):
     @classmethod
     def _keep_the_rest(cls, data: Any) -> Any:
         """Giving one key of a part that has defaults of its own, such as conflict.reasons.blocked, keeps its others."""
-        if not isinstance(data, dict):
+        parts = _parts(cls)
+        if not parts or not isinstance(data, dict):
             return data
-        parts = {name: field.default for name, field in cls.model_fields.items() if isinstance(field.default, Section)}
         return {
-            key: {**parts[key].model_dump(), **value} if key in parts and isinstance(value, dict) else value
-            for key, value in data.items()
+            key: {**parts[key], **value} if key in parts and isinstance(value, dict) else value for key, value in data.items()
         }
+
+
+@cache
+def _parts(section: type[Section]) -> dict[str, dict[str, Any]]:
+    """Fields whose default is a part with values of its own, and those values."""
+    return {
+        name: field.default.model_dump() for name, field in section.model_fields.items() if isinstance(field.default, Section)
+    }
 
 
 def minutes(value: Any) -> Any:
