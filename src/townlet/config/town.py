@@ -36,7 +36,6 @@ class NeedDecayConfig(Section):
 class WorldConfig(Section):
     ticks_per_day: Literal[1440] = Field(1440, description="Ticks of a day; a tick is one minute.")
     need_decay: NeedDecayConfig = Field(default_factory=NeedDecayConfig, description="What needs lose per tick.")
-    max_meals: int = Field(6, ge=1, le=6, description="Most meals a resident can carry.")
     event_capacity: int = Field(
         0,
         ge=0,
@@ -178,7 +177,7 @@ class ReasonConfig(Section):
 
 
 class ReasonsConfig(Section):
-    """Actor and rival are asker and user (blocked), the one passed over and the favoured (overtaken), pusher and holder (ghost_step)."""
+    """Actor and rival: asker and user (blocked), passed over and favoured (overtaken), pusher and holder (ghost_step)."""
 
     blocked: ReasonConfig = Field(
         ReasonConfig(base=0.4, actor_pays=0.3, rival_pays=0.1), description="The object asked for is in use."
