@@ -52,7 +52,8 @@ class ConflictAwarePolicyNetwork(nn.Module):
             assert spec.map_shape is not None
             channels = (spec.map_shape[0], *spec.map_channels)
             self.conv = nn.ModuleList(
-                _initialised(nn.Conv2d(channels[i], channels[i + 1], CNN_KERNEL, stride)) for i, stride in enumerate(spec.cnn_strides)
+                _initialised(nn.Conv2d(channels[i], channels[i + 1], CNN_KERNEL, stride))
+                for i, stride in enumerate(spec.cnn_strides)
             )
         if spec.sees_map:
             self.map = _dense(spec.map_inputs, spec.map_size)

@@ -351,7 +351,9 @@ class PPOLearner:
         if not state.optimizer:
             return
         if state.meta["optimizer"] != self.ppo.optimizer:
-            raise CheckpointError(f"the checkpoint was made with {state.meta['optimizer']}, the config asks for {self.ppo.optimizer}")
+            raise CheckpointError(
+                f"the checkpoint was made with {state.meta['optimizer']}, the config asks for {self.ppo.optimizer}"
+            )
         places = {name: index for index, (name, _) in enumerate(self.network.named_parameters())}
         entries: dict[int, dict[str, Tensor]] = {}
         for key, array in state.optimizer.items():

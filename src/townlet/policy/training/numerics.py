@@ -189,7 +189,9 @@ def masked_moments(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 # --- losses ----------------------------------------------------------------------------------------------------------
-def surrogate_loss(log_ratio: Tensor, advantages: Tensor, clip: float | Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def surrogate_loss(
+    log_ratio: Tensor, advantages: Tensor, clip: float | Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """−mean min(ρ A, clip(ρ, 1 ± ε) A) with ρ = exp(log π − log π_old), and the share of rows with |ρ − 1| > ε."""
     ratio = log_ratio.exp()
     loss = -masked_mean(torch.minimum(ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip) * advantages), mask)
