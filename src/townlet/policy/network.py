@@ -21,7 +21,7 @@ ACTIVATIONS = ("relu", "tanh")
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """Inputs, outputs and sizes. `conflict_columns` feed the conflict encoder alone; every other column feeds the feature encoder."""
+    """Inputs, outputs and sizes. `conflict_columns` feed the conflict encoder alone; the others the feature encoder."""
 
     features: int
     actions: int
@@ -148,6 +148,7 @@ class NetworkSpec:
                 "use the version of Townlet that wrote it"
             )
         try:
-            return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+            values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+            return cls(**values)
         except (TypeError, UsageError) as error:
             raise CheckpointError(f"the network of the checkpoint cannot be built: {error}") from error
