@@ -35,9 +35,7 @@ def random_rollout(seed: int, steps: int = 40, width: int = 9) -> dict[str, Arra
     }
 
 
-def gae_by_definition(
-    r: Array, v: Array, last: Array, dead: Array, cut: Array, final: Array, gamma: float, lam: float
-) -> Array:
+def gae_by_definition(r: Array, v: Array, last: Array, dead: Array, cut: Array, final: Array, gamma: float, lam: float) -> Array:
     """A_t = Σ_k (γλ)^k δ_{t+k} until the episode ends, each term on its own."""
     steps, width = r.shape
     out = np.zeros((steps, width))
@@ -68,9 +66,7 @@ def test_a_death_cuts_and_a_time_limit_is_bootstrapped_from_the_last_observation
     terminated, truncated = np.zeros((3, 2), bool), np.zeros((3, 2), bool)
     terminated[1, 0] = truncated[1, 1] = True
     active = np.array([[1, 1], [1, 1], [0, 0]], np.uint8)
-    advantages, returns = numerics.gae(
-        rewards, values, np.zeros(2), terminated, truncated, active, gamma=0.9, gae_lambda=1.0
-    )
+    advantages, returns = numerics.gae(rewards, values, np.zeros(2), terminated, truncated, active, gamma=0.9, gae_lambda=1.0)
     np.testing.assert_allclose(advantages[:, 0], [1 + 0.9 * 1, 1, 0], atol=1e-6)
     np.testing.assert_allclose(advantages[:, 1], [1 + 0.9 * (1 + 0.9 * 10), 1 + 0.9 * 10, 0], atol=1e-5)
     assert returns[2].tolist() == [0.0, 0.0]

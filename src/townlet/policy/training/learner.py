@@ -122,7 +122,10 @@ class PPOLearner:
         entropy_coef = numerics.linear_schedule(ppo.entropy_coef, entropy_end, progress)
         coefficients = torch.tensor([clip, entropy_coef, ppo.value_loss_coef])
         self._set_rate(lr, 0.0)
+        value_clip = ppo.value_clip
         if ppo.normalize_values:
+            if float(self.network.value_count[0]) == 0.0:
+                value_clip = None  # values from before the first statistics are in no units
             self.track_returns(batch.returns[active])
         data = self._data(batch, active)
         columns: dict[str, NDArray[Any]] = {
@@ -147,7 +150,7 @@ class PPOLearner:
             waiting = 0.0  # weight of the mini-batches whose gradients wait for a step
             for index, part in enumerate(shuffled(data, axis, order, parts, self._scratch)):
                 with self._precision():
-                    loss, stats = self._terms(self.network, part, coefficients, ppo.value_clip, ppo.advantage_normalization)
+                    loss, stats = self._terms(self.network, part, coefficients, value_clip, ppo.advantage_normalization)
                     example = next(examples, None)
                     extra = [0.0, 0.0]
                     if example is not None:
@@ -245,12 +248,16 @@ class PPOLearner:
         _store(network, tracked.arrays("observation"))
 
     def track_returns(self, returns: Floats) -> None:
-        """Take returns (R,) into the value statistics; the value head is rescaled so that no predicted value changes."""
+        """Take returns (R,) into the value statistics. The value head is rescaled so that no predicted value changes; the first
+        returns ever seen instead give the untrained head its units."""
         network = self.network
+        first = float(network.value_count[0]) == 0.0
         old_mean, old_scale = self._value_scale()
         tracked = numerics.RunningMeanStd.from_arrays(_buffers(network), "value")
         tracked.update(returns.reshape(-1, 1), limit=VALUE_HORIZON * returns.size)
         _store(network, tracked.arrays("value"))
+        if first:
+            return
         mean, scale = self._value_scale()
         with torch.no_grad():
             network.value.weight.mul_(old_scale / scale)
@@ -296,6 +303,8 @@ class PPOLearner:
 
     def _column(self, array: NDArray[Any], active: NDArray[np.bool_] | None) -> Tensor:
         if self.recurrent:
+            if active is not None and array.ndim == 2:  # whatever stands in absent rows stays out of the arithmetic
+                array = np.where(active, array, array.dtype.type(0))
             return torch.from_numpy(np.ascontiguousarray(array))
         if active is None or active.all():
             return torch.from_numpy(np.ascontiguousarray(array).reshape(-1, *array.shape[2:]))
@@ -354,13 +363,11 @@ class PPOLearner:
         return LearnerState(self.network.arrays(), arrays, meta)
 
     def load_state(self, state: LearnerState) -> None:
-        """Go on where `state` was taken; with empty optimiser arrays only the weights are taken over."""
-        self.network.load_arrays(state.weights)
-        if not state.optimizer:
-            return
+        """Go on where `state` was taken. (`network.load_arrays` takes over the weights alone.)"""
         if state.meta["optimizer"] != self.ppo.optimizer:
             raise CheckpointError(
-                f"the checkpoint was made with {state.meta['optimizer']}, the config asks for {self.ppo.optimizer}"
+                f"the checkpoint was made with {state.meta['optimizer']}, the config asks for {self.ppo.optimizer}; "
+                "set ppo.optimizer to the former"
             )
         places = {name: index for index, (name, _) in enumerate(self.network.named_parameters())}
         entries: dict[int, dict[str, Tensor]] = {}
@@ -370,6 +377,7 @@ class PPOLearner:
                 raise CheckpointError(f"the optimiser state has {name!r}, which this network does not; use its own checkpoint")
             entries.setdefault(places[name], {})[part] = torch.from_numpy(np.array(array))
         whole = self.optimizer.state_dict()
+        self.network.load_arrays(state.weights)
         self.optimizer.load_state_dict({"state": entries, "param_groups": whole["param_groups"]})
         self.updates, self.gradient_steps = int(state.meta["updates"]), int(state.meta["gradient_steps"])
         self.seed = int(state.meta["seed"])
