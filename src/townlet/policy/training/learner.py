@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -18,8 +18,18 @@ from townlet.policy.inference import Acted, check_inputs, choose_actions
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import VARIANCE_FLOOR, NetworkSpec
 from townlet.policy.training import numerics
-from townlet.policy.training.batches import CloningBatch, CloningStats, ObservedBatch, PPOBatch, UpdateStats, permutation
-from townlet.policy.training.terms import PPO_TERMS, Tensors, cloning_terms, outputs, ppo_terms, shuffled, slice_of, summary
+from townlet.policy.training.batches import (
+    PPO_TERMS,
+    CloningBatch,
+    CloningStats,
+    ObservedBatch,
+    PPOBatch,
+    UpdateStats,
+    legal_rows,
+    permutation,
+    summary,
+)
+from townlet.policy.training.numerics import Tensors, shuffled, slice_of
 
 Floats = NDArray[np.float32]
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
@@ -45,7 +55,7 @@ class PPOLearner:
         self.gradient_steps = 0
         self._scratch: Tensors = {}
         self._auxiliary_scratch: Tensors = {}
-        self._terms = torch.compile(ppo_terms, dynamic=True) if ppo.compile else ppo_terms
+        self._terms = torch.compile(_loss, dynamic=True) if ppo.compile else _loss
 
     @property
     def recurrent(self) -> bool:
@@ -99,7 +109,7 @@ class PPOLearner:
         log_probs, values = [], []
         for begin in range(0, length, size):
             part = slice_of(data, axis, begin, min(begin + size, length))
-            logits, value = outputs(self.network, part)
+            logits, value = self.network.outputs(part)
             log_probs.append(numerics.masked_log_softmax(logits, part["masks"]))
             values.append(value)
         return (
@@ -113,7 +123,7 @@ class PPOLearner:
     ) -> UpdateStats:
         """`num_epochs` passes over the active rows in mini-batches; `progress` in [0, 1] moves the schedules."""
         ppo = self.ppo
-        active, illegal = _legal(batch.active, batch.masks, batch.actions)
+        active, illegal = legal_rows(batch.active, batch.masks, batch.actions)
         if not active.any():
             raise UsageError("the batch has no active row with a legal action; nothing can be learned from it")
         lr = numerics.linear_schedule(ppo.learning_rate, 0.0 if ppo.lr_anneal else ppo.learning_rate, progress)
@@ -154,7 +164,7 @@ class PPOLearner:
                     example = next(examples, None)
                     extra = [0.0, 0.0]
                     if example is not None:
-                        cloning_loss, cloning_stats = cloning_terms(self.network, example, 0.0)
+                        cloning_loss, cloning_stats = numerics.cloning_terms(*self.network.outputs(example), example, 0.0)
                         loss = loss + bc_weight * cloning_loss
                         extra = [float(cloning_stats[0]), float(cloning_stats[2])]
                 numbers = [*stats.tolist(), float(loss.detach()), *extra]
@@ -214,7 +224,7 @@ class PPOLearner:
         grads: list[float] = []
         for part in shuffled(data, axis, order, parts, self._scratch):
             with self._precision():
-                loss, stats = cloning_terms(self.network, part, value_coef)
+                loss, stats = numerics.cloning_terms(*self.network.outputs(part), part, value_coef)
             table.append(stats.tolist())
             _require_finite([*table[-1], float(loss.detach())], "the cloning loss", self.updates)
             loss.backward()  # type: ignore[no-untyped-call]
@@ -242,10 +252,7 @@ class PPOLearner:
     # --- statistics that live with the weights ----------------------------------------------------------------------
     def track_observations(self, rows: Floats) -> None:
         """Take feature rows (R, F) into the running statistics that normalise observations."""
-        network = self.network
-        tracked = numerics.RunningMeanStd.from_arrays(_buffers(network), "observation")
-        tracked.update(rows.reshape(-1, self.spec.features))
-        _store(network, tracked.arrays("observation"))
+        self._take_in("observation", rows.reshape(-1, self.spec.features))
 
     def track_returns(self, returns: Floats) -> None:
         """Take returns (R,) into the value statistics. The value head is rescaled so that no predicted value changes; the first
@@ -253,15 +260,20 @@ class PPOLearner:
         network = self.network
         first = float(network.value_count[0]) == 0.0
         old_mean, old_scale = self._value_scale()
-        tracked = numerics.RunningMeanStd.from_arrays(_buffers(network), "value")
-        tracked.update(returns.reshape(-1, 1), limit=VALUE_HORIZON * returns.size)
-        _store(network, tracked.arrays("value"))
+        self._take_in("value", returns.reshape(-1, 1), limit=VALUE_HORIZON * returns.size)
         if first:
             return
         mean, scale = self._value_scale()
         with torch.no_grad():
             network.value.weight.mul_(old_scale / scale)
             network.value.bias.mul_(old_scale / scale).add_((old_mean - mean) / scale)
+
+    def _take_in(self, prefix: str, rows: Floats, limit: float = math.inf) -> None:
+        buffers = {name: buffer.numpy() for name, buffer in self.network.named_buffers()}
+        tracked = numerics.RunningMeanStd.from_arrays(buffers, prefix)
+        tracked.update(rows, limit)
+        for name, array in tracked.arrays(prefix).items():
+            self.network.get_buffer(name).copy_(torch.from_numpy(array))
 
     def _value_scale(self) -> tuple[float, float]:
         return float(self.network.value_mean[0]), math.sqrt(float(self.network.value_var[0]) + VARIANCE_FLOOR)
@@ -383,18 +395,17 @@ class PPOLearner:
         self.seed = int(state.meta["seed"])
 
 
+def _loss(
+    network: ConflictAwarePolicyNetwork, part: Tensors, coefficients: Tensor, value_clip: float | None, normalize: bool
+) -> tuple[Tensor, Tensor]:
+    return numerics.ppo_terms(*network.outputs(part), part, coefficients, value_clip, normalize)
+
+
 def _optimizer(parameters: list[torch.nn.Parameter], ppo: PPOConfig) -> torch.optim.Optimizer:
     if ppo.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=ppo.learning_rate)
     kind = torch.optim.Adam if ppo.optimizer == "adam" else torch.optim.AdamW
     return kind(parameters, lr=ppo.learning_rate, eps=ppo.adam_epsilon, weight_decay=0.0, fused=True)
-
-
-def _legal(active: NDArray[Any], masks: NDArray[Any], actions: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
-    """Active rows whose action the mask allows (T, B), and how many active rows had another."""
-    live = active.astype(bool)
-    allowed = np.take_along_axis(masks, actions[..., None], axis=2)[..., 0].astype(bool)
-    return live & allowed, int((live & ~allowed).sum())
 
 
 def _weight(part: Tensors) -> float:
@@ -407,12 +418,3 @@ def _require_finite(numbers: Sequence[float], what: str, update: int) -> None:
             f"{what} of update {update} is not a finite number; the weights are those of the last good step; "
             "lower the learning rate or go back to the last checkpoint"
         )
-
-
-def _buffers(network: ConflictAwarePolicyNetwork) -> Mapping[str, NDArray[Any]]:
-    return {name: buffer.numpy() for name, buffer in network.named_buffers()}
-
-
-def _store(network: ConflictAwarePolicyNetwork, arrays: Mapping[str, NDArray[Any]]) -> None:
-    for name, array in arrays.items():
-        network.get_buffer(name).copy_(torch.from_numpy(array))

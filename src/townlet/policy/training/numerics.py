@@ -6,8 +6,9 @@ Every mean is a masked mean, Σ mask·x / Σ mask: a resident that is gone is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from torch import Tensor
 from townlet.policy.inference import MASKED_LOGIT
 
 Floats = NDArray[np.float32]
+# Rows of a network without memory are (R, ...), R over active rows only; with memory they are sequences (T, B, ...) and
+# `active` (T, B) says which rows count. `state` (B, S) then goes with the residents.
+Tensors = dict[str, Tensor]
 STD_FLOOR = 1e-8
 
 
@@ -217,3 +221,66 @@ def kl_k3(log_ratio: Tensor, mask: Tensor | None = None) -> Tensor:
 def cloning_loss(log_probs: Tensor, experts: Tensor, mask: Tensor | None = None) -> Tensor:
     """Behaviour cloning: −mean log π(a_expert | s) from masked log-probabilities (..., A)."""
     return -masked_mean(taken(log_probs, experts), mask)
+
+
+# --- mini-batches ----------------------------------------------------------------------------------------------------
+def shuffled(data: Tensors, axis: int, order: NDArray[np.int64], parts: int, scratch: Tensors) -> Iterator[Tensors]:
+    """Mini-batches of as equal a size as can be, slices of one permuted copy. The copy is made in `scratch`, which is kept:
+    fresh memory of that size costs more than filling it."""
+    index = torch.from_numpy(order)
+    copy = {}
+    for name, tensor in data.items():
+        place = scratch.get(name)
+        if place is None or place.shape != tensor.shape or place.dtype != tensor.dtype:
+            place = scratch[name] = torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        copy[name] = torch.index_select(tensor, 0 if name == "state" else axis, index, out=place)
+    edges = np.linspace(0, len(order), parts + 1).astype(int).tolist()
+    for begin, end in pairwise(edges):
+        yield slice_of(copy, axis, begin, end)
+
+
+def slice_of(data: Tensors, axis: int, begin: int, end: int) -> Tensors:
+    return {name: tensor.narrow(0 if name == "state" else axis, begin, end - begin) for name, tensor in data.items()}
+
+
+def ppo_terms(
+    logits: Tensor,  # (..., A)
+    values: Tensor,  # (...,) in the units of part["returns"]
+    part: Tensors,
+    coefficients: Tensor,  # clip range, entropy weight, value weight: tensors, so that a compiled update is not built anew
+    value_clip: float | None,
+    normalize_advantages: bool,
+) -> tuple[Tensor, Tensor]:
+    """L = L_policy + c_v L_value − c_e H, and the numbers of PPO_TERMS."""
+    clip, entropy_coef, value_coef = coefficients.unbind()
+    active = part.get("active")
+    log_probs = masked_log_softmax(logits, part["masks"])
+    advantages = part["advantages"]
+    adv_mean, adv_std = masked_moments(advantages, active)
+    if normalize_advantages:
+        advantages = normalized(advantages, active)
+    log_ratio = taken(log_probs, part["actions"]) - part["log_probs"]
+    policy, clipped = surrogate_loss(log_ratio, advantages, clip, active)
+    value = value_loss(values, part["returns"], part["values"], value_clip, active)
+    spread = masked_mean(entropy(log_probs), active)
+    loss = policy + value_coef * value - entropy_coef * spread
+    with torch.no_grad():
+        k1, k3 = kl_k1(log_ratio, active), kl_k3(log_ratio, active)
+        stats = torch.stack([policy, value, spread, clipped, k1, k3, adv_mean, adv_std]).detach()
+    return loss, stats
+
+
+def cloning_terms(logits: Tensor, values: Tensor, part: Tensors, value_coef: float) -> tuple[Tensor, Tensor]:
+    """L = cross-entropy + value_coef · value regression; cross-entropy, value loss, accuracy and number of rows beside it."""
+    active = part.get("active")
+    log_probs = masked_log_softmax(logits, part["masks"])
+    loss = crossed = cloning_loss(log_probs, part["experts"], active)
+    error = torch.zeros(())
+    if value_coef > 0 and "returns" in part:
+        error = value_loss(values, part["returns"], mask=active)
+        loss = crossed + value_coef * error
+    with torch.no_grad():
+        hits = (log_probs.argmax(-1) == part["experts"]).float()
+        rows = torch.tensor(float(hits.numel())) if active is None else active.float().sum()
+        stats = torch.stack([crossed, error, masked_mean(hits, active), rows]).detach()
+    return loss, stats
