@@ -310,7 +310,7 @@ def last_offset(path: Path) -> int:
         with open(part, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - MAX_LINE))
-            lines = file.read().splitlines()
+            lines = file.read().split(b"\n")
         for raw in reversed(lines):
             if raw.strip():
                 return _offset_of(raw) or 0
@@ -337,8 +337,19 @@ class TornTail(NamedTuple):
     number: int
     raw: bytes
 
+    @property
+    def reason(self) -> str:
+        return f"the last line is torn ({len(self.raw)} bytes without a newline) and was skipped"
+
     def __str__(self) -> str:
-        return f"{self.path}:{self.number}: the last line is torn ({len(self.raw)} bytes without a newline) and was skipped"
+        return f"{self.path}:{self.number}: {self.reason}"
+
+
+class LineTooLong(TelemetryError):
+    def __init__(self, path: Path, number: int) -> None:
+        self.number = number
+        self.reason = f"a line is longer than {MAX_LINE} bytes; this is no telemetry log"
+        super().__init__(f"{path}:{number}: {self.reason}")
 
 
 class LogReader:
@@ -363,14 +374,12 @@ class LogReader:
             while block := file.read(CHUNK):
                 lines = (rest + block).split(b"\n")
                 rest = lines.pop()
-                if len(rest) > MAX_LINE:
-                    raise TelemetryError(
-                        f"{self.path}:{number + len(lines) + 1}: a line is longer than {MAX_LINE} bytes; this is no telemetry log"
-                    )
                 for raw in lines:
                     number += 1
                     if raw and not raw.isspace():
                         yield Line(number, raw)
+                if len(rest) > MAX_LINE:
+                    raise LineTooLong(self.path, number + 1)
             if rest.strip():
                 number += 1
                 if _is_object(rest):
