@@ -344,13 +344,13 @@ class LogReader:
                     raise LineTooLong(self.path, number + 1)
             if rest.strip():
                 number += 1
-                if _is_object(rest):
+                if is_object(rest):
                     yield Line(number, rest)
                 else:
                     self.torn = TornTail(self.path, number, rest)
 
 
-def _is_object(raw: bytes) -> bool:
+def is_object(raw: bytes) -> bool:
     try:
         return isinstance(msgspec.json.decode(raw), dict)
     except msgspec.MsgspecError:
