@@ -57,8 +57,8 @@ def strip(rows: Floats, width: int = 60) -> list[str]:
     top = float(np.nanmax(shown)) if np.isfinite(shown).any() else 0.0
     lines = []
     for row in shown[::-1]:
-        levels = [0 if math.isnan(v) or top == 0 else math.ceil((v / top) ** 0.5 * (len(SHADES) - 1)) for v in row]
-        lines.append("".join(SHADES[min(level, len(SHADES) - 1)] for level in levels))
+        levels = [0 if math.isnan(v) or top == 0 else round((v / top) ** 0.7 * (len(SHADES) - 1)) for v in row]
+        lines.append("".join(SHADES[level] for level in levels))
     return lines
 
 
