@@ -31,6 +31,17 @@ def short(value: float) -> str:
     return f"{value:.4g}"
 
 
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> list[str]:
+    """Columns as wide as they need be, numbers to the right, the columns named by `left` to the left."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (cell.ljust(width) if i in left else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths)))
+        return "  ".join(cells).rstrip()
+
+    return [line(head), "  ".join("─" * width for width in widths), *(line(row) for row in rows)]
+
+
 def thinned(values: ArrayLike, width: int) -> Floats:
     """At most `width` means of neighbouring values; a stretch without a number stays NaN."""
     array = np.asarray(values, dtype=np.float64)

@@ -230,6 +230,15 @@ BATCH_FIELDS: tuple[Field, ...] = (
 GROWS = ("log_stream_offset", "steps")  # strictly, over epoch records
 NEVER_FALLS = ("cycle_id", "telemetry_version")
 
+# Options of `watch` for records of anneal stages: field, side, and the baseline field the threshold is a share on top of.
+ANNEAL_ALERTS: dict[str, tuple[str, Literal["above", "below"], str]] = {
+    "--anneal-loss-max": ("loss_total", "above", "anneal_loss_baseline"),
+    "--anneal-queue-max": ("queue_conflict_events", "above", "anneal_queue_baseline"),
+    "--anneal-intensity-max": ("queue_conflict_intensity_sum", "above", "anneal_intensity_baseline"),
+    "--anneal-queue-min": ("queue_conflict_events", "below", ""),
+    "--anneal-intensity-min": ("queue_conflict_intensity_sum", "below", ""),
+}
+
 
 def field(name: str) -> Field:
     return _BY_NAME[name]

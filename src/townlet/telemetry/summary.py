@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from townlet.telemetry.drawing import short, sparkline
+from townlet.telemetry.drawing import short, sparkline, table
 from townlet.telemetry.drift import Delta
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, field
@@ -276,39 +276,28 @@ def as_text(summary: Summary) -> str:
         (*HEAD, "curve"),
         [(*row, sparkline(column.sketch.curve(), 32)) for row, column in zip(_rows(summary), _moving(summary))],
     )
-    lines += ["", *_table(head, rows)]
+    lines += ["", *table(head, rows, left=(0, len(HEAD)))]
     if constants := _constants(summary):
         lines += ["", "the same in every record: " + constants]
     if summary.drift:
-        lines += ["", "drift against the baseline", *_table(*_drift(summary))]
+        lines += ["", "drift against the baseline", *table(*_drift(summary))]
     return "\n".join(lines) + "\n"
 
 
 def as_markdown(summary: Summary) -> str:
-    def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    def pipes(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
         rule = "| " + " | ".join("---" if index == 0 else "---:" for index in range(len(head))) + " |"
         return ["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)]
 
     lines = ["# Training summary", "", *(f"- **{name}**: {text}" for name, text in _facts(summary)), ""]
-    lines += table(HEAD, _rows(summary))
+    lines += pipes(HEAD, _rows(summary))
     if constants := _constants(summary):
         lines += ["", "The same in every record: " + constants + "."]
     if summary.drift:
-        lines += ["", "## Drift against the baseline", "", *table(*_drift(summary))]
+        lines += ["", "## Drift against the baseline", "", *pipes(*_drift(summary))]
     return "\n".join(lines) + "\n"
 
 
 def _drift(summary: Summary) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     head = ("metric", "mean", "baseline", "difference", "relative")
     return head, [(d.name, short(d.value), short(d.baseline), short(d.absolute), f"{d.relative:+.2%}") for d in summary.drift]
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-
-    def line(row: tuple[str, ...]) -> str:
-        return "  ".join(
-            cell.ljust(w) if i in (0, len(HEAD)) else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))
-        ).rstrip()
-
-    return [line(head), "  ".join("─" * width for width in widths), *map(line, rows)]
