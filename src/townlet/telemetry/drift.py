@@ -2,7 +2,8 @@
 
 Two logs are compared epoch by epoch over the later half, so that the common trend of learning cancels; the interval of the mean
 difference comes from a block bootstrap, because neighbouring epochs resemble each other. An alarm needs both: an interval clear
-of zero (at `level`, shared out over all metrics compared) and a difference of at least `min_effect` of the baseline's mean or spread, whichever is larger.
+of zero (at `level`, shared out over all metrics compared) and a difference of at least `min_effect` of the baseline's mean or
+spread, whichever is larger.
 """
 
 from __future__ import annotations
