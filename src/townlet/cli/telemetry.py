@@ -76,7 +76,7 @@ def print_report(report: Any) -> None:
         click.echo(f"note: {note}")
     versions = ", ".join(f"{count} of version {version}" for version, count in sorted(report.versions.items()))
     batches = f" and {report.batches} batch records" if report.batches else ""
-    verdict = "valid" if report.ok else f"{report.problem_count} problems in {report.bad_lines or 'cross-record checks of'} lines"
+    verdict = "valid" if report.ok else f"{report.problem_count} problems"
     click.echo(
         f"{verdict}: {report.records} records{batches} in {len(report.files)} files" + (f" ({versions})" if versions else "")
     )

@@ -38,13 +38,14 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option(
-    "--follow/--no-follow", "--once", "follow", default=True, help="Go on reading as the log grows, or stop at its end."
-)
+@click.option("--follow/--no-follow", default=True, help="Go on reading as the log grows (default), or stop at its end.")
+@click.option("--once", is_flag=True, help="The same as --no-follow.")
 @click.option("--from-end", is_flag=True, help="Skip what the log holds already.")
 @click.option("--rules", "rules_file", type=click.Path(path_type=Path), help="YAML or JSON file of rules; flags win over it.")
 @click.option("--no-defaults", is_flag=True, help="Watch only what flags and rules file name.")
-@click.option("--smoothing", type=click.IntRange(1), help="Compare the mean of this many records.  [default: 1]")
+@click.option(
+    "--smoothing", type=click.IntRange(1), help="Compare the mean of this many records, once there are so many.  [default: 1]"
+)
 @click.option("--patience", type=click.IntRange(1), help="Alert after this many bad records running.  [default: 1]")
 @click.option("--max-gap", type=float, metavar="SECONDS", help="Alert when no record comes for this long.")
 @click.option("--keep-going", is_flag=True, help="Go on after an alert; the exit code still tells.")

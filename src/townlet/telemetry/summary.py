@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from dataclasses import field as member
 from itertools import islice
 from pathlib import Path
@@ -27,6 +27,11 @@ SKETCH = 64  # points kept for a sparkline
 HIDDEN = ("telemetry_version", "epoch", "log_stream_offset", "cycle_id", "anneal_cycle")  # told in the head of a summary
 NUMBERS = tuple(item.name for item in FIELDS if item.numeric and item.name not in HIDDEN)
 ANNEAL = tuple(item.name for item in FIELDS if item.name.startswith("anneal_"))
+
+
+def known(value: float) -> float | None:
+    """The number, or None when it is NaN or infinite: JSON has neither."""
+    return value if math.isfinite(value) else None
 
 
 class Sketch:
@@ -108,9 +113,9 @@ class Column:
             "first": self.first,
             "latest": self.latest,
             "min": self.low,
-            "min_epoch": self.low_epoch,
+            "min_epoch": known(self.low_epoch),
             "max": self.high,
-            "max_epoch": self.high_epoch,
+            "max_epoch": known(self.high_epoch),
             "mean": self.mean,
             "std": self.std,
             "trend": self.trend,
@@ -137,11 +142,25 @@ class Summary:
     drift: list[Delta] = member(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        plain = {name: value for name, value in asdict(self).items() if name not in ("columns", "drift")}
-        plain = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in plain.items()}
+        plain: dict[str, Any] = {
+            "path": self.path,
+            "records": self.records,
+            "batches": self.batches,
+            "runs": self.runs,
+            "versions": dict(self.versions),
+            "modes": dict(self.modes),
+            "epoch": known(self.epoch),
+            "cycle": known(self.cycle),
+            "steps": known(self.steps),
+            "seconds": self.seconds,
+            "reasons": dict(self.reasons),
+            "rivalry": self.rivalry,
+            "anneal": self.anneal,
+            "stages": self.stages,
+        }
         plain["metrics"] = {name: column.as_dict() for name, column in self.columns.items()}
         plain["drift"] = [
-            {"name": d.name, "value": d.value, "baseline": d.baseline, "absolute": d.absolute, "relative": d.relative}
+            {"name": d.name, "value": d.value, "baseline": d.baseline, "absolute": d.absolute, "relative": known(d.relative)}
             for d in self.drift
         ]
         return plain
