@@ -72,7 +72,7 @@ class CaptureNote(_Record):
     life: int = Field(0, ge=0)
 
 
-Metric = int | float | list[int] | dict[str, float]
+Metric = int | float | None | list[int] | dict[str, float]
 
 
 class SampleMeta(_Record):
