@@ -90,18 +90,22 @@ class BCTrainingResult(TrainingResult):
     weights_hash: str
 
 
+class Interval(_Frozen):
+    value: float
+    low: float
+    high: float
+
+
 class EvaluationPoint(_Frozen):
     """A periodic evaluation on held-out seeds, per resident and day of the residents the day began with."""
 
     epoch: int
     steps: int
-    episode_return: float
-    return_low: float
-    return_high: float
-    conflicts: float
-    intensity: float
-    self_sufficiency: float
-    exits: float
+    measures: dict[str, Interval] = Field(description="Measures of the scorecard, mean over towns with its bootstrap interval.")
+
+    @property
+    def episode_return(self) -> float:
+        return self.measures["return"].value
 
 
 class PPOTrainingResult(TrainingResult):

@@ -1,0 +1,150 @@
+"""What strategies are handed out: towns and captures, replay datasets, scores, promotion. None of it needs torch."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from townlet.config.models import SimulationConfig
+from townlet.dto.evaluation import Measure
+from townlet.dto.policy import Interval, ReplayBatchSummary
+from townlet.envs.vector import VectorTown
+from townlet.errors import ReplayError, UsageError
+from townlet.evaluation.scorecard import PolicySource, run_case
+from townlet.evaluation.suites import Case, draw_seed
+from townlet.files import sha256_file
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
+from townlet.policy.rollout import RolloutBuffer, record
+from townlet.policy.runtime import make_policy
+
+log = logging.getLogger("townlet.training")
+
+
+@dataclass
+class RolloutCaptureService:
+    """Towns of the config: batches to learn in, and captures of scripted residents."""
+
+    config: SimulationConfig
+
+    def towns(self, num_towns: int, *, index: int = 0, config: SimulationConfig | None = None) -> VectorTown:
+        """A batch of towns for training, on the index-th training seed, started as `training.start` says."""
+        config = config or self.config
+        start = config.training.start
+        clock = None if start == "scenario" else start if isinstance(start, str) else f"{start // 60:02d}:{start % 60:02d}"
+        seed = draw_seed("training", config.seed * 1_000 + index)
+        return VectorTown(config, num_towns, seed=seed, start=clock, threads=config.training.threads)
+
+    def capture(
+        self, ticks: int | None = None, *, auto_seed_agents: bool | None = None, policy: str = "scripted", epsilon: float = 0.05
+    ) -> RolloutBuffer:
+        """Frames of one town over `ticks`; an empty buffer, with a warning, when nobody takes a decision in that time."""
+        config = self.config
+        ticks = ticks or config.training.rollout_ticks or config.training.horizon * config.policy.interval
+        residents = len(config.scenario.residents)
+        seeded = config.training.rollout_auto_seed_agents if auto_seed_agents is None else auto_seed_agents
+        if residents == 0 and not seeded:
+            log.warning(
+                "capture_rollout: %s has no residents; nothing was captured (place some in scenario.residents, or let the "
+                "capture do it with --rollout-auto-seed-agents)",
+                config.config_id,
+            )
+            return RolloutBuffer.empty()
+        if ticks < config.policy.interval:
+            log.warning(
+                "capture_rollout: %d ticks are less than one decision (%d ticks); nothing was captured",
+                ticks,
+                config.policy.interval,
+            )
+            return RolloutBuffer.empty()
+        vec = VectorTown(config, 1, seed=draw_seed("training", config.seed))
+        return record(vec, make_policy(policy, vec, epsilon=epsilon, seed=config.seed), ticks)
+
+
+@dataclass
+class ReplayDatasetService:
+    """Which replay data a run reads, opened and summarised."""
+
+    config: SimulationConfig
+
+    def resolve(self, source: Path | str | None = None) -> Path:
+        """The manifest or capture folder to read: the one given, else `training.replay_manifest`, else `training.capture_dir`."""
+        training = self.config.training
+        found = source or training.replay_manifest or training.capture_dir
+        if found is None:
+            raise UsageError(
+                "There is no replay data: give --replay-manifest FILE or --capture-dir FOLDER, or set training.replay_manifest."
+            )
+        path = Path(found)
+        if not path.exists():
+            raise ReplayError(f"{path} does not exist; expected a replay manifest or a capture folder, made by `townlet capture`.")
+        return path
+
+    def dataset_config(self, source: Path | str | None = None) -> ReplayDatasetConfig:
+        path = self.resolve(source)
+        replay = self.config.training.replay
+        options: dict[str, Any] = {
+            "batch_size": replay.batch_size,
+            "shuffle": replay.shuffle,
+            "seed": self.config.seed if replay.seed is None else replay.seed,
+            "drop_last": replay.drop_last,
+            "streaming": replay.streaming,
+            "prefetch": replay.prefetch,
+            "normalize_conflict_features": self.config.training.normalize_conflict_features,
+        }
+        if path.is_dir():
+            return ReplayDatasetConfig.from_capture_dir(path, **options)
+        return ReplayDatasetConfig.from_manifest(path, **options)
+
+    def build(self, dataset: ReplayDatasetConfig | ReplayDataset | None = None) -> ReplayDataset:
+        """Open a dataset: all its metadata are checked, and its arrays too unless they are streamed."""
+        if isinstance(dataset, ReplayDataset):
+            return dataset
+        return ReplayDataset(dataset or self.dataset_config())
+
+    def label(self, data: ReplayDataset) -> str:
+        return data.config.label
+
+    def digest(self, data: ReplayDataset) -> str:
+        """Hash of the data: of the recorded (or computed) hashes of its files, or of the arrays in memory."""
+        whole = hashlib.sha256()
+        for entry in data.config.entries:
+            whole.update((entry.sha256 or sha256_file(entry.sample)).encode())
+        if not data.config.entries:
+            for sample in data.samples():
+                for array in sample.arrays().values():
+                    whole.update(array.tobytes())
+        return whole.hexdigest()[:16]
+
+    def summaries(self, data: ReplayDataset) -> Iterator[ReplayBatchSummary]:
+        for number, batch in enumerate(data):
+            yield ReplayBatchSummary(
+                batch=number, samples=len(batch.metadata), transitions=batch.transitions, **dict(batch.conflict_stats)
+            )
+
+
+@dataclass
+class EvaluationService:
+    """Scores of a policy in the config's own town on evaluation seeds, with the committed reward weights."""
+
+    config: SimulationConfig
+    _towns: VectorTown | None = field(default=None, repr=False)
+
+    def score(self, source: PolicySource, *, resamples: int = 500) -> dict[str, Measure]:
+        training = self.config.training
+        case = Case("training", self.config.config_id, towns=training.eval_towns, config=self.config)
+        if self._towns is None:
+            self._towns = VectorTown(case.town(), case.towns, seed=draw_seed("evaluation", 0), threads=training.threads)
+        return run_case(self._towns, "policy", source, case, resamples=resamples).measures
+
+
+def intervals(measures: dict[str, Measure]) -> dict[str, Interval]:
+    """The measures that exist, as value and interval."""
+    return {
+        name: Interval(value=measure.mean, low=measure.low, high=measure.high)
+        for name, measure in measures.items()
+        if measure.mean is not None and measure.low is not None and measure.high is not None
+    }

@@ -1,0 +1,139 @@
+"""A training run under way: the learner, its towns, how far it has come; and its checkpoints, from which it goes on bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from townlet.config.models import SimulationConfig, config_hash
+from townlet.dto.policy import EvaluationPoint
+from townlet.errors import CheckpointError
+from townlet.observations.spec import CONFLICT, ObservationSpec
+from townlet.policy.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, weights_hash
+from townlet.policy.network import NetworkSpec
+from townlet.policy.training.collect import ActorPolicy, Collector
+from townlet.policy.training.contexts import TrainingContext
+from townlet.policy.training.learner import LearnerState, PPOLearner
+from townlet.policy.training.services import intervals
+from townlet.world.actions import Catalogue, catalogue
+
+
+class Standing(BaseModel):
+    """How far a run has come: the counters of a checkpoint."""
+
+    epoch: int = 0  # finished
+    updates: int = 0  # optimiser steps
+    steps: int = 0  # decisions trained on
+    cycle: int = -1  # collections
+    loss_value_first: float | None = None
+    last: dict[str, Any] = Field(default_factory=dict)  # the last record
+    evaluations: list[EvaluationPoint] = Field(default_factory=list)
+    best: float | None = None
+    stale: int = 0  # cloning: epochs since the best
+    weights_hash_start: str = ""
+
+
+def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
+    """The action catalogue and the observation of a config, without building a town."""
+    affordances = tuple(spec.id for spec in config.affordances.specs)
+    actions = catalogue(config.policy.action_level, affordances)
+    variant = config.features.systems.observations
+    if variant == "compact" and config.observations.compact_map:
+        variant = "compact_map"
+    return actions, ObservationSpec(variant, actions.names, affordances)
+
+
+def network_spec(config: SimulationConfig) -> NetworkSpec:
+    actions, spec = town_tables(config)
+    network = config.policy.network
+    sees_map = network.map_encoder != "none" and bool(spec.map_channels)
+    return NetworkSpec(
+        features=len(spec.feature_names),
+        actions=len(actions),
+        map_shape=spec.map_shape if sees_map else None,
+        conflict_columns=spec.columns(CONFLICT),
+        feature_width=network.feature_size,
+        conflict_width=network.conflict_size,
+        map_encoder=network.map_encoder if sees_map else "none",
+        map_width=network.map_size,
+        map_filters=network.map_channels[0],
+        trunk=network.trunk_sizes,
+        recurrent=config.ppo.recurrent,
+        recurrent_width=network.recurrent_size,
+        normalize_observations=config.ppo.normalize_observations,
+    )
+
+
+@dataclass
+class Session:
+    learner: PPOLearner
+    standing: Standing
+    collector: Collector | None = None
+
+    @property
+    def weights_hash(self) -> str:
+        return weights_hash(self.learner.state().weights)
+
+    def save(self, context: TrainingContext, *, best: bool = False) -> Path | None:
+        """A checkpoint of everything, in the run folder; None when nothing is kept."""
+        if context.run is None:
+            return None
+        state, collector = self.learner.state(), self.collector
+        world: dict[str, Any] = {}
+        if collector is not None:
+            world |= {f"town/{name}": array for name, array in collector.vec.save().items()}
+            world |= {f"collector/{name}": array for name, array in collector.save().items()}
+        about = {
+            "network": self.learner.spec.to_json(),
+            "learner": state.meta,
+            "standing": self.standing.model_dump(mode="json"),
+            "telemetry": context.telemetry.position(),
+            "config_hash": config_hash(context.config),
+            "run_id": context.run_id,
+        }
+        checkpoint = Checkpoint(state.weights, about, state.optimizer, world)
+        return context.run.save(self.standing.epoch, lambda folder: save_checkpoint(folder, checkpoint), best=best)
+
+    def evaluate(self, context: TrainingContext) -> EvaluationPoint:
+        """Score the network as it stands on evaluation seeds; the best so far is remembered in `standing`."""
+        measures = context.services.evaluation.score(lambda vec: ActorPolicy(self.learner, context.seed))
+        point = EvaluationPoint(epoch=self.standing.epoch, steps=self.standing.steps, measures=intervals(measures))
+        self.standing.evaluations.append(point)
+        return point
+
+
+def open_session(context: TrainingContext, collector: Collector | None) -> Session:
+    """A new run, one that starts from a checkpoint, or the one that the run folder's latest checkpoint goes on with."""
+    config = context.config
+    learner = PPOLearner(network_spec(config), config.ppo, seed=context.seed, threads=config.training.threads)
+    session = Session(learner, Standing(), collector)
+    latest = None if context.run is None else context.run.latest()
+    if latest is not None:
+        found = load_checkpoint(latest)
+        _restore(session, found)
+        session.standing = Standing.model_validate(found.state["standing"])
+        context.telemetry.rewind(found.state["telemetry"])
+    elif context.plan.start_from is not None:
+        _restore(session, load_checkpoint(context.plan.start_from))
+    if not session.standing.weights_hash_start:
+        session.standing.weights_hash_start = session.weights_hash
+    return session
+
+
+def _restore(session: Session, found: Checkpoint) -> None:
+    learner, collector = session.learner, session.collector
+    expected, stored = learner.spec.to_json(), found.state["network"]
+    if stored != expected:
+        apart = sorted(name for name in expected if stored.get(name) != expected[name])
+        raise CheckpointError(
+            f"the checkpoint's network differs from the config's in {', '.join(apart)} "
+            f"({stored.get(apart[0])!r} against {expected[apart[0]]!r}); use the config it was trained with"
+        )
+    learner.load_state(LearnerState(found.weights, found.optimizer, found.state["learner"]))
+    towns = {name.removeprefix("town/"): array for name, array in found.world.items() if name.startswith("town/")}
+    if collector is not None and towns:
+        collector.vec.restore(towns)
+        collector.restore({n.removeprefix("collector/"): a for n, a in found.world.items() if n.startswith("collector/")})
