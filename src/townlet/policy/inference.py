@@ -127,7 +127,9 @@ class NumpyPolicy:
             grid = maps.astype(np.float32)  # (B, C, H, W)
             if self.spec.map_encoder == "cnn":
                 for layer, stride in enumerate(self.spec.cnn_strides):
-                    grid = self._active(_convolve(grid, self.weights[f"conv.{layer}.weight"], self.weights[f"conv.{layer}.bias"], stride))
+                    grid = self._active(
+                        _convolve(grid, self.weights[f"conv.{layer}.weight"], self.weights[f"conv.{layer}.bias"], stride)
+                    )
             parts.append(self._active(self._dense("map", grid.reshape(len(grid), -1))))
         return np.concatenate(parts, axis=1)
 

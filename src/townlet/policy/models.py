@@ -51,9 +51,8 @@ class ConflictAwarePolicyNetwork(nn.Module):
         if spec.map_encoder == "cnn":
             assert spec.map_shape is not None
             channels = (spec.map_shape[0], *spec.map_channels)
-            self.conv = nn.ModuleList(
-                _initialised(nn.Conv2d(channels[i], channels[i + 1], CNN_KERNEL, stride)) for i, stride in enumerate(spec.cnn_strides)
-            )
+            steps = zip(channels, channels[1:], spec.cnn_strides)
+            self.conv = nn.ModuleList(_initialised(nn.Conv2d(c, k, CNN_KERNEL, stride)) for c, k, stride in steps)
         if spec.sees_map:
             self.map = _dense(spec.map_inputs, spec.map_size)
         widths = (spec.encoded_width, *spec.trunk_sizes)
@@ -129,7 +128,7 @@ class ConflictAwarePolicyNetwork(nn.Module):
             PackedSequence(x[torch.from_numpy(packed.rows)], torch.from_numpy(packed.sizes)), self._unpack_state(begin)
         )
         logits, values = self.heads(out.data[torch.from_numpy(packed.places)])
-        return logits.unflatten(0, (steps, width)), values.unflatten(0, (steps, width))
+        return logits.reshape(steps, width, -1), values.reshape(steps, width)
 
     def _unpack_state(self, state: Tensor) -> Any:
         parts = tuple(part.unsqueeze(0).contiguous() for part in state.chunk(CELLS[self.spec.recurrent], dim=1))

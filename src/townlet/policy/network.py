@@ -21,7 +21,7 @@ ACTIVATIONS = ("relu", "tanh")
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """Inputs, outputs and sizes. `conflict_columns` feed the conflict encoder alone; every other column feeds the feature encoder."""
+    """Inputs, outputs and sizes. `conflict_columns` feed the conflict encoder alone; the others the feature encoder."""
 
     features: int
     actions: int
@@ -46,7 +46,9 @@ class NetworkSpec:
         if self.activation not in ACTIVATIONS:
             raise UsageError(f"the activation is {self.activation!r}; it must be one of {', '.join(ACTIVATIONS)}")
         if self.features < 1 or self.actions < 1:
-            raise UsageError(f"the network has {self.features} features and {self.actions} actions; it needs at least one of each")
+            raise UsageError(
+                f"the network has {self.features} features and {self.actions} actions; it needs at least one of each"
+            )
         if self.sees_map and self.map_shape is None:
             raise UsageError(f"the map encoder is {self.map_encoder!r} but observations have no map; set it to 'none'")
         if len(set(self.conflict_columns)) != len(self.conflict_columns) or any(
@@ -56,7 +58,9 @@ class NetworkSpec:
         if len(self.plain_columns) == 0:
             raise UsageError("every feature is a conflict column; at least one must be left for the feature encoder")
         if self.map_encoder == "cnn" and min(self.cnn_sizes[-1]) < 1:
-            raise UsageError(f"a map of {self.map_shape} is too small for the convolution; use fewer map_channels or map encoder 'linear'")
+            raise UsageError(
+                f"a map of {self.map_shape} is too small for the convolution; use fewer map_channels or map encoder 'linear'"
+            )
 
     @classmethod
     def of(cls, observed: ObservationSpec, network: NetworkConfig, ppo: PPOConfig) -> NetworkSpec:
@@ -144,6 +148,7 @@ class NetworkSpec:
                 "use the version of Townlet that wrote it"
             )
         try:
-            return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+            values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+            return cls(**values)
         except (TypeError, UsageError) as error:
             raise CheckpointError(f"the network of the checkpoint cannot be built: {error}") from error

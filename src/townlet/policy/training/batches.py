@@ -1,4 +1,4 @@
-"""What the learner is given and what it gives back: plain arrays over T decisions of B residents, and the numbers of an update."""
+"""What the learner is given and gives back: plain arrays over T decisions of B residents, and the numbers of an update."""
 
 from __future__ import annotations
 

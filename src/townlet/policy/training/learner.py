@@ -123,7 +123,11 @@ class PPOLearner:
         if ppo.normalize_values:
             self.track_returns(batch.returns[active])
         data = self._data(batch, active)
-        columns = {"actions": batch.actions, "log_probs": batch.log_probs, "advantages": batch.advantages}
+        columns: dict[str, NDArray[Any]] = {
+            "actions": batch.actions,
+            "log_probs": batch.log_probs,
+            "advantages": batch.advantages,
+        }
         columns |= {"returns": self._normalised(batch.returns), "values": self._normalised(batch.values)}
         data |= {name: self._column(array, active) for name, array in columns.items()}
         cloning = None
@@ -154,7 +158,7 @@ class PPOLearner:
                     stopped = True
                     break
                 weight = 1.0 if ppo.grad_accumulation == 1 else _weight(part)
-                (loss if weight == 1.0 else loss * weight).backward()
+                (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
                 waiting += weight
                 if (index + 1) % ppo.grad_accumulation == 0 or index == parts - 1:
                     grads.append(self._step(waiting))
@@ -341,8 +345,8 @@ class PPOLearner:
             for key, value in entry.items()
             if isinstance(value, Tensor)
         }
-        meta = {"updates": self.updates, "gradient_steps": self.gradient_steps, "seed": self.seed}
-        meta |= {"threads": torch.get_num_threads(), "torch": torch.__version__, "optimizer": self.ppo.optimizer}
+        meta: dict[str, Any] = {"updates": self.updates, "gradient_steps": self.gradient_steps, "seed": self.seed}
+        meta |= {"threads": torch.get_num_threads(), "torch": str(torch.__version__), "optimizer": self.ppo.optimizer}
         return LearnerState(self.network.arrays(), arrays, meta)
 
     def load_state(self, state: LearnerState) -> None:
@@ -351,7 +355,9 @@ class PPOLearner:
         if not state.optimizer:
             return
         if state.meta["optimizer"] != self.ppo.optimizer:
-            raise CheckpointError(f"the checkpoint was made with {state.meta['optimizer']}, the config asks for {self.ppo.optimizer}")
+            raise CheckpointError(
+                f"the checkpoint was made with {state.meta['optimizer']}, the config asks for {self.ppo.optimizer}"
+            )
         places = {name: index for index, (name, _) in enumerate(self.network.named_parameters())}
         entries: dict[int, dict[str, Tensor]] = {}
         for key, array in state.optimizer.items():

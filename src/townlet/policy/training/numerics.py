@@ -66,7 +66,7 @@ def gae(
 def discounted_returns(
     rewards: NDArray[Any], terminated: NDArray[Any], truncated: NDArray[Any], bootstrap: NDArray[Any], *, gamma: float
 ) -> Floats:
-    """R_t = r_t + γ R_{t+1}, (T, B); R after a death is 0, after a time limit `bootstrap[t]` (T, B), likewise after the last row."""
+    """R_t = r_t + γ R_{t+1}, (T, B); after a death R is 0, after a time limit or the last row `bootstrap[t]`, (T, B)."""
     out = np.zeros(rewards.shape)
     following = bootstrap[-1].astype(np.float64)
     for t in range(len(rewards) - 1, -1, -1):
@@ -172,7 +172,7 @@ def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def normalized(advantages: Tensor, mask: Tensor | None = None) -> Tensor:
-    """(A − mean) / (std + 1e-8) over the rows of the mask, std with n − 1; unchanged but for the mean when fewer than two rows."""
+    """(A − mean) / (std + 1e-8) over the rows of the mask, std with n − 1 (1 over fewer than two rows)."""
     weight = torch.ones_like(advantages) if mask is None else mask.to(advantages.dtype)
     mean, std = masked_moments(advantages, weight)
     return (advantages - mean) * weight / (std + STD_FLOOR)
@@ -189,10 +189,12 @@ def masked_moments(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 # --- losses ----------------------------------------------------------------------------------------------------------
-def surrogate_loss(log_ratio: Tensor, advantages: Tensor, clip: float | Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def surrogate_loss(
+    log_ratio: Tensor, advantages: Tensor, clip: float | Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """−mean min(ρ A, clip(ρ, 1 ± ε) A) with ρ = exp(log π − log π_old), and the share of rows with |ρ − 1| > ε."""
-    ratio = log_ratio.exp()
-    loss = -masked_mean(torch.minimum(ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip) * advantages), mask)
+    ratio, bound = log_ratio.exp(), torch.as_tensor(clip)
+    loss = -masked_mean(torch.minimum(ratio * advantages, ratio.clamp(1.0 - bound, 1.0 + bound) * advantages), mask)
     with torch.no_grad():
         clipped = masked_mean(((ratio - 1.0).abs() > clip).to(ratio.dtype), mask)
     return loss, clipped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def shuffled(data: Tensors, axis: int, order: NDArray[np.int64], parts: int) -> 
     index = torch.from_numpy(order)
     copy = {name: tensor.index_select(0 if name == "state" else axis, index) for name, tensor in data.items()}
     edges = np.linspace(0, len(order), parts + 1).astype(int).tolist()
-    for begin, end in zip(edges, edges[1:]):
+    for begin, end in pairwise(edges):
         yield slice_of(copy, axis, begin, end)
 
 
