@@ -122,14 +122,13 @@ class PPOTrainingResult(TrainingResult):
     loss_total: float
     kl_k3: float
     episode_return_mean: float | None
-    queue_conflict_events: float
-    queue_conflict_intensity_sum: float
+    queue_conflict_events: float | None
+    queue_conflict_intensity_sum: float | None
     telemetry_log: str | None
     evaluations: tuple[EvaluationPoint, ...] = ()
     best_checkpoint: str | None = None
     weights_hash_start: str
     weights_hash: str
-    finished: bool = Field(True, description="False when the run was stopped by a signal, state saved.")
 
 
 class AnnealStageResult(_Frozen):

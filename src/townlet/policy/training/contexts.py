@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from townlet.config.models import SimulationConfig
 from townlet.dto.policy import TrainingResult as TrainingResult
-from townlet.policy.replay import ReplayDatasetConfig
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import TrainingServices
 from townlet.policy.training.stop import StopFlag
@@ -45,7 +45,7 @@ class RunOptions:
     """What a run is asked for beside its config."""
 
     epochs: int | None = None  # default: training.epochs
-    dataset: ReplayDatasetConfig | None = None
+    dataset: ReplayDatasetConfig | ReplayDataset | None = None
     run_dir: Path | None = None  # None: nothing is kept but the log
     resume: bool = False
     log_path: Path | None = None  # default: telemetry.file in the run folder
@@ -63,6 +63,9 @@ class StagePlan:
     scripted_share: float = 0.0
     start_from: Path | None = None  # checkpoint whose network, optimiser and towns go on
     notes: Mapping[str, float | bool | str | None] = field(default_factory=dict)  # anneal_* fields of the records
+    steps: int = 0  # decisions trained on before this stage
+    collections: int = -1  # number of the last collection before this stage
+    log_position: Mapping[str, Any] | None = None  # of the telemetry log when the stage begins
 
     def bc_weight_at(self, progress: float) -> float:
         """The weight moves in a straight line; progress is 0 at the first epoch and 1 after the last."""
@@ -77,7 +80,9 @@ class TrainingContext:
     strategies: Mapping[str, Callable[[], TrainingStrategy]] = field(default_factory=dict)
     mode: str = "rollout"
     epochs: int = 1
-    dataset: ReplayDatasetConfig | None = None
+    dataset: ReplayDatasetConfig | ReplayDataset | None = None
+    dataset_hash: str | None = None  # filled in by `prepare`
+    disk_needed: int = 0  # bytes the run folder will hold at most, filled in by `prepare`
     run: RunFolder | None = None
     run_id: str = ""
     telemetry: TelemetryWriter = field(default_factory=lambda: TelemetryWriter(None))

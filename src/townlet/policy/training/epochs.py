@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from townlet.policy.replay import ReplayDataset
+from townlet.policy.sample import RIVALRY_FIELDS
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.session import Session
 from townlet.policy.training.sources import replay_batch, rollout_batch, script_batch
@@ -62,8 +65,7 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
     for batch in dataset:
         data.updates.append(session.learner.update(replay_batch(batch, session.learner), progress=progress))
         names = batch.metadata[0].feature_names
-        raw = batch.features if dataset.normalizer is None else dataset.normalizer.undo(batch.features, names)
-        data.rivalry.add(raw[..., names.index("rivalry_max")], raw[..., names.index("rivalry_avoid_count")])
+        data.rivalry.add(*(_raw(dataset, batch.features[..., names.index(name)], name) for name in RIVALRY_FIELDS))
         data.masked = data.masked and batch.action_mask is not None
         exits += int(batch.dones.sum())
         for meta in batch.metadata:
@@ -76,3 +78,10 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
     return data
 
 
+def _raw(dataset: ReplayDataset, column: NDArray[Any], name: str) -> NDArray[Any]:
+    """A feature as it was observed, when the dataset hands it out normalised."""
+    normalizer = dataset.normalizer
+    if normalizer is None or name not in normalizer.names:
+        return column
+    k = normalizer.names.index(name)
+    return np.clip(column * normalizer.std[k] + normalizer.mean[k], 0.0, 1.0)

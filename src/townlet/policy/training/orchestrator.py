@@ -11,10 +11,9 @@ from townlet.config.models import SimulationConfig
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, PPOTrainingResult, ReplayBatchSummary, ReplaySummary
 from townlet.errors import UsageError
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
-from townlet.policy.rollout import RolloutBuffer
 from townlet.policy.training.contexts import Progress, RunOptions, Silence, TrainingContext, TrainingResult
 from townlet.policy.training.opening import opened_run
-from townlet.policy.training.services import TrainingServices
+from townlet.policy.training.services import CapturedRollout, TrainingServices
 from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, available
 from townlet.policy.training.strategies.base import TrainingStrategy
 
@@ -77,7 +76,7 @@ class PolicyTrainingOrchestrator:
         return result
 
     def run_ppo(
-        self, dataset: ReplayDatasetConfig | None = None, options: RunOptions | None = None, *, mode: str | None = None
+        self, dataset: ReplayDatasetConfig | ReplayDataset | None = None, options: RunOptions | None = None, *, mode: str | None = None
     ) -> PPOTrainingResult:
         """PPO on a dataset (mode `replay`), or in the given mode."""
         options = options or RunOptions()
@@ -92,15 +91,15 @@ class PolicyTrainingOrchestrator:
         assert isinstance(result, AnnealSummary)
         return result
 
-    def capture_rollout(self, ticks: int | None = None, *, auto_seed_agents: bool | None = None) -> RolloutBuffer:
-        """Frames of the config's town under its scripted residents; `RolloutBuffer.build_dataset` feeds them to `run_ppo`."""
+    def capture_rollout(self, ticks: int | None = None, *, auto_seed_agents: bool | None = None) -> CapturedRollout:
+        """Frames of the config's town under its scripted residents; its `build_dataset` feeds them to `run_ppo`."""
         return self.services.capture.capture(ticks, auto_seed_agents=auto_seed_agents)
 
-    def build_replay_dataloader(self, dataset: ReplayDatasetConfig | None = None) -> ReplayDataset:
-        return self.services.replay.build(dataset or self.services.replay.dataset_config())
+    def build_replay_dataloader(self, dataset: ReplayDatasetConfig | ReplayDataset | None = None) -> ReplayDataset:
+        return self.services.replay.build(dataset)
 
     def run_replay_dataset(
-        self, dataset: ReplayDatasetConfig | None = None, on_batch: Callable[[ReplayBatchSummary], None] | None = None
+        self, dataset: ReplayDatasetConfig | ReplayDataset | None = None, on_batch: Callable[[ReplayBatchSummary], None] | None = None
     ) -> ReplaySummary:
         """Iterate over a dataset once, without training, and say what is in it."""
         started = perf_counter()

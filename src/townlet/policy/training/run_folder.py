@@ -25,7 +25,7 @@ import numpy as np
 
 from townlet import __version__, files
 from townlet.errors import CheckpointError, StorageError, UsageError
-from townlet.policy.checkpoint import BEST, LATEST, Checkpoint, mark, publish_checkpoint, resolve_checkpoint
+from townlet.policy.checkpoint import BEST, LATEST, Checkpoint, mark, names, publish_checkpoint, resolve, weights_hash
 
 RECORD_BYTES = 3_000  # a telemetry record, generously
 SMALL_FILES = 200_000  # config, environment, summary, plots
@@ -90,13 +90,19 @@ class RunFolder:
 
     def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False) -> Path:
         """Checkpoint `number`, whole or not at all; then `latest` (and `best`) are moved, then the oldest are dropped."""
-        folder, latest = self.checkpoints / f"{number:06d}", self.latest()
-        if latest == folder:  # it was saved already, for another reason
-            if best:
-                mark(self.checkpoints, BEST, folder.name)
-            return folder
-        files.remove(folder)  # left by a run that was killed before it moved `latest`
-        return publish_checkpoint(self.checkpoints, folder.name, checkpoint, keep=self.keep, best=best)
+        folder = self.checkpoints / f"{number:06d}"
+        if folder.name not in names(self.checkpoints):
+            return publish_checkpoint(self.checkpoints, folder.name, checkpoint, keep=self.keep, best=best)
+        # Saved before: for another reason, or by a run that was killed before it moved `latest` and has come here again.
+        found = files.read_json(folder / "state.json", limit=1 << 26, error=CheckpointError)
+        if found.get("weights_hash") != weights_hash(checkpoint.weights):
+            return publish_checkpoint(
+                self.checkpoints, folder.name, checkpoint, keep=self.keep, best=best, overwrite=True
+            )
+        if best:
+            mark(self.checkpoints, BEST, folder.name)
+        mark(self.checkpoints, LATEST, folder.name)
+        return folder
 
     def child(self, name: str) -> RunFolder:
         return RunFolder(self.path / "stages" / name, self.keep)
@@ -114,7 +120,7 @@ def pointed(root: Path, pointer: str) -> Path | None:
     """The checkpoint that `latest` or `best` names, if there is one."""
     if not (root / pointer).is_file():
         return None
-    return resolve_checkpoint(root / pointer)
+    return resolve(root / pointer)
 
 
 def disk_estimate(weight_bytes: int, world_bytes: int, keep: int, records: int) -> int:

@@ -39,29 +39,65 @@ class RolloutCaptureService:
         return VectorTown(config, num_towns, seed=seed, start=clock, threads=config.training.threads)
 
     def capture(
-        self, ticks: int | None = None, *, auto_seed_agents: bool | None = None, policy: str = "scripted", epsilon: float = 0.05
-    ) -> RolloutBuffer:
-        """Frames of one town over `ticks`; an empty buffer, with a warning, when nobody takes a decision in that time."""
+        self, ticks: int | None = None, *, auto_seed_agents: bool | None = None, policy: str = "schedule", epsilon: float = 0.05
+    ) -> CapturedRollout:
+        """One town over `ticks`; empty, with a warning, when nobody takes a decision in that time."""
         config = self.config
-        ticks = ticks or config.training.rollout_ticks or config.training.horizon * config.policy.interval
-        residents = len(config.scenario.residents)
-        seeded = config.training.rollout_auto_seed_agents if auto_seed_agents is None else auto_seed_agents
-        if residents == 0 and not seeded:
+        interval = config.policy.interval
+        ticks = ticks or config.training.rollout_ticks or config.training.horizon * interval
+        if auto_seed_agents if auto_seed_agents is not None else config.training.rollout_auto_seed_agents:
+            config = seed_residents(config)
+        if not config.scenario.residents or ticks < interval:
+            why = f"{ticks} ticks are less than one decision ({interval})" if config.scenario.residents else "it has no residents"
             log.warning(
-                "capture_rollout: %s has no residents; nothing was captured (place some in scenario.residents, or let the "
-                "capture do it with --rollout-auto-seed-agents)",
+                "capture_rollout: nothing was captured in %s: %s; place residents, use --rollout-auto-seed-agents, or ask for "
+                "more ticks",
                 config.config_id,
+                why,
             )
-            return RolloutBuffer.empty()
-        if ticks < config.policy.interval:
-            log.warning(
-                "capture_rollout: %d ticks are less than one decision (%d ticks); nothing was captured",
-                ticks,
-                config.policy.interval,
-            )
-            return RolloutBuffer.empty()
+            return CapturedRollout((), 0)
         vec = VectorTown(config, 1, seed=draw_seed("training", config.seed))
-        return record(vec, make_policy(policy, vec, epsilon=epsilon, seed=config.seed), ticks)
+        runtime = PolicyRuntime(vec, make_policy(policy, vec, epsilon=epsilon, seed=config.seed))
+        buffer = RolloutBuffer(vec, ticks // interval)
+        collect(runtime, buffer)
+        return CapturedRollout(tuple(buffer.samples(Source.of(vec, runtime, ticks=ticks))), ticks)
+
+
+@dataclass(frozen=True)
+class CapturedRollout:
+    """Samples of a capture in memory, one per resident and life."""
+
+    samples: tuple[ReplaySample, ...]
+    ticks: int
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def build_dataset(self, **options: Any) -> ReplayDataset:
+        """The interface of a dataset read from files, without files."""
+        return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), self.samples)
+
+    def frames(self) -> Iterator[RolloutFrame]:
+        """Every decision as a typed frame, resident after resident."""
+        for sample in self.samples:
+            meta = sample.meta
+            for t in range(sample.timesteps):
+                yield RolloutFrame(
+                    agent_id=meta.agent_id,
+                    town=meta.capture.town,
+                    life=meta.capture.life,
+                    tick=meta.first_tick + t * meta.decision_interval,
+                    features=sample.features[t],
+                    map=None if sample.map is None else sample.map[t],
+                    action_mask=sample.action_mask[t] if sample.action_mask is not None else np.ones(meta.action_dim, bool),
+                    action=int(sample.actions[t]),
+                    log_prob=float(sample.old_log_probs[t]),
+                    value=float(sample.value_preds[t]),
+                    reward=float(sample.rewards[t]),
+                    terminated=bool(sample.dones[t]),
+                    truncated=bool(sample.truncated[t]),
+                    expert_action=None if sample.expert_action is None else int(sample.expert_action[t]),
+                )
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,18 @@ from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EvaluationPoint
 from townlet.errors import CheckpointError
 from townlet.observations.spec import CONFLICT, ObservationSpec
-from townlet.policy.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, weights_hash
+from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
+from townlet.policy.inference import weight_shapes
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.collect import ActorPolicy, Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.learner import LearnerState, PPOLearner
+from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
 from townlet.world.actions import Catalogue, catalogue
+
+
+LOG_START = {"rotation": 0, "byte": 0, "offset": 0, "epochs": 0, "records_dropped": 0}  # position of a log without records
 
 
 class Standing(BaseModel):
@@ -31,9 +37,11 @@ class Standing(BaseModel):
     loss_value_first: float | None = None
     last: dict[str, Any] = Field(default_factory=dict)  # the last record
     evaluations: list[EvaluationPoint] = Field(default_factory=list)
-    best: float | None = None
+    best: float | None = None  # highest return, or lowest held-out loss of cloning
+    best_epoch: int = 0
     stale: int = 0  # cloning: epochs since the best
     weights_hash_start: str = ""
+    finished: bool = False
 
 
 def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
@@ -75,10 +83,10 @@ class Session:
 
     @property
     def weights_hash(self) -> str:
-        return weights_hash(self.learner.state().weights)
+        return weights_hash(self.learner.network.arrays())
 
-    def save(self, context: TrainingContext, *, best: bool = False) -> Path | None:
-        """A checkpoint of everything, in the run folder; None when nothing is kept."""
+    def save(self, context: TrainingContext, *, best: bool = False, number: int | None = None) -> Path | None:
+        """A checkpoint of everything, in the run folder, numbered by epoch; None when nothing is kept."""
         if context.run is None:
             return None
         state, collector = self.learner.state(), self.collector
@@ -95,7 +103,7 @@ class Session:
             "run_id": context.run_id,
         }
         checkpoint = Checkpoint(state.weights, about, state.optimizer, world)
-        return context.run.save(self.standing.epoch, lambda folder: save_checkpoint(folder, checkpoint), best=best)
+        return context.run.save(self.standing.epoch if number is None else number, checkpoint, best=best)
 
     def evaluate(self, context: TrainingContext) -> EvaluationPoint:
         """Score the network as it stands on evaluation seeds; the best so far is remembered in `standing`."""
@@ -109,21 +117,24 @@ def open_session(context: TrainingContext, collector: Collector | None) -> Sessi
     """A new run, one that starts from a checkpoint, or the one that the run folder's latest checkpoint goes on with."""
     config = context.config
     learner = PPOLearner(network_spec(config), config.ppo, seed=context.seed, threads=config.training.threads)
-    session = Session(learner, Standing(), collector)
+    plan = context.plan
+    session = Session(learner, Standing(steps=plan.steps, cycle=plan.collections), collector)
     latest = None if context.run is None else context.run.latest()
     if latest is not None:
         found = load_checkpoint(latest)
         _restore(session, found)
         session.standing = Standing.model_validate(found.state["standing"])
         context.telemetry.rewind(found.state["telemetry"])
-    elif context.plan.start_from is not None:
-        _restore(session, load_checkpoint(context.plan.start_from))
+    else:
+        context.telemetry.rewind(plan.log_position or LOG_START)
+        if plan.start_from is not None:
+            _restore(session, load_checkpoint(plan.start_from), with_towns=plan.cycle >= 0)
     if not session.standing.weights_hash_start:
         session.standing.weights_hash_start = session.weights_hash
     return session
 
 
-def _restore(session: Session, found: Checkpoint) -> None:
+def _restore(session: Session, found: Checkpoint, *, with_towns: bool = True) -> None:
     learner, collector = session.learner, session.collector
     expected, stored = learner.spec.to_json(), found.state["network"]
     if stored != expected:
@@ -134,6 +145,13 @@ def _restore(session: Session, found: Checkpoint) -> None:
         )
     learner.load_state(LearnerState(found.weights, found.optimizer, found.state["learner"]))
     towns = {name.removeprefix("town/"): array for name, array in found.world.items() if name.startswith("town/")}
-    if collector is not None and towns:
+    if collector is not None and towns and with_towns:
         collector.vec.restore(towns)
         collector.restore({n.removeprefix("collector/"): a for n, a in found.world.items() if n.startswith("collector/")})
+
+
+def disk_needed(context: TrainingContext, spec: NetworkSpec, collector: Collector | None) -> int:
+    """Bytes the run folder will hold at most."""
+    weights = 4 * sum(math.prod(shape) for shape in weight_shapes(spec).values())
+    world = 0 if collector is None else sum(array.nbytes for array in collector.vec.save().values())
+    return disk_estimate(weights, world, context.config.training.keep_checkpoints, context.epochs)
