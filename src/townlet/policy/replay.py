@@ -5,9 +5,8 @@ Axes: B samples, T decisions, F features, A actions, C map channels, H and W the
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,7 +17,6 @@ from townlet.errors import ReplayError, UsageError
 from townlet.policy.conflict import ConflictNormalizer, conflict_stats
 from townlet.policy.event_join import EventTable, read_events
 from townlet.policy.manifest import (
-    EVENTS_NAME,
     MANIFEST_LIMIT,
     MANIFEST_SUFFIX,
     METRICS_SUFFIX,
@@ -87,16 +85,13 @@ class ReplayDatasetConfig:
         """The samples of a capture folder with their metrics; the recorded hashes of its small files are checked at once."""
         folder = Path(folder)
         path = find_manifest(folder)
-        check_listed(folder, path)
         manifest = read_manifest(path)
+        check_listed(folder, manifest)
         metrics_path = folder / path.name.replace(MANIFEST_SUFFIX, METRICS_SUFFIX)
         metrics = files.read_json(metrics_path, limit=MANIFEST_LIMIT, error=ReplayError) if metrics_path.exists() else {}
         if not isinstance(metrics, dict) or not all(isinstance(value, dict) for value in metrics.values()):
             raise ReplayError(f"{metrics_path}: is not a table of metrics; expected an object of sample ids, capture it again")
         return cls(entries=manifest.entries, **({"label": folder.name, "metrics_map": metrics} | options))
-
-    def with_capture_events(self, folder: Path) -> Self:
-        return replace(self, events=folder / EVENTS_NAME)
 
 
 class Shape(NamedTuple):

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from townlet.config.models import config_hash
 from townlet.envs.vector import VectorTown
+from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import Decision, PolicyRuntime
 from townlet.policy.sample import SCHEMA_VERSION, Array, CaptureNote, PolicyNote, ReplaySample, SampleMeta
@@ -82,7 +82,7 @@ class RolloutBuffer:
         t = self.steps
         self.rewards[t], self.terms[t] = vec.rewards, vec.terms
         self.terminated[t], self.truncated[t] = vec.terminated, vec.truncated
-        self._events.append(vec.events().copy())
+        self._events.append(vec.events())
         self.steps = t + 1
 
     def finish(self, values: Array) -> None:
@@ -115,8 +115,8 @@ class RolloutBuffer:
 
     def events(self) -> tuple[Array, Array]:
         """All events in the order of steps, and the episode each belongs to. (K,) EVENT, (K,) i8"""
-        index = {int(name): e for e, name in enumerate(self.vec.state.towns["id"])}
-        episodes = [np.array([self.episodes[t, index[int(town)]] for town in rows["town"]], np.int64) for t, rows in enumerate(self._events)]
+        first = int(self.vec.state.towns["id"][0])
+        episodes = [self.episodes[t, rows["town"] - first] for t, rows in enumerate(self._events)]
         return np.concatenate([np.empty(0, EVENT), *self._events]), np.concatenate([np.empty(0, np.int64), *episodes])
 
     def frames(self, life: Life) -> Frames:
@@ -145,7 +145,7 @@ class RolloutBuffer:
 
     def agent_id(self, life: Life) -> str:
         number = int(self.lives[life.start, life.town, life.slot])
-        return resident_name(self.vec, life.town, life.slot, number)
+        return self.vec.resident_name(life.town, life.slot, number)
 
     def samples(self, source: Source) -> Iterator[ReplaySample]:
         """One sample per resident and life; numbers run over town and life of each resident id."""
@@ -154,16 +154,14 @@ class RolloutBuffer:
         keys = np.stack([events["town"], episodes], axis=1)
         for town, episode in np.unique(keys, axis=0).tolist():
             by_town[town, episode] = events[(keys[:, 0] == town) & (keys[:, 1] == episode)]
-        numbers = dict(source.numbers)
         for life in self.spans():
             frames = self.frames(life)
-            number = numbers.get(frames.agent_id, 0)
-            numbers[frames.agent_id] = number + 1
+            number = source.numbers.get(frames.agent_id, 0)
+            source.numbers[frames.agent_id] = number + 1
             rows = by_town.get((frames.town, frames.episode), events[:0])
             first, last = self.ticks[life.start, life.town], self.ticks[life.stop - 1, life.town] + self.vec.interval
             own = (rows["actor"] == life.slot) & (rows["actor_life"] == frames.life) & (rows["tick"] >= first) & (rows["tick"] < last)
             yield frames_to_replay_sample(frames, source, f"{source.prefix}_{frames.agent_id}_{number:03d}", rows[own])
-        source.numbers.update(numbers)
 
     def build_dataset(self, runtime: PolicyRuntime, **options: Any) -> ReplayDataset:
         """The same interface as a dataset read from files, without files."""
@@ -203,7 +201,9 @@ class Source:
     numbers: dict[str, int]
 
     @classmethod
-    def of(cls, vec: VectorTown, runtime: PolicyRuntime, *, ticks: int, prefix: str = "rollout_sample") -> Source:
+    def of(
+        cls, vec: VectorTown, runtime: PolicyRuntime, *, ticks: int, prefix: str = PREFIX, numbers: dict[str, int] | None = None
+    ) -> Source:
         config, spec = vec.config, vec.spec
         template = {
             "schema_version": SCHEMA_VERSION,
@@ -222,12 +222,12 @@ class Source:
         )
         capture = CaptureNote(
             config_id=config.config_id,
-            config_hash=config_hash(config),
+            config_hash=vec.config_hash,
             scenario=config.scenario.name or config.config_id,
             seed=vec.seed,
             ticks=ticks,
         )
-        return cls(template, policy, capture, prefix, {})
+        return cls(template, policy, capture, prefix, {} if numbers is None else numbers)
 
 
 def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, events: Array) -> ReplaySample:
@@ -261,17 +261,10 @@ def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, even
     return ReplaySample(meta=meta, **arrays)
 
 
-def resident_name(vec: VectorTown, town: int, slot: int, life: int) -> str:
-    """Founders by the id of their slot, newcomers by their number in the town."""
-    return f"newcomer_{life}" if life > 0 else vec.config.scenario.residents[slot].id
-
-
 def collect(runtime: PolicyRuntime, buffer: RolloutBuffer, steps: int | None = None) -> int:
     """Step the towns until the buffer is full, or `steps` times; the bootstrap values are filled in. Returns steps made."""
     wanted = buffer.capacity - buffer.steps if steps is None else min(steps, buffer.capacity - buffer.steps)
     for _ in range(wanted):
-        buffer.before(runtime.vec, runtime.decision())
-        runtime.step()
-        buffer.after(runtime.vec)
+        runtime.step(buffer)
     buffer.finish(runtime.decision().values)
     return wanted

@@ -272,7 +272,7 @@ def read_sample(
 def read_arrays(path: Path, sha256: str | None = None) -> dict[str, Array]:
     data = files.read_bytes(path, limit=SAMPLE_LIMIT, error=ReplayError)
     check_hash(path, data, sha256)
-    arrays = files.read_npz(data, limit=SAMPLE_LIMIT, error=ReplayError)
+    arrays = files.read_npz(data, limit=SAMPLE_LIMIT, error=ReplayError, name=str(path))
     for name, axes in (("features", 1), ("map", 3)):  # a single observation is read as one decision
         if name in arrays and arrays[name].ndim == axes:
             arrays[name] = arrays[name][None]
