@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,15 @@ from townlet.config.scenario import ResidentConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.policy.event_join import event_lines, event_record, read_event_records
-from townlet.policy.manifest import EVENTS_NAME, MANIFEST_SUFFIX, METRICS_SUFFIX, PREFIX, find_manifest, manifest_bytes, read_manifest
+from townlet.policy.manifest import (
+    EVENTS_NAME,
+    MANIFEST_SUFFIX,
+    METRICS_SUFFIX,
+    PREFIX,
+    find_manifest,
+    manifest_bytes,
+    read_manifest,
+)
 from townlet.policy.rollout import RolloutBuffer, Source
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.policy.sample import ReplaySample, SampleMeta, encode_sample, parse_meta, read_arrays, read_meta
@@ -92,7 +99,7 @@ class Shelf:
     rows: list[tuple[dict[str, Any], SampleMeta, int]] = field(default_factory=list)  # manifest row, metadata, bytes
     events: list[dict[str, Any]] = field(default_factory=list)
     dropped: int = 0
-    bytes: int = 0
+    nbytes: int = 0
 
     def put(self, sample: ReplaySample, *, compress: bool = False) -> None:
         data, text = encode_sample(sample, compress=compress)
@@ -112,12 +119,12 @@ class Shelf:
         }
         size = len(data) + len(text)
         self.rows.append((row, meta, size))
-        self.bytes += size
-        while self.most is not None and self.bytes > self.most and len(self.rows) > 1:
+        self.nbytes += size
+        while self.most is not None and self.nbytes > self.most and len(self.rows) > 1:
             old, _, size = self.rows.pop(0)
             files.remove(self.folder / old["sample"])
             files.remove(self.folder / old["meta"])
-            self.bytes -= size
+            self.nbytes -= size
             self.dropped += 1
 
     def close(self) -> None:
@@ -215,7 +222,7 @@ def capture(
         samples=sum(len(shelf.rows) for _, shelf in shelves),
         dropped=sum(shelf.dropped for _, shelf in shelves),
         transitions=sum(meta.timesteps for _, shelf in shelves for _, meta, _ in shelf.rows),
-        bytes=sum(shelf.bytes for _, shelf in shelves),
+        bytes=sum(shelf.nbytes for _, shelf in shelves),
         ticks=done,
         interrupted=interrupted,
         scenarios={name: shelf.totals() for name, shelf in shelves if shelf.rows},

@@ -8,26 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from townlet.envs.vector import VectorTown
+from townlet.policy.frames import Frames, Life
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import Decision, PolicyRuntime
-from townlet.policy.sample import SCHEMA_VERSION, Array, CaptureNote, PolicyNote, ReplaySample, SampleMeta
+from townlet.policy.sample import ARRAYS, SCHEMA_VERSION, Array, CaptureNote, PolicyNote, ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import sample_metrics
 from townlet.world.state import EVENT, TERMS
-
-
-class Life(NamedTuple):
-    """Decisions start to stop of one resident in one town of a buffer."""
-
-    town: int
-    slot: int
-    start: int
-    stop: int
 
 
 class RolloutBuffer:
@@ -160,34 +152,18 @@ class RolloutBuffer:
             source.numbers[frames.agent_id] = number + 1
             rows = by_town.get((frames.town, frames.episode), events[:0])
             first, last = self.ticks[life.start, life.town], self.ticks[life.stop - 1, life.town] + self.vec.interval
-            own = (rows["actor"] == life.slot) & (rows["actor_life"] == frames.life) & (rows["tick"] >= first) & (rows["tick"] < last)
+            own = (
+                (rows["actor"] == life.slot)
+                & (rows["actor_life"] == frames.life)
+                & (rows["tick"] >= first)
+                & (rows["tick"] < last)
+            )
             yield frames_to_replay_sample(frames, source, f"{source.prefix}_{frames.agent_id}_{number:03d}", rows[own])
 
     def build_dataset(self, runtime: PolicyRuntime, **options: Any) -> ReplayDataset:
         """The same interface as a dataset read from files, without files."""
         samples = list(self.samples(Source.of(self.vec, runtime, ticks=self.steps * self.vec.interval)))
         return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), samples)
-
-
-class Frames(NamedTuple):
-    """One life, decision by decision; `values` has the bootstrap value last."""
-
-    agent_id: str
-    town: int
-    episode: int
-    life: int
-    first_tick: int
-    features: Array  # (T, F) f4
-    maps: Array | None  # (T, C, H, W) u1
-    masks: Array  # (T, A) bool
-    actions: Array  # (T,) i8
-    log_probs: Array  # (T,) f4
-    values: Array  # (T + 1,) f4
-    rewards: Array  # (T,) f4
-    terms: Array  # (10,) f8, summed over the life
-    terminated: Array  # (T,) bool
-    truncated: Array  # (T,) bool
-    expert: Array | None  # (T,) i8
 
 
 @dataclass(frozen=True)
@@ -232,8 +208,7 @@ class Source:
 
 def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, events: Array) -> ReplaySample:
     """A validated sample from the frames of one life and the events its resident was the actor of (K,) EVENT."""
-    arrays: dict[str, Array | None] = {
-        "map": frames.maps,
+    arrays = {
         "features": frames.features,
         "actions": frames.actions,
         "old_log_probs": frames.log_probs,
@@ -242,12 +217,12 @@ def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, even
         "dones": frames.terminated,
         "truncated": frames.truncated,
         "action_mask": frames.masks,
-        "expert_action": frames.expert,
     }
+    arrays |= {name: array for name, array in (("map", frames.maps), ("expert_action", frames.expert)) if array is not None}
     steps = len(frames.actions)
     meta = SampleMeta(
         **source.template,
-        training_arrays=tuple(name for name, array in arrays.items() if array is not None),
+        training_arrays=tuple(name for name in ARRAYS if name in arrays),
         timesteps=steps,
         value_pred_steps=len(frames.values),
         agent_id=frames.agent_id,
@@ -258,7 +233,7 @@ def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, even
         capture=source.capture.model_copy(update={"town": frames.town, "episode": frames.episode, "life": frames.life}),
         metrics=sample_metrics(frames, source.template["feature_names"], source.template["action_names"], events),
     )
-    return ReplaySample(meta=meta, **arrays)
+    return ReplaySample.of(arrays, meta)
 
 
 def collect(runtime: PolicyRuntime, buffer: RolloutBuffer, steps: int | None = None) -> int:
