@@ -26,7 +26,8 @@ SHIFT_STATES = ("pre_shift", "await_start", "on_time", "late", "absent", "post_s
 CONFLICT_REASONS = ("blocked", "overtaken", "ghost_step")
 PERTURBATIONS = ("price_spike", "blackout", "outage", "arranged_meet")
 EXITS = ("collapse", "eviction", "scheduled")
-TILES = ("floor", "wall", "door", "road")
+TILES = ("floor", "wall", "door", "road", "object")  # a resident may stand on floor, door and road
+WALL, OBJECT_TILE = 1, 4
 
 RESIDENT = np.dtype(
     [
@@ -37,7 +38,6 @@ RESIDENT = np.dtype(
         ("y", "i8"),
         ("below", "i8"),  # next resident on the same tile
         ("blocked", "i8"),  # ticks running a move was refused
-        ("bumped", "u1"),  # stands on a shared tile by a ghost step
         ("hunger", "f8"),
         ("hygiene", "f8"),
         ("energy", "f8"),
@@ -56,8 +56,9 @@ RESIDENT = np.dtype(
         ("target", "i8"),  # object walked to
         ("acted", "u1"),  # the decision did something (observation: last_action_success)
         ("illegal", "u1"),  # the decision was outside the mask
+        ("move", "i8"),  # step tried this tick
         ("request", "i8"),  # object asked for this tick
-        ("wants", "i8"),  # affordance asked for this tick
+        ("talks", "u1"),  # tries to chat this tick
         ("using", "i8"),  # object in use
         ("affordance", "i8"),  # affordance in use or queued for
         ("ticks_left", "i8"),
@@ -73,16 +74,15 @@ RESIDENT = np.dtype(
         ("cooldown_object", "i8", (COOLDOWNS,)),
         ("cooldown_until", "i8", (COOLDOWNS,)),
         ("chat_ready", "i8"),
-        ("chat_with", "i8"),
         ("meal_companion", "i8", (MAX_EDGES,)),  # pairs already counted for the meal under way
         # work
         ("shift", "u1"),  # index into SHIFT_STATES
         ("late_ticks", "i8"),
         ("away_ticks", "i8"),
-        ("on_time", "u1"),
-        ("covered_by", "i8"),
-        ("covered", "i8"),  # colleague covered this shift
-        ("takes_over", "i8"),  # absent colleague whose pay it gets
+        ("arrived", "u1"),  # came to this shift
+        ("working", "u1"),  # stands on its site in its shift
+        ("covers", "u1"),  # helped a late colleague in this shift
+        ("replaced_by", "i8"),  # colleague who is paid for the rest of the shift
         ("shifts_done", "i8"),
         ("attended", "f8", (3,)),  # share of the last three shifts
         ("present_ticks", "i8"),
@@ -93,15 +93,15 @@ RESIDENT = np.dtype(
         ("unpaid_days", "i8"),
         # leaving
         ("starving", "i8"),
-        ("exit_kind", "i8"),
+        ("exit_kind", "i8"),  # index into EXITS once it is known
         ("exit_at", "i8"),
-        ("empty_since", "i8"),
-        ("arrives_at", "i8"),
+        ("leaving", "u1"),  # goes with the end of this tick
+        ("arrives_at", "i8"),  # empty slot: earliest tick of the newcomer
         # social bookkeeping
         ("avoided", "i8", (MAX_EDGES,)),  # rivals already rewarded for avoiding (C2) ...
         ("avoided_until", "i8", (MAX_EDGES,)),  # ... until this tick
         ("meet_at", "i8"),  # bench of an arranged meeting
-        ("meet_until", "i8"),
+        ("met_until", "i8"),  # not sent to another meeting before this tick
         # statistics of the episode, read by scorecards
         ("switches", "i8"),
         ("low", "u1"),  # some need was at or below the self-sufficiency line
@@ -127,7 +127,8 @@ OBJECT = np.dtype(
         ("waiting", "i8"),  # queue length
         ("holder", "i8"),  # called to the object, not begun yet
         ("stock", "i8"),
-        ("queued_ticks", "i8"),  # sum of the durations queued for
+        ("checked", "i8"),  # tick at which `ready` was worked out
+        ("ready", "u1"),  # the town's part of the preconditions holds
     ]
 )
 
@@ -137,7 +138,7 @@ TOWN = np.dtype(
         ("seed", "u8"),
         ("layout", "i8"),
         ("tick", "i8"),  # since the start of the episode
-        ("minute", "i8"),  # of the clock, 0..1439, of the coming tick
+        ("minute", "i8"),  # of the clock, 0..1439
         ("day", "i8"),
         ("episode", "i8"),
         ("purse", "i8"),
@@ -151,7 +152,8 @@ TOWN = np.dtype(
         ("events_total", "i8"),
         ("events_lost", "i8"),
         ("over", "u1"),  # the episode ended with the last step; the next step resets
-        ("steps", "i8"),
+        ("departures", "i8"),  # residents leaving with the end of this tick
+        ("bumps", "i8"),  # residents on shared tiles, at most
     ]
 )
 
@@ -225,7 +227,7 @@ BUILDING = np.dtype([("x0", "i8"), ("y0", "i8"), ("w", "i8"), ("h", "i8"), ("fir
 JOB = np.dtype(
     [("site", "i8"), ("start", "i8"), ("length", "i8"), ("wage", "i8"), ("penalty", "i8"), ("first", "i8"), ("workers", "i8")]
 )
-SCHEDULED = np.dtype([("tick", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")])
+SCHEDULED = np.dtype([("day", "i8"), ("minute", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")])  # day -1: every day
 FAR = 8191  # distance of the unreachable in packed fields
 
 
@@ -245,5 +247,120 @@ class Layout(NamedTuple):
     workers: Array  # (X,) i8 resident slots, job after job
     residents: Array  # (N,) RESIDENT at the start of an episode
     ties: Array  # (N, MAX_EDGES) TIE at the start
-    events: Array  # (S,) SCHEDULED: perturbations.events (kind = index into PERTURBATIONS)
-    exits: Array  # (X,) SCHEDULED: lifecycle.exits (kind = 2)
+    scheduled: Array  # (S,) SCHEDULED: perturbations.events (resident -1), then lifecycle.exits
+
+
+# --- what a config fixes ---------------------------------------------------------------------------------------------
+
+AFFORDANCE = np.dtype(
+    [
+        ("ticks", "i8"),
+        ("hunger", "f8"),  # effect over the whole use
+        ("hygiene", "f8"),
+        ("energy", "f8"),
+        ("price", "i8"),
+        ("meals_given", "i8"),
+        ("meals_taken", "i8"),
+        ("stock_taken", "i8"),
+        ("own_home", "u1"),
+        ("is_meal", "u1"),
+        ("is_sleep", "u1"),
+        ("cooldown", "i8"),
+        ("need", "i8"),  # index into NEEDS of the need it serves, for urgency; -1 = none
+        ("town_first", "i8"),  # preconditions about the town and the object: a run of PROGRAM rows
+        ("town_length", "i8"),
+        ("own_first", "i8"),  # preconditions about the resident
+        ("own_length", "i8"),
+    ]
+)
+PROGRAM = np.dtype([("op", "i8"), ("arg", "f8")])
+
+_FLOAT_RULES = (
+    "decay_hunger", "decay_hygiene", "decay_energy", "weight_hunger", "weight_hygiene", "weight_energy",
+    "age_priority_weight",
+    "base_blocked", "base_overtaken", "base_ghost_step", "queue_length_boost", "intensity_min", "intensity_max",
+    "actor_blocked", "rival_blocked", "actor_overtaken", "rival_overtaken", "actor_ghost_step", "rival_ghost_step",
+    "quarrel_energy", "rivalry_increment", "rivalry_decay", "avoid_threshold", "trust_decay", "familiarity_decay",
+    "tie_floor", "ambition_scale", "forgiveness_scale", "chat_base", "chat_trust", "chat_familiarity", "chat_extroversion",
+    "survival", "needs_weight", "wage_rate", "punctuality", "conflict_weight", "chat_reward", "chat_reward_trust",
+    "chat_reward_familiarity", "avoid_bonus", "reconcile_bonus", "reward_clip", "terminal_collapse", "terminal_eviction",
+    "sufficiency_line", "hunger_exit", "calm_rivalry_ticks", "price_spike_factor", "newcomer_need", "index_cost",
+    "quality_floor", "meet_min_rivalry",
+)  # fmt: skip
+_INT_RULES = (
+    "ticks_per_day", "interval", "episode_ticks", "ghost_step_after", "queue_reach", "max_overtakes", "quarrel_ticks",
+    "rent", "restock_minute", "first_wallet", "grace_ticks", "absent_cutoff", "absence_slack", "await_ticks", "notice_absences",
+    "collapse_ticks", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
+    "newcomer_delay", "newcomer_spread", "chat_cooldown", "avoid_cooldown", "social_stage", "blind_conflict", "newcomer_meals",
+    "random_start", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
+)  # fmt: skip
+TIE_EVENTS = ("chat_success", "chat_failure", "hand_over", "shared_meal", "late_help", "shift_takeover")
+RULES = np.dtype(
+    [(name, "f8") for name in _FLOAT_RULES]
+    + [(name, "i8") for name in _INT_RULES]
+    + [
+        ("tie_trust", "f8", (len(TIE_EVENTS),)),
+        ("tie_familiarity", "f8", (len(TIE_EVENTS),)),
+        ("tie_rivalry", "f8", (len(TIE_EVENTS),)),
+    ]
+    + [("perturb_chance", "f8", (len(PERTURBATIONS),)), ("perturb_ticks", "i8", (len(PERTURBATIONS),))]
+    + [("perturb_cooldown", "i8", (len(PERTURBATIONS),)), ("profiles", "f8", (len(PROFILES), 3))]
+)
+
+
+class Tables(NamedTuple):
+    """Everything that does not change while towns run: layouts stacked over L, and the rules."""
+
+    tiles: Array  # (L, H, W) u1
+    objects: Array  # (L, M) OBJECT_SPEC
+    affordance_of: Array  # (L, M) i8
+    nearest: Array  # (L, H, W, A, K) NEAR
+    towards: Array  # (L, B, H, W) u2
+    bed_steps: Array  # (L, X) u2
+    buildings: Array  # (L, B) BUILDING
+    jobs: Array  # (L, J) JOB
+    workers: Array  # (L, X) i8
+    scheduled: Array  # (L, S) SCHEDULED: perturbations and exits
+    start: Array  # (L, N) RESIDENT
+    start_ties: Array  # (L, N, MAX_EDGES) TIE
+    affordances: Array  # (A,) AFFORDANCE
+    program: Array  # (P,) PROGRAM
+    rules: Array  # (1,) RULES
+
+
+class State(NamedTuple):
+    """Everything that changes, for a batch of towns."""
+
+    residents: Array  # (E, N) RESIDENT
+    ties: Array  # (E, N, MAX_EDGES) TIE
+    objects: Array  # (E, M) OBJECT
+    towns: Array  # (E,) TOWN
+    occupant: Array  # (E, H, W) i4: top resident on a tile
+    events: Array  # (E, C) EVENT
+    terms: Array  # (E, N, T) f8: reward terms of the tick under way
+
+
+class Town(NamedTuple):
+    """One town of the batch, as the systems of the tick see it: views into State and Tables."""
+
+    residents: Array  # (N,) RESIDENT
+    ties: Array  # (N, MAX_EDGES) TIE
+    objects: Array  # (M,) OBJECT
+    clock: Array  # (1,) TOWN
+    occupant: Array  # (H, W) i4
+    events: Array  # (C,) EVENT
+    terms: Array  # (N, T) f8
+    tiles: Array  # (H, W) u1
+    spec: Array  # (M,) OBJECT_SPEC
+    affordance_of: Array  # (M,) i8
+    nearest: Array  # (H, W, A, K) NEAR
+    towards: Array  # (B, H, W) u2
+    bed_steps: Array  # (X,) u2
+    buildings: Array  # (B,) BUILDING
+    jobs: Array  # (J,) JOB
+    workers: Array  # (X,) i8
+    scheduled: Array  # (S,) SCHEDULED
+    start: Array  # (N,) RESIDENT
+    affordances: Array  # (A,) AFFORDANCE
+    program: Array  # (P,) PROGRAM
+    rules: Array  # (1,) RULES

@@ -1,0 +1,50 @@
+"""What one can do with an object: read from a file of its own, checked, hashed with the config."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from townlet.config.base import Clock, Id, Many, Section, Signed, Ticks
+
+
+class EffectsConfig(Section):
+    hunger: Signed = Field(0.0, description="Hunger gained over the whole use.")
+    hygiene: Signed = Field(0.0, description="Hygiene gained over the whole use.")
+    energy: Signed = Field(0.0, description="Energy gained over the whole use.")
+
+
+class AffordanceSpec(Section):
+    id: Id = Field(description="Name of the affordance.")
+    objects: Annotated[tuple[Id, ...], Many] = Field(min_length=1, description="Kinds of object that offer it.")
+    ticks: int = Field(ge=1, le=1440, description="Length of a whole use.")
+    effects: EffectsConfig = Field(default_factory=EffectsConfig, description="Effects, in equal parts over the ticks of use.")
+    price: float = Field(0.0, ge=0, le=1000, description="Coins taken once, at the start, if they are there.")
+    gives_meals: int = Field(
+        0, ge=0, le=6, description="Meals given at the end; they come out of the object's stock if it has one."
+    )
+    takes_meals: int = Field(0, ge=0, le=6, description="Meals in hand taken at the end.")
+    uses_stock: bool = Field(False, description="The object's stock falls by the meals given, at least one.")
+    own_home: bool = Field(False, description="Only in the resident's own home.")
+    asleep: bool = Field(False, description="The user sleeps: no energy decay, no chat.")
+    requires: str = Field(
+        "", description="Precondition: comparisons, and / or / not, names and numbers, such as `power and stock >= 2`."
+    )
+    hours: Annotated[tuple[Clock, Clock], Many] | None = Field(None, description="Clock times between which a use may start.")
+    cooldown: Ticks = Field(0, description="Ticks before the same resident may ask again.")
+
+
+class AffordancesConfig(Section):
+    file: str = Field("core.yaml", description="File of the affordances: a shipped name, or a path beside the config.")
+    specs: Annotated[tuple[AffordanceSpec, ...], Many] = Field(
+        (), description="The affordances themselves, filled in from `file`."
+    )
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        ids = [spec.id for spec in self.specs]
+        for name in ids:
+            if ids.count(name) > 1:
+                raise ValueError(f"two affordances are called {name!r}; ids must differ")
+        return self

@@ -1,0 +1,263 @@
+"""How policies act, learn, are logged, measured and promoted."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Ticks
+from townlet.config.town import RewardsConfig
+
+Size = Annotated[int, Field(ge=1, le=8192)]
+
+
+class NetworkConfig(Section):
+    map_encoder: Literal["linear", "cnn", "none"] = Field("linear", description="How the map is read.")
+    map_size: int = Field(64, ge=1, le=8192, description="Width of the map encoder.")
+    map_channels: Annotated[tuple[Size, ...], Many] = Field(
+        (16, 32), description="Channels of the convolutions when map_encoder is cnn."
+    )
+    feature_size: int = Field(128, ge=1, le=8192, description="Width of the feature encoder.")
+    conflict_size: int = Field(32, ge=1, le=8192, description="Width of the encoder of the rivalry and queue fields.")
+    trunk_sizes: Annotated[tuple[Size, ...], Many] = Field((128,), min_length=1, description="Widths of the shared trunk.")
+    recurrent_size: int = Field(128, ge=1, le=8192, description="Width of the recurrent layer when ppo.recurrent is gru or lstm.")
+    activation: Literal["relu", "tanh"] = Field("relu", description="Activation of all layers.")
+
+
+class PolicyConfig(Section):
+    action_level: Literal["option", "primitive"] = Field(
+        "option", description="What is chosen: options (every decision_interval ticks) or single moves (every tick)."
+    )
+    decision_interval: int = Field(
+        10, ge=1, le=1440, description="Ticks per decision at option level; the primitive level decides every tick."
+    )
+    calm_rivalry_ticks: Positive = Field(
+        40.0, description="What a rivalry of 1 at an object costs in the ranking of `calm`, in ticks."
+    )
+    critic: Literal["own", "central"] = Field(
+        "own", description="What the critic sees: the resident's own observation, or also the mean over the town."
+    )
+    network: NetworkConfig = Field(default_factory=NetworkConfig, description="Sizes of the network.")
+
+    @property
+    def interval(self) -> int:
+        """Ticks per decision."""
+        return 1 if self.action_level == "primitive" else self.decision_interval
+
+
+class PPOConfig(Section):
+    learning_rate: float = Field(3e-4, gt=0, le=1, description="Step size of the optimiser.")
+    clip_param: float = Field(0.2, gt=0, le=1, description="Clip range of the ratio.")
+    value_loss_coef: float = Field(0.5, ge=0, le=100, description="Weight of the value loss.")
+    entropy_coef: float = Field(0.01, ge=0, le=10, description="Weight of the entropy bonus.")
+    num_epochs: int = Field(4, ge=1, le=1000, description="Optimisation passes over the data of an epoch.")
+    mini_batch_size: int | None = Field(None, ge=1, description="Transitions per mini-batch; wins over num_mini_batches.")
+    num_mini_batches: int = Field(4, ge=1, le=65536, description="Mini-batches per pass when mini_batch_size is not set.")
+    gae_lambda: Share = Field(0.95, description="λ of the advantage estimate, per decision.")
+    gamma: Share = Field(0.99, description="Discount per decision.")
+    max_grad_norm: float = Field(0.5, gt=0, le=1e6, description="Bound of the global gradient norm.")
+    value_clip: float | None = Field(0.2, gt=0, le=1e6, description="Clip range of the value; null for none.")
+    advantage_normalization: bool = Field(True, description="Normalise advantages in each mini-batch.")
+    target_kl: float | None = Field(
+        None, gt=0, le=100, description="Stop the passes of an epoch when kl_k3 is above this; null for never."
+    )
+    lr_anneal: bool = Field(False, description="Let the learning rate fall to 0 over the run.")
+    clip_anneal: bool = Field(False, description="Let the clip range fall to 0 over the run.")
+    entropy_final: float | None = Field(
+        None, ge=0, le=10, description="Entropy weight at the end of the run, reached in a straight line; null keeps it."
+    )
+    normalize_observations: bool = Field(False, description="Normalise features by running statistics.")
+    normalize_values: bool = Field(True, description="Normalise value targets by running statistics.")
+    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.")
+    adam_epsilon: float = Field(1e-5, gt=0, le=1, description="ε of Adam.")
+    recurrent: Literal["none", "gru", "lstm"] = Field("none", description="Recurrent layer after the trunk.")
+    sequence_length: int = Field(16, ge=1, le=4096, description="Decisions per sequence when recurrent.")
+    grad_accumulation: int = Field(1, ge=1, le=1024, description="Mini-batches per optimiser step.")
+    compile: bool = Field(False, description="Compile the update with torch.compile (slow to start).")
+    bf16: bool = Field(False, description="Compute the update in bfloat16.")
+
+
+class BCConfig(Section):
+    manifest: str | None = Field(None, description="Manifest of the demonstrations; null captures scripted ones.")
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="Step size of the optimiser.")
+    batch_size: int = Field(64, ge=1, description="Decisions per mini-batch.")
+    epochs: int = Field(10, ge=1, description="Passes over the demonstrations.")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay.")
+    validation_fraction: float = Field(0.1, ge=0, lt=1, description="Share of episodes held out.")
+    value_coef: float = Field(0.5, ge=0, le=100, description="λ: weight of the value regression.")
+    patience: int = Field(3, ge=1, description="Stop after this many epochs without a better held-out loss.")
+    epsilon: Share = Field(0.05, description="Share of random choices in captured demonstrations.")
+    towns: int = Field(16, ge=1, le=65536, description="Towns captured when no manifest is given.")
+
+
+class ReplayConfig(Section):
+    batch_size: int = Field(1, ge=1, description="Samples per batch.")
+    shuffle: bool = Field(False, description="Shuffle by seed and epoch.")
+    seed: int | None = Field(None, ge=0, description="Seed of the shuffle; by default that of the config.")
+    drop_last: bool = Field(False, description="Leave out a last, smaller batch.")
+    streaming: bool = Field(False, description="Read samples while training instead of all at once.")
+    prefetch: int = Field(2, ge=1, le=1024, description="Batches read ahead when streaming.")
+
+
+class AnnealStage(Section):
+    cycle: int = Field(ge=0, description="Number of the stage; grows.")
+    mode: Literal["bc", "ppo"] = Field(description="What is done in it.")
+    epochs: int = Field(1, ge=1, description="Epochs of the stage.")
+    bc_weight: Share = Field(0.0, description="Weight of the BC auxiliary loss at its end; it moves there in a straight line.")
+    scripted_share: Share = Field(0.0, description="Share of residents the script controls.")
+
+
+class SocialRewardStage(Section):
+    cycle: int = Field(ge=0, description="From this stage or epoch on …")
+    stage: Literal["OFF", "C1", "C2", "C3"] = Field(description="… social rewards are these.")
+
+
+class AnnealGuardsConfig(Section):
+    conflict_rise: Positive = Field(0.15, description="Greatest rise of conflict events and intensity per resident-day.")
+    return_fall: Share = Field(0.30, description="Greatest fall of return or self-sufficiency, as a share of (trained − random).")
+    value_loss_factor: float = Field(2.0, gt=0, description="Greatest value loss, as a multiple of its baseline.")
+    kl_bound: float = Field(0.1, gt=0, description="Greatest kl_k3.")
+
+
+_SCHEDULE = (
+    AnnealStage(cycle=0, mode="bc", epochs=10, bc_weight=1.0, scripted_share=1.0),
+    AnnealStage(cycle=1, mode="ppo", epochs=20, bc_weight=0.6, scripted_share=0.8),
+    AnnealStage(cycle=2, mode="ppo", epochs=20, bc_weight=0.3, scripted_share=0.4),
+    AnnealStage(cycle=3, mode="ppo", epochs=40, bc_weight=0.0, scripted_share=0.0),
+)
+
+
+class TrainingConfig(Section):
+    source: Literal["replay", "rollout", "mixed", "bc", "anneal"] = Field(
+        "rollout", description="Where the data come from and which strategy learns."
+    )
+    epochs: int = Field(100, ge=1, description="Collections (or passes over the data) of the run.")
+    towns: int = Field(64, ge=1, le=65536, description="Towns simulated side by side.")
+    horizon: int = Field(36, ge=1, le=65536, description="Decisions per resident and collection.")
+    rollout_ticks: Ticks | None = Field(None, ge=1, description="Ticks per collection; wins over horizon when set.")
+    start: Literal["random", "scenario"] | Clock = Field(
+        "random", description="Clock time at which towns start: random, that of the scenario, or one time for all."
+    )
+    scenarios: Annotated[tuple[str, ...], Many] = Field((), description="Further scenarios trained on beside the config's own.")
+    rollout_auto_seed_agents: bool = Field(False, description="Place residents when the scenario has none.")
+    replay_manifest: str | None = Field(None, description="Manifest of replay data.")
+    capture_dir: str | None = Field(None, description="Capture folder of replay data.")
+    replay: ReplayConfig = Field(default_factory=ReplayConfig, description="How replay data are read.")
+    normalize_conflict_features: bool = Field(False, description="Normalise the conflict features of replay data.")
+    checkpoint_every: int = Field(10, ge=1, description="Epochs between two checkpoints.")
+    keep_checkpoints: int = Field(5, ge=1, le=10000, description="Checkpoints kept beside `best`.")
+    eval_every: int = Field(20, ge=0, description="Epochs between two evaluations; 0 for none.")
+    eval_towns: int = Field(32, ge=1, le=65536, description="Towns of a periodic evaluation.")
+    time_limit: float | None = Field(None, gt=0, description="Minutes after which the run ends by itself.")
+    threads: int = Field(1, ge=1, le=1024, description="Threads of torch; changes bits, so it is kept in the checkpoint.")
+    device: str = Field("cpu", description="Device of torch.")
+    engine: Literal["local", "process", "ray"] = Field("local", description="Where rollouts are made.")
+    workers: int = Field(1, ge=1, le=4096, description="Rollout workers.")
+    bc: BCConfig = Field(default_factory=BCConfig, description="Behaviour cloning.")
+    anneal_schedule: Annotated[tuple[AnnealStage, ...], Many] = Field(_SCHEDULE, description="Stages of an anneal run, in order.")
+    anneal_accuracy_threshold: Share = Field(0.95, description="Held-out accuracy BC must reach.")
+    anneal_change_accuracy_threshold: Share = Field(0.6, description="… and on decisions in which the expert changes its choice.")
+    anneal_enable_policy_blend: bool = Field(
+        False, description="Let the script control a share of the residents also outside anneal runs."
+    )
+    anneal_guards: AnnealGuardsConfig = Field(default_factory=AnnealGuardsConfig, description="Bounds a stage must keep.")
+    social_reward_schedule: Annotated[tuple[SocialRewardStage, ...], Many] = Field((), description="Social rewards by stage.")
+
+    @model_validator(mode="after")
+    def _stages_in_order(self) -> Self:
+        for name, cycles in (
+            ("anneal_schedule", [stage.cycle for stage in self.anneal_schedule]),
+            ("social_reward_schedule", [stage.cycle for stage in self.social_reward_schedule]),
+        ):
+            for before, after in pairwise(cycles):
+                if after <= before:
+                    raise ValueError(f"{name}: cycle {after} follows {before}; cycles must grow")
+        return self
+
+
+class TelemetryConfig(Section):
+    enabled: bool = Field(True, description="Write training records.")
+    file: str = Field("ppo.ndjson", min_length=1, description="Name of the log in the run folder.")
+    frequency: int = Field(1, ge=1, description="Write every n-th epoch.")
+    batches: bool = Field(False, description="Also write a record per mini-batch.")
+    max_entries: int | None = Field(None, ge=1, description="Records per file before it is rotated; null for no rotation.")
+
+
+class SuiteConfig(Section):
+    scenarios: Annotated[tuple[str, ...], Many] = Field(("town_day",), min_length=1, description="Scenarios of the suite.")
+    seeds: int = Field(16, ge=1, le=10000, description="Towns per scenario.")
+    days: int = Field(1, ge=1, le=365, description="Days per town.")
+    neighbours: Literal["same", "scripted", "random"] = Field(
+        "same", description="Who lives beside the resident that is measured."
+    )
+
+
+_SUITES = {
+    "standard": SuiteConfig(scenarios=("town_day", "rush_hour", "two_bathrooms")),
+    "social": SuiteConfig(scenarios=("newcomer", "two_bathrooms"), neighbours="scripted"),
+    "stress": SuiteConfig(scenarios=("blackout_evening", "rush_hour")),
+}
+
+
+class EvaluationConfig(Section):
+    rewards: RewardsConfig = Field(
+        default_factory=RewardsConfig, description="The committed weights returns are measured with, whatever is trained on."
+    )
+    first_seed: int = Field(
+        1_000_001, ge=1_000_001, description="First evaluation seed: odd and above 10⁶; training seeds are even."
+    )
+    suites: dict[Id, SuiteConfig] = Field(default_factory=lambda: dict(_SUITES), description="Suites by name.")
+    baseline: str = Field("scripted", description="Policy that effects are measured against.")
+    self_sufficient_above: Share = Field(
+        0.3, description="A resident is self-sufficient on a day when every need stayed above this."
+    )
+    level: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
+    resamples: int = Field(2000, ge=10, le=1_000_000, description="Bootstrap resamples.")
+
+    @model_validator(mode="after")
+    def _odd(self) -> Self:
+        if self.first_seed % 2 == 0:
+            raise ValueError(
+                f"first_seed {self.first_seed} is even; evaluation seeds are odd so that no training seed is among them"
+            )
+        return self
+
+
+class GateConfig(Section):
+    metric: str = Field(min_length=1, description="Measure of the scorecard, such as return or conflicts.")
+    rule: Literal["better", "not_worse", "at_least", "at_most", "drift"] = Field(
+        description="better: the interval of the difference to the champion clears 0; not_worse: it stays within bound; "
+        "at_least, at_most: the measure itself; drift: its relative change is within bound."
+    )
+    bound: float = Field(0.0, description="Bound or margin of the rule.")
+
+
+_GATES = (
+    GateConfig(metric="return", rule="better"),
+    GateConfig(metric="self_sufficiency", rule="not_worse", bound=0.05),
+    GateConfig(metric="attendance", rule="not_worse", bound=0.05),
+    GateConfig(metric="exits", rule="not_worse", bound=0.02),
+    GateConfig(metric="conflicts", rule="not_worse", bound=0.5),
+)
+
+
+class PromotionConfig(Section):
+    required_passes: int = Field(2, ge=1, le=100, description="Consecutive windows a candidate must pass.")
+    gates: Annotated[tuple[GateConfig, ...], Many] = Field(
+        _GATES, min_length=1, description="Conditions, all of which must hold."
+    )
+    suite: Id = Field("standard", description="Suite a candidate is measured on.")
+    ledger: str = Field("promotion/ledger.ndjson", min_length=1, description="File of the ledger.")
+
+
+class SnapshotConfig(Section):
+    every_ticks: Ticks | None = Field(None, ge=1, description="Save a snapshot every so many ticks of a run; null for none.")
+    compress: bool = Field(False, description="Compress the arrays.")
+
+
+class ObserverConfig(Section):
+    host: str = Field("127.0.0.1", description="Address the page is served on.")
+    port: int = Field(8765, ge=1, le=65535, description="Port the page is served on.")
+    frames_per_second: float = Field(10.0, gt=0, le=120, description="Frames sent per second.")

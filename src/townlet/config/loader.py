@@ -1,0 +1,303 @@
+"""Reading configs: YAML 1.2, `extends`, overrides. The only module that knows YAML."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from townlet.config.models import SimulationConfig
+from townlet.config.problems import sentences
+from townlet.config.tree import MAX_DEPTH, MAX_NODES, Node, Source, merge, plain, replace
+from townlet.errors import ConfigError, TownletError
+from townlet.files import safe_join
+
+SHIPPED = Path(__file__).resolve().parent.parent / "configs"
+FOLDERS = ("scenarios", "examples", "training")
+MAX_BYTES = 64 << 20
+_PARSER: Any = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
+_INT = re.compile(r"[-+]?[0-9]+")
+_OTHER_INT = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SPECIAL = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+_TAGS = {"tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+
+
+def load_config(path_or_name: str | Path, overrides: Sequence[str] = ()) -> SimulationConfig:
+    """The config of a file, or of a shipped name such as `town_day`, with `a.b=c` overrides laid upon it."""
+    path = find_config(path_or_name)
+    tree = _read_chain(path, ())
+    if "config_id" not in _parse_file(path).value:
+        tree.value["config_id"] = Node(path.stem[:64], Source(str(path)))
+    return _build(tree, overrides)
+
+
+def default_config(overrides: Sequence[str] = ()) -> SimulationConfig:
+    """All defaults, with the shipped affordances and an empty town."""
+    return _build(Node({}, Source("the defaults")), overrides)
+
+
+def shipped_configs(folder: str = "scenarios") -> dict[str, Path]:
+    """Configs that come with Townlet, by name."""
+    return {path.stem: path for path in sorted((SHIPPED / folder).glob("*.yaml"))}
+
+
+def find_config(path_or_name: str | Path) -> Path:
+    """The file meant by a path or by the name of a shipped config."""
+    text = str(path_or_name)
+    path = Path(text)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise ConfigError(f"{text} is a folder; name a config file in it")
+    if not path.suffix and len(path.parts) == 1:
+        names = {name: found for folder in reversed(FOLDERS) for name, found in shipped_configs(folder).items()}
+        if text in names:
+            return names[text]
+        raise ConfigError(f"there is no config called {text!r}{_nearest(text, names)}; `townlet scenarios list` shows all")
+    if path.parts[:1] == ("configs",) and SHIPPED.joinpath(*path.parts[1:]).is_file():
+        return SHIPPED.joinpath(*path.parts[1:])
+    beside = [str(found) for found in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    raise ConfigError(f"there is no config file {text}{_nearest(text, beside)}")
+
+
+def read_yaml(path: str | Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Any:
+    """Plain values of a YAML 1.2 file, read as carefully as a config."""
+    return plain(_parse_file(Path(path), limit=limit, error=error), error=error)
+
+
+def _nearest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+# --- from tree to config ------------------------------------------------------------------------------------------------
+
+
+def _build(tree: Node, overrides: Sequence[str]) -> SimulationConfig:
+    for override in overrides:
+        tree = _override(tree, override)
+    tree = _with_affordances(tree)
+    try:
+        return SimulationConfig.model_validate(plain(tree))
+    except ValidationError as found:
+        raise ConfigError(sentences(found, SimulationConfig, tree)) from None
+
+
+def _override(tree: Node, text: str) -> Node:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
+        raise ConfigError(f"the override {text!r} is not of the form section.key=value, such as ppo.learning_rate=1e-4")
+    source = Source(f"--set {text}")
+    node = parse_yaml(value, source.name)
+    return replace(tree, key.strip().split("."), Node(node.value, source))
+
+
+def _with_affordances(tree: Node) -> Node:
+    section = tree.value.get("affordances", Node({}, tree.source))
+    if not isinstance(section.value, dict) or "specs" in section.value:
+        return tree
+    file = section.value.get("file", Node("core.yaml", section.source))
+    if not isinstance(file.value, str):
+        return tree  # the model says what is wrong with it
+    folder = file.source.folder
+    own = safe_join(folder, file.value, error=ConfigError) if folder is not None else None
+    path = own if own is not None and own.is_file() else safe_join(SHIPPED / "affordances", file.value, error=ConfigError)
+    if not path.is_file():
+        known = [found.name for found in (SHIPPED / "affordances").glob("*.yaml")]
+        raise ConfigError(
+            f"{file.source}: there is no affordance file {file.value!r} beside the config or shipped{_nearest(file.value, known)}"
+        )
+    specs = _parse_file(path)
+    if not isinstance(specs.value, dict) or set(specs.value) != {"affordances"}:
+        raise ConfigError(f"{path}: an affordance file holds one key, `affordances`, with a list")
+    filled = Node({**section.value, "specs": specs.value["affordances"]}, section.source)
+    return Node({**tree.value, "affordances": filled}, tree.source)
+
+
+def _read_chain(path: Path, chain: tuple[Path, ...]) -> Node:
+    """A file laid upon what it extends."""
+    here = path.resolve()
+    if here in chain:
+        way = " → ".join(str(step) for step in (*chain[chain.index(here) :], here))
+        raise ConfigError(f"{path} extends itself: {way}; take one `extends` out")
+    tree = _parse_file(path)
+    if not isinstance(tree.value, dict):
+        raise ConfigError(f"{tree.source}: expected sections such as `scenario:` at the top, found {_kind(tree.value)}")
+    extends = tree.value.pop("extends", None)
+    scenario = tree.value.get("scenario")
+    if extends is None:
+        if scenario is not None and isinstance(scenario.value, dict):
+            scenario.value.setdefault("name", Node(path.stem[:64], scenario.source))
+        return tree
+    if not isinstance(extends.value, str):
+        raise ConfigError(f"{extends.source}: `extends` names one file, found {_kind(extends.value)}")
+    return merge(_read_chain(_extended(path, extends), (*chain, here)), tree)
+
+
+def _extended(path: Path, extends: Node) -> Path:
+    beside = safe_join(path.parent, extends.value, error=ConfigError)
+    if beside.is_file():
+        return beside
+    try:
+        return find_config(extends.value)
+    except ConfigError as missing:
+        raise ConfigError(f"{extends.source}: {missing}") from None
+
+
+def _kind(value: Any) -> str:
+    return {dict: "a mapping", list: "a list", type(None): "nothing"}.get(type(value), f"the value {value!r:.60}")
+
+
+# --- YAML 1.2 ------------------------------------------------------------------------------------------------------------
+
+
+def _parse_file(path: Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Node:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(limit + 1)
+    except OSError as reason:
+        raise error(f"{path} cannot be read: {reason.strerror}") from None
+    if len(data) > limit:
+        raise error(f"{path} is larger than {limit} bytes, which is more than a YAML file here may have")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as reason:
+        raise error(
+            f"{path} is not a text file in UTF-8 (byte {reason.start} is {data[reason.start]:#04x}); expected YAML"
+        ) from None
+    node = parse_yaml(text, str(path), path.parent, error=error)
+    if node.value is None:
+        raise error(f"{path} is empty; expected YAML such as `extends: town_day`")
+    return node
+
+
+def parse_yaml(text: str, name: str, folder: Path | None = None, *, error: type[TownletError] = ConfigError) -> Node:
+    """One YAML 1.2 document as a tree. No recursion, no objects, no repeated keys."""
+    try:
+        return _compose(text, name, folder, error)
+    except yaml.YAMLError as reason:
+        mark = getattr(reason, "problem_mark", None) or getattr(reason, "context_mark", None)
+        where = f"{name}:{mark.line + 1}" if mark is not None else name
+        what = getattr(reason, "problem", None) or getattr(reason, "reason", None) or "it cannot be parsed"
+        raise error(f"{where}: this is not valid YAML: {what}") from None
+
+
+def _compose(text: str, name: str, folder: Path | None, error: type[TownletError]) -> Node:
+    anchors: dict[str, Node] = {}
+    root: Node | None = None
+    stack: list[tuple[Node, str | None, list[Any]]] = []  # container, its anchor, [key waiting for its value] or []
+    count = 0
+    for event in _events(text):
+        source = Source(name, event.start_mark.line + 1, folder)
+        if isinstance(event, yaml.DocumentStartEvent):
+            if root is not None:
+                raise error(f"{source}: a second YAML document begins here; a file holds one")
+            continue
+        if isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
+            node, anchor, _ = stack.pop()
+            if anchor is not None:
+                anchors[anchor] = node
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor not in anchors:
+                raise error(f"{source}: *{event.anchor} stands inside or before the value it refers to")
+            node = anchors[event.anchor]
+        elif isinstance(event, yaml.ScalarEvent):
+            node = Node(_scalar(event, source, error), source)
+            if event.anchor is not None:
+                anchors[event.anchor] = node
+        elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
+            if event.tag is not None and event.tag not in _TAGS:
+                raise error(f"{source}: the tag {event.tag!r} is not allowed; write plain values")
+            count += 1
+            if len(stack) >= MAX_DEPTH:
+                raise error(f"{source}: more than {MAX_DEPTH} levels deep")
+            stack.append((Node([] if isinstance(event, yaml.SequenceStartEvent) else {}, source), event.anchor, []))
+            continue
+        else:
+            continue
+        count += 1
+        if count > MAX_NODES:
+            raise error(f"{source}: more than {MAX_NODES} values")
+        if not stack:
+            root = node
+            continue
+        container, _, waiting = stack[-1]
+        if isinstance(container.value, list):
+            container.value.append(node)
+        elif waiting:
+            container.value[waiting.pop()] = node
+        else:
+            waiting.append(_key(event, container, source, error))
+    return root if root is not None else Node(None, Source(name, 1, folder))
+
+
+def _events(text: str) -> Iterator[Any]:
+    return iter(yaml.parse(text, Loader=_PARSER))
+
+
+def _key(event: Any, container: Node, source: Source, error: type[TownletError]) -> str:
+    if not isinstance(event, yaml.ScalarEvent):
+        raise error(f"{source}: a key must be a plain word")
+    if event.value in container.value:
+        first = container.value[event.value].source.line
+        raise error(f"{source}: the key {event.value!r} stands twice (first in line {first}); take one out")
+    return str(event.value)
+
+
+def _scalar(event: Any, source: Source, error: type[TownletError]) -> Any:
+    text: str = event.value
+    if event.tag is not None and event.tag not in _TAGS:
+        raise error(f"{source}: the tag {event.tag!r} is not allowed; write plain values")
+    if not event.implicit[0]:
+        return text  # quoted, or a block of text
+    return resolve_scalar(text, source, error)
+
+
+def resolve_scalar(text: str, source: Source, error: type[TownletError] = ConfigError) -> Any:
+    """A plain scalar by the core rules of YAML 1.2: `12:30` and `no` are text, `3e-4` is a number, `010` is ten."""
+    if text in _SPECIAL:
+        return _SPECIAL[text]
+    number: type[int] | type[float] | None = int if _INT.fullmatch(text) else float if _FLOAT.fullmatch(text) else None
+    if number is not None or _OTHER_INT.fullmatch(text):
+        if len(text) > 64:
+            raise error(f"{source}: a number of {len(text)} digits; at most 64 are read")
+        return number(text) if number is not None else int(text, 0)
+    return text
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------------
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that YAML 1.2 (or 1.1) would read as something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    if "\n" in text:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
+    odd = _FLOAT.fullmatch(text) or _OTHER_INT.fullmatch(text) or text in _SPECIAL
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if odd else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def to_yaml(value: Any) -> str:
+    """Plain values as YAML that `read_yaml` reads back unchanged."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120, default_flow_style=False))

@@ -1,0 +1,181 @@
+"""The config as a whole: one frozen tree, a sentence per field, unknown keys are errors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from townlet.config.affordances import AffordancesConfig, AffordanceSpec, EffectsConfig
+from townlet.config.base import Id, Section
+from townlet.config.learning import (
+    AnnealGuardsConfig,
+    AnnealStage,
+    BCConfig,
+    EvaluationConfig,
+    GateConfig,
+    NetworkConfig,
+    ObserverConfig,
+    PolicyConfig,
+    PPOConfig,
+    PromotionConfig,
+    ReplayConfig,
+    SnapshotConfig,
+    SocialRewardStage,
+    SuiteConfig,
+    TelemetryConfig,
+    TrainingConfig,
+)
+from townlet.config.scenario import (
+    BuildingConfig,
+    NeedsConfig,
+    ObjectConfig,
+    PersonalityConfig,
+    ResidentConfig,
+    ScenarioConfig,
+    ScheduleStep,
+    TieConfig,
+)
+from townlet.config.town import (
+    BehaviorConfig,
+    ConflictConfig,
+    EconomyConfig,
+    EmploymentConfig,
+    FeaturesConfig,
+    JobConfig,
+    LifecycleConfig,
+    ObservationsConfig,
+    PersonalitiesConfig,
+    PerturbationsConfig,
+    QueueFairnessConfig,
+    RelationshipsConfig,
+    RewardsConfig,
+    RivalryConfig,
+    WorldConfig,
+)
+
+__all__ = [
+    "AffordanceSpec",
+    "AffordancesConfig",
+    "AnnealGuardsConfig",
+    "AnnealStage",
+    "BCConfig",
+    "BehaviorConfig",
+    "BuildingConfig",
+    "ConflictConfig",
+    "EconomyConfig",
+    "EffectsConfig",
+    "EmploymentConfig",
+    "EvaluationConfig",
+    "FeaturesConfig",
+    "GateConfig",
+    "JobConfig",
+    "LifecycleConfig",
+    "NeedsConfig",
+    "NetworkConfig",
+    "ObjectConfig",
+    "ObservationsConfig",
+    "ObserverConfig",
+    "PPOConfig",
+    "PersonalitiesConfig",
+    "PersonalityConfig",
+    "PerturbationsConfig",
+    "PolicyConfig",
+    "PromotionConfig",
+    "QueueFairnessConfig",
+    "RelationshipsConfig",
+    "ReplayConfig",
+    "ResidentConfig",
+    "RewardsConfig",
+    "RivalryConfig",
+    "ScenarioConfig",
+    "ScheduleStep",
+    "Section",
+    "SimulationConfig",
+    "SnapshotConfig",
+    "SocialRewardStage",
+    "SuiteConfig",
+    "TelemetryConfig",
+    "TieConfig",
+    "TrainingConfig",
+    "WorldConfig",
+    "config_hash",
+]
+
+
+class SimulationConfig(Section):
+    """Everything a run is made from. `load_config` reads it; `config_hash` names it."""
+
+    config_id: str = Field(
+        "townlet", min_length=1, max_length=64, description="Name of the config, written into every file made with it."
+    )
+    seed: int = Field(0, ge=0, lt=1 << 63, description="Seed of all draws.")
+    features: FeaturesConfig = Field(default_factory=FeaturesConfig, description="Variants and stages.")
+    world: WorldConfig = Field(default_factory=WorldConfig, description="Time and needs.")
+    observations: ObservationsConfig = Field(default_factory=ObservationsConfig, description="What residents see.")
+    rewards: RewardsConfig = Field(default_factory=RewardsConfig, description="What residents are rewarded for.")
+    economy: EconomyConfig = Field(default_factory=EconomyConfig, description="Money, in coins.")
+    jobs: dict[Id, JobConfig] = Field(default_factory=dict, description="Jobs by id.")
+    employment: EmploymentConfig = Field(default_factory=EmploymentConfig, description="Rules of work.")
+    behavior: BehaviorConfig = Field(default_factory=BehaviorConfig, description="Scripted townspeople.")
+    policy: PolicyConfig = Field(default_factory=PolicyConfig, description="Acting: actions, interval, network.")
+    queue_fairness: QueueFairnessConfig = Field(default_factory=QueueFairnessConfig, description="Queues.")
+    conflict: ConflictConfig = Field(default_factory=ConflictConfig, description="Conflict, quarrels, rivalry.")
+    relationships: RelationshipsConfig = Field(default_factory=RelationshipsConfig, description="Ties and chats.")
+    personalities: PersonalitiesConfig = Field(default_factory=PersonalitiesConfig, description="Personality profiles.")
+    perturbations: PerturbationsConfig = Field(
+        default_factory=PerturbationsConfig, description="Disturbances; off unless configured."
+    )
+    lifecycle: LifecycleConfig = Field(default_factory=LifecycleConfig, description="Exits and newcomers.")
+    affordances: AffordancesConfig = Field(default_factory=AffordancesConfig, description="What one can do with objects.")
+    scenario: ScenarioConfig = Field(default_factory=ScenarioConfig, description="The town itself.")
+    ppo: PPOConfig = Field(default_factory=PPOConfig, description="Hyper-parameters of PPO.")
+    training: TrainingConfig = Field(default_factory=TrainingConfig, description="The training run.")
+    telemetry: TelemetryConfig = Field(default_factory=TelemetryConfig, description="Training records.")
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="Scorecards.")
+    promotion: PromotionConfig = Field(default_factory=PromotionConfig, description="Gates and ledger.")
+    snapshot: SnapshotConfig = Field(default_factory=SnapshotConfig, description="Snapshots of the world.")
+    observer: ObserverConfig = Field(default_factory=ObserverConfig, description="The live page.")
+
+    @model_validator(mode="after")
+    def _references(self) -> Self:
+        """Names point at something."""
+        residents, buildings = self.scenario.residents, self.scenario.buildings
+        affordances = {spec.id for spec in self.affordances.specs} or set(self.queue_fairness.cooldown_ticks)
+        named: list[tuple[str, str, Iterable[str]]] = []  # where it is named, the name, the names there are
+        named += [(f"scenario: the job of {one.id}", one.job, self.jobs) for one in residents if one.job is not None]
+        named += [(f"scenario: the home of {one.id}", one.home, buildings) for one in residents if one.home is not None]
+        named += [(f"jobs.{name}.site", job.site, buildings) for name, job in self.jobs.items()]
+        named += [
+            ("lifecycle.exits: the resident", leaving.resident, {one.id for one in residents}) for leaving in self.lifecycle.exits
+        ]
+        named += [
+            ("queue_fairness.cooldown_ticks: the affordance", name, affordances) for name in self.queue_fairness.cooldown_ticks
+        ]
+        for where, name, known in named:
+            if name not in known:
+                raise ValueError(f"{where} is {name!r}, which is not declared; declared are {', '.join(sorted(known)) or 'none'}")
+        return self
+
+    def cooldown(self, spec: AffordanceSpec) -> int:
+        """Ticks before a resident may ask for this affordance again."""
+        return self.queue_fairness.cooldown_ticks.get(spec.id, spec.cooldown)
+
+    def personality(self, resident: ResidentConfig) -> PersonalityConfig:
+        profiles = self.personalities
+        named = {
+            "balanced": profiles.balanced,
+            "socialite": profiles.socialite,
+            "industrious": profiles.industrious,
+            "stoic": profiles.stoic,
+        }
+        return resident.personality or named[resident.profile]
+
+
+def config_hash(config: SimulationConfig) -> str:
+    """Sixteen hex digits that change with any value of the config, and with nothing else."""
+    text = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,119 @@
+"""From what pydantic found to sentences a person can act on."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from townlet.config.tree import Node, locate
+
+Path = tuple[str | int, ...]
+
+
+def sentences(found: ValidationError, model: type[BaseModel], tree: Node) -> str:
+    """All problems, each with its place; one alone is one sentence."""
+    lines: list[str] = []
+    for problem in found.errors(include_url=False):
+        line = _sentence(problem, model, tree)
+        if line not in lines:
+            lines.append(line)
+    if len(lines) == 1:
+        return lines[0]
+    shown = lines[:20] + ([f"… and {len(lines) - 20} more"] if len(lines) > 20 else [])
+    return f"{len(lines)} problems in the config:\n  " + "\n  ".join(shown)
+
+
+def _sentence(problem: Any, model: type[BaseModel], tree: Node) -> str:
+    node, path = locate(tree, problem["loc"])
+    name = dotted(path)
+    kind = problem["type"]
+    if kind == "extra_forbidden":
+        return f"{node.source}: {name} is not a known key{_hint(path, model)}"
+    if kind == "missing":
+        full = dotted((*path, problem["loc"][-1]))
+        return f"{node.source}: {full} is missing{_meaning((*path, problem['loc'][-1]), model)}"
+    if kind == "value_error":
+        text = str(problem["ctx"]["error"])
+        return f"{node.source}: {name}: {text}" if name else f"{node.source}: {text}"
+    message = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    value = "" if isinstance(node.value, dict | list) else f" is {node.value!r:.80}"
+    return f"{node.source}: {name}{value}; expected {message}{_meaning(path, model)}"
+
+
+def dotted(path: Sequence[str | int]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _hint(path: Path, model: type[BaseModel]) -> str:
+    word = str(path[-1])
+    here = _model_at(path[:-1], model)
+    keys = list(here.model_fields) if here is not None else []
+    close = difflib.get_close_matches(word, keys, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]}?"
+    elsewhere = [known for known in known_paths(model) if known.rpartition(".")[2] == word]
+    if elsewhere:
+        return f"; did you mean {elsewhere[0]}?"
+    return f"; known here are {', '.join(keys)}" if keys else ""
+
+
+def _meaning(path: Path, model: type[BaseModel]) -> str:
+    here = _model_at(path[:-1], model)
+    if here is None or path[-1] not in here.model_fields:
+        return ""
+    description = here.model_fields[str(path[-1])].description or ""
+    return f" ({description.rstrip('.')})" if description else ""
+
+
+def known_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Every key that can be set, dotted."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        inner = model_of(field.annotation)
+        if inner is not None and get_origin(_bare(field.annotation)) not in (tuple, dict):
+            yield from known_paths(inner, f"{prefix}{name}.")
+
+
+def _model_at(path: Path, model: type[BaseModel]) -> type[BaseModel] | None:
+    here: Any = model
+    for part in path:
+        here = _bare(here)
+        if isinstance(here, type) and issubclass(here, BaseModel):
+            field = here.model_fields.get(str(part))
+            if field is None:
+                return None
+            here = field.annotation
+        elif get_origin(here) in (tuple, dict):
+            here = get_args(here)[0 if get_origin(here) is tuple else 1]
+        else:
+            return None
+    return model_of(here)
+
+
+def _bare(annotation: Any) -> Any:
+    """An annotation without Annotated and without None."""
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        elif get_origin(annotation) in (Union, types.UnionType):
+            rest = [option for option in get_args(annotation) if option is not type(None)]
+            if len(rest) != 1:
+                return annotation
+            annotation = rest[0]
+        else:
+            return annotation
+
+
+def model_of(annotation: Any) -> type[BaseModel] | None:
+    """The model inside an annotation, through None, lists and mappings."""
+    annotation = _bare(annotation)
+    if get_origin(annotation) in (tuple, dict):
+        return model_of(get_args(annotation)[0 if get_origin(annotation) is tuple else 1])
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None

@@ -1,0 +1,124 @@
+"""What a scenario says: the map, who lives there, who knows whom, what they are told to do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from townlet.config.base import Clock, Id, Many, Section, Share, Signed, Ticks
+
+Tile = Literal["floor", "wall", "door", "road"]
+Profile = Literal["balanced", "socialite", "industrious", "stoic"]
+
+
+class PersonalityConfig(Section):
+    extroversion: Signed = Field(0.0, description="Adds to familiarity on a good chat.")
+    forgiveness: Signed = Field(0.0, description="Softens (or, below 0, hardens) harmful changes of a tie.")
+    ambition: Signed = Field(0.0, description="Multiplies the rivalry a conflict brings.")
+
+
+class NeedsConfig(Section):
+    hunger: Share = Field(0.8, description="Hunger at the start; 1 is satisfied.")
+    hygiene: Share = Field(0.8, description="Hygiene at the start; 1 is satisfied.")
+    energy: Share = Field(0.8, description="Energy at the start; 1 is satisfied.")
+
+
+class ObjectConfig(Section):
+    kind: Id = Field(description="What it is: an object named by the affordance file, such as shower.")
+    at: Annotated[tuple[int, int], Many] = Field(description="Tile as [column, row], counted from 0.")
+    id: Id | None = Field(None, description="Name; by default the kind and a number, such as shower_1.")
+    stock: int | None = Field(None, ge=0, description="Full stock of meals; by default economy.stock of its kind.")
+
+
+class BuildingConfig(Section):
+    """A home or a workplace: the box of its floor."""
+
+    at: Annotated[tuple[int, int], Many] = Field(description="Upper left tile of the floor as [column, row].")
+    size: Annotated[tuple[int, int], Many] = Field(description="Floor as [columns, rows].")
+
+
+class ScheduleStep(Section):
+    """One order to a resident: at a clock time, or after the step before has ended."""
+
+    do: str = Field(
+        min_length=1, description="An action: wait, work, home, chat, leave, or an affordance (`use_shower`, `use_shower:calm`)."
+    )
+    at: Clock | None = Field(None, description="Clock time at which it begins.")
+    after: Ticks | None = Field(None, description="Ticks after the step before has ended.")
+    day: int | None = Field(None, ge=0, description="Day of the episode, counted from 0; by default every day.")
+    object: Id | None = Field(None, description="The object meant; by default the nearest.")
+    until: Clock | None = Field(None, description="Clock time at which it is left; by default when it is done.")
+
+    @model_validator(mode="after")
+    def _one_moment(self) -> ScheduleStep:
+        if (self.at is None) == (self.after is None):
+            raise ValueError("a schedule step has either `at` (a clock time) or `after` (ticks), not both and not neither")
+        return self
+
+
+class ResidentConfig(Section):
+    id: Id = Field(description="Name: a small letter, then small letters, digits and underscores, at most 32.")
+    home: Id | None = Field(None, description="Home building; its beds are the resident's.")
+    job: Id | None = Field(None, description="Job of `jobs`; by default none.")
+    profile: Profile = Field("balanced", description="Personality profile of `personalities`.")
+    personality: PersonalityConfig | None = Field(None, description="Own personality instead of the profile's.")
+    position: Annotated[tuple[int, int], Many] | None = Field(
+        None, description="First tile as [column, row]; by default beside the own bed."
+    )
+    needs: NeedsConfig = Field(default_factory=NeedsConfig, description="Needs at the start.")
+    wallet: float | None = Field(None, ge=0, description="Coins at the start; by default economy.first_wallet.")
+    meals: int = Field(1, ge=0, le=6, description="Meals in hand at the start.")
+    schedule: Annotated[tuple[ScheduleStep, ...], Many] = Field(
+        (), description="Orders; a resident without any follows the scripted townsperson."
+    )
+
+
+class TieConfig(Section):
+    a: Id = Field(description="Resident whose feelings these are.")
+    b: Id = Field(description="Resident they are about.")
+    trust: Signed = Field(0.0, description="Trust at the start.")
+    familiarity: Signed = Field(0.0, description="Familiarity at the start.")
+    rivalry: Share = Field(0.0, description="Rivalry at the start.")
+    mutual: bool = Field(True, description="b feels the same for a.")
+
+
+class ScenarioConfig(Section):
+    name: str = Field("", max_length=64, description="Name; by default that of the file.")
+    description: str = Field("", description="One or two sentences: what happens here and why it is worth a look.")
+    start: Clock = Field(360, lt=1440, description="Clock time at which an episode begins.")
+    episode_ticks: Ticks = Field(1440, ge=1, description="Length of an episode in ticks.")
+    map: str = Field("", description="ASCII art, a character per tile; meanings in `legend`. Empty: `size` and `objects`.")
+    legend: dict[str, str] = Field(
+        default_factory=dict,
+        description="Character → tile (floor, wall, door, road) or object kind; `.` `#` `+` `=` are floor, wall, door, road.",
+    )
+    size: Annotated[tuple[int, int], Many] | None = Field(None, description="Map as [columns, rows] when there is no ASCII art.")
+    walls: Annotated[tuple[BuildingConfig, ...], Many] = Field(
+        (), description="Boxes of wall, drawn before buildings when there is no ASCII art."
+    )
+    doors: Annotated[tuple[Annotated[tuple[int, int], Many], ...], Many] = Field((), description="Door tiles as [column, row].")
+    objects: Annotated[tuple[ObjectConfig, ...], Many] = Field((), description="Objects beside those drawn on the map.")
+    buildings: dict[Id, BuildingConfig] = Field(default_factory=dict, description="Homes and workplaces by id.")
+    residents: Annotated[tuple[ResidentConfig, ...], Many] = Field((), description="Who lives here, in slot order.")
+    ties: Annotated[tuple[TieConfig, ...], Many] = Field((), description="Who feels what for whom at the start.")
+
+    @model_validator(mode="after")
+    def _names(self) -> ScenarioConfig:
+        ids = [resident.id for resident in self.residents]
+        twice = sorted({name for name in ids if ids.count(name) > 1}) if len(set(ids)) < len(ids) else []
+        if twice:
+            raise ValueError(f"two residents are called {twice[0]!r}; ids must differ")
+        reserved = [name for name in ids if name.startswith("newcomer_")]
+        if reserved:
+            raise ValueError(f"the resident id {reserved[0]!r} is reserved: newcomers are called newcomer_1, newcomer_2, …")
+        known = set(ids)
+        for tie in self.ties:
+            for name in (tie.a, tie.b):
+                if name not in known:
+                    raise ValueError(f"a tie names {name!r}, who is not among the residents")
+            if tie.a == tie.b:
+                raise ValueError(f"{tie.a!r} has a tie to itself")
+        if self.map and self.size is not None:
+            raise ValueError("give either `map` (ASCII art) or `size` and `objects`, not both")
+        return self

@@ -1,0 +1,328 @@
+"""The rules of the town as numbers: time, needs, queues, conflict, ties, work, money, exits, disturbances, rewards."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks
+from townlet.config.scenario import PersonalityConfig, Profile
+
+
+class SystemsConfig(Section):
+    observations: Literal["hybrid", "full", "compact"] = Field(
+        "hybrid", description="What residents see: hybrid (features and a 4×11×11 map), full (6×11×11), compact (features)."
+    )
+
+
+class StagesConfig(Section):
+    social_rewards: Literal["OFF", "C1", "C2", "C3"] = Field(
+        "C1", description="Social rewards: none, C1 good chats, C2 also avoiding rivals, C3 also reconciliation."
+    )
+
+
+class FeaturesConfig(Section):
+    systems: SystemsConfig = Field(default_factory=SystemsConfig, description="Variants of systems.")
+    stages: StagesConfig = Field(default_factory=StagesConfig, description="Stages of mechanics that can be switched on.")
+
+
+class NeedDecayConfig(Section):
+    hunger: float = Field(0.0010, ge=0, le=0.1, description="Hunger lost per tick.")
+    hygiene: float = Field(0.0007, ge=0, le=0.1, description="Hygiene lost per tick.")
+    energy: float = Field(0.0008, ge=0, le=0.1, description="Energy lost per tick awake.")
+
+
+class WorldConfig(Section):
+    ticks_per_day: Literal[1440] = Field(1440, description="Ticks of a day; a tick is one minute.")
+    need_decay: NeedDecayConfig = Field(default_factory=NeedDecayConfig, description="What needs lose per tick.")
+    max_meals: int = Field(6, ge=1, le=6, description="Most meals a resident can carry.")
+    event_capacity: int = Field(
+        0,
+        ge=0,
+        le=1 << 20,
+        description="Event rows per town between two readings; 0 takes a size by residents. Overflow is counted.",
+    )
+
+
+class ObservationsConfig(Section):
+    blind: Annotated[tuple[Literal["conflict"], ...], Many] = Field(
+        (), description="Groups of fields shown as zero; `calm` then ranks by distance alone."
+    )
+    compact_map: bool = Field(False, description="Give the compact variant a 5×7×7 map.")
+
+
+class NeedWeightsConfig(Section):
+    hunger: Positive = Field(1.0, description="Weight of hunger.")
+    hygiene: Positive = Field(0.6, description="Weight of hygiene.")
+    energy: Positive = Field(0.8, description="Weight of energy.")
+
+
+class RewardsConfig(Section):
+    survival: float = Field(0.05, ge=0, le=1, description="Per living tick.")
+    needs_scale: float = Field(0.02, ge=0, le=1, description="Per tick: minus this × Σ weight × (1 − need)².")
+    needs: NeedWeightsConfig = Field(default_factory=NeedWeightsConfig, description="Weights of the needs.")
+    wage_rate: float = Field(0.01, ge=0, le=1, description="Per tick present on shift.")
+    punctuality: float = Field(0.05, ge=0, le=1, description="For an on-time shift, spread over it.")
+    chat_base: Positive = Field(0.01, description="C1: a good chat, to each, times its quality.")
+    chat_trust: Positive = Field(0.03, description="C1: added per unit of trust.")
+    chat_familiarity: Positive = Field(0.02, description="C1: added per unit of familiarity.")
+    avoid_rival: Positive = Field(0.005, description="C2: setting out for another object while the nearest holds a rival.")
+    avoid_window: Ticks = Field(60, description="C2: once per rival and this many ticks.")
+    reconciliation: Positive = Field(
+        0.05, description="C3: × the fall of rivalry when a pair above the threshold ends below half of it."
+    )
+    conflict_weight: float = Field(
+        1.0, ge=0, le=100, description="Multiplies what the parties of a conflict pay (conflict.reasons)."
+    )
+    clip: float = Field(1.0, gt=0, le=1000, description="Bound of the sum of a tick, before terminal penalties.")
+    collapse: float = Field(-1.0, le=0, description="Terminal penalty of a collapse.")
+    eviction: float = Field(-2.0, le=0, description="Terminal penalty of an eviction.")
+
+    @model_validator(mode="after")
+    def _living_pays(self) -> Self:
+        worst = self.needs_scale * (self.needs.hunger + self.needs.hygiene + self.needs.energy)
+        if worst > self.survival + 1e-12:
+            raise ValueError(
+                f"a living tick could be worth {self.survival - worst:.4g}, so that leaving would pay; "
+                f"raise survival to at least {worst:.4g} or lower needs_scale"
+            )
+        return self
+
+
+class StockConfig(Section):
+    stove: int = Field(24, ge=0, description="Meals a stove can cook in a day.")
+    cafe_counter: int = Field(40, ge=0, description="Meals a café counter can sell in a day.")
+
+
+class EconomyConfig(Section):
+    rent: Positive = Field(0.40, description="Coins a day.")
+    rent_at: Clock = Field(0, lt=1440, description="Clock time at which rent is due.")
+    first_wallet: Positive = Field(1.0, description="Coins of a resident at the start.")
+    stock: StockConfig = Field(default_factory=StockConfig, description="Full stock by object kind.")
+    refill_at: Clock = Field(300, lt=1440, description="Clock time at which stocks are filled.")
+
+
+class JobConfig(Section):
+    site: Id = Field(description="Building of the workplace; it needs as many tiles as workers.")
+    start: Clock = Field(description="Clock time at which the shift begins.")
+    end: Clock = Field(description="Clock time at which it ends; before `start` means the next day.")
+    wage: float = Field(0.0035, ge=0, le=100, description="Coins per tick present.")
+    lateness_penalty: Positive = Field(0.05, description="Coins once per late shift.")
+
+    @model_validator(mode="after")
+    def _some_length(self) -> Self:
+        if (self.end - self.start) % 1440 == 0:
+            raise ValueError("a shift begins and ends at the same time; it must last between one minute and a day")
+        return self
+
+    @property
+    def length(self) -> int:
+        """Ticks of a shift."""
+        return (self.end - self.start) % 1440
+
+
+class EmploymentConfig(Section):
+    grace_ticks: Ticks = Field(5, description="Arriving at most this late is on time.")
+    absent_cutoff: Ticks = Field(30, description="Away longer than this after the start is absent.")
+    absence_slack: Ticks = Field(20, description="Away longer than this in the middle of a shift is absent.")
+    work_ahead: Ticks = Field(60, description="`work` may be chosen this many ticks before the shift.")
+    notice_absences: int = Field(3, ge=1, le=7, description="Absences in seven days that put a resident on notice.")
+
+
+class NeedThresholdsConfig(Section):
+    hunger: Share = Field(0.4, description="Eat below this.")
+    hygiene: Share = Field(0.4, description="Wash below this.")
+    energy: Share = Field(0.4, description="Sleep below this.")
+
+
+class BehaviorConfig(Section):
+    act_below: NeedThresholdsConfig = Field(
+        default_factory=NeedThresholdsConfig,
+        description="A need is met when it is, or before a shift or sleep would fall, below this.",
+    )
+    leave_above: Share = Field(0.98, description="A use is left once its need is above this.")
+    meals_in_hand: int = Field(1, ge=0, le=6, description="Cook when fewer meals are in hand.")
+    look_ahead: Ticks = Field(120, description="Before a shift that begins within this many ticks, needs are met for its end.")
+    work_margin: Ticks = Field(10, description="Set out for work this many ticks earlier than the walk takes.")
+    sleep_from: Clock = Field(
+        1290, description="Clock time from which a resident goes to bed when it is not above `sleep_below`."
+    )
+    sleep_below: Share = Field(0.75, description="Energy below which a resident goes to bed at night.")
+    chat_above: Share = Field(0.5, description="Chat only while every need is above this.")
+    avoid_rivals: bool = Field(
+        True, description="Take the calm object instead of the near one when a rival above the threshold is there."
+    )
+
+
+class QueueFairnessConfig(Section):
+    max_overtakes: int = Field(2, ge=0, le=100, description="Nobody is passed over more often in one wait.")
+    handover_index_cost: Positive = Field(0.05, description="What each place further back costs in a hand-over.")
+    age_priority_weight: float = Field(0.0, ge=0, le=10, description="Adds urgency of the need to the order of a queue.")
+    ghost_step_after: int = Field(
+        3,
+        ge=1,
+        le=1000,
+        description="Ticks after which a blocked mover may step onto an occupied tile, and a stalled holder may be pushed aside.",
+    )
+    cooldown_ticks: dict[Id, Ticks] = Field(
+        default_factory=dict, description="Cooldown by affordance instead of that of the affordance file."
+    )
+
+
+class ReasonConfig(Section):
+    base: float = Field(ge=0, le=100, description="Base intensity.")
+    actor_pays: Positive = Field(description="What the actor pays, × intensity.")
+    rival_pays: Positive = Field(description="What the rival pays, × intensity.")
+
+
+class ReasonsConfig(Section):
+    """Actor and rival are asker and user (blocked), the one passed over and the favoured (overtaken), pusher and holder (ghost_step)."""
+
+    blocked: ReasonConfig = Field(
+        ReasonConfig(base=0.4, actor_pays=0.3, rival_pays=0.1), description="The object asked for is in use."
+    )
+    overtaken: ReasonConfig = Field(
+        ReasonConfig(base=1.0, actor_pays=0.1, rival_pays=0.3), description="Passed over in a hand-over."
+    )
+    ghost_step: ReasonConfig = Field(
+        ReasonConfig(base=1.5, actor_pays=0.1, rival_pays=0.3), description="A stalled holder was pushed aside."
+    )
+
+
+class RivalryConfig(Section):
+    increment_per_conflict: float = Field(0.3, ge=0, le=1, description="Rivalry gained per unit of intensity, both ways.")
+    decay_per_tick: float = Field(0.00005, ge=0, le=1, description="Rivalry lost per tick.")
+    avoid_threshold: Share = Field(0.7, description="A rival above this is avoided.")
+
+
+class ConflictConfig(Section):
+    queue_length_boost: Positive = Field(0.25, description="Intensity added per waiter beyond the first.")
+    intensity_min: Positive = Field(0.1, description="Least intensity.")
+    intensity_max: float = Field(5.0, gt=0, le=100, description="Greatest intensity.")
+    quarrel_ticks: Ticks = Field(5, description="Ticks a use stands still in a quarrel.")
+    quarrel_energy: Share = Field(0.02, description="Energy both lose in a quarrel.")
+    reasons: ReasonsConfig = Field(default_factory=ReasonsConfig, description="Intensity and cost by reason.")
+    rivalry: RivalryConfig = Field(default_factory=RivalryConfig, description="How rivalry grows and fades.")
+
+
+class TieDeltaConfig(Section):
+    trust: Signed = Field(0.0, description="Change of trust.")
+    familiarity: Signed = Field(0.0, description="Change of familiarity.")
+    rivalry: Signed = Field(0.0, description="Change of rivalry.")
+
+
+def _delta(trust: float = 0.0, familiarity: float = 0.0, rivalry: float = 0.0) -> TieDeltaConfig:
+    return TieDeltaConfig(trust=trust, familiarity=familiarity, rivalry=rivalry)
+
+
+class TieEventsConfig(Section):
+    chat_success: TieDeltaConfig = Field(_delta(0.05, 0.10), description="A good chat, × its quality.")
+    chat_failure: TieDeltaConfig = Field(_delta(0.0, -0.05, 0.05), description="A chat that went wrong.")
+    handover: TieDeltaConfig = Field(_delta(0.05, 0.05, -0.05), description="A hand-over in a queue.")
+    shared_meal: TieDeltaConfig = Field(
+        _delta(0.10, 0.25), description="Two eaters on neighbouring tiles, once per pair and meal."
+    )
+    late_help: TieDeltaConfig = Field(
+        _delta(0.20, 0.10, -0.10), description="A present colleague covers a late one, once per shift."
+    )
+    shift_takeover: TieDeltaConfig = Field(
+        _delta(-0.10, 0.0, 0.30), description="A colleague is paid for the rest of an absent one's shift."
+    )
+
+
+class ChatConfig(Section):
+    cooldown: Ticks = Field(30, description="Ticks between two chats of a resident.")
+    success: Share = Field(0.7, description="Chance of a good chat between strangers.")
+    trust_gain: Positive = Field(0.3, description="The chance is multiplied by 1 + this × trust …")
+    familiarity_gain: Positive = Field(0.2, description="… and by 1 + this × familiarity.")
+    quality_floor: Share = Field(0.5, description="Least quality of a good chat; the rest up to 1 is drawn.")
+
+
+class RelationshipsConfig(Section):
+    max_edges: int = Field(6, ge=1, le=6, description="Most ties of a resident.")
+    trust_decay: float = Field(0.00005, ge=0, le=1, description="Trust lost per tick, towards 0.")
+    familiarity_decay: float = Field(0.0001, ge=0, le=1, description="Familiarity lost per tick, towards 0.")
+    free_below: Share = Field(0.02, description="A tie weaker than this is freed.")
+    events: TieEventsConfig = Field(default_factory=TieEventsConfig, description="What each event changes.")
+    chat: ChatConfig = Field(default_factory=ChatConfig, description="How chats go.")
+    forgiveness_scale: Share = Field(0.5, description="Harmful changes × 1 − this × forgiveness.")
+    ambition_scale: Share = Field(0.3, description="Conflict rivalry × 1 + this × ambition, not below 0.")
+    extroversion_bonus: Share = Field(0.02, description="Familiarity added per unit of extroversion on a good chat.")
+
+
+def _profile(extroversion: float, forgiveness: float, ambition: float) -> PersonalityConfig:
+    return PersonalityConfig(extroversion=extroversion, forgiveness=forgiveness, ambition=ambition)
+
+
+class PersonalitiesConfig(Section):
+    balanced: PersonalityConfig = Field(_profile(0.0, 0.0, 0.0), description="Neither here nor there.")
+    socialite: PersonalityConfig = Field(_profile(0.8, 0.4, -0.2), description="Lives for company.")
+    industrious: PersonalityConfig = Field(_profile(-0.2, -0.1, 0.8), description="Lives for work.")
+    stoic: PersonalityConfig = Field(_profile(-0.6, 0.7, -0.3), description="Lets it pass.")
+    newcomers: Annotated[tuple[Profile, ...], Many] = Field(
+        ("balanced", "socialite", "industrious", "stoic"), min_length=1, description="Profiles newcomers are drawn from, evenly."
+    )
+
+
+class PerturbationKindConfig(Section):
+    probability_per_day: Share = Field(0.0, description="Chance that it begins on a day.")
+    duration: Ticks = Field(120, ge=1, description="Length in ticks.")
+    cooldown: Ticks = Field(720, description="Ticks after its end before it may begin again.")
+
+
+class PriceSpikeConfig(PerturbationKindConfig):
+    factor: float = Field(2.0, ge=1, le=100, description="Prices are multiplied by this.")
+
+
+class ArrangedMeetConfig(PerturbationKindConfig):
+    resident_cooldown: Ticks = Field(1440, description="Ticks before the same resident is chosen again.")
+    min_rivalry: Share = Field(0.0, description="Only pairs above this rivalry are chosen.")
+
+
+class ScheduledPerturbation(Section):
+    at: Clock = Field(lt=1440, description="Clock time.")
+    kind: Literal["price_spike", "blackout", "outage", "arranged_meet"] = Field(description="What happens.")
+    duration: Ticks = Field(120, ge=1, description="Length in ticks.")
+    day: int | None = Field(None, ge=0, description="Day of the episode, counted from 0; by default every day.")
+
+
+class PerturbationsConfig(Section):
+    price_spike: PriceSpikeConfig = Field(default_factory=PriceSpikeConfig, description="Everything costs more.")
+    blackout: PerturbationKindConfig = Field(
+        default_factory=PerturbationKindConfig, description="No power: stoves cannot be started."
+    )
+    outage: PerturbationKindConfig = Field(
+        default_factory=PerturbationKindConfig, description="No water: showers cannot be started."
+    )
+    arranged_meet: ArrangedMeetConfig = Field(
+        default_factory=ArrangedMeetConfig, description="The top rivals are sent to one bench."
+    )
+    events: Annotated[tuple[ScheduledPerturbation, ...], Many] = Field((), description="Scheduled ones.")
+
+
+class ScheduledExit(Section):
+    at: Clock = Field(lt=1440, description="Clock time.")
+    resident: Id = Field(description="Who leaves.")
+    day: int = Field(0, ge=0, description="Day of the episode, counted from 0.")
+
+
+class LifecycleConfig(Section):
+    collapse_hunger: Share = Field(0.03, description="Hunger at or below this …")
+    collapse_ticks: Ticks = Field(30, ge=1, description="… for this many ticks is a collapse.")
+    exit_warning: Ticks = Field(10, description="Ticks an exit is known ahead; positive rewards are zeroed from then.")
+    unpaid_days: int = Field(2, ge=1, le=100, description="Days of unpaid rent that end in eviction.")
+    evictions_per_day: int = Field(2, ge=0, le=1000, description="Most evictions of a day.")
+    eviction_gap: Ticks = Field(120, description="Least ticks between two evictions.")
+    newcomers_per_day: int = Field(2, ge=0, le=1000, description="Most newcomers of a day; 0 leaves slots empty.")
+    newcomer_delay_min: Ticks = Field(10, description="Least ticks a slot stays empty.")
+    newcomer_delay_max: Ticks = Field(20, description="Most ticks a slot stays empty, up to the next decision.")
+    exits: Annotated[tuple[ScheduledExit, ...], Many] = Field((), description="Scheduled departures.")
+
+    @model_validator(mode="after")
+    def _delays(self) -> Self:
+        if self.newcomer_delay_min > self.newcomer_delay_max:
+            raise ValueError(
+                f"newcomer_delay_min {self.newcomer_delay_min} is above newcomer_delay_max {self.newcomer_delay_max}"
+            )
+        return self

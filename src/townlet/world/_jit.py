@@ -1,0 +1,72 @@
+"""The one door to Numba.
+
+Numba caches compiled code per file and does not notice an edit in another file that the code calls. The cache folder is
+therefore named after the hash of all kernel sources and of the Numba and NumPy versions, before Numba is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+KEPT_CACHES = 4
+
+
+def kernel_sources() -> list[Path]:
+    package = Path(__file__).parents[1]
+    return sorted([*package.glob("world/**/*.py"), package / "observations/encode.py"])
+
+
+def cache_folder() -> Path:
+    digest = hashlib.sha256()
+    for path in kernel_sources():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    digest.update(f"{version('numba')} {version('numpy')} {sys.version_info[:2]}".encode())
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "townlet" / digest.hexdigest()[:16]
+
+
+def _prune(folder: Path) -> None:
+    """Keep the most recent caches only; another process may be doing the same."""
+    old = sorted((p for p in folder.parent.glob("*") if p != folder), key=lambda p: p.stat().st_mtime)
+    for path in old[: max(0, len(old) + 1 - KEPT_CACHES)]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _prepare() -> bool:
+    """Name the cache folder; True when this machine has compiled these kernels before."""
+    folder = cache_folder()
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    warm = (folder / "ready").exists()
+    if not warm and folder.parent.exists():
+        _prune(folder)
+    return warm
+
+
+WARM = _prepare()
+
+import numba  # noqa: E402
+
+JIT = not numba.config.DISABLE_JIT
+
+
+def mark_warm() -> None:
+    """Remember that the kernels of this version stand compiled in the cache."""
+    if JIT and not WARM:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "ready").touch()
+
+
+def kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function of the tick: cached, GIL released, plain IEEE arithmetic."""
+    return numba.njit(cache=True, nogil=True, fastmath=False, error_model="numpy")(function)  # type: ignore[no-any-return]

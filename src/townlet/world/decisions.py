@@ -1,0 +1,81 @@
+"""The start of a decision: the policy's choice is checked, queues and uses it gives up are left, its object is picked."""
+
+from __future__ import annotations
+
+from townlet.world._jit import kernel
+from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, LEAVE, P_LEAVE
+from townlet.world.events import RIVAL_AVOIDED, emit
+from townlet.world.options import choose_object, legal_option, legal_primitive, object_in_reach
+from townlet.world.state import MAX_EDGES, TERMS, Town
+from townlet.world.systems.queues import leave_queue, release
+from townlet.world.systems.relationships import rivalry_of
+
+SHAPING = TERMS.index("shaping")
+
+
+@kernel
+def reward_avoidance(t: Town, i: int, nearest: int) -> None:
+    """Stage C2: a small reward for setting out past an object that a rival holds, once per rival and while."""
+    rules, tick, me = t.rules[0], t.clock[0]["tick"], t.residents[i]
+    o = t.objects[nearest]
+    rival = int(o["user"]) if o["user"] >= 0 else int(o["holder"])
+    if rival < 0 or rivalry_of(t, i, rival) <= rules["avoid_threshold"]:
+        return
+    slot = 0
+    for s in range(MAX_EDGES):
+        if me["avoided"][s] == rival and me["avoided_until"][s] > tick:
+            return
+        if me["avoided_until"][s] < me["avoided_until"][slot]:
+            slot = s
+    me["avoided"][slot] = rival
+    me["avoided_until"][slot] = tick + rules["avoid_cooldown"]
+    emit(t, RIVAL_AVOIDED, i, rival, nearest, -1, 0.0)
+    if rules["social_stage"] >= 2:
+        t.terms[i, SHAPING] += rules["avoid_bonus"]
+
+
+@kernel
+def decide(t: Town, i: int, action: int, target: int, primitive: bool) -> None:
+    """Take up a decision; an impossible one acts as `wait` and is marked. `target` overrides the object when it is not -1."""
+    me = t.residents[i]
+    me["acted"] = 0
+    me["illegal"] = 0
+    legal = legal_primitive(t, i, action) if primitive else legal_option(t, i, action)
+    if not legal:
+        action = 0
+        me["illegal"] = me["present"]
+    if action != me["action"]:
+        me["switches"] += 1
+    me["action"] = action
+    waits = me["queued"] >= 0 or me["called"] >= 0
+    leave = P_LEAVE if primitive else LEAVE
+    a = -1
+    if primitive and action >= FIRST_INTERACT:
+        a = action - FIRST_INTERACT
+    elif not primitive and action >= FIRST_AFFORDANCE:
+        a = (action - FIRST_AFFORDANCE) // 2
+    if action == leave:
+        me["acted"] = 1
+        if me["using"] >= 0:
+            release(t, i, False)
+        else:
+            leave_queue(t, i)
+        return
+    if waits and action != 0 and a != me["affordance"]:
+        leave_queue(t, i)
+        waits = False
+    if a >= 0 and not waits:
+        me["target"] = target
+
+        if target < 0 or t.affordance_of[target] != a:
+            if primitive:
+                me["target"] = object_in_reach(t, i, a)
+            else:
+                calm = (action - FIRST_AFFORDANCE) % 2 == 1
+                me["target"] = choose_object(t, i, a, calm)
+                if calm and t.rules[0]["blind_conflict"] == 0:
+                    nearest = choose_object(t, i, a, False)
+                    if nearest != me["target"]:
+                        reward_avoidance(t, i, nearest)
+    elif a < 0:
+        me["target"] = -1

@@ -1,0 +1,297 @@
+"""From a decision to one primitive a tick: candidates, distances, and the controllers that walk, ask, leave and talk."""
+
+from __future__ import annotations
+
+from townlet.world._jit import kernel
+from townlet.world.actions import CHAT, FIRST_AFFORDANCE, FIRST_INTERACT, HOME, LEAVE, MOVE_NORTH, P_CHAT, P_LEAVE, WORK
+from townlet.world.state import CANDIDATES, FAR, Town
+from townlet.world.systems.affordances import off_cooldown, ready, willing
+from townlet.world.systems.movement import step_x, step_y, walkable
+from townlet.world.systems.relationships import chat_partner, rivalry_of
+
+NO_STEP = -1
+
+
+@kernel
+def inside(t: Town, i: int, building: int) -> bool:
+    me, b = t.residents[i], t.buildings[building]
+    return bool(b["x0"] <= me["x"] < b["x0"] + b["w"] and b["y0"] <= me["y"] < b["y0"] + b["h"])
+
+
+@kernel
+def packed_to_building(t: Town, i: int, building: int) -> int:
+    me = t.residents[i]
+    return int(t.towards[building, me["y"], me["x"]])
+
+
+@kernel
+def packed_to_bed(t: Town, i: int, bed: int) -> int:
+    """Way to a bed of one's home: by the building's field from outside, by the bed's own field inside."""
+    me, spec = t.residents[i], t.spec[bed]
+    x, y = me["x"] - spec["x0"], me["y"] - spec["y0"]
+    if 0 <= x < spec["w"] and 0 <= y < spec["h"]:
+        return int(t.bed_steps[spec["field"] + y * spec["w"] + x])
+    packed = packed_to_building(t, i, int(spec["building"]))
+    if packed >= FAR * 8:
+        return packed
+    return packed + int(spec["depth"]) * 8
+
+
+@kernel
+def way_to(t: Town, i: int, thing: int) -> int:
+    """Packed distance and first step from a resident to an object (`distance * 8 + step + 1`)."""
+    if t.spec[thing]["w"] > 0:
+        return packed_to_bed(t, i, thing)
+    me = t.residents[i]
+    row = t.nearest[me["y"], me["x"], t.affordance_of[thing]]
+    for k in range(CANDIDATES):
+        if row[k]["object"] == thing:
+            return int(row[k]["distance"]) * 8 + int(row[k]["step"]) + 1
+    return FAR * 8
+
+
+@kernel
+def distance_to(t: Town, i: int, thing: int) -> int:
+    return way_to(t, i, thing) >> 3
+
+
+@kernel
+def candidate(t: Town, i: int, a: int, k: int) -> int:
+    """The k-th nearest object of an affordance that its preconditions and cooldowns allow, or -1."""
+    me = t.residents[i]
+    if t.affordances[a]["own_home"] == 1:
+        home = t.buildings[me["home"]]
+        if k >= home["beds"]:
+            return -1
+        thing = int(home["first_bed"] + (me["bed"] - home["first_bed"] + k) % home["beds"])
+    else:
+        thing = int(t.nearest[me["y"], me["x"], a, k]["object"])
+    if thing < 0 or not ready(t, thing) or not off_cooldown(t, i, thing):
+        return -1
+    return thing
+
+
+@kernel
+def worst_rivalry(t: Town, i: int, thing: int) -> float:
+    """Highest rivalry of i towards the user, the one called and the queue of an object."""
+    o = t.objects[thing]
+    worst = 0.0
+    if o["user"] >= 0 and o["user"] != i:
+        worst = rivalry_of(t, i, int(o["user"]))
+    if o["holder"] >= 0 and o["holder"] != i:
+        worst = max(worst, rivalry_of(t, i, int(o["holder"])))
+    waiter = int(o["head"])
+    while waiter >= 0:
+        if waiter != i:
+            worst = max(worst, rivalry_of(t, i, waiter))
+        waiter = int(t.residents[waiter]["behind"])
+    return worst
+
+
+@kernel
+def crowd(t: Town, thing: int) -> int:
+    """Ticks until an object would be free for a newcomer to its queue."""
+    o = t.objects[thing]
+    ticks = t.affordances[t.affordance_of[thing]]["ticks"]
+    ahead = o["waiting"] * ticks
+    if o["user"] >= 0:
+        ahead += t.residents[o["user"]]["ticks_left"]
+    if o["holder"] >= 0:
+        ahead += ticks
+    return int(ahead)
+
+
+@kernel
+def quiet_cost(t: Town, i: int, thing: int) -> float:
+    """What `calm` weighs: distance + ticks until free + 40 × highest rivalry; distance alone for the conflict-blind."""
+    cost = float(distance_to(t, i, thing))
+    o = t.objects[thing]
+    if t.rules[0]["blind_conflict"] == 0 and (o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0):
+        cost += crowd(t, thing) + t.rules[0]["calm_rivalry_ticks"] * worst_rivalry(t, i, thing)
+    return cost
+
+
+@kernel
+def choose_object(t: Town, i: int, a: int, calm: bool) -> int:
+    """The object an affordance option leads to now, or -1."""
+    if not willing(t, i, a):
+        return -1
+    best, best_cost = -1, 0.0
+    for k in range(CANDIDATES):
+        thing = candidate(t, i, a, k)
+        if thing < 0 or distance_to(t, i, thing) >= FAR:
+            continue
+        cost = quiet_cost(t, i, thing) if calm else float(distance_to(t, i, thing))
+        if best < 0 or cost < best_cost:
+            best, best_cost = thing, cost
+    return best
+
+
+@kernel
+def shift_phase(t: Town, i: int) -> int:
+    """Minutes since the start of the resident's shift, 0..1439; -1 without a job."""
+    job = t.residents[i]["job"]
+    if job < 0:
+        return -1
+    day = t.rules[0]["ticks_per_day"]
+    return int((t.clock[0]["minute"] - t.jobs[job]["start"] + day) % day)
+
+
+@kernel
+def may_work(t: Town, i: int) -> bool:
+    phase = shift_phase(t, i)
+    if phase < 0:
+        return False
+    rules = t.rules[0]
+    return bool(phase < t.jobs[t.residents[i]["job"]]["length"] or phase >= rules["ticks_per_day"] - rules["await_ticks"])
+
+
+@kernel
+def legal_option(t: Town, i: int, action: int) -> bool:
+    """The mask of the option level, one action at a time."""
+    me = t.residents[i]
+    if action == 0:
+        return True
+    if me["present"] == 0 or action < 0:
+        return False
+    if me["using"] >= 0:
+        return action == LEAVE
+    if action == WORK:
+        return may_work(t, i)
+    if action == HOME:
+        return not inside(t, i, int(me["home"])) or me["meet_at"] >= 0
+    if action == CHAT:
+        return chat_partner(t, i) >= 0
+    if action == LEAVE:
+        return bool(me["queued"] >= 0 or me["called"] >= 0)
+    a = (action - FIRST_AFFORDANCE) // 2
+    if a >= t.affordances.shape[0]:
+        return False
+    if (me["queued"] >= 0 or me["called"] >= 0) and me["affordance"] == a:
+        return True
+    return choose_object(t, i, a, False) >= 0
+
+
+@kernel
+def object_in_reach(t: Town, i: int, a: int) -> int:
+    """The nearest object of an affordance that can be asked for from here, or -1."""
+    thing = choose_object(t, i, a, False)
+    if thing >= 0 and distance_to(t, i, thing) <= t.rules[0]["queue_reach"]:
+        return thing
+    return -1
+
+
+@kernel
+def legal_primitive(t: Town, i: int, action: int) -> bool:
+    """The mask of the primitive level."""
+    me = t.residents[i]
+    if action == 0:
+        return True
+    if me["present"] == 0 or action < 0:
+        return False
+    if me["using"] >= 0:
+        return action == P_LEAVE
+    if action < P_LEAVE:
+        step = action - MOVE_NORTH
+        return walkable(t, me["x"] + step_x(step), me["y"] + step_y(step))
+    if action == P_LEAVE:
+        return bool(me["queued"] >= 0 or me["called"] >= 0)
+    if action == P_CHAT:
+        return chat_partner(t, i) >= 0
+    a = action - FIRST_INTERACT
+    if a >= t.affordances.shape[0]:
+        return False
+    if (me["queued"] >= 0 or me["called"] >= 0) and me["affordance"] == a:
+        return True
+    return object_in_reach(t, i, a) >= 0
+
+
+@kernel
+def walk(t: Town, i: int, packed: int) -> None:
+    t.residents[i]["move"] = (packed & 7) - 1 if packed < FAR * 8 else NO_STEP
+
+
+@kernel
+def to_desk(t: Town, i: int) -> None:
+    """Inside the site: on to one's own desk, out of the way of those who come later."""
+    me = t.residents[i]
+    dx, dy = me["desk_x"] - me["x"], me["desk_y"] - me["y"]
+    for attempt in range(2):
+        step = NO_STEP
+        if (abs(dx) >= abs(dy)) == (attempt == 0):
+            if dx != 0:
+                step = 1 if dx > 0 else 3
+        elif dy != 0:
+            step = 2 if dy > 0 else 0
+        if step >= 0:
+            x, y = me["x"] + step_x(step), me["y"] + step_y(step)
+            if walkable(t, x, y) and t.occupant[y, x] < 0:
+                me["move"] = step
+                return
+
+
+@kernel
+def control_option(t: Town, i: int) -> None:
+    """One tick of the option under way."""
+    me = t.residents[i]
+    me["move"] = NO_STEP
+    me["request"] = -1
+    me["talks"] = 0
+    if me["present"] == 0 or me["using"] >= 0:
+        return
+    if me["called"] >= 0:
+        me["request"] = me["called"]
+        walk(t, i, way_to(t, i, int(me["called"])))
+        return
+    if me["queued"] >= 0:
+        me["request"] = me["queued"]
+        return
+    action = me["action"]
+    if action == WORK and me["job"] >= 0:
+        site = int(t.jobs[me["job"]]["site"])
+        if inside(t, i, site):
+            to_desk(t, i)
+            me["acted"] = 1
+        else:
+            walk(t, i, packed_to_building(t, i, site))
+    elif action == HOME:
+        if me["meet_at"] >= 0 and distance_to(t, i, int(me["meet_at"])) < FAR:
+            walk(t, i, way_to(t, i, int(me["meet_at"])))
+        elif inside(t, i, int(me["home"])):
+            me["acted"] = 1
+        else:
+            walk(t, i, packed_to_building(t, i, int(me["home"])))
+    elif action == CHAT:
+        me["talks"] = 1
+    elif action >= FIRST_AFFORDANCE and me["target"] >= 0:
+        packed = way_to(t, i, int(me["target"]))
+        if packed >> 3 <= t.rules[0]["queue_reach"]:
+            o = t.objects[me["target"]]
+            if packed >> 3 == 0 or o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0:
+                me["request"] = me["target"]
+        walk(t, i, packed)
+
+
+@kernel
+def control_primitive(t: Town, i: int) -> None:
+    """One tick of a primitive action."""
+    me = t.residents[i]
+    me["move"] = NO_STEP
+    me["request"] = -1
+    me["talks"] = 0
+    if me["present"] == 0 or me["using"] >= 0:
+        return
+    action = me["action"]
+    if me["called"] >= 0 or me["queued"] >= 0:
+        me["request"] = me["called"] if me["called"] >= 0 else me["queued"]
+        if me["called"] >= 0:
+            walk(t, i, way_to(t, i, int(me["called"])))
+        return
+    if 0 < action < P_LEAVE:
+        me["move"] = action - MOVE_NORTH
+    elif action == P_CHAT:
+        me["talks"] = 1
+    elif action >= FIRST_INTERACT:
+        me["request"] = me["target"]
+        if me["target"] >= 0:
+            walk(t, i, way_to(t, i, int(me["target"])))

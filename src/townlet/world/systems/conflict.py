@@ -1,0 +1,77 @@
+"""Conflict: who got in whose way, what it costs, and the quarrel it may become."""
+
+from __future__ import annotations
+
+from townlet.world import rng
+from townlet.world._jit import kernel
+from townlet.world.events import QUARREL, QUEUE_CONFLICT, emit
+from townlet.world.state import TERMS, Town
+from townlet.world.systems.relationships import change, clamp, rivalry_of
+
+BLOCKED, OVERTAKEN, GHOST_STEP = range(3)
+COST = TERMS.index("conflict")
+
+
+@kernel
+def intensity_of(t: Town, reason: int, queue_length: int, rivalry: float) -> float:
+    """clamp((base + boost × max(queue − 1, 0)) × (1 + actor's rivalry), min, max)."""
+    rules = t.rules[0]
+    base = rules["base_blocked"]
+    if reason == OVERTAKEN:
+        base = rules["base_overtaken"]
+    elif reason == GHOST_STEP:
+        base = rules["base_ghost_step"]
+    raw = (base + rules["queue_length_boost"] * max(queue_length - 1, 0)) * (1.0 + rivalry)
+    return clamp(raw, rules["intensity_min"], rules["intensity_max"])
+
+
+@kernel
+def grudge(t: Town, i: int, other: int, intensity: float) -> float:
+    """Rivalry of i towards other after a conflict, scaled by i's ambition."""
+    rules = t.rules[0]
+    gain = rules["rivalry_increment"] * intensity * max(1.0 + rules["ambition_scale"] * t.residents[i]["ambition"], 0.0)
+    return change(t, i, other, 0.0, 0.0, gain)
+
+
+@kernel
+def clash(t: Town, actor: int, rival: int, thing: int, reason: int) -> None:
+    """One conflict, one event: rivalry both ways, what each pays, perhaps a quarrel."""
+    rules, clock = t.rules[0], t.clock[0]
+    before = rivalry_of(t, actor, rival)
+    waiting = t.objects[thing]["waiting"]
+    intensity = intensity_of(t, reason, waiting, before)
+    me, other = t.residents[actor], t.residents[rival]
+    row = emit(t, QUEUE_CONFLICT, actor, rival, thing, reason, 0.0)
+    after = grudge(t, actor, rival, intensity)
+    grudge(t, rival, actor, intensity)
+    if row >= 0:
+        event = t.events[row]
+        event["intensity"] = intensity
+        event["waited"] = clock["tick"] - me["queued_since"] if me["queued"] == thing else 0
+        event["rivalry_before"] = before
+        event["rivalry_after"] = after
+    pay_actor, pay_rival = rules["actor_blocked"], rules["rival_blocked"]
+    if reason == OVERTAKEN:
+        pay_actor, pay_rival = rules["actor_overtaken"], rules["rival_overtaken"]
+    elif reason == GHOST_STEP:
+        pay_actor, pay_rival = rules["actor_ghost_step"], rules["rival_ghost_step"]
+    t.terms[actor, COST] -= rules["conflict_weight"] * pay_actor * intensity
+    t.terms[rival, COST] -= rules["conflict_weight"] * pay_rival * intensity
+    k = rng.key(clock["seed"], clock["id"], rng.WORLD, clock["tick"])
+    if rng.uniform(k, actor, 30 + reason) < before:
+        emit(t, QUARREL, actor, rival, thing, reason, intensity)
+        me["energy"] = max(me["energy"] - rules["quarrel_energy"], 0.0)
+        other["energy"] = max(other["energy"] - rules["quarrel_energy"], 0.0)
+        if me["using"] == thing:
+            me["stalled_by_quarrel"] = rules["quarrel_ticks"]
+        if other["using"] == thing:
+            other["stalled_by_quarrel"] = rules["quarrel_ticks"]
+
+
+@kernel
+def conflict(t: Town) -> None:
+    """Quarrels run out; until then the use they interrupted stands still."""
+    for i in range(t.residents.shape[0]):
+        me = t.residents[i]
+        if me["stalled_by_quarrel"] > 0:
+            me["stalled_by_quarrel"] -= 1

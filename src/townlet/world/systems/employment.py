@@ -1,0 +1,161 @@
+"""Work by time of day: arrival, lateness, absence, pay, and the colleagues who cover."""
+
+from __future__ import annotations
+
+from townlet.world._jit import kernel
+from townlet.world.events import LATE_HELP, NOTICE, SHIFT_ABSENT, SHIFT_LATE, SHIFT_ON_TIME, SHIFT_TAKEOVER, emit
+from townlet.world.options import inside, shift_phase
+from townlet.world.state import Town
+from townlet.world.systems.relationships import TIE_LATE_HELP, TIE_SHIFT_TAKEOVER, tie_event
+
+PRE_SHIFT, AWAIT_START, ON_TIME, LATE, ABSENT, POST_SHIFT = range(6)
+
+
+@kernel
+def colleague(t: Town, i: int) -> int:
+    """The present colleague with the lowest slot, or -1."""
+    job = t.jobs[t.residents[i]["job"]]
+    for w in range(job["first"], job["first"] + job["workers"]):
+        j = int(t.workers[w])
+        other = t.residents[j]
+        if j != i and other["present"] == 1 and other["working"] == 1 and other["shift"] != ABSENT:
+            return j
+    return -1
+
+
+@kernel
+def pay(t: Town, i: int, amount: int) -> None:
+    t.residents[i]["wallet"] += amount
+    t.clock[0]["purse"] -= amount
+
+
+@kernel
+def turn_late(t: Town, i: int) -> None:
+    me, clock = t.residents[i], t.clock[0]
+    me["shift"] = LATE
+    me["late_count"] += 1
+    penalty = min(t.jobs[me["job"]]["penalty"], me["wallet"])
+    me["wallet"] -= penalty
+    clock["purse"] += penalty
+    me["withheld"] += penalty
+    emit(t, SHIFT_LATE, i, -1, -1, -1, 0.0)
+    j = colleague(t, i)
+    if j >= 0 and t.residents[j]["covers"] == 0:
+        t.residents[j]["covers"] = 1
+        emit(t, LATE_HELP, j, i, -1, -1, 0.0)
+        tie_event(t, i, j, TIE_LATE_HELP, 1.0)
+        tie_event(t, j, i, TIE_LATE_HELP, 1.0)
+
+
+@kernel
+def turn_absent(t: Town, i: int) -> None:
+    me, clock = t.residents[i], t.clock[0]
+    me["shift"] = ABSENT
+    me["absences"][clock["day"] % 7] += 1
+    emit(t, SHIFT_ABSENT, i, -1, -1, -1, 0.0)
+    total = 0
+    for d in range(7):
+        total += me["absences"][d]
+    if total >= t.rules[0]["notice_absences"] and me["notice"] == 0:
+        me["notice"] = 1
+        emit(t, NOTICE, i, -1, -1, -1, 0.0)
+    j = colleague(t, i)
+    if j >= 0:
+        me["replaced_by"] = j
+        emit(t, SHIFT_TAKEOVER, j, i, -1, -1, 0.0)
+        tie_event(t, i, j, TIE_SHIFT_TAKEOVER, 1.0)
+        tie_event(t, j, i, TIE_SHIFT_TAKEOVER, 1.0)
+
+
+@kernel
+def start_shift(t: Town, i: int) -> None:
+    me = t.residents[i]
+    me["shift"] = AWAIT_START
+    me["arrived"] = 0
+    me["late_ticks"] = 0
+    me["away_ticks"] = 0
+    me["present_ticks"] = 0
+    me["covers"] = 0
+    me["replaced_by"] = -1
+
+
+@kernel
+def end_shift(t: Town, i: int, length: int) -> None:
+    me = t.residents[i]
+    share = 0.0 if me["shift"] == ABSENT else me["present_ticks"] / length
+    me["attended"][me["shifts_done"] % 3] = share
+    me["shifts_done"] += 1
+    me["shift"] = POST_SHIFT
+    me["replaced_by"] = -1
+
+
+@kernel
+def attendance(t: Town, i: int) -> float:
+    """Mean share of the last three shifts; 1 before the first."""
+    me = t.residents[i]
+    kept = min(me["shifts_done"], 3)
+    if kept == 0:
+        return 1.0
+    total = 0.0
+    for s in range(kept):
+        total += me["attended"][s]
+    return total / kept
+
+
+@kernel
+def on_shift(t: Town, i: int, phase: int) -> None:
+    """One tick of a shift that this resident began."""
+    me, rules = t.residents[i], t.rules[0]
+    job = t.jobs[me["job"]]
+    if inside(t, i, int(job["site"])):
+        me["working"] = 1
+        me["away_ticks"] = 0
+        if me["arrived"] == 0:
+            me["arrived"] = 1
+            if me["shift"] == AWAIT_START:
+                me["shift"] = ON_TIME
+                emit(t, SHIFT_ON_TIME, i, -1, -1, -1, 0.0)
+    else:
+        me["away_ticks"] += 1
+    if me["shift"] == AWAIT_START and phase > rules["grace_ticks"]:
+        turn_late(t, i)
+    if me["arrived"] == 0:
+        me["late_ticks"] += 1
+    away = me["away_ticks"] > rules["absence_slack"] if me["arrived"] == 1 else phase > rules["absent_cutoff"]
+    if me["shift"] != ABSENT and away:
+        turn_absent(t, i)
+    if me["shift"] == ABSENT:
+        me["withheld"] += job["wage"]
+        stand_in = int(me["replaced_by"])
+        if stand_in >= 0 and t.residents[stand_in]["present"] == 1 and t.residents[stand_in]["working"] == 1:
+            pay(t, stand_in, job["wage"])
+    elif me["working"] == 1:
+        me["present_ticks"] += 1
+        pay(t, i, job["wage"])
+    else:
+        me["withheld"] += job["wage"]
+
+
+@kernel
+def employment(t: Town) -> None:
+    rules, clock = t.rules[0], t.clock[0]
+    day = rules["ticks_per_day"]
+    for i in range(t.residents.shape[0]):
+        me = t.residents[i]
+        me["working"] = 0
+        if me["present"] == 0 or me["job"] < 0:
+            continue
+        if clock["minute"] == 0:
+            me["absences"][clock["day"] % 7] = 0
+        phase, length = shift_phase(t, i), t.jobs[me["job"]]["length"]
+        if phase == 0:
+            start_shift(t, i)
+        if phase < length:
+            if me["shift"] != POST_SHIFT:  # a town that starts within the shift excuses it
+                on_shift(t, i, phase)
+        elif phase == length and me["shift"] != POST_SHIFT:
+            end_shift(t, i, length)
+        elif phase >= day - rules["await_ticks"]:
+            me["shift"] = AWAIT_START
+        elif clock["minute"] == 0:
+            me["shift"] = PRE_SHIFT

@@ -1,0 +1,217 @@
+"""Queues at objects: asking, waiting, being called, handing over, pushing a stalled holder aside.
+
+A queue is a list linked through the residents in it (`ahead`, `behind`), so that joining and leaving cost the same in a town
+of eight and of ten thousand. Who is called leaves the queue and holds the object until its use begins.
+"""
+
+from __future__ import annotations
+
+from townlet.world._jit import kernel
+from townlet.world.events import QUEUE_INTERACTION, QUEUE_JOIN, QUEUE_LEAVE, emit
+from townlet.world.options import distance_to
+from townlet.world.state import Town
+from townlet.world.systems.affordances import begin, end_use, ready, share, willing
+from townlet.world.systems.conflict import BLOCKED, GHOST_STEP, OVERTAKEN, clash
+from townlet.world.systems.movement import first_mover
+from townlet.world.systems.relationships import TIE_HAND_OVER, familiarity_now, find, rivalry_now, tie_event, trust_now
+
+
+@kernel
+def append(t: Town, i: int, thing: int) -> None:
+    me, o = t.residents[i], t.objects[thing]
+    me["queued"] = thing
+    me["affordance"] = t.affordance_of[thing]
+    me["queued_since"] = t.clock[0]["tick"]
+    me["overtakes"] = 0
+    me["behind"] = -1
+    me["ahead"] = o["tail"]
+    if o["tail"] >= 0:
+        t.residents[o["tail"]]["behind"] = i
+    else:
+        o["head"] = i
+    o["tail"] = i
+    o["waiting"] += 1
+
+
+@kernel
+def unlink(t: Town, i: int) -> None:
+    me = t.residents[i]
+    o = t.objects[me["queued"]]
+    if me["ahead"] >= 0:
+        t.residents[me["ahead"]]["behind"] = me["behind"]
+    else:
+        o["head"] = me["behind"]
+    if me["behind"] >= 0:
+        t.residents[me["behind"]]["ahead"] = me["ahead"]
+    else:
+        o["tail"] = me["ahead"]
+    me["ahead"] = -1
+    me["behind"] = -1
+    me["queued"] = -1
+    o["waiting"] -= 1
+
+
+@kernel
+def leave_queue(t: Town, i: int) -> None:
+    """Give up waiting, or give up an object one was called to."""
+    me, tick = t.residents[i], t.clock[0]["tick"]
+    thing = int(me["queued"]) if me["queued"] >= 0 else int(me["called"])
+    if thing < 0:
+        return
+    row = emit(t, QUEUE_LEAVE, i, -1, thing, -1, 0.0)
+    if row >= 0:
+        t.events[row]["waited"] = tick - me["queued_since"]
+    if me["queued"] >= 0:
+        unlink(t, i)
+    else:
+        me["called"] = -1
+        t.objects[thing]["holder"] = -1
+        call_next(t, thing, -1)
+    me["affordance"] = -1
+    me["blocked_by"] = -1
+
+
+@kernel
+def favour(t: Town, leaver: int, waiter: int, index: int) -> float:
+    """How gladly the one who leaves hands over: trust + familiarity − rivalry − index cost (+ urgency when weighted)."""
+    score = -t.rules[0]["index_cost"] * index
+    s = find(t, leaver, waiter)
+    if s >= 0:
+        score += trust_now(t, leaver, s) + familiarity_now(t, leaver, s) - rivalry_now(t, leaver, s)
+    weight = t.rules[0]["age_priority_weight"]
+    if weight > 0.0:
+        other = t.residents[waiter]
+        need = t.affordances[other["affordance"]]["need"]
+        level = 1.0
+        if need == 0:
+            level = other["hunger"]
+        elif need == 1:
+            level = other["hygiene"]
+        elif need == 2:
+            level = other["energy"]
+        score += weight * (1.0 - level)
+    return score
+
+
+@kernel
+def call_next(t: Town, thing: int, leaver: int) -> None:
+    """Call a waiter to a free object: the first, unless the one who leaves favours another within the fairness bound."""
+    o, rules = t.objects[thing], t.rules[0]
+    first = int(o["head"])
+    if first < 0:
+        return
+    chosen, passed = first, 0
+    if leaver >= 0:
+        best, favoured = 0.0, -1
+        waiter, index = first, 0
+        while waiter >= 0:
+            score = favour(t, leaver, waiter, index)
+            if score > best:
+                best, favoured, passed = score, waiter, index
+            if t.residents[waiter]["overtakes"] >= rules["max_overtakes"]:
+                break  # nobody behind this one may be favoured
+            waiter = int(t.residents[waiter]["behind"])
+            index += 1
+        if favoured >= 0:
+            chosen = favoured
+            emit(t, QUEUE_INTERACTION, leaver, chosen, thing, -1, best)
+            tie_event(t, leaver, chosen, TIE_HAND_OVER, 1.0)
+            tie_event(t, chosen, leaver, TIE_HAND_OVER, 1.0)
+            waiter = first
+            for _ in range(passed):
+                t.residents[waiter]["overtakes"] += 1
+                clash(t, waiter, chosen, thing, OVERTAKEN)
+                waiter = int(t.residents[waiter]["behind"])
+    waited_since = t.residents[chosen]["queued_since"]
+    unlink(t, chosen)
+    me = t.residents[chosen]
+    me["called"] = thing
+    me["called_since"] = t.clock[0]["tick"]
+    me["queued_since"] = waited_since
+    o["holder"] = chosen
+
+
+@kernel
+def push_aside(t: Town, i: int, thing: int) -> None:
+    """A stalled holder goes to the tail and waits anew; the pusher holds the object."""
+    o = t.objects[thing]
+    holder = int(o["holder"])
+    clash(t, i, holder, thing, GHOST_STEP)
+    t.residents[holder]["called"] = -1
+    o["holder"] = -1
+    if t.residents[i]["queued"] >= 0:
+        unlink(t, i)
+    else:
+        t.residents[i]["queued_since"] = t.clock[0]["tick"]
+    append(t, holder, thing)
+    t.residents[i]["called"] = thing
+    t.residents[i]["called_since"] = t.clock[0]["tick"]
+    o["holder"] = i
+
+
+@kernel
+def ask(t: Town, i: int, thing: int) -> None:
+    """One request for an object, from within reach of its queue."""
+    me, o, rules, tick = t.residents[i], t.objects[thing], t.rules[0], t.clock[0]["tick"]
+    a = t.affordance_of[thing]
+    distance = distance_to(t, i, thing)
+    if distance > rules["queue_reach"]:
+        return
+    if not ready(t, thing) or not willing(t, i, a):
+        if me["queued"] == thing or me["called"] == thing:
+            leave_queue(t, i)
+        return
+    if o["user"] >= 0:
+        if me["blocked_by"] != thing:
+            me["blocked_by"] = thing
+            clash(t, i, int(o["user"]), thing, BLOCKED)
+        if me["queued"] < 0:
+            append(t, i, thing)
+            me["acted"] = 1
+            emit(t, QUEUE_JOIN, i, -1, thing, -1, 0.0)
+        return
+    if o["holder"] >= 0 and o["holder"] != i:
+        stalled = tick - t.residents[o["holder"]]["called_since"] >= rules["ghost_step_after"]
+        if stalled and distance == 0 and (o["head"] < 0 or o["head"] == i):
+            push_aside(t, i, thing)
+        elif me["queued"] < 0:
+            append(t, i, thing)
+            me["acted"] = 1
+            emit(t, QUEUE_JOIN, i, -1, thing, -1, 0.0)
+            return
+    if o["holder"] == i or (o["holder"] < 0 and o["head"] < 0):
+        if distance == 0:
+            begin(t, i, thing, tick - me["queued_since"] if me["called"] == thing else 0)
+    elif o["holder"] < 0 and me["queued"] < 0:
+        append(t, i, thing)
+        emit(t, QUEUE_JOIN, i, -1, thing, -1, 0.0)
+
+
+@kernel
+def release(t: Town, i: int, finished: bool) -> None:
+    """End a use and call the next."""
+    call_next(t, end_use(t, i, finished), i)
+
+
+@kernel
+def queues(t: Town) -> None:
+    """Requests of this tick, in the order of the tick."""
+    n = t.residents.shape[0]
+    first = first_mover(t)
+    for turn in range(n):
+        i = first + turn
+        if i >= n:
+            i -= n
+        if t.residents[i]["request"] >= 0:
+            ask(t, i, int(t.residents[i]["request"]))
+
+
+@kernel
+def affordances(t: Town) -> None:
+    """Uses go on by a tick; those that are through end, and the next is called."""
+    for i in range(t.residents.shape[0]):
+        me = t.residents[i]
+        if me["using"] >= 0 and me["stalled_by_quarrel"] == 0:
+            share(t, i)
+            if me["ticks_left"] <= 0:
+                release(t, i, True)

@@ -1,0 +1,249 @@
+"""Ties between residents: trust, familiarity, rivalry; chats and shared meals.
+
+A tie keeps its numbers with the tick at which they were true. Decay is linear, so it is worked out on reading and nothing
+is touched between two events: `now` reads, `change` writes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from townlet.world import rng
+from townlet.world._jit import kernel
+from townlet.world.events import CHAT_FAILURE, CHAT_SUCCESS, RECONCILIATION, SHARED_MEAL, emit
+from townlet.world.state import MAX_EDGES, TERMS, Town
+
+TIE_CHAT_SUCCESS, TIE_CHAT_FAILURE, TIE_HAND_OVER, TIE_SHARED_MEAL, TIE_LATE_HELP, TIE_SHIFT_TAKEOVER = range(6)
+SOCIAL, SHAPING = TERMS.index("social"), TERMS.index("shaping")
+
+
+@kernel
+def towards_zero(value: float, fall: float) -> float:
+    if value > fall:
+        return value - fall
+    if value < -fall:
+        return value + fall
+    return 0.0
+
+
+@kernel
+def find(t: Town, i: int, other: int) -> int:
+    """Slot of the tie from i to other, or -1."""
+    for s in range(MAX_EDGES):
+        if t.ties[i, s]["other"] == other:
+            return s
+    return -1
+
+
+@kernel
+def trust_now(t: Town, i: int, s: int) -> float:
+    tie = t.ties[i, s]
+    return towards_zero(tie["trust"], t.rules[0]["trust_decay"] * (t.clock[0]["tick"] - tie["since"]))
+
+
+@kernel
+def familiarity_now(t: Town, i: int, s: int) -> float:
+    tie = t.ties[i, s]
+    return towards_zero(tie["familiarity"], t.rules[0]["familiarity_decay"] * (t.clock[0]["tick"] - tie["since"]))
+
+
+@kernel
+def rivalry_now(t: Town, i: int, s: int) -> float:
+    tie = t.ties[i, s]
+    return towards_zero(tie["rivalry"], t.rules[0]["rivalry_decay"] * (t.clock[0]["tick"] - tie["since"]))
+
+
+@kernel
+def rivalry_of(t: Town, i: int, other: int) -> float:
+    s = find(t, i, other)
+    return rivalry_now(t, i, s) if s >= 0 else 0.0
+
+
+@kernel
+def strength(t: Town, i: int, s: int) -> float:
+    return max(abs(trust_now(t, i, s)), abs(familiarity_now(t, i, s)), rivalry_now(t, i, s))
+
+
+@kernel
+def forget(t: Town, i: int, s: int) -> None:
+    tie = t.ties[i, s]
+    tie["other"] = -1
+    tie["trust"] = 0.0
+    tie["familiarity"] = 0.0
+    tie["rivalry"] = 0.0
+    tie["since"] = 0
+    tie["peak"] = 0
+
+
+@kernel
+def clamp(x: float, low: float, high: float) -> float:
+    return min(max(x, low), high)
+
+
+@kernel
+def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalry: float) -> float:
+    """Change the tie from i to other, harm scaled by i's forgiveness; returns the rivalry afterwards.
+
+    A full table admits whoever would be stronger than its weakest; a tie below the floor is freed.
+    """
+    rules = t.rules[0]
+    f = t.residents[i]["forgiveness"]
+    harm = 1.0 - rules["forgiveness_scale"] * f  # 1 - 0.5 f for f >= 0, 1 + 0.5 |f| below
+    if trust < 0.0:
+        trust *= harm
+    if familiarity < 0.0:
+        familiarity *= harm
+    if rivalry > 0.0:
+        rivalry *= harm
+    s = find(t, i, other)
+    if s < 0:
+        trust, familiarity, rivalry = clamp(trust, -1.0, 1.0), clamp(familiarity, -1.0, 1.0), clamp(rivalry, 0.0, 1.0)
+        weight = max(abs(trust), abs(familiarity), rivalry)
+        if weight < rules["tie_floor"]:
+            return 0.0
+        weakest = weight
+        for k in range(rules["max_edges"]):
+            standing = strength(t, i, k) if t.ties[i, k]["other"] >= 0 else 0.0
+            if standing < rules["tie_floor"]:
+                standing = 0.0
+            if standing < weakest:
+                weakest = standing
+                s = k
+        if s < 0:
+            return 0.0
+        forget(t, i, s)
+        t.ties[i, s]["other"] = other
+    else:
+        trust = clamp(trust_now(t, i, s) + trust, -1.0, 1.0)
+        familiarity = clamp(familiarity_now(t, i, s) + familiarity, -1.0, 1.0)
+        rivalry = clamp(rivalry_now(t, i, s) + rivalry, 0.0, 1.0)
+    tie = t.ties[i, s]
+    tie["trust"] = trust
+    tie["familiarity"] = familiarity
+    tie["rivalry"] = rivalry
+    tie["since"] = t.clock[0]["tick"]
+    if rivalry > rules["avoid_threshold"]:
+        tie["peak"] = 1
+    elif tie["peak"] == 1 and rivalry < 0.5 * rules["avoid_threshold"]:
+        tie["peak"] = 0
+        emit(t, RECONCILIATION, i, other, -1, -1, rules["avoid_threshold"] - rivalry)
+        if rules["social_stage"] >= 3:
+            t.terms[i, SHAPING] += rules["reconcile_bonus"] * (rules["avoid_threshold"] - rivalry)
+    if strength(t, i, s) < rules["tie_floor"]:
+        forget(t, i, s)
+    return float(rivalry)
+
+
+@kernel
+def tie_event(t: Town, i: int, other: int, kind: int, scale: float) -> None:
+    """A tie event seen from i."""
+    rules = t.rules[0]
+    change(t, i, other, rules["tie_trust"][kind] * scale, rules["tie_familiarity"][kind] * scale, rules["tie_rivalry"][kind] * scale)
+
+
+@kernel
+def chat_partner(t: Town, i: int) -> int:
+    """The free resident beside i it could chat with now, or -1."""
+    me = t.residents[i]
+    tick = t.clock[0]["tick"]
+    if me["chat_ready"] > tick or me["using"] >= 0:
+        return -1
+    height, width = t.occupant.shape
+    for d in range(5):
+        x, y = me["x"], me["y"]
+        if d == 0:
+            y -= 1
+        elif d == 1:
+            x += 1
+        elif d == 2:
+            y += 1
+        elif d == 3:
+            x -= 1
+        if x < 0 or y < 0 or x >= width or y >= height:
+            continue
+        j = int(t.occupant[y, x])
+        while j >= 0:
+            other = t.residents[j]
+            if j != i and other["chat_ready"] <= tick and other["using"] < 0:
+                return j
+            j = int(other["below"])
+    return -1
+
+
+@kernel
+def chat(t: Town, i: int, j: int, k: np.uint64) -> None:
+    rules, tick = t.rules[0], t.clock[0]["tick"]
+    a, b = find(t, i, j), find(t, j, i)
+    trust_i, fam_i = (trust_now(t, i, a), familiarity_now(t, i, a)) if a >= 0 else (0.0, 0.0)
+    trust_j, fam_j = (trust_now(t, j, b), familiarity_now(t, j, b)) if b >= 0 else (0.0, 0.0)
+    p = rules["chat_base"] * (1.0 + rules["chat_trust"] * trust_i) * (1.0 + rules["chat_familiarity"] * fam_i)
+    t.residents[i]["chat_ready"] = tick + rules["chat_cooldown"]
+    t.residents[j]["chat_ready"] = tick + rules["chat_cooldown"]
+    t.residents[i]["acted"] = 1
+    if rng.uniform(k, i, 20) < clamp(p, 0.0, 1.0):
+        q = rules["quality_floor"] + (1.0 - rules["quality_floor"]) * rng.uniform(k, i, 21)
+        emit(t, CHAT_SUCCESS, i, j, -1, -1, q)
+        base, by_trust, by_fam = rules["chat_reward"], rules["chat_reward_trust"], rules["chat_reward_familiarity"]
+        if rules["social_stage"] >= 1:
+            t.terms[i, SOCIAL] += (base + by_trust * trust_i + by_fam * fam_i) * q
+            t.terms[j, SOCIAL] += (base + by_trust * trust_j + by_fam * fam_j) * q
+        warmth_i = rules["chat_extroversion"] * t.residents[i]["extroversion"]
+        warmth_j = rules["chat_extroversion"] * t.residents[j]["extroversion"]
+        trust, familiarity, rivalry = rules["tie_trust"][0], rules["tie_familiarity"][0], rules["tie_rivalry"][0]
+        change(t, i, j, trust * q, familiarity * q + warmth_i, rivalry * q)
+        change(t, j, i, trust * q, familiarity * q + warmth_j, rivalry * q)
+    else:
+        emit(t, CHAT_FAILURE, i, j, -1, -1, 0.0)
+        tie_event(t, i, j, TIE_CHAT_FAILURE, 1.0)
+        tie_event(t, j, i, TIE_CHAT_FAILURE, 1.0)
+
+
+@kernel
+def eats(t: Town, i: int) -> bool:
+    me = t.residents[i]
+    return bool(me["using"] >= 0 and t.affordances[me["affordance"]]["is_meal"] == 1)
+
+
+@kernel
+def share_meal(t: Town, i: int, j: int) -> None:
+    """Once per pair and meal, remembered by both."""
+    me, other = t.residents[i], t.residents[j]
+    free_me, free_other = -1, -1
+    for s in range(MAX_EDGES):
+        if me["meal_companion"][s] == j:
+            return
+        if me["meal_companion"][s] < 0 and free_me < 0:
+            free_me = s
+        if other["meal_companion"][s] == i:
+            return
+        if other["meal_companion"][s] < 0 and free_other < 0:
+            free_other = s
+    if free_me < 0 or free_other < 0:
+        return
+    me["meal_companion"][free_me] = j
+    other["meal_companion"][free_other] = i
+    emit(t, SHARED_MEAL, i, j, -1, -1, 0.0)
+    tie_event(t, i, j, TIE_SHARED_MEAL, 1.0)
+    tie_event(t, j, i, TIE_SHARED_MEAL, 1.0)
+
+
+@kernel
+def relationships(t: Town) -> None:
+    """Chats of those who tried, meals of those who sit side by side."""
+    clock = t.clock[0]
+    height, width = t.occupant.shape
+    for i in range(t.residents.shape[0]):
+        me = t.residents[i]
+        if me["talks"] == 1:
+            j = chat_partner(t, i)
+            if j >= 0:
+                chat(t, i, j, rng.key(clock["seed"], clock["id"], rng.WORLD, clock["tick"]))
+        if me["using"] >= 0 and eats(t, i):
+            for d in range(2):  # east and south: each pair is met once
+                x, y = (me["x"] + 1, me["y"]) if d == 0 else (me["x"], me["y"] + 1)
+                if x < width and y < height:
+                    j = int(t.occupant[y, x])
+                    while j >= 0:
+                        if eats(t, j):
+                            share_meal(t, i, j)
+                        j = int(t.residents[j]["below"])

@@ -1,0 +1,51 @@
+"""Rewards: ten named terms a tick whose float64 sum is the reward, exactly."""
+
+from __future__ import annotations
+
+from townlet.world._jit import kernel
+from townlet.world.state import TERMS, Town
+from townlet.world.systems.employment import ABSENT, ON_TIME
+from townlet.world.systems.lifecycle import doomed
+
+SURVIVAL, NEEDS, WAGE, PUNCTUALITY, SOCIAL, CONFLICT, SHAPING, EXIT_GUARD, CLIP, TERMINAL = range(len(TERMS))
+
+
+@kernel
+def total(t: Town, i: int) -> float:
+    """Sum of the terms, in order."""
+    s = 0.0
+    for k in range(len(TERMS)):
+        s += t.terms[i, k]
+    return s
+
+
+@kernel
+def rewards(t: Town) -> None:
+    rules = t.rules[0]
+    for i in range(t.residents.shape[0]):
+        me = t.residents[i]
+        if me["present"] == 0:
+            continue
+        terms = t.terms[i]
+        terms[SURVIVAL] = rules["survival"]
+        hunger, hygiene, energy = 1.0 - me["hunger"], 1.0 - me["hygiene"], 1.0 - me["energy"]
+        lack = rules["weight_hunger"] * hunger * hunger + rules["weight_hygiene"] * hygiene * hygiene
+        terms[NEEDS] = -rules["needs_weight"] * (lack + rules["weight_energy"] * energy * energy)
+        if me["working"] == 1 and me["shift"] != ABSENT:
+            terms[WAGE] = rules["wage_rate"]
+            if me["shift"] == ON_TIME:
+                terms[PUNCTUALITY] = rules["punctuality"] / t.jobs[me["job"]]["length"]
+        if doomed(t, i):
+            gained = 0.0
+            for k in range(EXIT_GUARD):
+                if terms[k] > 0.0:
+                    gained += terms[k]
+            terms[EXIT_GUARD] = -gained
+        terminal = terms[TERMINAL]
+        terms[TERMINAL] = 0.0
+        raw = total(t, i)
+        if raw > rules["reward_clip"]:
+            terms[CLIP] = rules["reward_clip"] - raw
+        elif raw < -rules["reward_clip"]:
+            terms[CLIP] = -rules["reward_clip"] - raw
+        terms[TERMINAL] = terminal
