@@ -35,13 +35,13 @@ def policy_card(
     base: Mapping[str, Sequence[float | None]] | None = None,
     actions: Sequence[int] = (70, 20, 10),
 ) -> PolicyCard:
-    effects = {} if base is None else {key: effect_of(rows[key], base[key], 100) for key in MEASURES}
+    effects = {} if base is None else {key: effect_of(rows[key], base[key], 10) for key in MEASURES}
     return PolicyCard(
         name=name,
         source=name,
         policy_hash=policy_hash or name,
         kind=name,
-        measures={key: summarise(values, 100) for key, values in rows.items()},
+        measures={key: summarise(values, 10) for key, values in rows.items()},
         effects={key: effect for key, effect in effects.items() if effect is not None},
         actions=dict(zip(("wait", "work", "use_shower:calm"), actions)),
         rivalry_histogram=(5, 3, 1, 1, 0, 0, 0, 0, 0, 0),

@@ -12,7 +12,7 @@ from townlet.config.models import PromotionConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Decision, Evidence, LedgerEntry, Outcome
 from townlet.errors import DamagedFileError, UsageError
-from townlet.files import FolderLock, check_sums, publish_folder, read_bytes, read_json, sha256_bytes, sha256_file, write_bytes
+from townlet.files import FolderLock, check_sums, partial_folder, publish_folder, read_bytes, read_json, sha256_bytes, sha256_file, write_bytes
 from townlet.promotion.gates import check_gate, decide, gates_hash
 from townlet.promotion.ledger import FIRST_CHAMPION, LedgerError, append, champion, champions, passes_in_a_row, read_ledger
 
@@ -93,8 +93,8 @@ class PromotionDesk:
             now = order[-1]
             earlier = [name for name in order if name != now and (to is None or name.startswith(to))]
             if not earlier:
-                wanted = f"a champion {to}" if to else "an earlier champion"
-                raise UsageError(f"the ledger has no {wanted} to roll back to; `townlet promote history` lists them")
+                wanted = f"earlier champion {to}" if to else "earlier champion"
+                raise UsageError(f"the ledger has no {wanted} to roll back to; `townlet promote history` lists all of them")
             chosen = earlier[-1]
             checkpoint = Checkpoint(FIRST_CHAMPION, FIRST_CHAMPION, None, None)
             if chosen != FIRST_CHAMPION:
@@ -195,9 +195,8 @@ class PromotionDesk:
         final = self.folder / "releases" / weights
         if final.exists():
             return
-        partial = final.with_name(final.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.copytree(candidate, partial)
+        partial = partial_folder(final)
+        shutil.copytree(candidate, partial, dirs_exist_ok=True)
         publish_folder(partial, final)
 
     def _evidence(self, digest: str) -> Path:

@@ -68,7 +68,7 @@ def append(path: Path, fields: dict[str, Any]) -> LedgerEntry:
     entry = LedgerEntry.model_validate_json(json.dumps(complete))
     path.parent.mkdir(parents=True, exist_ok=True)
     with AppendLog(path) as log:
-        log.append(_canonical(complete))
+        log.write(_canonical(complete), sync=True)
     write_json(_head_path(path), {"number": entry.number, "hash": entry.hash})
     return entry
 
