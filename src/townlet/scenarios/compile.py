@@ -32,7 +32,6 @@ NONE_FIELDS = (  # indices of a resident that point at nothing until something h
     *("behind", "called", "blocked_by", "cooldown_object", "meal_companion", "replaced_by", "exit_kind", "exit_at", "arrives_at"),
     *("avoided", "meet_at"),
 )
-DAY = 1440
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ def compile_plan(plan: Plan, config: SimulationConfig) -> CompiledTown:
         workers=workers,
         residents=residents,
         ties=_ties(plan, config),
-        events=_scheduled_events(config),
-        exits=_scheduled_exits(plan, config),
+        scheduled=_scheduled(plan, config),
     )
     return CompiledTown(
         layout,
@@ -347,22 +345,12 @@ def _ties(plan: Plan, config: SimulationConfig) -> Array:
     return ties
 
 
-def _scheduled_events(config: SimulationConfig) -> Array:
-    """Ticks of the episode at which a perturbation begins; what has no day comes back every day.  # (S,) SCHEDULED"""
-    scenario = config.scenario
-    rows = []
-    for event in config.perturbations.events:
-        first = (event.at - scenario.start) % DAY
-        kind = PERTURBATIONS.index(event.kind)
-        days = range(-(-scenario.episode_ticks // DAY)) if event.day is None else (event.day,)
-        rows += [(first + day * DAY, kind, event.duration, -1) for day in days]
-    return np.array(sorted(rows), dtype=SCHEDULED)
-
-
-def _scheduled_exits(plan: Plan, config: SimulationConfig) -> Array:
+def _scheduled(plan: Plan, config: SimulationConfig) -> Array:
+    """Perturbations and exits by day and clock time; a perturbation without a day comes back every day.  # (S,) SCHEDULED"""
     slot = {one.id: n for n, one in enumerate(plan.residents)}
     rows = [
-        ((leave.at - config.scenario.start) % DAY + leave.day * DAY, EXITS.index("scheduled"), 0, slot[leave.resident])
-        for leave in config.lifecycle.exits
+        (-1 if event.day is None else event.day, event.at, PERTURBATIONS.index(event.kind), event.duration, -1)
+        for event in config.perturbations.events
     ]
-    return np.array(sorted(rows), dtype=SCHEDULED)
+    rows += [(leave.day, leave.at, EXITS.index("scheduled"), 0, slot[leave.resident]) for leave in config.lifecycle.exits]
+    return np.array(rows, dtype=SCHEDULED)
