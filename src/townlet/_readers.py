@@ -34,7 +34,14 @@ def safe_join(root: str | Path, name: str, *, error: type[TownletError] = Damage
     """The path of a name inside a folder; refuses absolute names, `..`, and links that lead out."""
     root = Path(root)
     parts = name.split("/")
-    if not name or set("\0\\") & set(name) or name.startswith("/") or ".." in parts or re.match(r"[A-Za-z]:", name):
+    if (
+        not name
+        or set("\0\\") & set(name)
+        or name.startswith("/")
+        or ".." in parts
+        or re.match(r"[A-Za-z]:", name)
+        or max(map(len, parts)) > 255
+    ):
         raise error(f"{name!r:.200} leads out of {root}; name a file inside it")
     path = root / name
     try:
@@ -253,7 +260,7 @@ def _header(name: str, raw: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]
         raise ValueError(f"the header of {name} is not one of an array")
     if not all(type(axis) is int and 0 <= axis < 1 << 40 for axis in shape):
         raise ValueError(f"the shape {shape} of {name} is not one of an array")
-    if dtype.itemsize == 0 or not all(kind in "biufSU" for kind in _kinds(dtype)):
+    if dtype.itemsize == 0 or dtype.subdtype is not None or not all(kind in "biufSU" for kind in _kinds(dtype)):
         raise ValueError(f"{name} has the type {dtype!s:.80}, expected numbers, flags or text")
     return dtype, fortran, shape
 

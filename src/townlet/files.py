@@ -266,6 +266,13 @@ def check_sums(
     return sums
 
 
+def _close(handle: int, path: Path) -> None:
+    try:
+        disk.close(handle)
+    except OSError as reason:
+        raise _refused(path, reason) from None
+
+
 # --- logs and locks --------------------------------------------------------------------------------------------------
 
 
@@ -345,7 +352,7 @@ class AppendLog:
     def close(self) -> None:
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
-            disk.close(handle)
+            _close(handle, self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -359,7 +366,7 @@ class FolderLock:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = make_folder(folder)
-        path = self.folder / LOCK
+        self.path = path = self.folder / LOCK
         try:
             self._handle = disk.open(str(path), os.O_RDWR | os.O_CREAT)
             try:
@@ -386,10 +393,14 @@ class FolderLock:
             remove(path)
 
     def release(self) -> None:
-        _held.discard(self)
         if self._handle >= 0:
-            handle, self._handle = self._handle, -1
-            disk.close(handle)
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+            self._forget()
+
+    def _forget(self) -> None:
+        _held.discard(self)
+        handle, self._handle = self._handle, -1
+        _close(handle, self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -404,7 +415,7 @@ _held: weakref.WeakSet[FolderLock] = weakref.WeakSet()
 def _forget_locks() -> None:
     """A forked child does not hold its parent's locks: closing its copy leaves the parent's in force."""
     for lock in list(_held):
-        lock.release()
+        lock._forget()
 
 
 os.register_at_fork(after_in_child=_forget_locks)

@@ -6,6 +6,7 @@ A statistic reduces the last axis, so that a bootstrap evaluates all its resampl
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,6 +112,7 @@ def student_interval(x: ArrayLike, *, level: float = 0.95) -> Interval:
     return Interval(centre, centre - half, centre + half)
 
 
+@cache
 def student_quantile(p: float, degrees: int) -> float:
     """Quantile of Student's t for p in [0.5, 1), by bisection on the integral of its density.
 

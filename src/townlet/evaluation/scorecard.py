@@ -10,21 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
-
 from townlet.config.models import SimulationConfig, config_hash
-from townlet.dto.evaluation import MEASURES, CaseCard, Effect, Measure, PolicyCard, Scorecard
+from townlet.dto.evaluation import CaseCard, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
-from townlet.errors import CheckpointError, DamagedFileError, UsageError
+from townlet.errors import CheckpointError, UsageError
+from townlet.evaluation.compare import summarise, with_effects
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.seating import Seating
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.files import read_bytes, sha256_file, write_json
+from townlet.files import sha256_file
 from townlet.policy.runtime import Policy, make_policy
-from townlet.statistics import bootstrap_interval, cohens_d, iqm, paired_difference
 
 BUILT_IN = ("scripted", "random", "schedule")
-SCORECARD_LIMIT = 64 << 20
 
 PolicySource = str | Mapping[str, str] | Callable[[VectorTown], Policy]
 """A spec of `make_policy`, a mix of them by resident id, or a function that makes a policy for a batch of towns."""
@@ -58,7 +55,7 @@ def evaluate(
             if progress is not None:
                 progress(case.name, name, len(cards) * len(policies) + len(done), total)
             done.append(run_case(vec, name, source, case, resamples=resamples))
-        cards.append(_case_card(case, config, vec, _with_effects(done, baseline, resamples)))
+        cards.append(_case_card(case, config, vec, with_effects(done, baseline, resamples)))
     return Scorecard(
         suite=suite,
         baseline=baseline,
@@ -97,28 +94,6 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, *, re
     )
 
 
-def summarise(values: Sequence[float | None], resamples: int = 2000) -> Measure:
-    known = np.array([value for value in values if value is not None])
-    if not known.size:
-        return Measure(values=tuple(values), count=0, mean=None, iqm=None, low=None, high=None)
-    low, high = bootstrap_interval(known, resamples=resamples)
-    return Measure(
-        values=tuple(values), count=int(known.size), mean=float(known.mean()), iqm=float(iqm(known)), low=low, high=high
-    )
-
-
-def effect_of(values: Sequence[float | None], base: Sequence[float | None], resamples: int = 2000) -> Effect | None:
-    """Paired by position; pairs in which either is missing are left out, and without any pair there is no effect."""
-    pairs = np.array([(a, b) for a, b in zip(values, base, strict=True) if a is not None and b is not None])
-    if not pairs.size:
-        return None
-    a, b = pairs.T
-    interval, d = paired_difference(a, b, resamples=resamples), cohens_d(a, b)
-    return Effect(
-        difference=interval.value, low=interval.low, high=interval.high, cohens_d=d if np.isfinite(d) else None, pairs=len(a)
-    )
-
-
 def describe(source: PolicySource) -> str:
     if isinstance(source, str):
         return source
@@ -141,24 +116,6 @@ def policy_hash(source: PolicySource) -> str:
     return "unsaved"
 
 
-def save_scorecard(scorecard: Scorecard, path: Path) -> None:
-    write_json(path, scorecard.model_dump(mode="json"))
-
-
-def load_scorecard(path: Path) -> Scorecard:
-    return parse_scorecard(read_bytes(path, limit=SCORECARD_LIMIT), path)
-
-
-def parse_scorecard(data: bytes, path: Path) -> Scorecard:
-    try:
-        return Scorecard.model_validate_json(data)
-    except ValueError as error:
-        first = str(error).splitlines()
-        raise DamagedFileError(
-            f"{path} is not a scorecard of version 1 ({' '.join(first[1:3]) or first[0]}); make it again with `townlet evaluate`"
-        ) from error
-
-
 def _seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
     if isinstance(source, Mapping):
         return Seating(vec, {pattern: make_policy(spec, vec) for pattern, spec in source.items()})
@@ -167,21 +124,6 @@ def _seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
         return policy
     learner = vec.resident_id(0, 0) if case.learners == "first" else "newcomer_*"
     return Seating(vec, {learner: policy, "*": make_policy(case.neighbours, vec)})
-
-
-def _with_effects(cards: list[PolicyCard], baseline: str | None, resamples: int) -> list[PolicyCard]:
-    base = next((card for card in cards if card.name == baseline), None)
-    if base is None:
-        return cards
-    compared = []
-    for card in cards:
-        effects = {} if card is base else {key: _effect(card, base, key, resamples) for key in MEASURES}
-        compared.append(card.model_copy(update={"effects": {key: effect for key, effect in effects.items() if effect is not None}}))
-    return compared
-
-
-def _effect(card: PolicyCard, base: PolicyCard, key: str, resamples: int) -> Effect | None:
-    return effect_of(card.measures[key].values, base.measures[key].values, resamples)
 
 
 def _case_card(case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard]) -> CaseCard:

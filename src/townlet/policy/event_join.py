@@ -74,12 +74,12 @@ class EventTable:
             if kind not in known:
                 continue  # a type of a later version concerns nobody here
             town, episode = record.get("town", 0), record.get("episode", 0)
-            for who in {record.get("actor"), record.get("rival")} - {None}:
-                rows.setdefault((town, episode, who), []).append((tick, known[kind]))
+            if "actor" in record:  # each event once, in the sample of its actor, as in the metrics
+                rows.setdefault((town, episode, record["actor"]), []).append((tick, known[kind]))
         self._rows = {key: np.array(value, np.int64) for key, value in rows.items()}
 
     def counts(self, meta: SampleMeta) -> Array:
-        """Events that concerned the sample's resident, per decision and type. (T, K) i4"""
+        """Events the sample's resident was the actor of, per decision and type. (T, K) i4"""
         out = np.zeros((meta.timesteps, len(EVENT_TYPES)), np.int32)
         rows = self._rows.get((meta.capture.town, meta.capture.episode, meta.agent_id))
         if rows is not None:
@@ -90,11 +90,11 @@ class EventTable:
 
 
 def read_events(path: Path) -> EventTable:
-    """The events of an NDJSON file, line by line; a damaged line is named."""
-    return EventTable(_records(path), str(path))
+    return EventTable(read_event_records(path), str(path))
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
+def read_event_records(path: Path) -> Iterator[dict[str, Any]]:
+    """The events of an NDJSON file; a damaged line is named."""
     decode = msgspec.json.Decoder().decode
     for number, line in enumerate(files.read_bytes(path, limit=EVENTS_LIMIT, error=ReplayError).splitlines(), 1):
         try:

@@ -5,9 +5,9 @@ Axes: B samples, T decisions, F features, A actions, C map channels, H and W the
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,7 +18,6 @@ from townlet.errors import ReplayError, UsageError
 from townlet.policy.conflict import ConflictNormalizer, conflict_stats
 from townlet.policy.event_join import EventTable, read_events
 from townlet.policy.manifest import (
-    EVENTS_NAME,
     MANIFEST_LIMIT,
     MANIFEST_SUFFIX,
     METRICS_SUFFIX,
@@ -87,16 +86,13 @@ class ReplayDatasetConfig:
         """The samples of a capture folder with their metrics; the recorded hashes of its small files are checked at once."""
         folder = Path(folder)
         path = find_manifest(folder)
-        check_listed(folder, path)
         manifest = read_manifest(path)
+        check_listed(folder, manifest)
         metrics_path = folder / path.name.replace(MANIFEST_SUFFIX, METRICS_SUFFIX)
         metrics = files.read_json(metrics_path, limit=MANIFEST_LIMIT, error=ReplayError) if metrics_path.exists() else {}
         if not isinstance(metrics, dict) or not all(isinstance(value, dict) for value in metrics.values()):
             raise ReplayError(f"{metrics_path}: is not a table of metrics; expected an object of sample ids, capture it again")
         return cls(entries=manifest.entries, **({"label": folder.name, "metrics_map": metrics} | options))
-
-    def with_capture_events(self, folder: Path) -> Self:
-        return replace(self, events=folder / EVENTS_NAME)
 
 
 class Shape(NamedTuple):
@@ -105,7 +101,6 @@ class Shape(NamedTuple):
     timesteps: int
     value_pred_steps: int
     expert: bool
-    map_dtype: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +172,7 @@ class ReplayDataset:
         plan = self._plan(self.epoch)
         self.epoch += 1
         if self._samples is None:
-            return prefetched((lambda rows=rows: self._batch(rows) for rows in plan), self.config.prefetch)
+            return prefetched((partial(self._batch, rows) for rows in plan), self.config.prefetch)
         return (self._batch(rows) for rows in plan)
 
     def samples(self) -> Iterator[ReplaySample]:
@@ -228,8 +223,7 @@ class ReplayDataset:
     def _bucket(self) -> dict[Shape, list[int]]:
         buckets: dict[Shape, list[int]] = {}
         for i, meta in enumerate(self.metas):
-            dtype = self._samples[i].map.dtype.name if self._samples is not None and self._samples[i].map is not None else ""
-            shape = Shape(meta.timesteps, meta.value_pred_steps, "expert_action" in meta.training_arrays, dtype)
+            shape = Shape(meta.timesteps, meta.value_pred_steps, "expert_action" in meta.training_arrays)
             buckets.setdefault(shape, []).append(i)
         return buckets
 
@@ -253,6 +247,11 @@ class ReplayDataset:
             for name, array in self._read(i).arrays().items():
                 if k == 0:
                     stacked[name] = np.empty((len(rows), *array.shape), array.dtype)
+                if array.dtype != stacked[name].dtype:
+                    raise ReplayError(
+                        f"{self._name(rows[0])} and {self._name(i)} do not go together: their {name} are "
+                        f"{stacked[name].dtype.name} and {array.dtype.name}; put them into datasets of their own"
+                    )
                 stacked[name][k] = array
         metas = tuple(self.metas[i] for i in rows)
         stats = conflict_stats(stacked["features"], metas[0].feature_names)
@@ -297,5 +296,6 @@ def _read_metas(entries: Sequence[ReplayEntry]) -> Iterator[SampleMeta]:
         meta = interpret(found, arrays, entry.meta)
         if entry.frame_count is not None and entry.frame_count != meta.frame_count:
             raise ReplayError(f"{entry.meta}: frame_count is {meta.frame_count} but the manifest says {entry.frame_count}")
-        shared = {n: known.setdefault(v, v) for n, v in (("feature_names", meta.feature_names), ("action_names", meta.action_names))}
-        yield meta.model_copy(update=shared)
+        names = known.setdefault(meta.feature_names, meta.feature_names)
+        actions = known.setdefault(meta.action_names, meta.action_names)
+        yield meta.model_copy(update={"feature_names": names, "action_names": actions})

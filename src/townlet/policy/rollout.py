@@ -8,26 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from townlet.config.models import config_hash
 from townlet.envs.vector import VectorTown
+from townlet.policy.frames import Frames, Life
+from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import Decision, PolicyRuntime
-from townlet.policy.sample import SCHEMA_VERSION, Array, CaptureNote, PolicyNote, ReplaySample, SampleMeta
+from townlet.policy.sample import ARRAYS, SCHEMA_VERSION, Array, CaptureNote, PolicyNote, ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import sample_metrics
 from townlet.world.state import EVENT, TERMS
-
-
-class Life(NamedTuple):
-    """Decisions start to stop of one resident in one town of a buffer."""
-
-    town: int
-    slot: int
-    start: int
-    stop: int
 
 
 class RolloutBuffer:
@@ -82,7 +74,7 @@ class RolloutBuffer:
         t = self.steps
         self.rewards[t], self.terms[t] = vec.rewards, vec.terms
         self.terminated[t], self.truncated[t] = vec.terminated, vec.truncated
-        self._events.append(vec.events().copy())
+        self._events.append(vec.events())
         self.steps = t + 1
 
     def finish(self, values: Array) -> None:
@@ -115,8 +107,8 @@ class RolloutBuffer:
 
     def events(self) -> tuple[Array, Array]:
         """All events in the order of steps, and the episode each belongs to. (K,) EVENT, (K,) i8"""
-        index = {int(name): e for e, name in enumerate(self.vec.state.towns["id"])}
-        episodes = [np.array([self.episodes[t, index[int(town)]] for town in rows["town"]], np.int64) for t, rows in enumerate(self._events)]
+        first = int(self.vec.state.towns["id"][0])
+        episodes = [self.episodes[t, rows["town"] - first] for t, rows in enumerate(self._events)]
         return np.concatenate([np.empty(0, EVENT), *self._events]), np.concatenate([np.empty(0, np.int64), *episodes])
 
     def frames(self, life: Life) -> Frames:
@@ -145,7 +137,7 @@ class RolloutBuffer:
 
     def agent_id(self, life: Life) -> str:
         number = int(self.lives[life.start, life.town, life.slot])
-        return resident_name(self.vec, life.town, life.slot, number)
+        return self.vec.resident_name(life.town, life.slot, number)
 
     def samples(self, source: Source) -> Iterator[ReplaySample]:
         """One sample per resident and life; numbers run over town and life of each resident id."""
@@ -154,42 +146,24 @@ class RolloutBuffer:
         keys = np.stack([events["town"], episodes], axis=1)
         for town, episode in np.unique(keys, axis=0).tolist():
             by_town[town, episode] = events[(keys[:, 0] == town) & (keys[:, 1] == episode)]
-        numbers = dict(source.numbers)
         for life in self.spans():
             frames = self.frames(life)
-            number = numbers.get(frames.agent_id, 0)
-            numbers[frames.agent_id] = number + 1
+            number = source.numbers.get(frames.agent_id, 0)
+            source.numbers[frames.agent_id] = number + 1
             rows = by_town.get((frames.town, frames.episode), events[:0])
             first, last = self.ticks[life.start, life.town], self.ticks[life.stop - 1, life.town] + self.vec.interval
-            own = (rows["actor"] == life.slot) & (rows["actor_life"] == frames.life) & (rows["tick"] >= first) & (rows["tick"] < last)
+            own = (
+                (rows["actor"] == life.slot)
+                & (rows["actor_life"] == frames.life)
+                & (rows["tick"] >= first)
+                & (rows["tick"] < last)
+            )
             yield frames_to_replay_sample(frames, source, f"{source.prefix}_{frames.agent_id}_{number:03d}", rows[own])
-        source.numbers.update(numbers)
 
     def build_dataset(self, runtime: PolicyRuntime, **options: Any) -> ReplayDataset:
         """The same interface as a dataset read from files, without files."""
         samples = list(self.samples(Source.of(self.vec, runtime, ticks=self.steps * self.vec.interval)))
         return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), samples)
-
-
-class Frames(NamedTuple):
-    """One life, decision by decision; `values` has the bootstrap value last."""
-
-    agent_id: str
-    town: int
-    episode: int
-    life: int
-    first_tick: int
-    features: Array  # (T, F) f4
-    maps: Array | None  # (T, C, H, W) u1
-    masks: Array  # (T, A) bool
-    actions: Array  # (T,) i8
-    log_probs: Array  # (T,) f4
-    values: Array  # (T + 1,) f4
-    rewards: Array  # (T,) f4
-    terms: Array  # (10,) f8, summed over the life
-    terminated: Array  # (T,) bool
-    truncated: Array  # (T,) bool
-    expert: Array | None  # (T,) i8
 
 
 @dataclass(frozen=True)
@@ -203,7 +177,9 @@ class Source:
     numbers: dict[str, int]
 
     @classmethod
-    def of(cls, vec: VectorTown, runtime: PolicyRuntime, *, ticks: int, prefix: str = "rollout_sample") -> Source:
+    def of(
+        cls, vec: VectorTown, runtime: PolicyRuntime, *, ticks: int, prefix: str = PREFIX, numbers: dict[str, int] | None = None
+    ) -> Source:
         config, spec = vec.config, vec.spec
         template = {
             "schema_version": SCHEMA_VERSION,
@@ -222,18 +198,17 @@ class Source:
         )
         capture = CaptureNote(
             config_id=config.config_id,
-            config_hash=config_hash(config),
+            config_hash=vec.config_hash,
             scenario=config.scenario.name or config.config_id,
             seed=vec.seed,
             ticks=ticks,
         )
-        return cls(template, policy, capture, prefix, {})
+        return cls(template, policy, capture, prefix, {} if numbers is None else numbers)
 
 
 def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, events: Array) -> ReplaySample:
     """A validated sample from the frames of one life and the events its resident was the actor of (K,) EVENT."""
-    arrays: dict[str, Array | None] = {
-        "map": frames.maps,
+    arrays = {
         "features": frames.features,
         "actions": frames.actions,
         "old_log_probs": frames.log_probs,
@@ -242,12 +217,12 @@ def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, even
         "dones": frames.terminated,
         "truncated": frames.truncated,
         "action_mask": frames.masks,
-        "expert_action": frames.expert,
     }
+    arrays |= {name: array for name, array in (("map", frames.maps), ("expert_action", frames.expert)) if array is not None}
     steps = len(frames.actions)
     meta = SampleMeta(
         **source.template,
-        training_arrays=tuple(name for name, array in arrays.items() if array is not None),
+        training_arrays=tuple(name for name in ARRAYS if name in arrays),
         timesteps=steps,
         value_pred_steps=len(frames.values),
         agent_id=frames.agent_id,
@@ -258,20 +233,13 @@ def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, even
         capture=source.capture.model_copy(update={"town": frames.town, "episode": frames.episode, "life": frames.life}),
         metrics=sample_metrics(frames, source.template["feature_names"], source.template["action_names"], events),
     )
-    return ReplaySample(meta=meta, **arrays)
-
-
-def resident_name(vec: VectorTown, town: int, slot: int, life: int) -> str:
-    """Founders by the id of their slot, newcomers by their number in the town."""
-    return f"newcomer_{life}" if life > 0 else vec.config.scenario.residents[slot].id
+    return ReplaySample.of(arrays, meta)
 
 
 def collect(runtime: PolicyRuntime, buffer: RolloutBuffer, steps: int | None = None) -> int:
     """Step the towns until the buffer is full, or `steps` times; the bootstrap values are filled in. Returns steps made."""
     wanted = buffer.capacity - buffer.steps if steps is None else min(steps, buffer.capacity - buffer.steps)
     for _ in range(wanted):
-        buffer.before(runtime.vec, runtime.decision())
-        runtime.step()
-        buffer.after(runtime.vec)
+        runtime.step(buffer)
     buffer.finish(runtime.decision().values)
     return wanted

@@ -47,6 +47,13 @@ class Policy(Protocol):
     def act(self, vec: VectorTown) -> Decision: ...
 
 
+class Recorder(Protocol):
+    """Keeps frames: called with the observation a decision was made on, then with what the step brought."""
+
+    def before(self, vec: VectorTown, decision: Decision) -> None: ...
+    def after(self, vec: VectorTown) -> None: ...
+
+
 def soften(choice: Array, masks: Array, epsilon: float, slip: Array, pick: Array) -> tuple[Array, Array]:
     """ε-soft: with probability ε any legal action, else the choice, and the log-probability of what came out.
 
@@ -71,7 +78,8 @@ class Draws:
     def __call__(self, vec: VectorTown, index: int) -> Array:
         towns = vec.state.towns
         out = np.empty((vec.num_towns, vec.num_residents))
-        fill_uniform(self.seed, towns["id"], POLICY, towns["tick"] + (towns["episode"] << 32), index, out)
+        with np.errstate(over="ignore"):  # the hash wraps around when it is not compiled
+            fill_uniform(self.seed, towns["id"], POLICY, towns["tick"] + (towns["episode"] << 32), index, out)
         return out
 
 
@@ -219,10 +227,14 @@ class PolicyRuntime:
             self._pending = decided["*"] if len(decided) == 1 else self._blend(list(decided.values()))
         return self._pending
 
-    def step(self) -> Decision:
-        """Let the decision happen; gives what was done."""
+    def step(self, recorder: Recorder | None = None) -> Decision:
+        """Let the decision happen, and have it recorded; gives what was done."""
         done = self.decision()
+        if recorder is not None:
+            recorder.before(self.vec, done)
         self.vec.step(done.actions, done.targets)
+        if recorder is not None:
+            recorder.after(self.vec)
         self._pending = None
         return done
 

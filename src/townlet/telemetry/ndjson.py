@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from townlet.errors import StorageError, TelemetryError, UsageError
+from townlet.files import AppendLog, move, remove
 
 log = logging.getLogger("townlet.telemetry")
 MAX_LINE = 1 << 20  # bytes; a longer line is no telemetry record
@@ -59,53 +59,6 @@ def encode_record(record: Mapping[str, Any]) -> bytes:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-class AppendLog:
-    """Whole lines at the end of one file: O_APPEND, one write per line, a torn tail cut off on opening."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.repaired = 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self.size = os.fstat(self._fd).st_size
-        whole = _end_of_last_line(self._fd, self.size)
-        if whole < self.size:
-            self.repaired = self.size - whole
-            os.ftruncate(self._fd, whole)
-            self.size = whole
-
-    def append(self, line: bytes) -> None:
-        data = line + b"\n"
-        try:
-            written = os.write(self._fd, data)
-        except OSError as error:
-            raise StorageError(f"cannot write {self.path}: {error.strerror}; free some space or choose another place") from error
-        if written != len(data):
-            os.ftruncate(self._fd, self.size)
-            raise StorageError(f"cannot write {self.path}: the disk is full; free some space or choose another place")
-        self.size += written
-
-    def sync(self) -> None:
-        os.fsync(self._fd)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-def _end_of_last_line(fd: int, size: int) -> int:
-    """Bytes up to and with the last newline."""
-    end = size
-    while end > 0:
-        start = max(0, end - 65536)
-        found = os.pread(fd, end - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
-
-
 class TelemetryWriter:
     """Appends records to one log. Never stops the training: a full disk stops the log, once and aloud."""
 
@@ -144,8 +97,11 @@ class TelemetryWriter:
         if not batch:
             line["records_dropped"] = self.records_dropped
         try:
-            self._append(encode_record(line))
-        except (StorageError, OSError) as error:
+            self._log = self._log or self._open()
+            if self.max_entries is not None and self._entries >= self.max_entries:
+                self._log = self._rotate(self._log)
+            self._log.write(encode_record(line))
+        except StorageError as error:
             self._stopped = True
             self.records_dropped += 1
             log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
@@ -154,42 +110,33 @@ class TelemetryWriter:
         self._entries += 1
         return True
 
-    def _append(self, line: bytes) -> None:
-        if self._log is None:
-            self._open()
-        assert self._log is not None
-        if self.max_entries is not None and self._entries >= self.max_entries:
-            self._rotate()
-        self._log.append(line)
-
-    def _open(self) -> None:
+    def _open(self) -> AppendLog:
         assert self.path is not None
-        self._log = AppendLog(self.path)
-        if self._log.repaired:
-            log.warning("%s ended in half a line (%d bytes); it was cut off", self.path, self._log.repaired)
+        opened = AppendLog(self.path)
+        if opened.torn:
+            log.warning("%s ended in half a line (%d bytes); it was cut off", self.path, len(opened.torn))
         self._entries = _count_lines(self.path)
         self.offset = max(self.offset, last_offset(self.path))
+        return opened
 
-    def _rotate(self) -> None:
-        assert self.path is not None
-        assert self._log is not None
-        self._log.close()
-        os.rename(self.path, rotated(self.path, last_rotation(self.path) + 1))
-        self._log = AppendLog(self.path)
+    def _rotate(self, full: AppendLog) -> AppendLog:
+        full.close()
+        move(full.path, rotated(full.path, last_rotation(full.path) + 1))
         self._entries = 0
+        return AppendLog(full.path)
 
     def position(self) -> dict[str, Any]:
         """Where the log stands, on disk, for a checkpoint."""
         if self.path is None:
             return {}
         if self._log is None and self.path.exists():
-            self._open()
+            self._log = self._open()
         if self._log is not None and not self._stopped:
             self._log.sync()
         return {
             "file": self.path.name,
             "rotation": last_rotation(self.path),
-            "byte": 0 if self._log is None else self._log.size,
+            "byte": 0 if self._log is None else self._log.position,
             "offset": self.offset,
             "epochs": self._epochs,
             "records_dropped": self.records_dropped,
@@ -198,39 +145,27 @@ class TelemetryWriter:
     def rewind(self, position: Mapping[str, Any]) -> int:
         """Go back to a position: whatever follows it goes to `<name>.discarded`. Returns the number of bytes moved.
 
-        Safe to repeat after a crash: what follows is copied and synced first, then removed from the newest part backwards.
+        Safe to repeat after a crash at any step: the part that was written at the position becomes `<name>` again, then the
+        rest of it and then the later parts are moved, each copied and synced before it goes.
         """
         if self.path is None or not position:
             return 0
         self.close()
-        rotation, byte = int(position["rotation"]), int(position["byte"])
-        newest = last_rotation(self.path)
-        part = self.path if newest == rotation else rotated(self.path, rotation + 1)
-        size = part.stat().st_size if part.exists() else 0
-        if newest < rotation or size < byte:
-            raise TelemetryError(
-                f"{part} holds {size} bytes, the checkpoint was taken at byte {byte} after {rotation} rotations; "
-                "restore the log, or resume with another --ppo-log"
-            )
-        later = [rotated(self.path, number) for number in range(rotation + 2, newest + 1)]
-        if newest > rotation and self.path.exists():
-            later.append(self.path)
-        moved = size - byte + sum(file.stat().st_size for file in later)
-        if moved:
-            with open(self.path.with_name(self.path.name + ".discarded"), "ab") as discarded:
-                for file, start in [(part, byte), *((file, 0) for file in later)]:
-                    with open(file, "rb") as source:
-                        source.seek(start)
-                        shutil.copyfileobj(source, discarded)
-                discarded.flush()
-                os.fsync(discarded.fileno())
-            for file in reversed(later):
-                file.unlink()
-        if size > byte:
-            os.truncate(part, byte)
+        rotation, byte, offset = int(position["rotation"]), int(position["byte"]), int(position["offset"])
+        part = rotated(self.path, rotation + 1)
+        part = part if part.exists() else self.path
+        _check_position(part, byte, offset)
         if part != self.path:
-            os.rename(part, self.path)
-        self.offset = int(position["offset"])
+            if self.path.exists():
+                move(self.path, rotated(self.path, last_rotation(self.path) + 1))
+            move(part, self.path)
+        moved = 0
+        with AppendLog(self.path) as kept:
+            moved += kept.discard_after(byte)
+        for number in rotations(self.path):
+            if number > rotation:
+                moved += _discard(self.path, rotated(self.path, number))
+        self.offset = offset
         self.records_dropped = int(position["records_dropped"])
         self._epochs = int(position["epochs"])
         self._stopped = False
@@ -246,6 +181,33 @@ class TelemetryWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_position(part: Path, byte: int, offset: int) -> None:
+    """The log must still hold what it held at the position: refuse before anything is moved."""
+    size = part.stat().st_size if part.exists() else 0
+    remedy = "restore the log, or resume with another --ppo-log"
+    if size < byte:
+        raise TelemetryError(f"{part} has {size} bytes, the checkpoint was taken at byte {byte}; {remedy}")
+    if byte == 0:
+        return
+    with open(part, "rb") as file:
+        start = max(0, byte - MAX_LINE)
+        file.seek(start)
+        before = file.read(byte - start)
+    last = before[:-1].rpartition(b"\n")[2]
+    if not before.endswith(b"\n") or (offset and _offset_of(last) != offset):
+        raise TelemetryError(f"{part} does not hold record {offset} at byte {byte}, where the checkpoint was taken; {remedy}")
+
+
+def _discard(path: Path, later: Path) -> int:
+    size = later.stat().st_size
+    with AppendLog(path.with_name(path.name + ".discarded")) as discarded:
+        for _, raw in read_lines(later):
+            discarded.write(raw)
+        discarded.sync()
+    remove(later)
+    return size
 
 
 # --- parts of a rotated log ------------------------------------------------------------------------------------------
@@ -310,7 +272,7 @@ def last_offset(path: Path) -> int:
         with open(part, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - MAX_LINE))
-            lines = file.read().splitlines()
+            lines = file.read().split(b"\n")
         for raw in reversed(lines):
             if raw.strip():
                 return _offset_of(raw) or 0
@@ -337,8 +299,19 @@ class TornTail(NamedTuple):
     number: int
     raw: bytes
 
+    @property
+    def reason(self) -> str:
+        return f"the last line is torn ({len(self.raw)} bytes without a newline) and was skipped"
+
     def __str__(self) -> str:
-        return f"{self.path}:{self.number}: the last line is torn ({len(self.raw)} bytes without a newline) and was skipped"
+        return f"{self.path}:{self.number}: {self.reason}"
+
+
+class LineTooLong(TelemetryError):
+    def __init__(self, path: Path, number: int) -> None:
+        self.number = number
+        self.reason = f"a line is longer than {MAX_LINE} bytes; this is no telemetry log"
+        super().__init__(f"{path}:{number}: {self.reason}")
 
 
 class LogReader:
@@ -363,23 +336,21 @@ class LogReader:
             while block := file.read(CHUNK):
                 lines = (rest + block).split(b"\n")
                 rest = lines.pop()
-                if len(rest) > MAX_LINE:
-                    raise TelemetryError(
-                        f"{self.path}:{number + len(lines) + 1}: a line is longer than {MAX_LINE} bytes; this is no telemetry log"
-                    )
                 for raw in lines:
                     number += 1
                     if raw and not raw.isspace():
                         yield Line(number, raw)
+                if len(rest) > MAX_LINE:
+                    raise LineTooLong(self.path, number + 1)
             if rest.strip():
                 number += 1
-                if _is_object(rest):
+                if is_object(rest):
                     yield Line(number, rest)
                 else:
                     self.torn = TornTail(self.path, number, rest)
 
 
-def _is_object(raw: bytes) -> bool:
+def is_object(raw: bytes) -> bool:
     try:
         return isinstance(msgspec.json.decode(raw), dict)
     except msgspec.MsgspecError:
