@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from townlet.envs.vector import VectorTown
 from townlet.policy.inference import Acted
-from townlet.policy.runtime import ACT, PICK, SLIP, Decision, Draws, soften
+from townlet.policy.runtime import ACT, Decision, Draws, ScriptedPolicy
 from townlet.policy.training.telemetry import TownTally
 from townlet.world.rng import POLICY, fill_uniform
-from townlet.world.townspeople import choose_scripted, scripted_columns
 
 Array = NDArray[Any]
 SHARE = 16  # index of the policy stream: who is scripted today
@@ -96,7 +95,6 @@ class Collector:
         self.returns = np.zeros((E, N))  # of the lives under way
         self.lengths = np.zeros((E, N), np.int64)
         self._rollout: Rollout | None = None
-        self._columns = scripted_columns(vec.spec)
 
     def save(self) -> dict[str, Array]:
         return {"was_active": self.was_active, "state": self.state, "returns": self.returns, "lengths": self.lengths}
@@ -126,7 +124,10 @@ class Collector:
         out.tally, out.returns, out.lengths = TownTally(), [], []
         out.state[...] = self.state
         ask_script = ask_script or scripted_share > 0 or actor is None
-        if not ask_script:
+        if ask_script:
+            self._script = ScriptedPolicy(epsilon, int(self.draws.seed))
+            self._script.reset(vec)
+        else:
             out.expert[...] = -1
             out.scripted[...] = 0
         for t in range(horizon):
@@ -137,7 +138,7 @@ class Collector:
                 self._decide(actor, out, t)
             if ask_script:
                 share = 1.0 if actor is None else scripted_share
-                self._script(out, t, share, epsilon)
+                self._ask_script(out, t, share)
             vec.step(out.actions[t])
             out.rewards[t], out.terminated[t], out.truncated[t] = vec.rewards, vec.terminated, vec.truncated
             out.tally.add(vec.events())
@@ -174,24 +175,19 @@ class Collector:
         out.values[t] = acted.values.reshape(shape)
         self.state[...] = acted.state.reshape(self.state.shape)
 
-    def _script(self, out: Rollout, t: int, share: float, epsilon: float) -> None:
+    def _ask_script(self, out: Rollout, t: int, share: float) -> None:
         """The script's choice for every row, and its taking over of a share of residents, drawn per town and day."""
-        E, N, A = out.masks.shape[1:]
-        choose_scripted(out.features[t].reshape(E * N, -1), out.masks[t].reshape(E * N, A), self._columns, out.expert[t].reshape(-1))
+        said = self._script.act(self.vec)
+        out.expert[t] = said.expert
         if share <= 0:
             out.scripted[t] = 0
             return
         towns = self.vec.state.towns
-        draws = np.empty((E, N))
+        draws = np.empty(self.was_active.shape)
         fill_uniform(self.draws.seed, towns["id"], POLICY, towns["day"] + (towns["episode"] << 32), SHARE, draws)
-        out.scripted[t] = (draws < share) & (out.active[t] != 0)
-        taken, log_probs = soften(
-            out.expert[t], out.masks[t], epsilon, self.draws(self.vec, SLIP), self.draws(self.vec, PICK)
-        )
-        mine = out.scripted[t] != 0
-        out.actions[t][mine], out.log_probs[t][mine] = taken[mine], log_probs[mine]
-        if share >= 1:
-            out.actions[t], out.log_probs[t] = taken, log_probs
+        mine = (draws < share) & (out.active[t] != 0)
+        out.scripted[t] = mine
+        out.actions[t][mine], out.log_probs[t][mine] = said.actions[mine], said.log_probs[mine]
 
     def _close_lives(self, out: Rollout, t: int) -> None:
         live = out.active[t] != 0

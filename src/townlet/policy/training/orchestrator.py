@@ -18,6 +18,7 @@ from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, ava
 from townlet.policy.training.strategies.base import TrainingStrategy
 
 REPLAY_MODES = ("replay", "mixed")
+Data = ReplayDatasetConfig | ReplayDataset
 
 
 class PolicyTrainingOrchestrator:
@@ -76,7 +77,11 @@ class PolicyTrainingOrchestrator:
         return result
 
     def run_ppo(
-        self, dataset: ReplayDatasetConfig | ReplayDataset | None = None, options: RunOptions | None = None, *, mode: str | None = None
+        self,
+        dataset: Data | None = None,
+        options: RunOptions | None = None,
+        *,
+        mode: str | None = None,
     ) -> PPOTrainingResult:
         """PPO on a dataset (mode `replay`), or in the given mode."""
         options = options or RunOptions()
@@ -95,11 +100,13 @@ class PolicyTrainingOrchestrator:
         """Frames of the config's town under its scripted residents; its `build_dataset` feeds them to `run_ppo`."""
         return self.services.capture.capture(ticks, auto_seed_agents=auto_seed_agents)
 
-    def build_replay_dataloader(self, dataset: ReplayDatasetConfig | ReplayDataset | None = None) -> ReplayDataset:
+    def build_replay_dataloader(self, dataset: Data | None = None) -> ReplayDataset:
         return self.services.replay.build(dataset)
 
     def run_replay_dataset(
-        self, dataset: ReplayDatasetConfig | ReplayDataset | None = None, on_batch: Callable[[ReplayBatchSummary], None] | None = None
+        self,
+        dataset: Data | None = None,
+        on_batch: Callable[[ReplayBatchSummary], None] | None = None,
     ) -> ReplaySummary:
         """Iterate over a dataset once, without training, and say what is in it."""
         started = perf_counter()

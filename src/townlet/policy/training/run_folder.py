@@ -1,13 +1,13 @@
 """The folder of a run: resolved config, environment, checkpoints (`latest`, `best`, the last few), telemetry, summary, lock.
 
-    runs/NAME/
-      run.json            what was asked for: mode, epochs, seed, dataset, hashes; `--resume` reads it
-      config.json         the config as it was resolved
-      environment.json    versions, machine, threads, command
-      ppo.ndjson          one record per epoch (and its rotated parts)
-      checkpoints/NNNNNN/ whole or not there; `latest` and `best` name two of them
-      stages/             the runs of an anneal schedule, each of the same form
-      summary.json        the result, written last
+runs/NAME/
+  run.json            what was asked for: mode, epochs, seed, dataset, hashes; `--resume` reads it
+  config.json         the config as it was resolved
+  environment.json    versions, machine, threads, command
+  ppo.ndjson          one record per epoch (and its rotated parts)
+  checkpoints/NNNNNN/ whole or not there; `latest` and `best` name two of them
+  stages/             the runs of an anneal schedule, each of the same form
+  summary.json        the result, written last
 """
 
 from __future__ import annotations
@@ -96,9 +96,7 @@ class RunFolder:
         # Saved before: for another reason, or by a run that was killed before it moved `latest` and has come here again.
         found = files.read_json(folder / "state.json", limit=1 << 26, error=CheckpointError)
         if found.get("weights_hash") != weights_hash(checkpoint.weights):
-            return publish_checkpoint(
-                self.checkpoints, folder.name, checkpoint, keep=self.keep, best=best, overwrite=True
-            )
+            return publish_checkpoint(self.checkpoints, folder.name, checkpoint, keep=self.keep, best=best, overwrite=True)
         if best:
             mark(self.checkpoints, BEST, folder.name)
         mark(self.checkpoints, LATEST, folder.name)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import Measure
-from townlet.dto.policy import Interval, ReplayBatchSummary
+from townlet.dto.policy import Interval, ReplayBatchSummary, RolloutFrame
+from townlet.dto.promotion import Decision
 from townlet.envs.vector import VectorTown
 from townlet.errors import ReplayError, UsageError
-from townlet.evaluation.scorecard import PolicySource, run_case
-from townlet.evaluation.suites import Case, draw_seed
+from townlet.evaluation.scorecard import PolicySource, evaluate, run_case, save_scorecard
+from townlet.evaluation.suites import Case, draw_seed, suite_cases
 from townlet.files import sha256_file
-from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
-from townlet.policy.rollout import RolloutBuffer, record
-from townlet.policy.runtime import make_policy
+from townlet.policy.capture import seed_residents
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
+from townlet.policy.rollout import RolloutBuffer, Source, collect
+from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.promotion.desk import CANDIDATE, CHAMPION, PromotionDesk
 
 log = logging.getLogger("townlet.training")
 
@@ -116,7 +121,7 @@ class ReplayDatasetService:
             )
         path = Path(found)
         if not path.exists():
-            raise ReplayError(f"{path} does not exist; expected a replay manifest or a capture folder, made by `townlet capture`.")
+            raise ReplayError(f"{path} does not exist; expected a manifest or a capture folder, made by `townlet capture`.")
         return path
 
     def dataset_config(self, source: Path | str | None = None) -> ReplayDatasetConfig:
@@ -184,3 +189,42 @@ def intervals(measures: dict[str, Measure]) -> dict[str, Interval]:
         for name, measure in measures.items()
         if measure.mean is not None and measure.low is not None and measure.high is not None
     }
+
+
+@dataclass
+class PromotionServiceAdapter:
+    """A trained checkpoint put before the promotion gates: measured beside the champion, judged, written into the ledger."""
+
+    config: SimulationConfig
+
+    @property
+    def desk(self) -> PromotionDesk:
+        return PromotionDesk(Path(self.config.promotion.ledger), self.config.promotion)
+
+    def consider(self, candidate: Path, scorecard: Path) -> Decision:
+        """One window: the scorecard of candidate and champion on that window's evaluation seeds is written, then judged."""
+        desk = self.desk
+        release = desk.release()
+        policies = {CANDIDATE: str(candidate), CHAMPION: "scripted" if release is None else str(release)}
+        suite = self.config.promotion.suite
+        cases = suite_cases(suite, self.config.evaluation)
+        card = evaluate(policies, cases, suite=suite, baseline=CHAMPION, window=desk.next_window(candidate))
+        save_scorecard(card, scorecard)
+        return desk.evaluate(candidate, scorecard)
+
+
+@dataclass
+class TrainingServices:
+    capture: RolloutCaptureService
+    replay: ReplayDatasetService
+    evaluation: EvaluationService
+    promotion: PromotionServiceAdapter
+
+    @classmethod
+    def of(cls, config: SimulationConfig) -> TrainingServices:
+        return cls(
+            RolloutCaptureService(config),
+            ReplayDatasetService(config),
+            EvaluationService(config),
+            PromotionServiceAdapter(config),
+        )

@@ -1,4 +1,4 @@
-"""A training run under way: the learner, its towns, how far it has come; and its checkpoints, from which it goes on bit for bit."""
+"""A training run under way: the learner, its towns, how far it has come; and the checkpoints it goes on from bit for bit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from townlet.policy.training.learner import LearnerState, PPOLearner
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
 from townlet.world.actions import Catalogue, catalogue
-
 
 LOG_START = {"rotation": 0, "byte": 0, "offset": 0, "epochs": 0, "records_dropped": 0}  # position of a log without records
 

@@ -30,9 +30,7 @@ def rollout_batch(rollout: Rollout, ppo: PPOConfig) -> PPOBatch:
     active = flat(rollout.active[:-1])
     values, last = flat(rollout.values[:-1]), rollout.values[-1].ravel()
     rewards, terminated, truncated = flat(rollout.rewards), flat(rollout.terminated), flat(rollout.truncated)
-    advantages, returns = gae(
-        rewards, values, last, terminated, truncated, active, gamma=ppo.gamma, gae_lambda=ppo.gae_lambda
-    )
+    advantages, returns = gae(rewards, values, last, terminated, truncated, active, gamma=ppo.gamma, gae_lambda=ppo.gae_lambda)
     return PPOBatch(
         **_seen(rollout, flat(rollout.learning)),
         actions=flat(rollout.actions),
@@ -115,7 +113,7 @@ def check_samples(data: ReplayDataset, actions: Catalogue, spec: ObservationSpec
             odd = sorted(set(meta.feature_names) ^ set(spec.feature_names))[:3] or ["their order"]
             raise ReplayError(
                 f"{name} has {len(meta.feature_names)} features, the network of this config has {len(spec.feature_names)} "
-                f"(they differ in {', '.join(odd)}); capture it again with this config, or train with the config it was captured with"
+                f"(they differ in {', '.join(odd)}); capture it again with this config, or train with its own"
             )
         if meta.action_catalogue_hash != actions.hash:
             raise ReplayError(

@@ -174,7 +174,10 @@ def merge_updates(updates: Sequence[UpdateStats]) -> dict[str, Any]:
     for name in MEANS:
         merged[name] = float(np.average([row[name] for row in rows], weights=weights))
     means, stds = (np.array([row[f"batch_entropy_{part}"] for row in rows]) for part in ("mean", "std"))
-    within, between = np.average(stds**2, weights=weights), np.average((means - merged["batch_entropy_mean"]) ** 2, weights=weights)
+    within, between = (
+        np.average(stds**2, weights=weights),
+        np.average((means - merged["batch_entropy_mean"]) ** 2, weights=weights),
+    )
     merged["batch_entropy_std"] = float(np.sqrt(within + between))
     merged["loss_entropy"] = merged["batch_entropy_mean"]
     for name in ("explained_variance", "reward_advantage_corr"):  # exactly 0 says that nothing varied

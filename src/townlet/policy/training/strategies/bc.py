@@ -100,9 +100,7 @@ class BCStrategy:
     def _demonstrations(self, context: TrainingContext, session: Session) -> Demonstrations:
         spec, ppo, bc = session.learner.spec, context.config.ppo, context.config.training.bc
         if self.data is not None:
-            return stored(
-                self.data, actions=spec.actions, state_width=spec.state_width, gamma=ppo.gamma, maps=spec.sees_map
-            )
+            return stored(self.data, actions=spec.actions, state_width=spec.state_width, gamma=ppo.gamma, maps=spec.sees_map)
         assert self.collector is not None
         day = -(-context.config.scenario.episode_ticks // context.config.policy.interval)
         return watched(self.collector, day, epsilon=bc.epsilon, gamma=ppo.gamma)
