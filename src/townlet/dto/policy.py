@@ -46,6 +46,18 @@ class TrainingResult(_Frozen):
     checkpoint: str | None = Field(None, description="Folder of the last checkpoint written.")
 
 
+class DryRun(TrainingResult):
+    """What a run would do."""
+
+    strategy: str
+    mode: str
+    epochs: int
+    config_id: str
+    config_hash: str
+    dataset_hash: str | None
+    disk_bytes: int
+
+
 class ReplayBatchSummary(_Frozen):
     batch: int
     samples: int

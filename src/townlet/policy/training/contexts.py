@@ -52,6 +52,7 @@ class RunOptions:
     start_from: Path | None = None  # a checkpoint to begin with
     allow_inexact: bool = False  # resume with other versions or threads
     command: tuple[str, ...] = ()
+    dry_run: bool = False
 
 
 @dataclass(frozen=True)

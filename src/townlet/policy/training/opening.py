@@ -11,6 +11,7 @@ from typing import Any
 
 from townlet import files
 from townlet.config.models import config_hash
+from townlet.dto.policy import DryRun
 from townlet.errors import CheckpointError, UsageError
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.run_folder import RunFolder, check_disk, environment
@@ -44,6 +45,20 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
         context.telemetry = stack.enter_context(writer)
         stack.enter_context(context.stop)
         yield
+
+
+def dry_run(context: TrainingContext, strategy: str) -> DryRun:
+    """What would be done, once the inputs have been checked."""
+    return DryRun(
+        strategy=strategy,
+        duration_sec=0.0,
+        mode=context.mode,
+        epochs=context.epochs,
+        config_id=context.config.config_id,
+        config_hash=config_hash(context.config),
+        dataset_hash=context.dataset_hash,
+        disk_bytes=context.disk_needed,
+    )
 
 
 def run_id(context: TrainingContext) -> str:

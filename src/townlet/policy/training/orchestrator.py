@@ -12,7 +12,7 @@ from townlet.dto.policy import AnnealSummary, BCTrainingResult, PPOTrainingResul
 from townlet.errors import UsageError
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.contexts import Progress, RunOptions, Silence, TrainingContext, TrainingResult
-from townlet.policy.training.opening import opened_run
+from townlet.policy.training.opening import dry_run, opened_run
 from townlet.policy.training.services import CapturedRollout, TrainingServices
 from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, available
 from townlet.policy.training.strategies.base import TrainingStrategy
@@ -60,6 +60,8 @@ class PolicyTrainingOrchestrator:
         )
         strategy = context.strategy(STRATEGY_OF_MODE[mode])
         strategy.prepare(context)
+        if options.dry_run:
+            return dry_run(context, strategy.name)
         with opened_run(context, options):
             result = strategy.run(context)
             if context.run is not None:
