@@ -5,13 +5,13 @@ Axes: T decisions, F features, A actions, C map channels, H and W the map window
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -304,7 +304,7 @@ def check_hash(path: Path, data: bytes, sha256: str | None) -> None:
 
 
 def meta_bytes(meta: SampleMeta) -> bytes:
-    return (json.dumps(meta.model_dump(mode="json"), indent=1, allow_nan=False) + "\n").encode()
+    return msgspec.json.format(msgspec.json.encode(meta.model_dump(mode="json")), indent=1) + b"\n"
 
 
 def read_meta(path: Path, sha256: str | None = None) -> dict[str, Any]:
