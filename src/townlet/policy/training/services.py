@@ -17,12 +17,13 @@ from townlet.dto.policy import Interval, ReplayBatchSummary, RolloutFrame
 from townlet.dto.promotion import Decision
 from townlet.envs.vector import VectorTown
 from townlet.errors import ReplayError, UsageError
-from townlet.evaluation.scorecard import PolicySource, evaluate, run_case, save_scorecard
+from townlet.evaluation.compare import save_scorecard
+from townlet.evaluation.scorecard import PolicySource, evaluate, run_case
 from townlet.evaluation.suites import Case, draw_seed, suite_cases
 from townlet.files import sha256_file
 from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
-from townlet.policy.rollout import RolloutBuffer, Source, collect
+from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.promotion.desk import CANDIDATE, CHAMPION, PromotionDesk
 
@@ -65,7 +66,7 @@ class RolloutCaptureService:
         runtime = PolicyRuntime(vec, make_policy(policy, vec, epsilon=epsilon, seed=config.seed))
         buffer = RolloutBuffer(vec, ticks // interval)
         collect(runtime, buffer)
-        return CapturedRollout(tuple(buffer.samples(Source.of(vec, runtime, ticks=ticks))), ticks)
+        return CapturedRollout(tuple(buffer.samples(source_of(runtime, ticks=ticks))), ticks)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EvaluationPoint
 from townlet.errors import CheckpointError
-from townlet.observations.spec import CONFLICT, ObservationSpec
+from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
 from townlet.policy.network import NetworkSpec
@@ -54,24 +54,7 @@ def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
 
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
-    actions, spec = town_tables(config)
-    network = config.policy.network
-    sees_map = network.map_encoder != "none" and bool(spec.map_channels)
-    return NetworkSpec(
-        features=len(spec.feature_names),
-        actions=len(actions),
-        map_shape=spec.map_shape if sees_map else None,
-        conflict_columns=spec.columns(CONFLICT),
-        feature_width=network.feature_size,
-        conflict_width=network.conflict_size,
-        map_encoder=network.map_encoder if sees_map else "none",
-        map_width=network.map_size,
-        map_filters=network.map_channels[0],
-        trunk=network.trunk_sizes,
-        recurrent=config.ppo.recurrent,
-        recurrent_width=network.recurrent_size,
-        normalize_observations=config.ppo.normalize_observations,
-    )
+    return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo)
 
 
 @dataclass

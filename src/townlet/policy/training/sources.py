@@ -55,7 +55,7 @@ def _seen(rollout: Rollout, active: Array) -> dict[str, Any]:
         "masks": flat(rollout.masks[:-1]),
         "active": active,
         "starts": flat(rollout.starts),
-        "state": rollout.state.reshape(-1, rollout.state.shape[2]),
+        "state": flat(rollout.state[None])[0],
     }
 
 
