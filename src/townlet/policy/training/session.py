@@ -74,8 +74,8 @@ class Session:
         state, collector = self.learner.state(), self.collector
         world: dict[str, Any] = {}
         if collector is not None:
-            world |= {f"town/{name}": array for name, array in collector.vec.save().items()}
-            world |= {f"collector/{name}": array for name, array in collector.save().items()}
+            world |= {f"town_{name}": array for name, array in collector.vec.save().items()}
+            world |= {f"collector_{name}": array for name, array in collector.save().items()}
         about = {
             "network": self.learner.spec.to_json(),
             "learner": state.meta,
@@ -126,10 +126,10 @@ def _restore(session: Session, found: Checkpoint, *, with_towns: bool = True) ->
             f"({stored.get(apart[0])!r} against {expected[apart[0]]!r}); use the config it was trained with"
         )
     learner.load_state(LearnerState(found.weights, found.optimizer, found.state["learner"]))
-    towns = {name.removeprefix("town/"): array for name, array in found.world.items() if name.startswith("town/")}
+    towns = {name.removeprefix("town_"): array for name, array in found.world.items() if name.startswith("town_")}
     if collector is not None and towns and with_towns:
         collector.vec.restore(towns)
-        collector.restore({n.removeprefix("collector/"): a for n, a in found.world.items() if n.startswith("collector/")})
+        collector.restore({n.removeprefix("collector_"): a for n, a in found.world.items() if n.startswith("collector_")})
 
 
 def disk_needed(context: TrainingContext, spec: NetworkSpec, collector: Collector | None) -> int:
