@@ -87,7 +87,6 @@ def test_what_does_not_fit_together_is_refused(name: str, sample: ReplaySample) 
 def test_metadata_is_checked_against_the_arrays_and_itself(tmp_path: Path, sample: ReplaySample) -> None:
     path = put(tmp_path, sample)
     meta = json.loads(path.with_suffix(".json").read_text())
-    without_rivalry = [name.replace("rivalry_max", "x") for name in meta["feature_names"]]
     cases = {
         "rivalry_max": (
             meta | {"feature_names": ["x" if n == "rivalry_max" else n for n in meta["feature_names"]]},
