@@ -31,6 +31,17 @@ def short(value: float) -> str:
     return f"{value:.4g}"
 
 
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> list[str]:
+    """Columns as wide as they need be, numbers to the right, the columns named by `left` to the left."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (cell.ljust(width) if i in left else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths)))
+        return "  ".join(cells).rstrip()
+
+    return [line(head), "  ".join("─" * width for width in widths), *(line(row) for row in rows)]
+
+
 def thinned(values: ArrayLike, width: int) -> Floats:
     """At most `width` means of neighbouring values; a stretch without a number stays NaN."""
     array = np.asarray(values, dtype=np.float64)
@@ -57,8 +68,8 @@ def strip(rows: Floats, width: int = 60) -> list[str]:
     top = float(np.nanmax(shown)) if np.isfinite(shown).any() else 0.0
     lines = []
     for row in shown[::-1]:
-        levels = [0 if math.isnan(v) or top == 0 else math.ceil((v / top) ** 0.5 * (len(SHADES) - 1)) for v in row]
-        lines.append("".join(SHADES[min(level, len(SHADES) - 1)] for level in levels))
+        levels = [0 if math.isnan(v) or top == 0 else round((v / top) ** 0.7 * (len(SHADES) - 1)) for v in row]
+        lines.append("".join(SHADES[level] for level in levels))
     return lines
 
 

@@ -2,7 +2,8 @@
 
 Two logs are compared epoch by epoch over the later half, so that the common trend of learning cancels; the interval of the mean
 difference comes from a block bootstrap, because neighbouring epochs resemble each other. An alarm needs both: an interval clear
-of zero (at `level`, shared out over all metrics compared) and a difference of at least `min_effect` of the baseline.
+of zero (at `level`, shared out over all metrics compared) and a difference of at least `min_effect` of the baseline's mean or
+spread, whichever is larger.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from dataclasses import field as member
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,6 +117,78 @@ def deltas(record: Mapping[str, Any], baseline: Mapping[str, float]) -> Iterator
             if not math.isnan(value):
                 yield Delta(key, value, expected)
                 break
+
+
+@dataclass(slots=True)
+class LogDrift:
+    """A log against single numbers, record by record and in total. `beyond` keeps the first `limit` deltas over the threshold."""
+
+    threshold: float | None
+    relative: bool
+    limit: int = 100
+    records: int = 0
+    beyond: list[tuple[float, Delta]] = member(default_factory=list)  # (epoch, delta)
+    beyond_count: int = 0
+    worst: dict[str, tuple[float, Delta]] = member(default_factory=dict)
+    total: list[Delta] = member(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.beyond_count == 0
+
+    def exceeds(self, delta: Delta) -> bool:
+        return self.threshold is not None and delta.size(self.relative) > self.threshold
+
+    def as_dict(self) -> dict[str, Any]:
+        def row(delta: Delta, epoch: float | None = None) -> dict[str, Any]:
+            relative = delta.relative if math.isfinite(delta.relative) else None
+            found = delta._asdict() | {"absolute": delta.absolute, "relative": relative, "exceeds": self.exceeds(delta)}
+            return found if epoch is None else {"epoch": epoch} | found
+
+        return {
+            "ok": self.ok,
+            "records": self.records,
+            "threshold": self.threshold,
+            "relative": self.relative,
+            "beyond_count": self.beyond_count,
+            "beyond": [row(delta, epoch) for epoch, delta in self.beyond],
+            "worst": [row(delta, epoch) for epoch, delta in self.worst.values()],
+            "total": [row(delta) for delta in self.total],
+        }
+
+
+def log_drift(
+    paths: Sequence[Path | str],
+    baseline: Mapping[str, float] | None,
+    *,
+    threshold: float | None = None,
+    relative: bool = False,
+    limit: int = 100,
+) -> LogDrift:
+    """Compare every record, and the mean of all, with the baseline; without one, with the first record."""
+    if threshold is not None and not threshold >= 0:
+        raise UsageError(f"the drift threshold is {threshold}; it must be at least 0")
+    found = LogDrift(threshold, relative, limit)
+    sums: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    expected: dict[str, float] = {}
+    for record in (record for path in paths for record in read_records(path) if record.get("kind") != "batch"):
+        baseline = means([record]) if baseline is None else baseline
+        found.records += 1
+        epoch = number(record.get("epoch"))
+        for delta in deltas(record, baseline):
+            name = delta.name
+            sums[name] = sums.get(name, 0.0) + delta.value
+            counts[name] = counts.get(name, 0) + 1
+            expected[name] = delta.baseline
+            if name not in found.worst or delta.size(relative) > found.worst[name][1].size(relative):
+                found.worst[name] = (epoch, delta)
+            if found.exceeds(delta):
+                found.beyond_count += 1
+                if len(found.beyond) < limit:
+                    found.beyond.append((epoch, delta))
+    found.total = [Delta(name, sums[name] / counts[name], expected[name]) for name in sums]
+    return found
 
 
 # --- log against log -------------------------------------------------------------------------------------------------
@@ -224,7 +298,8 @@ def _metric(name: str, a: Floats, b: Floats, level: float, min_effect: float, se
     low, high = block_bootstrap(a - b, level=level, seed=seed)
     clear = low > 0 or high < 0
     change = change_point(a, seed=seed) if a.size >= 8 and np.ptp(a) > 0 else None
-    alarm = clear and abs(delta.relative) >= min_effect
+    scale = max(abs(delta.baseline), float(b.std()))  # a mean near zero is no measure of size
+    alarm = clear and abs(delta.absolute) >= min_effect * scale
     return MetricDrift(name, delta.value, delta.baseline, delta.absolute, delta.relative, low, high, a.size, alarm, change)
 
 

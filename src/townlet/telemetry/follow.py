@@ -76,7 +76,10 @@ class Follower:
 
     def finish(self) -> Iterator[NewLine | Notice]:
         """At the end of a log that is not followed: the last line without a newline, when it is whole, or a word on it."""
-        if self._rest.strip():
+        rest, self._rest = self._rest, b""
+        if is_object(rest):
+            yield NewLine(self.path, self._number + 1, rest)
+        elif rest.strip():
             yield Notice("torn", f"{self.path}: the last line is torn ({len(rest)} bytes without a newline) and was skipped")
 
     def close(self) -> None:

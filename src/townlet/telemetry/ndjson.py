@@ -35,6 +35,11 @@ def _plain(value: Any) -> Any:
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
+def _diverged(record: Mapping[str, Any]) -> bool:
+    """Does a record hold a number that is none? Such a record is always written."""
+    return any(isinstance(value, float) and not math.isfinite(value) for value in record.values())
+
+
 def encode_record(record: Mapping[str, Any]) -> bytes:
     """One line without its newline. What is not finite is written as null and named under `nonfinite`."""
     line: dict[str, Any] = {}
@@ -87,19 +92,19 @@ class TelemetryWriter:
         batch = record.get("kind") == "batch"
         if not batch:
             self._epochs += 1
-        if not due and "nonfinite" not in record:
+        if not due and not _diverged(record):
             return False
         if self._stopped:
             self.records_dropped += 1
             return False
-        line = dict(record)
-        line["log_stream_offset"] = self.offset + 1
-        if not batch:
-            line["records_dropped"] = self.records_dropped
         try:
             self._log = self._log or self._open()
             if self.max_entries is not None and self._entries >= self.max_entries:
                 self._log = self._rotate(self._log)
+            line = dict(record)
+            line["log_stream_offset"] = self.offset + 1
+            if not batch:
+                line["records_dropped"] = self.records_dropped
             self._log.write(encode_record(line))
         except StorageError as error:
             self._stopped = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,17 @@ from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, RIVALRY_BINS
 
 TOLERANCE = 1e-6  # how far rounding may carry a number out of its range
 SHARES_TOLERANCE = 1e-3
+LARGEST = sys.float_info.max
+EXPECTED = {
+    "whole": "a whole number",
+    "number": "a number",
+    "flag": "true or false",
+    "text": "a text",
+    "choice": "a choice",
+    "histogram": f"{RIVALRY_BINS} numbers",
+    "counts": "an object of counts",
+    "names": "a list of field names",
+}
 
 
 def _annotation(item: Field, version: float) -> Any:
@@ -133,8 +145,8 @@ def _shown(value: Any) -> str:
 def _check_number(item: Field, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"is {_shown(value)}, expected a {'whole ' if item.kind in ('whole', 'counts') else ''}number"
-    if not math.isfinite(value):
-        return f"is {value}, expected a finite number"
+    if not abs(value) <= LARGEST:  # also when it is NaN
+        return f"is {_shown(value)}, expected a finite number"
     if item.kind in ("whole", "counts") and value != math.floor(value):
         return f"is {value}, expected a whole number"
     if item.low is not None and value < item.low - TOLERANCE:
@@ -150,7 +162,7 @@ def check_value(item: Field, value: Any, version: float) -> str:
         if item.nullable_in(version):
             return ""
         when = f" (null is allowed from 1.3 on for {item.null_when})" if item.null_when else ""
-        return f"is null, expected a {item.kind}{when}"
+        return f"is null, expected {EXPECTED[item.kind]}{when}"
     match item.kind:
         case "whole" | "number":
             return _check_number(item, value)
@@ -179,12 +191,12 @@ def check_value(item: Field, value: Any, version: float) -> str:
 def check_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     """All problems of one record by itself, as pairs of field and message."""
     version = record.get("telemetry_version")
-    if isinstance(version, bool) or not isinstance(version, int | float) or float(version) not in VERSIONS:
+    if isinstance(version, bool) or not isinstance(version, int | float) or version not in VERSIONS:
         found = "missing" if "telemetry_version" not in record else f"is {_shown(version)}"
         return [("telemetry_version", f"{found}, expected one of the numbers {', '.join(f'{v:g}' for v in VERSIONS)}")]
     version = float(version)
     fields = BATCH_FIELDS if record.get("kind") == "batch" else FIELDS
-    lost = record.get("nonfinite") or ()
+    lost = record["nonfinite"] if isinstance(record.get("nonfinite"), list) else []
     problems: list[tuple[str, str]] = []
     for item in fields:
         if item.name not in record:

@@ -7,14 +7,14 @@ import json
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from townlet.errors import ConfigError
 from townlet.files import read_json
 from townlet.telemetry.drawing import short
-from townlet.telemetry.schema import FIELDS, declared, field
+from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, declared, field
 from townlet.telemetry.series import number
 
 Side = Literal["above", "below", "is"]
@@ -75,22 +75,14 @@ def flag_rules(values: Mapping[str, float | None]) -> list[Rule]:
     for flag, value in values.items():
         if value is None:
             continue
-        if flag in ANNEAL_FLAGS:
-            rules.append(replace(ANNEAL_FLAGS[flag], threshold=value))
+        if flag in ANNEAL_ALERTS:
+            name, side, versus = ANNEAL_ALERTS[flag]
+            rules.append(Rule(name, side, value, versus, anneal=True))
         else:
             item = by_flag[flag]
             assert item.alert is not None
             rules.append(Rule(item.name, item.alert.side, value))
     return rules
-
-
-ANNEAL_FLAGS: dict[str, Rule] = {
-    "--anneal-loss-max": Rule("loss_total", "above", 0.0, versus="anneal_loss_baseline", anneal=True),
-    "--anneal-queue-max": Rule("queue_conflict_events", "above", 0.0, versus="anneal_queue_baseline", anneal=True),
-    "--anneal-intensity-max": Rule("queue_conflict_intensity_sum", "above", 0.0, versus="anneal_intensity_baseline", anneal=True),
-    "--anneal-queue-min": Rule("queue_conflict_events", "below", 0.0, anneal=True),
-    "--anneal-intensity-min": Rule("queue_conflict_intensity_sum", "below", 0.0, anneal=True),
-}
 
 
 def merged(base: Iterable[Rule], over: Iterable[Rule]) -> list[Rule]:

@@ -21,8 +21,8 @@ DATA_MODES = ("replay", "rollout", "mixed")
 RIVALRY_BINS = 10  # equal bins over [0, 1]
 
 Kind = Literal["whole", "number", "flag", "text", "choice", "histogram", "counts", "names"]
-Panel = Literal["", "losses", "kl and clip", "entropy", "returns", "conflicts", "rivalry", "throughput"]
-PANELS: tuple[Panel, ...] = ("losses", "kl and clip", "entropy", "returns", "conflicts", "rivalry", "throughput")
+Panel = Literal["", "losses", "kl and clip", "entropy", "returns", "conflicts", "waits", "rivalry", "throughput"]
+PANELS: tuple[Panel, ...] = ("losses", "kl and clip", "entropy", "returns", "conflicts", "waits", "rivalry", "throughput")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ FIELDS: tuple[Field, ...] = (
           null_when=NO_EPISODE, panel="returns", drift=True, alert=Alert("below", None, "--return-min")),
     Field("episode_length_mean", "number", "decisions", V13, "Decisions in those episodes, mean.", low=0, null_when=NO_EPISODE),
     Field("queue_wait_mean", "number", "ticks", V13, "Wait of those who joined a queue, mean.",
-          low=0, null_when=NO_METRICS, drift=True),
+          low=0, null_when=NO_METRICS, panel="waits", drift=True),
     Field("queue_wait_gini", "number", "share", V13, "Gini of the waits over residents: 0 = shared evenly.",
           low=0, high=1, null_when=NO_METRICS, drift=True),
     Field("rivalry_histogram", "histogram", "share", V13,
@@ -229,6 +229,15 @@ BATCH_FIELDS: tuple[Field, ...] = (
 # Cross-record rules: how a field may move from one record to the next.
 GROWS = ("log_stream_offset", "steps")  # strictly, over epoch records
 NEVER_FALLS = ("cycle_id", "telemetry_version")
+
+# Options of `watch` for records of anneal stages: field, side, and the baseline field the threshold is a share on top of.
+ANNEAL_ALERTS: dict[str, tuple[str, Literal["above", "below"], str]] = {
+    "--anneal-loss-max": ("loss_total", "above", "anneal_loss_baseline"),
+    "--anneal-queue-max": ("queue_conflict_events", "above", "anneal_queue_baseline"),
+    "--anneal-intensity-max": ("queue_conflict_intensity_sum", "above", "anneal_intensity_baseline"),
+    "--anneal-queue-min": ("queue_conflict_events", "below", ""),
+    "--anneal-intensity-min": ("queue_conflict_intensity_sum", "below", ""),
+}
 
 
 def field(name: str) -> Field:

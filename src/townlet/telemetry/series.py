@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def read_series(path: Path | str, names: Sequence[str] = NUMERIC, *, label: str 
 
 
 def series_of(
-    records: Iterable[dict[str, Any]], names: Sequence[str] = NUMERIC, *, path: Path | None = None, label: str = ""
+    records: Iterable[Mapping[str, Any]], names: Sequence[str] = NUMERIC, *, path: Path | None = None, label: str = ""
 ) -> LogSeries:
     columns = {name: array("d") for name in names}
     bins = array("d")
