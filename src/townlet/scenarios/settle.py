@@ -75,7 +75,7 @@ def _first_tile(name: str, wish: tuple[int, int] | None, walk: Array, home: Buil
         )
     if y * width + x in taken:
         raise ScenarioError(f"the resident {name!r} starts at {spot(x, y)}, where somebody stands already; choose another tile")
-    return y * width + x
+    return int(y * width + x)
 
 
 def _employ(plan: Plan, walk: Array, residents: Array, building_of: dict[str, int]) -> tuple[Array, Array]:
