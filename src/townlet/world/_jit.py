@@ -23,7 +23,7 @@ KEPT_CACHES = 4
 
 def kernel_sources() -> list[Path]:
     package = Path(__file__).parents[1]
-    return sorted([*package.glob("world/**/*.py"), package / "observations/encode.py"])
+    return sorted([*package.glob("world/**/*.py"), package / "observations/encode.py", package / "envs/step.py"])
 
 
 def cache_folder() -> Path:

@@ -38,7 +38,6 @@ RESIDENT = np.dtype(
         ("y", "i8"),
         ("below", "i8"),  # next resident on the same tile
         ("blocked", "i8"),  # ticks running a move was refused
-        ("bumped", "u1"),  # stands on a shared tile by a ghost step
         ("hunger", "f8"),
         ("hygiene", "f8"),
         ("energy", "f8"),
@@ -102,7 +101,7 @@ RESIDENT = np.dtype(
         ("avoided", "i8", (MAX_EDGES,)),  # rivals already rewarded for avoiding (C2) ...
         ("avoided_until", "i8", (MAX_EDGES,)),  # ... until this tick
         ("meet_at", "i8"),  # bench of an arranged meeting
-        ("meets", "i8"),  # meetings arranged so far
+        ("met_until", "i8"),  # not sent to another meeting before this tick
         # statistics of the episode, read by scorecards
         ("switches", "i8"),
         ("low", "u1"),  # some need was at or below the self-sufficiency line
@@ -228,7 +227,7 @@ BUILDING = np.dtype([("x0", "i8"), ("y0", "i8"), ("w", "i8"), ("h", "i8"), ("fir
 JOB = np.dtype(
     [("site", "i8"), ("start", "i8"), ("length", "i8"), ("wage", "i8"), ("penalty", "i8"), ("first", "i8"), ("workers", "i8")]
 )
-SCHEDULED = np.dtype([("tick", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")])
+SCHEDULED = np.dtype([("day", "i8"), ("minute", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")])  # day -1: every day
 FAR = 8191  # distance of the unreachable in packed fields
 
 
@@ -248,8 +247,7 @@ class Layout(NamedTuple):
     workers: Array  # (X,) i8 resident slots, job after job
     residents: Array  # (N,) RESIDENT at the start of an episode
     ties: Array  # (N, MAX_EDGES) TIE at the start
-    events: Array  # (S,) SCHEDULED: perturbations.events (kind = index into PERTURBATIONS)
-    exits: Array  # (X,) SCHEDULED: lifecycle.exits (kind = 2)
+    scheduled: Array  # (S,) SCHEDULED: perturbations.events (resident -1), then lifecycle.exits
 
 
 # --- what a config fixes ---------------------------------------------------------------------------------------------
@@ -286,14 +284,15 @@ _FLOAT_RULES = (
     "tie_floor", "ambition_scale", "forgiveness_scale", "chat_base", "chat_trust", "chat_familiarity", "chat_extroversion",
     "survival", "needs_weight", "wage_rate", "punctuality", "conflict_weight", "chat_reward", "chat_reward_trust",
     "chat_reward_familiarity", "avoid_bonus", "reconcile_bonus", "reward_clip", "terminal_collapse", "terminal_eviction",
-    "sufficiency_line", "hunger_exit", "calm_rivalry_ticks", "price_spike_factor", "newcomer_need",
+    "sufficiency_line", "hunger_exit", "calm_rivalry_ticks", "price_spike_factor", "newcomer_need", "index_cost",
+    "quality_floor", "meet_min_rivalry",
 )  # fmt: skip
 _INT_RULES = (
     "ticks_per_day", "interval", "episode_ticks", "ghost_step_after", "queue_reach", "max_overtakes", "quarrel_ticks",
     "rent", "restock_minute", "first_wallet", "grace_ticks", "absent_cutoff", "absence_slack", "await_ticks", "notice_absences",
     "collapse_ticks", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
     "newcomer_delay", "newcomer_spread", "chat_cooldown", "avoid_cooldown", "social_stage", "blind_conflict", "newcomer_meals",
-    "random_start",
+    "random_start", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
 )  # fmt: skip
 TIE_EVENTS = ("chat_success", "chat_failure", "hand_over", "shared_meal", "late_help", "shift_takeover")
 RULES = np.dtype(
@@ -305,7 +304,7 @@ RULES = np.dtype(
         ("tie_rivalry", "f8", (len(TIE_EVENTS),)),
     ]
     + [("perturb_chance", "f8", (len(PERTURBATIONS),)), ("perturb_ticks", "i8", (len(PERTURBATIONS),))]
-    + [("perturb_cooldown", "i8", (len(PERTURBATIONS),))]
+    + [("perturb_cooldown", "i8", (len(PERTURBATIONS),)), ("profiles", "f8", (len(PROFILES), 3))]
 )
 
 
@@ -314,6 +313,7 @@ class Tables(NamedTuple):
 
     tiles: Array  # (L, H, W) u1
     objects: Array  # (L, M) OBJECT_SPEC
+    object_at: Array  # (L, H, W) i4: object on a tile
     affordance_of: Array  # (L, M) i8
     nearest: Array  # (L, H, W, A, K) NEAR
     towards: Array  # (L, B, H, W) u2
@@ -327,6 +327,7 @@ class Tables(NamedTuple):
     affordances: Array  # (A,) AFFORDANCE
     program: Array  # (P,) PROGRAM
     rules: Array  # (1,) RULES
+    circle: Array  # (1440, 2) f8: sine and cosine of the time of day
 
 
 class State(NamedTuple):
@@ -353,6 +354,7 @@ class Town(NamedTuple):
     terms: Array  # (N, T) f8
     tiles: Array  # (H, W) u1
     spec: Array  # (M,) OBJECT_SPEC
+    object_at: Array  # (H, W) i4
     affordance_of: Array  # (M,) i8
     nearest: Array  # (H, W, A, K) NEAR
     towards: Array  # (B, H, W) u2
@@ -361,6 +363,7 @@ class Town(NamedTuple):
     jobs: Array  # (J,) JOB
     workers: Array  # (X,) i8
     scheduled: Array  # (S,) SCHEDULED
+    start: Array  # (N,) RESIDENT
     affordances: Array  # (A,) AFFORDANCE
     program: Array  # (P,) PROGRAM
     rules: Array  # (1,) RULES

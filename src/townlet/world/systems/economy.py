@@ -27,7 +27,7 @@ def collect_rent(t: Town) -> None:
 @kernel
 def economy(t: Town) -> None:
     clock = t.clock[0]
-    if clock["minute"] == 0 and clock["tick"] > 0:
+    if clock["minute"] == t.rules[0]["rent_minute"] and clock["tick"] > 0:
         collect_rent(t)
     if clock["minute"] == t.rules[0]["restock_minute"]:
         for m in range(t.objects.shape[0]):

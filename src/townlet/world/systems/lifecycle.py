@@ -5,7 +5,7 @@ from __future__ import annotations
 from townlet.world import rng
 from townlet.world._jit import kernel
 from townlet.world.events import EXIT, NEWCOMER, emit
-from townlet.world.state import COOLDOWNS, MAX_EDGES, TERMS, Town
+from townlet.world.state import MAX_EDGES, TERMS, Town
 from townlet.world.systems.employment import POST_SHIFT
 from townlet.world.systems.movement import lift, place, walkable
 from townlet.world.systems.queues import leave_queue, release
@@ -66,8 +66,10 @@ def lifecycle(t: Town) -> None:
         clock["newcomers_today"] = 0
     for s in range(t.scheduled.shape[0]):
         event = t.scheduled[s]
-        if event["resident"] >= 0 and event["tick"] - rules["exit_notice"] == tick and t.residents[event["resident"]]["present"] == 1:
-            foresee(t, int(event["resident"]), SCHEDULED_EXIT, int(rules["exit_notice"]))
+        who = int(event["resident"])
+        if who >= 0 and event["day"] == clock["day"] and event["minute"] == clock["minute"] + rules["exit_notice"]:
+            if t.residents[who]["present"] == 1 and t.residents[who]["life"] == 0:
+                foresee(t, who, SCHEDULED_EXIT, int(rules["exit_notice"]))
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["present"] == 0:
@@ -133,6 +135,7 @@ def arrive(t: Town, i: int) -> None:
     clock["newcomers"] += 1
     clock["newcomers_today"] += 1
     k = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + clock["newcomers"])
+    t.residents[i] = t.start[i]
     me["present"] = 1
     me["life"] = clock["newcomers"]
     me["born"] = clock["tick"]
@@ -142,28 +145,11 @@ def arrive(t: Town, i: int) -> None:
     me["wallet"] = rules["first_wallet"]
     clock["purse"] -= rules["first_wallet"]
     me["meals"] = rules["newcomer_meals"]
-    me["extroversion"] = 2.0 * rng.uniform(k, i, 1) - 1.0
-    me["forgiveness"] = 2.0 * rng.uniform(k, i, 2) - 1.0
-    me["ambition"] = 2.0 * rng.uniform(k, i, 3) - 1.0
-    for name in ("blocked", "bumped", "action", "acted", "illegal", "ticks_left", "stalled_by_quarrel", "queued_since", "overtakes"):
-        me[name] = 0
-    for name in ("chat_ready", "late_ticks", "away_ticks", "arrived", "covers", "shifts_done", "present_ticks", "notice"):
-        me[name] = 0
-    for name in ("withheld", "late_count", "unpaid_days", "starving", "meets", "switches", "low", "talks", "called_since"):
-        me[name] = 0
-    for name in ("target", "move", "request", "using", "affordance", "queued", "ahead", "behind", "called", "blocked_by"):
-        me[name] = -1
-    for name in ("replaced_by", "exit_kind", "exit_at", "arrives_at", "meet_at", "below"):
-        me[name] = -1
-    for s in range(COOLDOWNS):
-        me["cooldown_object"][s] = -1
-        me["cooldown_until"][s] = 0
-    for s in range(MAX_EDGES):
-        me["avoided"][s] = -1
-        me["avoided_until"][s] = 0
-        me["meal_companion"][s] = -1
-    for d in range(7):
-        me["absences"][d] = 0
+    profile = rng.below(k, i, 1, int(rules["newcomer_profiles"]))
+    me["extroversion"] = rules["profiles"][profile, 0]
+    me["forgiveness"] = rules["profiles"][profile, 1]
+    me["ambition"] = rules["profiles"][profile, 2]
+    me["chat_ready"] = clock["tick"]
     me["shift"] = POST_SHIFT  # the shift under way is not its own
     tile = free_tile_at_home(t, i)
     width = t.tiles.shape[1]

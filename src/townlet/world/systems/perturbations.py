@@ -15,20 +15,20 @@ KINDS = len(PERTURBATIONS)
 
 @kernel
 def top_rivals(t: Town) -> tuple[int, int]:
-    """The pair with the highest rivalry among those who met least often, or (-1, -1)."""
-    best, a, b = 0.0, -1, -1
-    fewest = -1
+    """The pair with the highest rivalry, neither of whom was sent to a meeting lately, or (-1, -1)."""
+    best, a, b = t.rules[0]["meet_min_rivalry"], -1, -1
+    tick = t.clock[0]["tick"]
     for i in range(t.residents.shape[0]):
-        if t.residents[i]["present"] == 0:
+        me = t.residents[i]
+        if me["present"] == 0 or me["met_until"] > tick:
             continue
         for s in range(MAX_EDGES):
             j = int(t.ties[i, s]["other"])
-            if j < 0 or t.residents[j]["present"] == 0:
+            if j < 0 or t.residents[j]["present"] == 0 or t.residents[j]["met_until"] > tick:
                 continue
-            meets = int(t.residents[i]["meets"] + t.residents[j]["meets"])
             rivalry = rivalry_now(t, i, s)
-            if rivalry > 0.0 and (fewest < 0 or meets < fewest or (meets == fewest and rivalry > best)):
-                best, a, b, fewest = rivalry, i, j, meets
+            if rivalry > best:
+                best, a, b = rivalry, i, j
     return a, b
 
 
@@ -59,7 +59,7 @@ def strike(t: Town, kind: int, ticks: int) -> None:
             return
         for who in (a, b):
             t.residents[who]["meet_at"] = bench
-            t.residents[who]["meets"] += 1
+            t.residents[who]["met_until"] = clock["tick"] + t.rules[0]["meet_gap"]
     clock["active_until"][kind] = clock["tick"] + 1 + ticks
     clock["cooldown_until"][kind] = clock["tick"] + 1 + ticks + t.rules[0]["perturb_cooldown"][kind]
     emit(t, PERTURBATION, a, b, bench, kind, float(ticks))
@@ -71,7 +71,7 @@ def perturbations(t: Town) -> None:
     tick = clock["tick"]
     for s in range(t.scheduled.shape[0]):
         event = t.scheduled[s]
-        if event["resident"] < 0 and event["tick"] == tick:
+        if event["resident"] < 0 and event["minute"] == clock["minute"] and (event["day"] < 0 or event["day"] == clock["day"]):
             strike(t, int(event["kind"]), int(event["duration"]))
     for kind in range(KINDS):
         chance = rules["perturb_chance"][kind]

@@ -73,8 +73,8 @@ def leave_queue(t: Town, i: int) -> None:
 
 @kernel
 def favour(t: Town, leaver: int, waiter: int, index: int) -> float:
-    """How gladly the one who leaves hands over: trust + familiarity − rivalry − 0.05 × index (+ urgency when weighted)."""
-    score = -0.05 * index
+    """How gladly the one who leaves hands over: trust + familiarity − rivalry − index cost (+ urgency when weighted)."""
+    score = -t.rules[0]["index_cost"] * index
     s = find(t, leaver, waiter)
     if s >= 0:
         score += trust_now(t, leaver, s) + familiarity_now(t, leaver, s) - rivalry_now(t, leaver, s)

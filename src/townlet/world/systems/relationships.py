@@ -102,7 +102,7 @@ def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalr
         if weight < rules["tie_floor"]:
             return 0.0
         weakest = weight
-        for k in range(MAX_EDGES):
+        for k in range(rules["max_edges"]):
             standing = strength(t, i, k) if t.ties[i, k]["other"] >= 0 else 0.0
             if standing < rules["tie_floor"]:
                 standing = 0.0
@@ -181,7 +181,7 @@ def chat(t: Town, i: int, j: int, k: np.uint64) -> None:
     t.residents[j]["chat_ready"] = tick + rules["chat_cooldown"]
     t.residents[i]["acted"] = 1
     if rng.uniform(k, i, 20) < clamp(p, 0.0, 1.0):
-        q = 0.5 + 0.5 * rng.uniform(k, i, 21)
+        q = rules["quality_floor"] + (1.0 - rules["quality_floor"]) * rng.uniform(k, i, 21)
         emit(t, CHAT_SUCCESS, i, j, -1, -1, q)
         base, by_trust, by_fam = rules["chat_reward"], rules["chat_reward_trust"], rules["chat_reward_familiarity"]
         if rules["social_stage"] >= 1:

@@ -1,0 +1,161 @@
+"""One tick of one town, the decision around it, and the start of an episode.
+
+The order of a tick is the order of `TICK_ORDER`; `tick` calls the systems in that order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from townlet.world import rng
+from townlet.world._jit import kernel
+from townlet.world.decisions import decide
+from townlet.world.options import control_option, control_primitive, shift_phase
+from townlet.world.state import MAX_EDGES, State, Tables, Town
+from townlet.world.systems.conflict import conflict
+from townlet.world.systems.economy import economy
+from townlet.world.systems.employment import AWAIT_START, POST_SHIFT, PRE_SHIFT, employment
+from townlet.world.systems.lifecycle import arrivals, depart, lifecycle
+from townlet.world.systems.movement import movement, place
+from townlet.world.systems.needs import needs
+from townlet.world.systems.perturbations import perturbations
+from townlet.world.systems.queues import affordances, queues
+from townlet.world.systems.relationships import relationships
+from townlet.world.systems.rewards import rewards
+
+TICK_ORDER = (
+    "actions", "movement", "queues", "affordances", "conflict", "employment",
+    "economy", "relationships", "needs", "perturbations", "lifecycle", "rewards",
+)  # fmt: skip
+
+
+@kernel
+def view(s: State, tables: Tables, e: int) -> Town:
+    """One town of the batch."""
+    k = s.towns[e]["layout"]
+    return Town(
+        s.residents[e], s.ties[e], s.objects[e], s.towns[e : e + 1], s.occupant[e], s.events[e], s.terms[e],
+        tables.tiles[k], tables.objects[k], tables.object_at[k], tables.affordance_of[k], tables.nearest[k], tables.towards[k], tables.bed_steps[k],
+        tables.buildings[k], tables.jobs[k], tables.workers[k], tables.scheduled[k], tables.start[k],
+        tables.affordances, tables.program, tables.rules,
+    )  # fmt: skip
+
+
+@kernel
+def actions(t: Town, primitive: bool) -> None:
+    """The controllers: what each resident tries in this tick."""
+    for i in range(t.residents.shape[0]):
+        if primitive:
+            control_primitive(t, i)
+        else:
+            control_option(t, i)
+
+
+@kernel
+def tick(t: Town, primitive: bool) -> None:
+    """All systems, in TICK_ORDER; then the clock moves on. Terms add up until the caller has counted them."""
+    actions(t, primitive)
+    movement(t)
+    queues(t)
+    affordances(t)
+    conflict(t)
+    employment(t)
+    economy(t)
+    relationships(t)
+    needs(t)
+    perturbations(t)
+    lifecycle(t)
+    rewards(t)
+    clock = t.clock[0]
+    clock["tick"] += 1
+    clock["minute"] += 1
+    if clock["minute"] == t.rules[0]["ticks_per_day"]:
+        clock["minute"] = 0
+        clock["day"] += 1
+
+
+@kernel
+def decisions(t: Town, choices: np.ndarray, targets: np.ndarray, primitive: bool) -> None:
+    """Take up everybody's decision, in slot order; `choices (N,)`, `targets (N,)` (-1: the option's own object)."""
+    for i in range(t.residents.shape[0]):
+        decide(t, i, int(choices[i]), int(targets[i]), primitive)
+
+
+@kernel
+def departures(t: Town) -> None:
+    """Whoever left with the last tick is taken off the map."""
+    if t.clock[0]["departures"] > 0:
+        for i in range(t.residents.shape[0]):
+            if t.residents[i]["leaving"] == 1:
+                depart(t, i)
+        t.clock[0]["departures"] = 0
+
+
+@kernel
+def boundary(t: Town) -> None:
+    """Between two decisions: newcomers arrive; at the end of an episode the town is over."""
+    arrivals(t)
+    if t.clock[0]["tick"] >= t.rules[0]["episode_ticks"]:
+        t.clock[0]["over"] = 1
+
+
+@kernel
+def first_shift_state(t: Town, i: int) -> int:
+    """A town that starts within a shift excuses it."""
+    phase = shift_phase(t, i)
+    if phase < 0:
+        return PRE_SHIFT
+    rules, length = t.rules[0], t.jobs[t.residents[i]["job"]]["length"]
+    if phase == 0 or phase >= rules["ticks_per_day"] - rules["await_ticks"]:
+        return AWAIT_START
+    return POST_SHIFT if t.clock[0]["minute"] >= t.jobs[t.residents[i]["job"]]["start"] or phase < length else PRE_SHIFT
+
+
+@kernel
+def begin_episode(t: Town, start_ties: np.ndarray, start_minute: int) -> None:
+    """Put a town back to its start; the clock time may be drawn, on a decision boundary."""
+    rules, clock = t.rules[0], t.clock[0]
+    clock["tick"] = 0
+    clock["day"] = 0
+    clock["minute"] = start_minute
+    if rules["random_start"] == 1:
+        k = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"])
+        steps = rules["ticks_per_day"] // rules["interval"]
+        clock["minute"] = rng.below(k, 0, 9, steps) * rules["interval"]
+    for field in range(4):
+        clock["active_until"][field] = 0
+        clock["cooldown_until"][field] = 0
+    clock["newcomers"] = 0
+    clock["newcomers_today"] = 0
+    clock["evictions_today"] = 0
+    clock["last_eviction"] = -1
+    clock["events"] = 0
+    clock["events_total"] = 0
+    clock["over"] = 0
+    clock["departures"] = 0
+    clock["bumps"] = 0
+    for m in range(t.objects.shape[0]):
+        o = t.objects[m]
+        o["user"] = -1
+        o["head"] = -1
+        o["tail"] = -1
+        o["waiting"] = 0
+        o["holder"] = -1
+        o["stock"] = t.spec[m]["stock"]
+        o["checked"] = -1
+        o["ready"] = 0
+    t.occupant[:] = -1
+    t.terms[:] = 0.0
+    wealth = 0
+    for i in range(t.residents.shape[0]):
+        t.residents[i] = t.start[i]
+        for s in range(MAX_EDGES):
+            t.ties[i, s] = start_ties[i, s]
+        me = t.residents[i]
+        wealth += me["wallet"]
+        if me["present"] == 1:
+            if t.occupant[me["y"], me["x"]] >= 0:
+                clock["bumps"] += 2
+            place(t, i, int(me["x"]), int(me["y"]))
+        me["shift"] = first_shift_state(t, i)
+    clock["purse"] = -wealth  # money is only moved, never made: wallets + purse = 0
