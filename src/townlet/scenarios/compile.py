@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from townlet.config.base import DAY
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.generate import generated_plan
@@ -75,8 +74,7 @@ def compile_plan(plan: Plan, config: SimulationConfig) -> CompiledTown:
         workers=workers,
         residents=residents,
         ties=_ties(plan, config),
-        events=_scheduled_events(config),
-        exits=_scheduled_exits(plan, config),
+        scheduled=_scheduled(plan, config),
     )
     return CompiledTown(
         layout,
@@ -267,21 +265,12 @@ def _ties(plan: Plan, config: SimulationConfig) -> Array:
     return ties
 
 
-def _scheduled_events(config: SimulationConfig) -> Array:
-    """Ticks of the episode at which a perturbation begins; what has no day comes back every day.  # (S,) SCHEDULED"""
-    scenario = config.scenario
-    rows = []
-    for event in config.perturbations.events:
-        first = (event.at - scenario.start) % DAY
-        days = range(-(-scenario.episode_ticks // DAY)) if event.day is None else (event.day,)
-        rows += [(first + day * DAY, PERTURBATIONS.index(event.kind), event.duration, -1) for day in days]
-    return np.array(sorted(rows), dtype=SCHEDULED)
-
-
-def _scheduled_exits(plan: Plan, config: SimulationConfig) -> Array:
+def _scheduled(plan: Plan, config: SimulationConfig) -> Array:
+    """Perturbations, then departures, by day (-1: every day) and minute.  # (S,) SCHEDULED"""
     slot = {one.id: n for n, one in enumerate(plan.residents)}
     rows = [
-        ((leave.at - config.scenario.start) % DAY + leave.day * DAY, EXITS.index("scheduled"), 0, slot[leave.resident])
-        for leave in config.lifecycle.exits
+        (-1 if event.day is None else event.day, event.at, PERTURBATIONS.index(event.kind), event.duration, -1)
+        for event in config.perturbations.events
     ]
-    return np.array(sorted(rows), dtype=SCHEDULED)
+    rows += [(leave.day, leave.at, EXITS.index("scheduled"), 0, slot[leave.resident]) for leave in config.lifecycle.exits]
+    return np.array(rows, dtype=SCHEDULED)
