@@ -33,8 +33,12 @@ def clock(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
 
-Clock = Annotated[int, BeforeValidator(minutes), Field(ge=0, le=DAY)]  # minute of the day; "07:30" is accepted
-Ticks = Annotated[int, BeforeValidator(minutes), Field(ge=0)]  # a length in ticks; "00:30" is accepted
+Clock = Annotated[
+    int, BeforeValidator(minutes), Field(ge=0, le=DAY, json_schema_extra={"format": "clock"})
+]  # minute of the day; "07:30" is accepted
+Ticks = Annotated[
+    int, BeforeValidator(minutes), Field(ge=0, json_schema_extra={"format": "ticks"})
+]  # a length in ticks; "00:30" is accepted
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Signed = Annotated[float, Field(ge=-1, le=1)]

@@ -177,7 +177,7 @@ class ReasonConfig(Section):
 
 
 class ReasonsConfig(Section):
-    """Actor and rival are asker and user (blocked), the one passed over and the favoured (overtaken), pusher and holder (ghost_step)."""
+    """Actor and rival: asker and user (blocked), passed over and favoured (overtaken), pusher and holder (ghost_step)."""
 
     blocked: ReasonConfig = Field(
         ReasonConfig(base=0.4, actor_pays=0.3, rival_pays=0.1), description="The object asked for is in use."
