@@ -24,7 +24,7 @@ MEASURES: dict[str, MeasureSpec] = {
     ),
     "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "residents whose needs all stayed above 0.3 all day"),
     "attendance": MeasureSpec("attendance", "share", 1, 3, "shifts that did not end absent, of those that fell due"),
-    "lateness": MeasureSpec("late", "share", -1, 3, "shifts begun late, of those that fell due"),
+    "lateness": MeasureSpec("late", "share", -1, 3, "shifts that turned late (absent ones among them), of those that fell due"),
     "conflicts": MeasureSpec("conflicts", "per resident-day", -1, 2, "queue conflicts"),
     "intensity": MeasureSpec("intensity", "per resident-day", -1, 2, "sum of the intensities of the conflicts"),
     "quarrels": MeasureSpec("quarrels", "per resident-day", -1, 2, "conflicts that became quarrels"),

@@ -176,9 +176,11 @@ class Tally:
         np.add.at(self.waited, (town[waits], events["actor"][waits]), events["waited"][waits])
         for e, waited in zip(town[waits], events["waited"][waits]):
             self.waits[e].append(float(waited))
-        for e, event in zip(town[mine], events[mine]):
+        shifts = mine & np.isin(kind, [KIND[name] for name in SHIFTS])
+        for e, event in zip(town[shifts], events[shifts]):
             self._count_shift(e, event)
-        for e, event in zip(town, events):
+        feuds = ((kind == KIND["queue_conflict"]) & (events["rivalry_after"] >= self.avoid)) | (kind == KIND["reconciliation"])
+        for e, event in zip(town[feuds], events[feuds]):
             self._count_feud(e, event)
         for e, event in zip(town[exits], events[exits]):
             self._count_exit(e, event, elapsed)
@@ -193,10 +195,7 @@ class Tally:
 
     def _count_shift(self, e: int, event: Any) -> None:
         """A shift falls due once: on time or late, and absent instead of either when that comes after."""
-        name = EVENTS[event["kind"]]
-        if name not in SHIFTS:
-            return
-        slot = event["actor"]
+        name, slot = EVENTS[event["kind"]], event["actor"]
         began = bool(self.shift_open[e, slot])
         self.shifts["due"][e] += not (name == "shift_absent" and began)
         self.shifts[name][e] += 1
@@ -205,7 +204,7 @@ class Tally:
 
     def _count_feud(self, e: int, event: Any) -> None:
         pair = (e, *sorted((int(event["actor"]), int(event["rival"]))))
-        if event["kind"] == KIND["queue_conflict"] and event["rivalry_after"] >= self.avoid:
+        if event["kind"] == KIND["queue_conflict"]:
             self.last_feud[pair] = int(event["tick"])
         elif event["kind"] == KIND["reconciliation"] and pair in self.last_feud:
             self.reconciled[e].append(float(event["tick"] - self.last_feud.pop(pair)))

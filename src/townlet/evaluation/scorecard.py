@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from townlet import __version__
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import CaseCard, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
@@ -61,7 +62,12 @@ def evaluate(
         baseline=baseline,
         policies=tuple(policies),
         rewards_hash=rewards.pop() if len(rewards) == 1 else _hash_of(sorted(rewards)),
-        versions={name: version(name) for name in ("townlet", "numpy", "numba")} | {"python": platform.python_version()},
+        versions={
+            "townlet": __version__,
+            "numpy": version("numpy"),
+            "numba": version("numba"),
+            "python": platform.python_version(),
+        },
         cases=tuple(cards),
     )
 
