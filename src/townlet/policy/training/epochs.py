@@ -71,7 +71,7 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
         for meta in batch.metadata:
             found = dataset.config.metrics_map.get(meta.sample_id, meta.metrics)
             metrics.append(found)
-            if "episode_return" in found:
+            if found.get("episode_return") is not None:
                 data.returns.append(float(found["episode_return"]))
                 data.lengths.append(meta.timesteps)
     data.town = replay_town(metrics, exits)

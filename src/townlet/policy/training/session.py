@@ -47,7 +47,7 @@ def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
     """The action catalogue and the observation of a config, without building a town."""
     affordances = tuple(spec.id for spec in config.affordances.specs)
     actions = catalogue(config.policy.action_level, affordances)
-    variant = config.features.systems.observations
+    variant: str = config.features.systems.observations
     if variant == "compact" and config.observations.compact_map:
         variant = "compact_map"
     return actions, ObservationSpec(variant, actions.names, affordances)
