@@ -15,6 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from townlet.files import write_bytes
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -23,7 +25,7 @@ KEPT_CACHES = 4
 
 def kernel_sources() -> list[Path]:
     package = Path(__file__).parents[1]
-    return sorted([*package.glob("world/**/*.py"), package / "observations/encode.py"])
+    return sorted([*package.glob("world/**/*.py"), package / "observations/encode.py", package / "envs/step.py"])
 
 
 def cache_folder() -> Path:
@@ -62,9 +64,7 @@ JIT = not numba.config.DISABLE_JIT
 def mark_warm() -> None:
     """Remember that the kernels of this version stand compiled in the cache."""
     if JIT and not WARM:
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "ready").touch()
+        write_bytes(cache_folder() / "ready", b"", sync=False)
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:

@@ -313,6 +313,7 @@ class Tables(NamedTuple):
 
     tiles: Array  # (L, H, W) u1
     objects: Array  # (L, M) OBJECT_SPEC
+    object_at: Array  # (L, H, W) i4: object on a tile
     affordance_of: Array  # (L, M) i8
     nearest: Array  # (L, H, W, A, K) NEAR
     towards: Array  # (L, B, H, W) u2
@@ -326,6 +327,7 @@ class Tables(NamedTuple):
     affordances: Array  # (A,) AFFORDANCE
     program: Array  # (P,) PROGRAM
     rules: Array  # (1,) RULES
+    circle: Array  # (1440, 2) f8: sine and cosine of the time of day
 
 
 class State(NamedTuple):
@@ -352,6 +354,7 @@ class Town(NamedTuple):
     terms: Array  # (N, T) f8
     tiles: Array  # (H, W) u1
     spec: Array  # (M,) OBJECT_SPEC
+    object_at: Array  # (H, W) i4
     affordance_of: Array  # (M,) i8
     nearest: Array  # (H, W, A, K) NEAR
     towards: Array  # (B, H, W) u2

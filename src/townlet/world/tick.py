@@ -35,7 +35,7 @@ def view(s: State, tables: Tables, e: int) -> Town:
     k = s.towns[e]["layout"]
     return Town(
         s.residents[e], s.ties[e], s.objects[e], s.towns[e : e + 1], s.occupant[e], s.events[e], s.terms[e],
-        tables.tiles[k], tables.objects[k], tables.affordance_of[k], tables.nearest[k], tables.towards[k], tables.bed_steps[k],
+        tables.tiles[k], tables.objects[k], tables.object_at[k], tables.affordance_of[k], tables.nearest[k], tables.towards[k], tables.bed_steps[k],
         tables.buildings[k], tables.jobs[k], tables.workers[k], tables.scheduled[k], tables.start[k],
         tables.affordances, tables.program, tables.rules,
     )  # fmt: skip
@@ -53,14 +53,7 @@ def actions(t: Town, primitive: bool) -> None:
 
 @kernel
 def tick(t: Town, primitive: bool) -> None:
-    """All systems, in TICK_ORDER; then the clock moves on."""
-    t.terms[:] = 0.0
-    tick_after_decision(t, primitive)
-
-
-@kernel
-def tick_after_decision(t: Town, primitive: bool) -> None:
-    """A tick whose terms already hold what the decision itself brought."""
+    """All systems, in TICK_ORDER; then the clock moves on. Terms add up until the caller has counted them."""
     actions(t, primitive)
     movement(t)
     queues(t)
@@ -84,7 +77,6 @@ def tick_after_decision(t: Town, primitive: bool) -> None:
 @kernel
 def decisions(t: Town, choices: np.ndarray, targets: np.ndarray, primitive: bool) -> None:
     """Take up everybody's decision, in slot order; `choices (N,)`, `targets (N,)` (-1: the option's own object)."""
-    t.terms[:] = 0.0
     for i in range(t.residents.shape[0]):
         decide(t, i, int(choices[i]), int(targets[i]), primitive)
 

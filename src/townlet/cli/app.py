@@ -1,0 +1,144 @@
+"""`townlet`: a table of commands whose modules are imported when they are called, and the one place where errors end."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple, NoReturn
+
+import click
+from click.shell_completion import CompletionItem
+
+from townlet import __version__
+from townlet.errors import TownletError, UsageError
+
+
+class Entry(NamedTuple):
+    group: str
+    help: str
+    usage_code: int = 2  # exit code of wrong usage
+
+
+SIMULATE, DATA, LEARN, PROVE, TOOLS = "Simulate", "Data", "Learn", "Prove", "Tools"
+COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
+    "run": Entry(SIMULATE, "Simulate a scenario, with a live table of residents and queues."),
+    "scenarios": Entry(SIMULATE, "List, show, lint, compare and make scenarios."),
+    "snapshot": Entry(SIMULATE, "Save, load and compare worlds; find the first tick at which two runs part."),
+    "fork": Entry(SIMULATE, "Counterfactuals: edit a snapshot and compare its futures."),
+    "capture": Entry(DATA, "Write replay samples, manifest, metrics and events of scenarios."),
+    "replay": Entry(DATA, "Inspect, validate, filter and export replay data."),
+    "train": Entry(LEARN, "Train a policy: behaviour cloning, PPO, anneal."),
+    "runs": Entry(LEARN, "List and compare training runs."),
+    "telemetry": Entry(LEARN, "Validate, watch, summarise, compare, plot and export training logs."),
+    "evaluate": Entry(PROVE, "Measure policies over scenarios and held-out seeds."),
+    "ablate": Entry(PROVE, "Train with and without a sense, and report what it is worth."),
+    "study": Entry(PROVE, "Run arms × seeds of an experiment; goes on after a stop."),
+    "promote": Entry(PROVE, "Gate, promote, roll back; the ledger of champions.", 64),
+    "accept": Entry(PROVE, "Run the acceptance cycles and write their reports."),
+    "report": Entry(TOOLS, "One self-contained HTML page of a run."),
+    "bench": Entry(TOOLS, "Measure speed: simulator, training, replay, telemetry."),
+    "config": Entry(TOOLS, "Show a resolved config, or the schema of all keys."),
+    "doctor": Entry(TOOLS, "What is installed, what works, what to install for the rest."),
+}
+EPILOG = """\b
+Examples:
+  townlet run town_day --ticks 600
+  townlet train town_day --set ppo.learning_rate=1e-4
+  townlet evaluate scripted random --suite standard --json
+
+\b
+Completion of commands and options (bash; zsh and fish alike):
+  eval "$(_TOWNLET_COMPLETE=bash_source townlet)"
+"""
+
+
+class LazyGroup(click.Group):
+    """Knows names and one-line helps from the table; a command's module is imported when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = vars(import_module(f"townlet.cli.{cmd_name}"))[cmd_name]
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
+            hint = f"did you mean {close[0]}?" if close else "`townlet --help` shows all"
+            raise UsageError(f"there is no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
+            with formatter.section(group):
+                formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items() if entry.group == group])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [CompletionItem(name, help=entry.help) for name, entry in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.command(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="townlet", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
+def app(debug: bool) -> None:
+    """A fast, deterministic small town, and the pipeline that trains, measures and promotes its policies."""
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """The console command."""
+    run(app, args, "townlet")
+
+
+def run(command: click.Command, args: Sequence[str] | None = None, name: str | None = None) -> NoReturn:
+    """Call a command and leave with its exit code; an error is one sentence on stderr. Scripts use it too."""
+    words = list(sys.argv[1:] if args is None else args)
+    options = words[: words.index("--")] if "--" in words else words
+    debug = "--debug" in options
+    words = [word for word in options if word != "--debug"] + words[len(options) :]
+    entry = COMMANDS.get(next((word for word in words if word in COMMANDS), "") if command is app else command.name or "")
+    sys.exit(_exit_code(command, words, name, debug, entry.usage_code if entry else 2))
+
+
+def _exit_code(command: click.Command, words: list[str], name: str | None, debug: bool, usage_code: int) -> int:
+    color = False if os.environ.get("NO_COLOR") else None
+    try:
+        try:
+            code = command.main(words, prog_name=name, standalone_mode=False, color=color)
+            sys.stdout.flush()
+        except (TownletError, OSError, MemoryError, click.ClickException):
+            if debug:
+                traceback.print_exc()
+            raise
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone: say nothing, also when closing
+        return 141
+    except click.UsageError as error:
+        context = f"; see `{error.ctx.command_path} --help`" if error.ctx is not None else ""
+        return _say(error.format_message().rstrip(".") + context, usage_code)
+    except click.ClickException as error:
+        return _say(error.format_message(), error.exit_code)
+    except UsageError as error:
+        return _say(str(error), usage_code)
+    except TownletError as error:
+        return _say(str(error), error.exit_code)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return _say(f"{place}{error.strerror or error}; check the path, its permissions and the space left", 74)
+    except MemoryError:
+        return _say("the memory does not suffice; use fewer towns or residents, or a smaller batch", 1)
+    except (KeyboardInterrupt, click.Abort):
+        return _say("interrupted", 130)
+    return code if isinstance(code, int) else 0
+
+
+def _say(message: str, code: int) -> int:
+    click.echo(f"townlet: {message}", err=True)
+    return code

@@ -1,0 +1,93 @@
+"""What commands share: options, JSON on stdout, words and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import click
+
+
+class Advance(Protocol):
+    def __call__(self, amount: float, words: str = "") -> None: ...
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout instead of text.")
+set_option = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a config key, such as ppo.learning_rate=1e-4; may be repeated.",
+)
+seed_option = click.option("--seed", type=click.IntRange(0), default=None, help="Seed instead of that of the config.")
+
+
+def dumps(value: Any) -> str:
+    """JSON of plain values; a number that is not finite is written as null, because JSON has none."""
+    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def emit(value: Any, text: str | Callable[[], str], as_json: bool) -> None:
+    """The result of a command on stdout: JSON when asked for, else its text."""
+    click.echo(dumps(value) if as_json else text() if callable(text) else text)
+
+
+def note(message: str) -> None:
+    """A word to the person at the terminal, on stderr."""
+    click.echo(message, err=True)
+
+
+def leave(code: int) -> None:
+    """End the command with an exit code; nothing when it is 0."""
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def interactive() -> bool:
+    """Somebody is watching stderr."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+@contextmanager
+def progress(label: str, total: float | None) -> Iterator[Advance]:
+    """A bar on stderr when it is a terminal, else nothing: `advance(amount, words)` moves it."""
+    if not interactive():
+
+        def stand(amount: float, words: str = "") -> None:
+            """Nobody is watching."""
+
+        yield stand
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[words]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total, words="")
+
+        def advance(amount: float, words: str = "") -> None:
+            bar.update(task, advance=amount, words=words)
+
+        yield advance

@@ -1,0 +1,103 @@
+"""`townlet doctor`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from townlet import __version__
+from townlet.cli.common import emit, json_option, leave
+from townlet.optional import EXTRA_OF, install_line, installed
+
+BASE = ("numpy", "numba", "pydantic", "msgspec", "PyYAML", "click", "rich", "gymnasium", "pettingzoo", "safetensors")
+DISTRIBUTION = {"PIL": "pillow", "stable_baselines3": "stable-baselines3", "sb3_contrib": "sb3-contrib", "supersuit": "SuperSuit"}
+GIVES = {  # extra -> what works with it
+    "ml": "training (townlet train, ablate, study)",
+    "plot": "plots and pictures (townlet telemetry plot, run --render)",
+    "data": "exports (townlet replay export, telemetry export)",
+    "bench": "comparisons with other trainers (townlet bench train)",
+}
+
+
+@click.command(short_help="What is installed, what works, what to install for the rest.")
+@json_option
+def doctor(as_json: bool) -> None:
+    """Look at this machine: Python, packages, what works, and the line that installs the rest.
+
+    Exits with 1 when Townlet itself cannot run.
+
+    \b
+    Example:
+      townlet doctor --json
+    """
+    report = examine()
+    emit(report, lambda: describe(report), as_json)
+    leave(0 if report["ok"] else 1)
+
+
+def examine() -> dict[str, Any]:
+    base = {name: _version(name) for name in BASE}
+    packages = {name: _version(DISTRIBUTION.get(name, name)) if installed(name) else None for name in EXTRA_OF}
+    extras = {extra: [name for name, of in EXTRA_OF.items() if of == extra] for extra in dict.fromkeys(EXTRA_OF.values())}
+    return {
+        "townlet": __version__,
+        "python": platform.python_version(),
+        "python_ok": sys.version_info >= (3, 11),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "base": base,
+        "extras": {
+            extra: {
+                "packages": {name: packages[name] for name in names},
+                "ok": all(packages[name] for name in names),
+                "gives": GIVES[extra],
+                "install": install_line(names[0]),
+            }
+            for extra, names in extras.items()
+        },
+        "kernel_cache": _cache(),
+        "ok": sys.version_info >= (3, 11) and all(base.values()),
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _cache() -> dict[str, Any]:
+    """The folder of compiled kernels: where it is, whether it can be written, how large it is."""
+    if not (installed("numba") and installed("numpy")):
+        return {"folder": None, "writable": False, "megabytes": 0.0}
+    from townlet.world._jit import cache_folder
+
+    folder = Path(cache_folder())
+    above = next(step for step in (folder, *folder.parents) if step.exists())
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
+    return {"folder": str(folder), "writable": os.access(above, os.W_OK), "megabytes": round(size / 1e6, 1)}
+
+
+def describe(report: dict[str, Any]) -> str:
+    lines = [f"townlet {report['townlet']}, Python {report['python']}, {report['machine']}", ""]
+    if not report["python_ok"]:
+        lines.append("Python 3.11 or newer is needed.")
+    lines += [f"  {'ok' if found else 'MISSING':8}{name} {found or ''}".rstrip() for name, found in report["base"].items()]
+    if not report["ok"]:
+        lines += ["", "Townlet cannot run; install what is missing with: pip install townlet"]
+    for extra, part in report["extras"].items():
+        lines += ["", f"{extra}: {part['gives']}"]
+        lines += [f"  {'ok' if found else 'missing':8}{name} {found or ''}".rstrip() for name, found in part["packages"].items()]
+        if not part["ok"]:
+            lines.append(f"  install with: {part['install']}")
+    cache = report["kernel_cache"]
+    if cache["folder"] is not None:
+        state = f"{cache['megabytes']} MB" if cache["writable"] else "NOT WRITABLE: kernels are compiled anew at each start"
+        lines += ["", f"compiled kernels: {cache['folder']} ({state})"]
+    return "\n".join(lines)

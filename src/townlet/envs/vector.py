@@ -1,0 +1,283 @@
+"""VectorTown: a batch of towns behind arrays. The caller owns the buffers; a step writes into them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from townlet.config import SimulationConfig, config_hash, load_config
+from townlet.config.base import minutes
+from townlet.envs.step import Buffers, draw_uniform, reset_towns, step_towns
+from townlet.errors import SnapshotError, UsageError
+from townlet.observations.spec import CONFLICT, ObservationSpec
+from townlet.scenarios.compile import CompiledTown, compile_town
+from townlet.world._jit import JIT, mark_warm
+from townlet.world.actions import Catalogue, catalogue
+from townlet.world.rules import make_affordances, make_rules
+from townlet.world.state import EVENT, MAX_EDGES, OBJECT, RESIDENT, TERMS, TIE, TOWN, Array, State, Tables
+
+Scenario = str | Path | SimulationConfig
+FINGERPRINT = ("residents", "ties", "objects", "towns", "occupant")  # state that a digest and a snapshot hold
+
+
+class VectorTown:
+    """E towns × N residents, stepped together. Next-step auto-reset, as in Gymnasium's vector environments.
+
+    `start` is the clock time of an episode's first tick: None (the scenario's), "random" (drawn per town) or "06:30".
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | Sequence[Scenario],
+        num_towns: int = 64,
+        *,
+        seed: int | None = None,
+        first_town: int = 0,
+        start: str | None = None,
+        threads: int = 1,
+    ) -> None:
+        if num_towns < 1 or threads < 1:
+            raise UsageError(f"num_towns is {num_towns} and threads is {threads}; both must be at least 1")
+        named = [scenario] if isinstance(scenario, str | Path | SimulationConfig) else list(scenario)
+        configs = [one if isinstance(one, SimulationConfig) else load_config(one) for one in named]
+        self.config = configs[0]
+        self.towns: tuple[CompiledTown, ...] = tuple(compile_town(config) for config in configs)
+        self.num_towns, self.threads = num_towns, threads
+        self.seed = self.config.seed if seed is None else seed
+        self.primitive = self.config.policy.action_level == "primitive"
+        self.interval = self.config.policy.interval
+        variant = self.config.features.systems.observations
+        if variant == "compact" and self.config.observations.compact_map:
+            variant = "compact_map"
+        affordances = tuple(spec.id for spec in self.config.affordances.specs)
+        self.catalogue: Catalogue = catalogue(self.config.policy.action_level, affordances)
+        self.spec = ObservationSpec(variant, self.catalogue.names, affordances)
+        self.tables = _stack(self.towns, self.config, random_start=start == "random")
+        self.start_minute = self.config.scenario.start if start in (None, "random") else int(minutes(start))
+        self.num_residents = self.tables.start.shape[1]
+        self.num_actions = len(self.catalogue)
+        self._conflict = np.array(self.spec.columns(CONFLICT), dtype=np.int64)
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.state = _blank_state(self.tables, self.config, num_towns)
+        self.state.towns["id"] = first_town + np.arange(num_towns)
+        self.state.towns["layout"] = np.arange(num_towns) % len(self.towns)
+        self.sights = True
+        self.set_buffers(self.new_buffers())
+        self._no_targets = np.full((num_towns, self.num_residents), -1, dtype=np.int64)
+        self.reset()
+
+    # --- buffers ----------------------------------------------------------------------------------------------------
+
+    def new_buffers(self) -> Buffers:
+        e, n = self.num_towns, self.num_residents
+        return Buffers(
+            features=np.zeros((e, n, len(self.spec.feature_names)), dtype=np.float32),
+            maps=np.zeros((e, n, *self.spec.map_shape), dtype=np.uint8),
+            masks=np.zeros((e, n, self.num_actions), dtype=np.uint8),
+            active=np.zeros((e, n), dtype=np.uint8),
+            rewards=np.zeros((e, n), dtype=np.float32),
+            terms=np.zeros((e, n, len(TERMS)), dtype=np.float64),
+            terminated=np.zeros((e, n), dtype=np.uint8),
+            truncated=np.zeros((e, n), dtype=np.uint8),
+            illegal=np.zeros((e, n), dtype=np.uint8),
+        )
+
+    def set_buffers(self, buffers: Buffers) -> None:
+        """Let the next reset or step write here; shapes and types are those of `new_buffers`."""
+        for name, want in self.new_buffers()._asdict().items() if not hasattr(self, "buffers") else self.buffers._asdict().items():
+            have = buffers._asdict()[name]
+            if have.shape != want.shape or have.dtype != want.dtype or not have.flags.c_contiguous:
+                raise UsageError(
+                    f"buffer {name} is {have.dtype}{have.shape}, expected contiguous {want.dtype}{want.shape}; see VectorTown.new_buffers"
+                )
+        self.buffers = buffers
+        self.features, self.masks, self.active = buffers.features, buffers.masks, buffers.active
+        self.maps: Array | None = buffers.maps if buffers.maps.shape[2] else None
+        self.rewards, self.terms, self.illegal = buffers.rewards, buffers.terms, buffers.illegal
+        self.terminated, self.truncated = buffers.terminated, buffers.truncated
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None) -> None:
+        """All towns to the first tick of their first episode."""
+        if seed is not None:
+            self.seed = seed
+        self.state.towns["seed"] = np.uint64(self.seed)
+        self.state.towns["episode"] = 0
+        self.state.towns["events_lost"] = 0
+        args = (self.state, self.tables, self.buffers, self._conflict, self.primitive, self.start_minute)
+        self._run(reset_towns, args)
+        mark_warm()
+
+    def step(self, actions: ArrayLike, targets: Array | None = None) -> None:
+        """One decision of everybody. `targets (E, N)` names the object of an affordance option where it is not -1."""
+        choices = np.asarray(actions)
+        want = (self.num_towns, self.num_residents)
+        if choices.shape != want or choices.dtype.kind not in "iu":
+            raise UsageError(f"actions are {choices.dtype}{choices.shape}, expected whole numbers of shape {want}")
+        if targets is not None and (targets.shape != want or targets.dtype != np.int64):
+            raise UsageError(f"targets are {targets.dtype}{targets.shape}, expected int64 of shape {want}")
+        self._step(choices.astype(np.int64, copy=False), self._no_targets if targets is None else targets)
+
+    def _step(self, choices: Array, targets: Array) -> None:
+        static = (self._conflict, self.primitive, self.sights, self.start_minute)
+        self._run(step_towns, (self.state, self.tables, self.buffers, choices, targets, *static))
+
+    def _run(self, function: Any, args: tuple[Any, ...]) -> None:
+        if not JIT:
+            with np.errstate(over="ignore"):
+                function(*args, 0, self.num_towns)
+        elif self._pool is None:
+            function(*args, 0, self.num_towns)
+        else:
+            edges = np.linspace(0, self.num_towns, self.threads + 1).astype(int)
+            jobs = [self._pool.submit(function, *args, int(a), int(b)) for a, b in zip(edges[:-1], edges[1:])]
+            for job in jobs:
+                job.result()
+
+    def draws(self, index: int = 0) -> Array:
+        """One uniform per town and resident for the coming decision, whatever the batch.  # (E, N) f8"""
+        out = np.zeros((self.num_towns, self.num_residents))
+        with np.errstate(over="ignore"):
+            draw_uniform(self.state, index, out)
+        return out
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def events(self) -> Array:
+        """Events of the last step: EVENT rows by town, then by number."""
+        counts = self.state.towns["events"]
+        return np.concatenate([self.state.events[e, : counts[e]] for e in range(self.num_towns)])
+
+    @property
+    def events_lost(self) -> int:
+        return int(self.state.towns["events_lost"].sum())
+
+    def town_of(self, town: int) -> CompiledTown:
+        return self.towns[int(self.state.towns[town]["layout"])]
+
+    def resident_name(self, town: int, slot: int, life: int) -> str:
+        return self.town_of(town).resident_ids[slot] if life == 0 else f"newcomer_{life}"
+
+    def resident_id(self, town: int, slot: int) -> str:
+        return self.resident_name(town, slot, int(self.state.residents[town, slot]["life"]))
+
+    def object_ids(self, town: int) -> tuple[str, ...]:
+        return self.town_of(town).object_ids
+
+    @cached_property
+    def config_hash(self) -> str:
+        return config_hash(self.config)
+
+    def digest(self, town: int | None = None) -> str:
+        """SHA-256 of state, events, rewards, breakdown, observations and masks, of one town or of all."""
+        part = slice(None) if town is None else slice(town, town + 1)
+        digest = hashlib.sha256()
+        for name in FINGERPRINT:
+            digest.update(np.ascontiguousarray(self.state._asdict()[name][part]).tobytes())
+        for e in range(self.num_towns)[part]:
+            digest.update(self.state.events[e, : self.state.towns[e]["events"]].tobytes())
+        for array in self.buffers:
+            digest.update(np.ascontiguousarray(array[part]).tobytes())
+        return digest.hexdigest()
+
+    # --- snapshots --------------------------------------------------------------------------------------------------
+
+    def save(self) -> dict[str, Array]:
+        """Copies of everything that changes; `restore` continues from it bit for bit."""
+        kept = {name: self.state._asdict()[name].copy() for name in (*FINGERPRINT, "terms")}
+        return kept | {f"seen_{name}": array.copy() for name, array in self.buffers._asdict().items()}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        targets = {name: self.state._asdict()[name] for name in (*FINGERPRINT, "terms")}
+        targets |= {f"seen_{name}": array for name, array in self.buffers._asdict().items()}
+        for name, target in targets.items():
+            if name not in arrays:
+                raise SnapshotError(f"the snapshot has no {name!r}; it holds {', '.join(sorted(arrays))}")
+            have = arrays[name]
+            if have.shape != target.shape or have.dtype != target.dtype:
+                raise SnapshotError(
+                    f"{name} of the snapshot is {have.dtype.name}{have.shape}, this town needs {target.dtype.name}{target.shape}; "
+                    "it was made with another config or batch"
+                )
+        for name, target in targets.items():
+            target[...] = arrays[name]
+        self.state.towns["events"] = 0
+        self.seed = int(self.state.towns[0]["seed"])
+
+
+def make_vec(scenario: Scenario | Sequence[Scenario], num_towns: int = 64, **options: Any) -> VectorTown:
+    """A batch of towns; see VectorTown."""
+    return VectorTown(scenario, num_towns, **options)
+
+
+def _blank_state(tables: Tables, config: SimulationConfig, towns: int) -> State:
+    n, m = tables.start.shape[1], tables.objects.shape[1]
+    height, width = tables.tiles.shape[1:]
+    capacity = config.world.event_capacity or 64 + 2 * n * max(1, min(config.policy.interval, 8) // 2)
+    return State(
+        residents=np.zeros((towns, n), dtype=RESIDENT),
+        ties=np.zeros((towns, n, MAX_EDGES), dtype=TIE),
+        objects=np.zeros((towns, m), dtype=OBJECT),
+        towns=np.zeros(towns, dtype=TOWN),
+        occupant=np.full((towns, height, width), -1, dtype=np.int32),
+        events=np.zeros((towns, capacity), dtype=EVENT),
+        terms=np.zeros((towns, n, len(TERMS)), dtype=np.float64),
+    )
+
+
+def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, *, random_start: bool) -> Tables:
+    """Layouts of one size side by side; shorter lists are padded with rows that no index points to."""
+    layouts = [town.layout for town in towns]
+    first = layouts[0]
+    for town, layout in zip(towns, layouts):
+        if layout.tiles.shape != first.tiles.shape or layout.residents.shape != first.residents.shape:
+            raise UsageError(
+                f"{town.config.config_id} is a map of {layout.tiles.shape} with {len(layout.residents)} residents, "
+                f"{towns[0].config.config_id} one of {first.tiles.shape} with {len(first.residents)}; one batch takes one size"
+            )
+    kind_of = {kind: a for a, spec in enumerate(config.affordances.specs) for kind in spec.objects}
+    affordances, program = make_affordances(config)
+    affordance_of, object_at = [], []
+    for town in towns:
+        objects = town.layout.objects
+        affordance_of.append(np.array([kind_of[town.kinds[k]] for k in objects["kind"]], dtype=np.int64))
+        where = np.full(first.tiles.shape, -1, dtype=np.int32)
+        where[objects["y"], objects["x"]] = np.arange(len(objects))
+        object_at.append(where)
+    angle = 2 * np.pi * np.arange(config.world.ticks_per_day) / config.world.ticks_per_day
+    return Tables(
+        tiles=_pad([layout.tiles for layout in layouts]),
+        objects=_pad([layout.objects for layout in layouts]),
+        object_at=_pad(object_at),
+        affordance_of=_pad(affordance_of),
+        nearest=_pad([layout.nearest for layout in layouts]),
+        towards=_pad([layout.towards for layout in layouts]),
+        bed_steps=_pad([layout.bed_steps for layout in layouts]),
+        buildings=_pad([layout.buildings for layout in layouts]),
+        jobs=_pad([layout.jobs for layout in layouts]),
+        workers=_pad([layout.workers for layout in layouts]),
+        scheduled=_pad([layout.scheduled for layout in layouts]),
+        start=_pad([layout.residents for layout in layouts]),
+        start_ties=_pad([layout.ties for layout in layouts]),
+        affordances=affordances,
+        program=program,
+        rules=make_rules(config, random_start=random_start),
+        circle=np.stack([np.sin(angle), np.cos(angle)], axis=1),
+    )
+
+
+def _pad(arrays: Sequence[Array]) -> Array:
+    """Stack along a new first axis."""
+    shape = tuple(max(sizes) for sizes in zip(*(array.shape for array in arrays)))
+    out = np.zeros((len(arrays), *shape), dtype=arrays[0].dtype)
+    for k, array in enumerate(arrays):
+        out[(k, *(slice(0, size) for size in array.shape))] = array
+    return out

@@ -1,0 +1,265 @@
+"""What a scenario says, once read: tiles, objects, buildings, jobs, residents and ties with every default filled in.
+
+A map is ASCII art, a size with objects, or a `generate` block; all three end in one `Plan`, which `compile` turns into tables.
+Rows and columns are counted from 0, as in the config.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+
+from townlet.config.models import SimulationConfig
+from townlet.config.scenario import ScenarioConfig
+from townlet.errors import ScenarioError
+from townlet.world.state import MONEY, TILES, Array
+
+TILE_MARKS = {".": "floor", "#": "wall", "+": "door", "=": "road"}
+FLOOR, WALL, DOOR, ROAD, FURNITURE = range(5)
+MAX_SIDE = 1024
+
+
+@dataclass(frozen=True)
+class PlacedObject:
+    id: str
+    kind: str
+    x: int
+    y: int
+    stock: int | None = None  # None: what the economy says for its kind
+
+
+@dataclass(frozen=True)
+class Building:
+    """A home or a workplace: the box of its floor, inside its walls."""
+
+    id: str
+    x: int
+    y: int
+    width: int
+    height: int
+
+    @property
+    def at(self) -> tuple[int, int]:
+        return self.x, self.y
+
+    def holds(self, x: int, y: int) -> bool:
+        return self.x <= x < self.x + self.width and self.y <= y < self.y + self.height
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str
+    site: str
+    start: int
+    length: int
+    wage: int  # ten-thousandths per tick
+    penalty: int
+
+
+@dataclass(frozen=True)
+class Resident:
+    id: str
+    home: str | None
+    job: str | None
+    personality: tuple[float, float, float]
+    position: tuple[int, int] | None = None  # (x, y); None: beside the own bed
+    needs: tuple[float, float, float] = (0.8, 0.8, 0.8)
+    wallet: int | None = None  # None: economy.first_wallet
+    meals: int = 1
+
+
+@dataclass(frozen=True)
+class Tie:
+    """What `resident` feels for `other`."""
+
+    resident: str
+    other: str
+    trust: float
+    familiarity: float
+    rivalry: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    tiles: Array  # (H, W) u1, index into TILES
+    objects: tuple[PlacedObject, ...]
+    buildings: tuple[Building, ...]
+    jobs: tuple[Job, ...]
+    residents: tuple[Resident, ...]
+    ties: tuple[Tie, ...] = ()
+
+
+def spot(x: int, y: int) -> str:
+    return f"row {y}, column {x}"
+
+
+def floor_of(building: Building, walk: Array) -> list[int]:
+    """Tiles of a building one can stand on, as flat indices of the map."""
+    width = walk.shape[1]
+    box = walk[building.y : building.y + building.height, building.x : building.x + building.width]
+    return [(building.y + int(y)) * width + building.x + int(x) for y, x in np.argwhere(box)]
+
+
+def coins(amount: float) -> int:
+    """Coins as whole ten-thousandths."""
+    return round(amount * MONEY)
+
+
+def nearest_name(name: str, known: list[str] | tuple[str, ...]) -> str:
+    """`; did you mean 'x'?` or the whole list when nothing is close."""
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
+
+
+def object_kinds(config: SimulationConfig) -> tuple[str, ...]:
+    """Sorted kinds of object the affordance file knows."""
+    return tuple(sorted({kind for spec in config.affordances.specs for kind in spec.objects}))
+
+
+def written_plan(config: SimulationConfig) -> Plan:
+    """The plan of a scenario that is written out: a map or a size, objects, buildings, residents."""
+    scenario = config.scenario
+    tiles, drawn = _draw(scenario, object_kinds(config)) if scenario.map else _measure(scenario)
+    objects = _name_objects(scenario, tiles, drawn, object_kinds(config))
+    buildings = tuple(Building(name, *box.at, *box.size) for name, box in scenario.buildings.items())
+    jobs = tuple(
+        Job(name, job.site, job.start, job.length, coins(job.wage), coins(job.lateness_penalty))
+        for name, job in config.jobs.items()
+    )
+    residents = []
+    for one in scenario.residents:
+        own = config.personality(one)
+        residents.append(
+            Resident(
+                one.id,
+                one.home,
+                one.job,
+                (own.extroversion, own.forgiveness, own.ambition),
+                one.position,
+                (one.needs.hunger, one.needs.hygiene, one.needs.energy),
+                None if one.wallet is None else coins(one.wallet),
+                one.meals,
+            )
+        )
+    ties = []
+    for tie in scenario.ties:
+        ties.append(Tie(tie.a, tie.b, tie.trust, tie.familiarity, tie.rivalry))
+        if tie.mutual:
+            ties.append(Tie(tie.b, tie.a, tie.trust, tie.familiarity, tie.rivalry))
+    return Plan(tiles, objects, buildings, jobs, tuple(residents), tuple(ties))
+
+
+def _draw(scenario: ScenarioConfig, kinds: tuple[str, ...]) -> tuple[Array, list[PlacedObject]]:
+    """Tiles and objects of the ASCII art; drawn objects have no id yet."""
+    rows = scenario.map.rstrip("\n").split("\n")
+    width = len(rows[0])
+    marks = {**TILE_MARKS, **scenario.legend}
+    for mark, named in scenario.legend.items():
+        if len(mark) != 1:
+            raise ScenarioError(
+                f"scenario.legend: {mark!r} is {len(mark)} characters long, expected one; a map has one character per tile"
+            )
+        if named not in TILES[:4] and named not in kinds:
+            raise ScenarioError(
+                f"scenario.legend: {mark!r} stands for {named!r}, which is neither a tile nor an object of the affordance file; "
+                f"{nearest_name(named, TILES[:4] + kinds)}"
+            )
+    _check_size(width, len(rows))
+    tiles = np.zeros((len(rows), width), dtype=np.uint8)
+    drawn = []
+    for y, row in enumerate(rows):
+        if len(row) != width:
+            raise ScenarioError(
+                f"scenario.map: row {y} has {len(row)} columns, row 0 has {width}; "
+                f"make all rows equally long ({'add' if len(row) < width else 'take away'} {abs(len(row) - width)})"
+            )
+        for x, mark in enumerate(row):
+            meaning = marks.get(mark)
+            if meaning is None:
+                raise ScenarioError(
+                    f"scenario.map: {spot(x, y)} holds {mark!r}, which has no meaning; "
+                    f"add it to scenario.legend or use one of {' '.join(marks)}"
+                )
+            if meaning in TILES[:4]:
+                tiles[y, x] = TILES.index(meaning)
+            else:
+                tiles[y, x] = FURNITURE
+                drawn.append(PlacedObject("", meaning, x, y))
+    return tiles, drawn
+
+
+def _measure(scenario: ScenarioConfig) -> tuple[Array, list[PlacedObject]]:
+    """Open ground of the given size with boxes of wall round the given floors."""
+    if scenario.size is None:
+        raise ScenarioError(
+            "the scenario has neither a map nor a size; draw scenario.map, or give scenario.size as [columns, rows]"
+        )
+    width, height = scenario.size
+    _check_size(width, height)
+    tiles = np.zeros((height, width), dtype=np.uint8)
+    for box in scenario.walls:
+        (x, y), (w, h) = box.at, box.size
+        if x < 0 or y < 0 or w < 1 or h < 1 or x + w > width or y + h > height:
+            raise ScenarioError(
+                f"scenario.walls: a box of {w} × {h} at {spot(x, y)} leaves the map of {height} rows and {width} columns; "
+                "move it inside"
+            )
+        tiles[y : y + h, x : x + w] = WALL
+    for building in scenario.buildings.values():
+        (x, y), (w, h) = building.at, building.size
+        tiles[max(y, 0) : y + h, max(x, 0) : x + w] = FLOOR
+    for x, y in scenario.doors:
+        if not (0 <= x < width and 0 <= y < height):
+            raise ScenarioError(
+                f"scenario.doors: {spot(x, y)} is outside the map of {height} rows and {width} columns; move it inside"
+            )
+        tiles[y, x] = DOOR
+    return tiles, []
+
+
+def _check_size(width: int, height: int) -> None:
+    if not (1 <= width <= MAX_SIDE and 1 <= height <= MAX_SIDE):
+        raise ScenarioError(f"the map has {height} rows and {width} columns; expected 1 to {MAX_SIDE} of each")
+
+
+def _name_objects(
+    scenario: ScenarioConfig, tiles: Array, drawn: list[PlacedObject], kinds: tuple[str, ...]
+) -> tuple[PlacedObject, ...]:
+    """All objects in reading order with ids; the tiles they stand on become furniture."""
+    height, width = tiles.shape
+    placed = {(one.x, one.y): one for one in drawn}
+    for item in scenario.objects:
+        x, y = item.at
+        if item.kind not in kinds:
+            raise ScenarioError(
+                f"scenario.objects: the kind {item.kind!r} at {spot(x, y)} is not in the affordance file; "
+                f"{nearest_name(item.kind, kinds)}"
+            )
+        if not (0 <= x < width and 0 <= y < height):
+            raise ScenarioError(
+                f"scenario.objects: a {item.kind} at {spot(x, y)} is outside the map of {height} rows and {width} columns; "
+                "move it inside"
+            )
+        if (x, y) in placed:
+            raise ScenarioError(
+                f"scenario.objects: two objects stand on {spot(x, y)}: a {placed[x, y].kind} and a {item.kind}; move one of them"
+            )
+        placed[x, y] = PlacedObject(item.id or "", item.kind, x, y, item.stock)
+        tiles[y, x] = FURNITURE
+    ordered = sorted(placed.values(), key=lambda one: (one.y, one.x))
+    counts: Counter[str] = Counter()
+    taken = {one.id for one in ordered if one.id}
+    named = []
+    for one in ordered:
+        name = one.id
+        while not name:
+            counts[one.kind] += 1
+            name = f"{one.kind}_{counts[one.kind]}" if f"{one.kind}_{counts[one.kind]}" not in taken else ""
+        named.append(PlacedObject(name, one.kind, one.x, one.y, one.stock))
+    twice = [name for name, times in Counter(one.id for one in named).items() if times > 1]
+    if twice:
+        raise ScenarioError(f"scenario.objects: two objects are called {twice[0]!r}; ids must differ")
+    return tuple(named)

@@ -1,0 +1,146 @@
+"""From the config to the numbers the kernel reads: one RULES record, AFFORDANCE rows and their preconditions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from townlet.config.affordances import AffordanceSpec
+from townlet.config.models import SimulationConfig
+from townlet.world.preconditions import Program, parse
+from townlet.world.state import AFFORDANCE, MONEY, NEEDS, PERTURBATIONS, PROFILES, PROGRAM, RULES, TIE_EVENTS, Array
+from townlet.world.systems.affordances import OP_AND, OP_CONSTANT, OP_GE, OP_LT, OP_NAME, OP_OR, TOWN_NAMES
+
+QUEUE_REACH = 3  # steps from an object within which its queue can be joined
+SUFFICIENCY_LINE = 0.3
+NEWCOMER_NEED = 0.7
+_CONFIG_NAME = {"hand_over": "handover"}
+
+
+def money(coins: float) -> int:
+    return round(coins * MONEY)
+
+
+def make_rules(config: SimulationConfig, *, random_start: bool = False) -> Array:
+    """The (1,) RULES array of a config."""
+    rules = np.zeros(1, dtype=RULES)
+    r = rules[0]
+    decay, rewards, weights = config.world.need_decay, config.rewards, config.rewards.needs
+    for need in NEEDS:
+        r[f"decay_{need}"] = getattr(decay, need)
+        r[f"weight_{need}"] = getattr(weights, need)
+    r["ticks_per_day"] = config.world.ticks_per_day
+    r["interval"] = config.policy.interval
+    r["episode_ticks"] = config.scenario.episode_ticks
+    r["random_start"] = random_start
+    r["blind_conflict"] = "conflict" in config.observations.blind
+    r["calm_rivalry_ticks"] = config.policy.calm_rivalry_ticks
+    r["queue_reach"] = QUEUE_REACH
+    r["sufficiency_line"] = SUFFICIENCY_LINE
+    _fill_queues_and_conflict(r, config)
+    _fill_ties(r, config)
+    _fill_work_and_money(r, config)
+    r["survival"], r["needs_weight"], r["wage_rate"] = rewards.survival, rewards.needs_scale, rewards.wage_rate
+    r["punctuality"], r["conflict_weight"], r["reward_clip"] = rewards.punctuality, rewards.conflict_weight, rewards.clip
+    r["chat_reward"], r["chat_reward_trust"] = rewards.chat_base, rewards.chat_trust
+    r["chat_reward_familiarity"] = rewards.chat_familiarity
+    r["avoid_bonus"], r["avoid_cooldown"], r["reconcile_bonus"] = rewards.avoid_rival, rewards.avoid_window, rewards.reconciliation
+    r["terminal_collapse"], r["terminal_eviction"] = rewards.collapse, rewards.eviction
+    r["social_stage"] = ("OFF", "C1", "C2", "C3").index(config.features.stages.social_rewards)
+    return rules
+
+
+def _fill_queues_and_conflict(r: np.void, config: SimulationConfig) -> None:
+    fair, conflict = config.queue_fairness, config.conflict
+    r["max_overtakes"], r["index_cost"] = fair.max_overtakes, fair.handover_index_cost
+    r["age_priority_weight"], r["ghost_step_after"] = fair.age_priority_weight, fair.ghost_step_after
+    r["queue_length_boost"], r["quarrel_ticks"], r["quarrel_energy"] = (
+        conflict.queue_length_boost,
+        conflict.quarrel_ticks,
+        conflict.quarrel_energy,
+    )
+    r["intensity_min"], r["intensity_max"] = conflict.intensity_min, conflict.intensity_max
+    reasons = {"blocked": conflict.reasons.blocked, "overtaken": conflict.reasons.overtaken, "ghost_step": conflict.reasons.ghost_step}
+    for name, reason in reasons.items():
+        r[f"base_{name}"], r[f"actor_{name}"], r[f"rival_{name}"] = reason.base, reason.actor_pays, reason.rival_pays
+    r["rivalry_increment"], r["rivalry_decay"] = conflict.rivalry.increment_per_conflict, conflict.rivalry.decay_per_tick
+    r["avoid_threshold"] = conflict.rivalry.avoid_threshold
+
+
+def _fill_ties(r: np.void, config: SimulationConfig) -> None:
+    ties = config.relationships
+    r["max_edges"], r["tie_floor"] = ties.max_edges, ties.free_below
+    r["trust_decay"], r["familiarity_decay"] = ties.trust_decay, ties.familiarity_decay
+    r["forgiveness_scale"], r["ambition_scale"] = ties.forgiveness_scale, ties.ambition_scale
+    r["chat_extroversion"] = ties.extroversion_bonus
+    r["chat_base"], r["chat_trust"], r["chat_familiarity"] = ties.chat.success, ties.chat.trust_gain, ties.chat.familiarity_gain
+    r["chat_cooldown"], r["quality_floor"] = ties.chat.cooldown, ties.chat.quality_floor
+    deltas = ties.events.model_dump()
+    for k, name in enumerate(TIE_EVENTS):
+        delta = deltas[_CONFIG_NAME.get(name, name)]
+        r["tie_trust"][k], r["tie_familiarity"][k], r["tie_rivalry"][k] = delta["trust"], delta["familiarity"], delta["rivalry"]
+    people = config.personalities
+    profiles = dict(zip(PROFILES, (people.balanced, people.socialite, people.industrious, people.stoic)))
+    chosen = people.newcomers[: len(PROFILES)]
+    r["newcomer_profiles"] = len(chosen)
+    for k, name in enumerate(chosen):
+        one = profiles[name]
+        r["profiles"][k] = (one.extroversion, one.forgiveness, one.ambition)
+
+
+def _fill_work_and_money(r: np.void, config: SimulationConfig) -> None:
+    work, economy, life, upsets = config.employment, config.economy, config.lifecycle, config.perturbations
+    r["grace_ticks"], r["absent_cutoff"], r["absence_slack"] = work.grace_ticks, work.absent_cutoff, work.absence_slack
+    r["await_ticks"], r["notice_absences"] = work.work_ahead, work.notice_absences
+    r["rent"], r["rent_minute"], r["restock_minute"] = money(economy.rent), economy.rent_at, economy.refill_at
+    r["first_wallet"] = money(economy.first_wallet)
+    r["hunger_exit"], r["collapse_ticks"], r["exit_notice"] = life.collapse_hunger, life.collapse_ticks, life.exit_warning
+    r["unpaid_limit"], r["evictions_per_day"], r["eviction_gap"] = life.unpaid_days, life.evictions_per_day, life.eviction_gap
+    r["newcomers_per_day"], r["newcomer_delay"] = life.newcomers_per_day, life.newcomer_delay_min
+    r["newcomer_spread"] = life.newcomer_delay_max - life.newcomer_delay_min
+    r["newcomer_need"], r["newcomer_meals"] = NEWCOMER_NEED, 1
+    kinds = (upsets.price_spike, upsets.blackout, upsets.outage, upsets.arranged_meet)
+    for k, kind in enumerate(kinds):
+        r["perturb_chance"][k], r["perturb_ticks"][k] = kind.probability_per_day, kind.duration
+        r["perturb_cooldown"][k] = kind.cooldown
+    assert len(kinds) == len(PERTURBATIONS)
+    r["price_spike_factor"] = upsets.price_spike.factor
+    r["meet_gap"], r["meet_min_rivalry"] = upsets.arranged_meet.resident_cooldown, upsets.arranged_meet.min_rivalry
+
+
+def make_affordances(config: SimulationConfig) -> tuple[Array, Array]:
+    """(A,) AFFORDANCE rows and the (P,) PROGRAM their preconditions point into."""
+    specs = config.affordances.specs
+    table = np.zeros(len(specs), dtype=AFFORDANCE)
+    program: Program = []
+    for a, spec in enumerate(specs):
+        row = table[a]
+        row["ticks"], row["price"] = spec.ticks, money(spec.price)
+        row["hunger"], row["hygiene"], row["energy"] = spec.effects.hunger, spec.effects.hygiene, spec.effects.energy
+        row["meals_given"], row["meals_taken"] = spec.gives_meals, spec.takes_meals
+        row["stock_taken"] = max(spec.gives_meals, 1) if spec.uses_stock else 0
+        row["own_home"], row["is_sleep"] = spec.own_home, spec.asleep
+        row["is_meal"] = spec.effects.hunger > 0
+        row["cooldown"] = config.cooldown(spec)
+        gains = [getattr(spec.effects, need) for need in NEEDS]
+        row["need"] = int(np.argmax(gains)) if max(gains) > 0 else (0 if spec.gives_meals else -1)
+        town, own = parse(spec.requires)
+        town = _with_hours(town, spec)
+        row["town_first"], row["town_length"] = len(program), len(town)
+        program += town
+        row["own_first"], row["own_length"] = len(program), len(own)
+        program += own
+    rows = np.zeros(max(len(program), 1), dtype=PROGRAM)
+    for k, (op, arg) in enumerate(program):
+        rows[k] = (op, arg)
+    return table, rows
+
+
+def _with_hours(town: Program, spec: AffordanceSpec) -> Program:
+    """Opening hours as one more condition; hours that run over midnight are open on both sides of it."""
+    if spec.hours is None:
+        return town
+    minute = (OP_NAME, float(TOWN_NAMES.index("minute")))
+    first, last = spec.hours
+    hours: Program = [minute, (OP_CONSTANT, float(first)), (OP_GE, 0.0), minute, (OP_CONSTANT, float(last)), (OP_LT, 0.0)]
+    hours.append((OP_AND if first <= last else OP_OR, 0.0))
+    return [*town, *hours, (OP_AND, 0.0)] if town else hours
