@@ -89,7 +89,7 @@ def figure(runs: Sequence[LogSeries], *, title: str = "") -> Any:
         2,
         height_ratios=heights,
         left=0.065,
-        right=0.985,
+        right=0.945,
         top=1 - 0.75 / tall,
         bottom=0.5 / tall,
         hspace=0.62,

@@ -28,8 +28,8 @@ MAX_RULES_FILE = 1 << 20
 class Rule:
     """Alert when a field is above or below a threshold, or a flag is as given, for `patience` records running.
 
-    The value is the mean of the last `smoothing` records, once there are so many. With `versus` the threshold is a share on top of that other field of
-    the same record. With `anneal` only records of anneal stages count.
+    The value is the mean of the last `smoothing` records, once there are so many. With `versus` the threshold is a share on top
+    of that other field of the same record. With `anneal` only records of anneal stages count.
     """
 
     field: str
