@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from townlet.cli.common import json_option, leave, note
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--duration", type=float, metavar="SECONDS", help="Stop following after this long.")
 @click.option("--interval", type=float, default=0.2, show_default=True, metavar="SECONDS", help="How often to look.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per record, notice and silence.")
+@json_option
 @threshold_options
 def watch(
     log: Path,
@@ -103,10 +104,10 @@ def watch(
             for alarm, record in alarms_of(event):
                 alerts += 1
                 if on_alert is not None and (wrong := run_hook(on_alert, record, alarm)):
-                    click.echo(wrong, err=True)
+                    note(wrong)
             if alerts and follow and not keep_going:
                 break
-    sys.exit(1 if alerts else 0)
+    leave(1 if alerts else 0)
 
 
 def quietly(events: Iterator[Event]) -> Iterator[Event]:
@@ -114,7 +115,7 @@ def quietly(events: Iterator[Event]) -> Iterator[Event]:
     try:
         yield from events
     except KeyboardInterrupt:
-        click.echo("stopped", err=True)
+        note("stopped")
 
 
 def alarms_of(event: Event) -> list[tuple[Any, Any]]:
@@ -171,7 +172,7 @@ class Lines:
             click.echo(record_line(event.record))
         for text, alert in sentences(event):
             if alert or not self.as_json:
-                click.echo(f"ALERT {text}" if alert else text, err=True)
+                note(f"ALERT {text}" if alert else text)
 
 
 def sentences(event: Event) -> list[tuple[str, bool]]:

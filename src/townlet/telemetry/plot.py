@@ -67,7 +67,7 @@ def image(runs: Sequence[LogSeries], kind: str = "png", *, title: str = "") -> b
     matplotlib = require("matplotlib", "drawing a figure")
     data = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "townlet", "svg.fonttype": "none"}):
-        drawn.savefig(data, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {"Software": None})
+        drawn.canvas.print_figure(data, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {"Software": None})
     return data.getvalue()
 
 
