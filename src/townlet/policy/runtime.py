@@ -117,7 +117,9 @@ class ScriptedPolicy:
 
     def reset(self, vec: VectorTown) -> None:
         if vec.catalogue.level != "option":
-            raise UsageError(f"the script chooses options, but policy.action_level is {vec.catalogue.level!r}; use random or 'option'")
+            raise UsageError(
+                f"the script chooses options, but policy.action_level is {vec.catalogue.level!r}; use random or 'option'"
+            )
         self._script = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names), habits(vec.config)
         self._schedules = Schedules(vec) if self.kind == "schedule" else None
 
