@@ -277,14 +277,17 @@ ALIKE = {
 
 def difference(one: SampleMeta, other: SampleMeta, name: str) -> str | None:
     """What keeps two samples apart in a field of ALIKE, or None."""
-    left, right = (vars(meta)[name] if name in vars(meta) else meta.generation for meta in (one, other))
-    if left == right:
+    told = []
+    for meta in (one, other):
+        if name == "generation":
+            told.append(f"schema {meta.schema_version}" if meta.generation == 2 else "first")
+        else:
+            told.append(vars(meta)[name])
+    if told[0] == told[1]:
         return None
-    if name == "generation":
-        left, right = (f"schema {meta.schema_version}" if meta.generation == 2 else "first" for meta in (one, other))
-    elif name == "feature_names":
-        left, right = (f"{len(names)} names" for names in (left, right))
-    return f"{ALIKE[name]} ({left} against {right}); put them into datasets of their own"
+    if name == "feature_names":
+        told = [f"{len(meta.feature_names)} names" for meta in (one, other)]
+    return f"{ALIKE[name]} ({told[0]} against {told[1]}); put them into datasets of their own"
 
 
 def _read_metas(entries: Sequence[ReplayEntry]) -> Iterator[SampleMeta]:

@@ -19,7 +19,6 @@ from townlet.policy.manifest import (
     ReplayEntry,
     find_manifest,
     read_manifest,
-    read_sums,
     survey_manifest,
 )
 from townlet.policy.replay import ALIKE, ReplayDataset, ReplayDatasetConfig, difference
@@ -108,7 +107,7 @@ def _survey(path: Path, report: ReplayReport) -> tuple[ReplayEntry, ...]:
 
 def _check_folder(folder: Path, manifest: Path, entries: tuple[ReplayEntry, ...], report: ReplayReport) -> None:
     """Every file against SHA256SUMS, both ways, and the events line by line."""
-    sums = read_sums(folder)
+    sums = files.read_sums(folder, error=ReplayError)
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {files.SUMS}
     report.problems += [f"{folder / name}: is missing, though {files.SUMS} lists it" for name in sorted(set(sums) - there)]
     report.problems += [f"{folder / name}: is not listed in {files.SUMS}" for name in sorted(there - set(sums))]
