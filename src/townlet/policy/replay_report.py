@@ -217,3 +217,21 @@ def draw_histogram(name: str, counts: list[int], width: int = 40) -> list[str]:
         bar = "█" * round(width * count / top) or ("▏" if count else "")
         lines.append(f"  {k / BINS:.1f}–{(k + 1) / BINS:.1f} {bar:<{width}} {count:>8} {100 * count / total:5.1f} %")
     return lines
+
+
+def stats_text(found: ReplayStats) -> str:
+    base, conflict = found.baseline, found.conflict
+    where = ", ".join(found.scenarios) or "unknown scenarios"
+    lines = [
+        f"{found.label}: {found.samples} samples of {found.residents} residents in {where}",
+        f"  {found.transitions} decisions, {found.resident_days:.2f} resident-days, {found.bytes / 1e6:.2f} MB, "
+        f"{found.bytes_per_resident_day / 1e3:.1f} kB per resident-day",
+        f"  reward {base['reward_sum_mean']:.3f} per sample, {base['reward_mean']:.5f} per decision; "
+        f"log-prob {base['log_prob_mean']:.4f}",
+        f"  {conflict['queue_conflict_events']:.0f} conflicts of intensity {conflict['queue_conflict_intensity_sum']:.2f}, "
+        f"{conflict['wait_count']:.0f} waits of {conflict['wait_sum']:.0f} ticks in all",
+        "  actions: " + ", ".join(f"{name} {count}" for name, count in list(found.actions.items())[:8]),
+    ]
+    for name, counts in found.histograms.items():
+        lines += draw_histogram(name, counts)
+    return "\n".join(lines)
