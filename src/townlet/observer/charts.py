@@ -34,7 +34,9 @@ class Estimate(NamedTuple):
     high: float
 
 
-def line_chart(title: str, series: Sequence[Series], *, unit: str = "", x_label: str = "epoch", level: float | None = None) -> str:
+def line_chart(
+    title: str, series: Sequence[Series], *, unit: str = "", x_label: str = "epoch", level: float | None = None
+) -> str:
     """Lines over a common x; gaps where a value is missing; `level` draws a dashed reference."""
     drawn = [[(x, y) for x, y in zip(s.x, s.y) if y is not None and math.isfinite(y)] for s in series]
     points = [point for line in drawn for point in line]
@@ -78,7 +80,9 @@ def interval_chart(title: str, rows: Sequence[Estimate], *, unit: str = "") -> s
     return _figure(title, unit, "".join(parts), WIDTH, height, [])
 
 
-def heat_strip(title: str, columns: Sequence[Sequence[float]], *, x: Sequence[float], unit: str = "", x_label: str = "epoch") -> str:
+def heat_strip(
+    title: str, columns: Sequence[Sequence[float]], *, x: Sequence[float], unit: str = "", x_label: str = "epoch"
+) -> str:
     """Histograms side by side, one column per moment, darker = more; the lowest bin is at the bottom."""
     if not columns:
         return ""

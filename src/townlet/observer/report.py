@@ -144,7 +144,9 @@ def _provenance(record: RunRecord) -> str:
     flat = {key: value for key, value in record.run.items() if isinstance(value, str | int | float)}
     versions = record.environment.get("versions", {})
     shown = ", ".join(f"{name} {number}" for name, number in versions.items()) if isinstance(versions, dict) else ""
-    policies = {} if record.scorecard is None else {p.name: p.policy_hash for case in record.scorecard.cases for p in case.policies}
+    policies = (
+        {} if record.scorecard is None else {p.name: p.policy_hash for case in record.scorecard.cases for p in case.policies}
+    )
     rows = [*flat.items(), ("versions", shown), *((f"policy {name}", value) for name, value in policies.items())]
     listed = "".join(f"<dt>{escape(str(key))}</dt><dd>{escape(str(value))}</dd>" for key, value in rows if value != "")
     config = escape(json.dumps(record.config, indent=2, sort_keys=True))

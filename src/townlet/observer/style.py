@@ -5,8 +5,8 @@ from __future__ import annotations
 CSS = """
 :root{--paper:#fbfaf7;--ink:#22211f;--soft:#6b675f;--rule:#dedad1;--card:#fff;--heat:#0072b2;--good:#00674c;--bad:#a33b00;
 --s0:#6b675f;--s1:#0072b2;--s2:#b06d00;--s3:#00805f;--s4:#9c4f80;--s5:#a33b00}
-@media (prefers-color-scheme:dark){:root{--paper:#191a1c;--ink:#ecebe8;--soft:#a19d95;--rule:#37383b;--card:#212225;--heat:#6cc1f5;
---good:#3fc79b;--bad:#f08a4b;--s0:#a19d95;--s1:#6cc1f5;--s2:#e8ad3d;--s3:#3fc79b;--s4:#dd9cc4;--s5:#f08a4b}}
+@media (prefers-color-scheme:dark){:root{--paper:#191a1c;--ink:#ecebe8;--soft:#a19d95;--rule:#37383b;--card:#212225;
+--heat:#6cc1f5;--good:#3fc79b;--bad:#f08a4b;--s0:#a19d95;--s1:#6cc1f5;--s2:#e8ad3d;--s3:#3fc79b;--s4:#dd9cc4;--s5:#f08a4b}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1120px;padding:24px 20px 64px;background:var(--paper);color:var(--ink);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
@@ -25,7 +25,8 @@ figcaption{font-weight:600;font-size:.92rem}.key{display:flex;flex-wrap:wrap;gap
 svg{display:block;width:100%;height:auto}
 svg .grid{stroke:var(--rule);stroke-width:1}svg .level{stroke:var(--soft);stroke-dasharray:4 4}
 svg text{fill:var(--soft);font:11px system-ui,sans-serif}svg text.name{fill:var(--ink);font-size:12px}
-svg .line{fill:none;stroke-width:1.8;stroke-linejoin:round}svg .whisker{stroke-width:2.5;stroke-linecap:round}svg .heat{fill:var(--heat)}
+svg .line{fill:none;stroke-width:1.8;stroke-linejoin:round}svg .whisker{stroke-width:2.5;stroke-linecap:round}
+svg .heat{fill:var(--heat)}
 .s0.line,.s0.whisker{stroke:var(--s0)}.s0.dot,.key .s0{fill:var(--s0);background:var(--s0)}
 .s1.line,.s1.whisker{stroke:var(--s1)}.s1.dot,.key .s1{fill:var(--s1);background:var(--s1)}
 .s2.line,.s2.whisker{stroke:var(--s2)}.s2.dot,.key .s2{fill:var(--s2);background:var(--s2)}
@@ -33,7 +34,8 @@ svg .line{fill:none;stroke-width:1.8;stroke-linejoin:round}svg .whisker{stroke-w
 .s4.line,.s4.whisker{stroke:var(--s4)}.s4.dot,.key .s4{fill:var(--s4);background:var(--s4)}
 .s5.line,.s5.whisker{stroke:var(--s5)}.s5.dot,.key .s5{fill:var(--s5);background:var(--s5)}
 img.town{display:block;width:100%;max-width:640px;height:auto;image-rendering:pixelated;border-radius:6px}
-pre{overflow-x:auto;padding:12px 14px;background:var(--card);border:1px solid var(--rule);border-radius:8px;font-size:.85rem;line-height:1.45}
+pre{overflow-x:auto;padding:12px 14px;background:var(--card);border:1px solid var(--rule);border-radius:8px;
+font-size:.85rem;line-height:1.45}
 details{margin:.6em 0}summary{cursor:pointer;font-weight:600}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2em 1.2em;margin:0}dt{color:var(--soft)}
 dd{margin:0;font-family:ui-monospace,monospace;font-size:.85rem;overflow-wrap:anywhere}

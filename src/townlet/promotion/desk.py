@@ -12,7 +12,17 @@ from townlet.config.models import PromotionConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Decision, Evidence, LedgerEntry, Outcome
 from townlet.errors import DamagedFileError, UsageError
-from townlet.files import FolderLock, check_sums, partial_folder, publish_folder, read_bytes, read_json, sha256_bytes, sha256_file, write_bytes
+from townlet.files import (
+    FolderLock,
+    check_sums,
+    partial_folder,
+    publish_folder,
+    read_bytes,
+    read_json,
+    sha256_bytes,
+    sha256_file,
+    write_bytes,
+)
 from townlet.promotion.gates import check_gate, decide, gates_hash
 from townlet.promotion.ledger import FIRST_CHAMPION, LedgerError, append, champion, champions, passes_in_a_row, read_ledger
 
@@ -74,7 +84,7 @@ class PromotionDesk:
             try:
                 entries = self.entries()
                 checkpoint = read_checkpoint(candidate)
-            except (LedgerError, DamagedFileError) as error:
+            except DamagedFileError as error:
                 return _failed(str(error), self.rules.required_passes)
             last = next((e for e in reversed(entries) if e.kind != "window" or e.candidate == checkpoint.weights), None)
             if last is None or last.kind != "window" or last.decision is None:
@@ -101,7 +111,9 @@ class PromotionDesk:
                 folder = self.folder / "releases" / chosen
                 checkpoint = read_checkpoint(folder)._replace(source=os.fspath(folder))
                 if checkpoint.weights != chosen:
-                    raise DamagedFileError(f"{folder} holds weights {checkpoint.weights[:12]}, not {chosen[:12]}; restore the release")
+                    raise DamagedFileError(
+                        f"{folder} holds weights {checkpoint.weights[:12]}, not {chosen[:12]}; restore the release"
+                    )
             return self._append("rollback", checkpoint, entries, None, None, (reason,))
 
     def verify(self) -> list[str]:
@@ -143,7 +155,9 @@ class PromotionDesk:
             digest = sha256_bytes(data)
             evidence = _evidence_of(card, digest, checkpoint, now, rules)
             if _judged_before(entries, evidence):
-                return _held("a window on these evaluation seeds was judged before; measure on new ones (evaluate --window)", self.rules)
+                return _held(
+                    "a window on these evaluation seeds was judged before; measure on new ones (evaluate --window)", self.rules
+                )
             problem = self._refuse(card, checkpoint, now)
             if problem is not None:
                 decision = _failed(problem, required)
