@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,20 @@ from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.policy.event_join import event_lines, event_record, read_event_records
-from townlet.policy.manifest import EVENTS_NAME, MANIFEST_SUFFIX, METRICS_SUFFIX, PREFIX, find_manifest, manifest_bytes, read_manifest
-from townlet.policy.rollout import RolloutBuffer, Source
+from townlet.policy.event_join import event_record, read_event_records
+from townlet.policy.manifest import (
+    EVENTS_NAME,
+    MANIFEST_SUFFIX,
+    METRICS_SUFFIX,
+    PREFIX,
+    find_manifest,
+    manifest_bytes,
+    read_manifest,
+)
+from townlet.policy.rollout import RolloutBuffer, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
-from townlet.policy.sample import ReplaySample, SampleMeta, encode_sample, parse_meta, read_arrays, read_meta
+from townlet.policy.sample import SampleMeta, parse_meta, read_arrays, read_meta
+from townlet.policy.shelf import Shelf, about
 
 BUFFER_BYTES = 512 << 20  # towns are run in groups whose frames fit into this
 FRAME_BYTES = 2048  # of one decision of one resident, about
@@ -82,86 +90,6 @@ class CaptureResult:
     scenarios: dict[str, dict[str, float]]  # totals by scenario
 
 
-@dataclass
-class Shelf:
-    """The samples of one capture folder while it is filled, oldest first; above `most` bytes the oldest are thrown out."""
-
-    folder: Path
-    prefix: str
-    most: int | None = None
-    rows: list[tuple[dict[str, Any], SampleMeta, int]] = field(default_factory=list)  # manifest row, metadata, bytes
-    events: list[dict[str, Any]] = field(default_factory=list)
-    dropped: int = 0
-    bytes: int = 0
-
-    def put(self, sample: ReplaySample, *, compress: bool = False) -> None:
-        data, text = encode_sample(sample, compress=compress)
-        self.put_bytes(sample.meta, data, text)
-
-    def put_bytes(self, meta: SampleMeta, data: bytes, text: bytes) -> None:
-        stem = meta.sample_id
-        files.write_bytes(self.folder / f"{stem}.npz", data, sync=False)
-        files.write_bytes(self.folder / f"{stem}.json", text, sync=False)
-        row = {
-            "sample": f"{stem}.npz",
-            "meta": f"{stem}.json",
-            "agent_id": meta.agent_id,
-            "frame_count": meta.frame_count,
-            "sha256": files.sha256_bytes(data),
-            "meta_sha256": files.sha256_bytes(text),
-        }
-        size = len(data) + len(text)
-        self.rows.append((row, meta, size))
-        self.bytes += size
-        while self.most is not None and self.bytes > self.most and len(self.rows) > 1:
-            old, _, size = self.rows.pop(0)
-            files.remove(self.folder / old["sample"])
-            files.remove(self.folder / old["meta"])
-            self.bytes -= size
-            self.dropped += 1
-
-    def close(self) -> None:
-        """Manifest, metrics, events of the lives that are kept, then the sums over everything."""
-        if not self.rows:
-            return
-        manifest = manifest_bytes((row for row, _, _ in self.rows), _about([meta for _, meta, _ in self.rows]))
-        files.write_bytes(self.folder / f"{self.prefix}{MANIFEST_SUFFIX}", manifest, sync=False)
-        metrics = {meta.sample_id: meta.metrics for _, meta, _ in self.rows}
-        files.write_json(self.folder / f"{self.prefix}{METRICS_SUFFIX}", metrics, sync=False)
-        days = {(meta.capture.town, meta.capture.episode) for _, meta, _ in self.rows}
-        kept = (event for event in self.events if (event["town"], event["episode"]) in days)
-        files.write_bytes(self.folder / EVENTS_NAME, event_lines(kept), sync=False)
-        files.write_sums(self.folder, sync=False)
-
-    def totals(self) -> dict[str, float]:
-        return totals([meta for _, meta, _ in self.rows])
-
-
-def _about(metas: Sequence[SampleMeta]) -> dict[str, Any]:
-    first = metas[0]
-    return {
-        "schema_version": first.schema_version,
-        "variant": first.variant,
-        "action_catalogue_hash": first.action_catalogue_hash,
-        "scenarios": sorted({meta.capture.scenario for meta in metas}),
-        "samples": len(metas),
-        "transitions": sum(meta.timesteps for meta in metas),
-    }
-
-
-SUMMED = ("reward_sum", "queue_conflict_events", "queue_conflict_intensity_sum", "wait_count", "wait_sum")
-
-
-def totals(metas: Sequence[SampleMeta]) -> dict[str, float]:
-    """Sums over samples of what can be summed, and the highest rivalry."""
-    found: dict[str, float] = {"samples": len(metas), "transitions": sum(meta.timesteps for meta in metas)}
-    for name in SUMMED:
-        found[name] = sum(value for meta in metas if isinstance(value := meta.metrics.get(name), int | float))
-    rivalry = [value for meta in metas if isinstance(value := meta.metrics.get("rivalry_max_max"), int | float)]
-    found["rivalry_max_max"] = max(rivalry, default=0.0)
-    return found
-
-
 def capture(
     configs: Sequence[SimulationConfig],
     out: Path,
@@ -215,7 +143,7 @@ def capture(
         samples=sum(len(shelf.rows) for _, shelf in shelves),
         dropped=sum(shelf.dropped for _, shelf in shelves),
         transitions=sum(meta.timesteps for _, shelf in shelves for _, meta, _ in shelf.rows),
-        bytes=sum(shelf.bytes for _, shelf in shelves),
+        bytes=sum(shelf.nbytes for _, shelf in shelves),
         ticks=done,
         interrupted=interrupted,
         scenarios={name: shelf.totals() for name, shelf in shelves if shelf.rows},
@@ -247,7 +175,7 @@ def _run(
             runtime.step(buffer)
             report(done + buffer.steps * interval * vec.num_towns)
         buffer.finish(runtime.decision().values)
-        source = Source.of(vec, runtime, ticks=ticks, prefix=options.prefix, numbers=numbers)
+        source = replace(source_of(runtime, ticks=ticks, prefix=shelf.prefix), numbers=numbers)
         for sample in buffer.samples(source):
             if options.keep.keeps(sample.meta, float(sample.rewards.sum(dtype="f8"))):
                 shelf.put(sample, compress=options.compress)
@@ -314,6 +242,6 @@ def _gather(partial: Path, shelves: Sequence[tuple[str, Shelf]], prefix: str) ->
             rows.append(row | {"sample": f"{name}/{row['sample']}", "meta": f"{name}/{row['meta']}"})
             metas.append(meta)
             metrics[f"{name}/{meta.sample_id}"] = meta.metrics
-    files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, _about(metas)), sync=False)
+    files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, about(metas)), sync=False)
     files.write_json(partial / f"{prefix}{METRICS_SUFFIX}", metrics, sync=False)
     files.write_sums(partial, sync=False)

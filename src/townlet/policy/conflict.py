@@ -73,4 +73,5 @@ class ConflictNormalizer(BaseModel):
         if missing:
             raise ReplayError(f"the stored normalisation knows {missing[0]!r}, which the features lack; fit it on this dataset")
         columns = [feature_names.index(name) for name in self.names]
-        features[..., columns] = (features[..., columns] - np.float32(self.mean)) / np.float32(self.std)
+        mean, std = np.asarray(self.mean, np.float32), np.asarray(self.std, np.float32)
+        features[..., columns] = (features[..., columns] - mean) / std

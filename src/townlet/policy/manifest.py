@@ -64,7 +64,8 @@ def survey_manifest(path: Path) -> tuple[tuple[ReplayEntry, ...], list[str], dic
     if isinstance(found, dict):
         unknown = sorted(set(found) - {"metadata", "samples"})
         if unknown or not isinstance(found.get("metadata", {}), dict):
-            raise ReplayError(f"{path}: has {unknown[0] if unknown else 'metadata'!r} of an unknown kind; expected metadata and samples")
+            odd = unknown[0] if unknown else "metadata"
+            raise ReplayError(f"{path}: has {odd!r} of an unknown kind; expected the object `metadata` and the list `samples`")
         metadata, found = found.get("metadata", {}), found.get("samples")
     if not isinstance(found, list):
         raise ReplayError(f"{path}: is not a manifest; expected a list of samples, or an object with `metadata` and `samples`")
@@ -128,7 +129,9 @@ def read_sums(folder: Path) -> dict[str, str]:
     lines = files.read_bytes(folder / files.SUMS, limit=MANIFEST_LIMIT, error=ReplayError).decode("utf-8", "replace").splitlines()
     sums = {name: digest for digest, gap, name in (line.partition("  ") for line in lines) if gap and len(digest) == 64}
     if len(sums) != len(lines) or not lines:
-        raise ReplayError(f"{folder / files.SUMS}: is damaged; expected a SHA-256, two blanks and a name per line, capture it again")
+        raise ReplayError(
+            f"{folder / files.SUMS}: is damaged; expected a SHA-256, two blanks and a name per line, capture it again"
+        )
     return sums
 
 
@@ -146,7 +149,9 @@ def check_listed(folder: Path, manifest: Manifest) -> None:
         recorded[entry.meta.relative_to(folder).as_posix()] = entry.meta_sha256
     for name, digest in recorded.items():
         if digest is not None and sums.get(name) != digest:
-            raise ReplayError(f"{folder / files.SUMS}: does not list {name} as the manifest does; the folder is damaged, capture it again")
+            raise ReplayError(
+                f"{folder / files.SUMS}: does not list {name} as the manifest does; the folder is damaged, capture it again"
+            )
     for name, digest in sums.items():
         if name not in recorded:
             path = files.safe_join(folder, name, error=ReplayError)

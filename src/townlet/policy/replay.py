@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -100,7 +101,6 @@ class Shape(NamedTuple):
     timesteps: int
     value_pred_steps: int
     expert: bool
-    map_dtype: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ class ReplayDataset:
         plan = self._plan(self.epoch)
         self.epoch += 1
         if self._samples is None:
-            return prefetched((lambda rows=rows: self._batch(rows) for rows in plan), self.config.prefetch)
+            return prefetched((partial(self._batch, rows) for rows in plan), self.config.prefetch)
         return (self._batch(rows) for rows in plan)
 
     def samples(self) -> Iterator[ReplaySample]:
@@ -223,8 +223,7 @@ class ReplayDataset:
     def _bucket(self) -> dict[Shape, list[int]]:
         buckets: dict[Shape, list[int]] = {}
         for i, meta in enumerate(self.metas):
-            dtype = self._samples[i].map.dtype.name if self._samples is not None and self._samples[i].map is not None else ""
-            shape = Shape(meta.timesteps, meta.value_pred_steps, "expert_action" in meta.training_arrays, dtype)
+            shape = Shape(meta.timesteps, meta.value_pred_steps, "expert_action" in meta.training_arrays)
             buckets.setdefault(shape, []).append(i)
         return buckets
 
@@ -248,6 +247,11 @@ class ReplayDataset:
             for name, array in self._read(i).arrays().items():
                 if k == 0:
                     stacked[name] = np.empty((len(rows), *array.shape), array.dtype)
+                if array.dtype != stacked[name].dtype:
+                    raise ReplayError(
+                        f"{self._name(rows[0])} and {self._name(i)} do not go together: their {name} are "
+                        f"{stacked[name].dtype.name} and {array.dtype.name}; put them into datasets of their own"
+                    )
                 stacked[name][k] = array
         metas = tuple(self.metas[i] for i in rows)
         stats = conflict_stats(stacked["features"], metas[0].feature_names)
@@ -292,5 +296,6 @@ def _read_metas(entries: Sequence[ReplayEntry]) -> Iterator[SampleMeta]:
         meta = interpret(found, arrays, entry.meta)
         if entry.frame_count is not None and entry.frame_count != meta.frame_count:
             raise ReplayError(f"{entry.meta}: frame_count is {meta.frame_count} but the manifest says {entry.frame_count}")
-        shared = {n: known.setdefault(v, v) for n, v in (("feature_names", meta.feature_names), ("action_names", meta.action_names))}
-        yield meta.model_copy(update=shared)
+        names = known.setdefault(meta.feature_names, meta.feature_names)
+        actions = known.setdefault(meta.action_names, meta.action_names)
+        yield meta.model_copy(update={"feature_names": names, "action_names": actions})

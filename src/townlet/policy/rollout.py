@@ -7,27 +7,20 @@ Row t holds the observation *before* action t and what came of it; row T of `val
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from townlet.envs.vector import VectorTown
+from townlet.policy.frames import Frames, Life
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import Decision, PolicyRuntime
-from townlet.policy.sample import SCHEMA_VERSION, Array, CaptureNote, PolicyNote, ReplaySample, SampleMeta
-from townlet.policy.sample_metrics import sample_metrics
+from townlet.policy.sample import Array, CaptureNote, PolicyNote, ReplaySample
+from townlet.policy.source import Source, frames_to_replay_sample
 from townlet.world.state import EVENT, TERMS
 
-
-class Life(NamedTuple):
-    """Decisions start to stop of one resident in one town of a buffer."""
-
-    town: int
-    slot: int
-    start: int
-    stop: int
+__all__ = ["RolloutBuffer", "collect", "frames_to_replay_sample", "source_of"]
 
 
 class RolloutBuffer:
@@ -160,105 +153,34 @@ class RolloutBuffer:
             source.numbers[frames.agent_id] = number + 1
             rows = by_town.get((frames.town, frames.episode), events[:0])
             first, last = self.ticks[life.start, life.town], self.ticks[life.stop - 1, life.town] + self.vec.interval
-            own = (rows["actor"] == life.slot) & (rows["actor_life"] == frames.life) & (rows["tick"] >= first) & (rows["tick"] < last)
+            own = (
+                (rows["actor"] == life.slot)
+                & (rows["actor_life"] == frames.life)
+                & (rows["tick"] >= first)
+                & (rows["tick"] < last)
+            )
             yield frames_to_replay_sample(frames, source, f"{source.prefix}_{frames.agent_id}_{number:03d}", rows[own])
 
     def build_dataset(self, runtime: PolicyRuntime, **options: Any) -> ReplayDataset:
         """The same interface as a dataset read from files, without files."""
-        samples = list(self.samples(Source.of(self.vec, runtime, ticks=self.steps * self.vec.interval)))
+        samples = list(self.samples(source_of(runtime, ticks=self.steps * self.vec.interval)))
         return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), samples)
 
 
-class Frames(NamedTuple):
-    """One life, decision by decision; `values` has the bootstrap value last."""
-
-    agent_id: str
-    town: int
-    episode: int
-    life: int
-    first_tick: int
-    features: Array  # (T, F) f4
-    maps: Array | None  # (T, C, H, W) u1
-    masks: Array  # (T, A) bool
-    actions: Array  # (T,) i8
-    log_probs: Array  # (T,) f4
-    values: Array  # (T + 1,) f4
-    rewards: Array  # (T,) f4
-    terms: Array  # (10,) f8, summed over the life
-    terminated: Array  # (T,) bool
-    truncated: Array  # (T,) bool
-    expert: Array | None  # (T,) i8
-
-
-@dataclass(frozen=True)
-class Source:
-    """What all samples of a rollout have in common, and how many each resident id has had so far."""
-
-    template: dict[str, Any]
-    policy: PolicyNote
-    capture: CaptureNote
-    prefix: str
-    numbers: dict[str, int]
-
-    @classmethod
-    def of(
-        cls, vec: VectorTown, runtime: PolicyRuntime, *, ticks: int, prefix: str = PREFIX, numbers: dict[str, int] | None = None
-    ) -> Source:
-        config, spec = vec.config, vec.spec
-        template = {
-            "schema_version": SCHEMA_VERSION,
-            "variant": spec.variant,
-            "map_shape": () if vec.maps is None else tuple(vec.maps.shape[2:]),
-            "map_channels": spec.map_channels,
-            "feature_names": spec.feature_names,
-            "action_names": vec.catalogue.names,
-            "action_catalogue_hash": vec.catalogue.hash,
-            "action_dim": len(vec.catalogue),
-            "action_level": vec.catalogue.level,
-            "decision_interval": vec.interval,
-        }
-        policy = PolicyNote(
-            kind=runtime.kind, hash=runtime.hash, values="critic" if runtime.has_values else "none", epsilon=runtime.epsilon
-        )
-        capture = CaptureNote(
-            config_id=config.config_id,
-            config_hash=vec.config_hash,
-            scenario=config.scenario.name or config.config_id,
-            seed=vec.seed,
-            ticks=ticks,
-        )
-        return cls(template, policy, capture, prefix, {} if numbers is None else numbers)
-
-
-def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, events: Array) -> ReplaySample:
-    """A validated sample from the frames of one life and the events its resident was the actor of (K,) EVENT."""
-    arrays: dict[str, Array | None] = {
-        "map": frames.maps,
-        "features": frames.features,
-        "actions": frames.actions,
-        "old_log_probs": frames.log_probs,
-        "value_preds": frames.values if source.policy.values == "critic" else np.zeros_like(frames.values),
-        "rewards": frames.rewards,
-        "dones": frames.terminated,
-        "truncated": frames.truncated,
-        "action_mask": frames.masks,
-        "expert_action": frames.expert,
-    }
-    steps = len(frames.actions)
-    meta = SampleMeta(
-        **source.template,
-        training_arrays=tuple(name for name, array in arrays.items() if array is not None),
-        timesteps=steps,
-        value_pred_steps=len(frames.values),
-        agent_id=frames.agent_id,
-        sample_id=sample_id,
-        frame_count=steps,
-        first_tick=frames.first_tick,
-        policy=source.policy,
-        capture=source.capture.model_copy(update={"town": frames.town, "episode": frames.episode, "life": frames.life}),
-        metrics=sample_metrics(frames, source.template["feature_names"], source.template["action_names"], events),
+def source_of(runtime: PolicyRuntime, *, ticks: int, prefix: str = PREFIX) -> Source:
+    """What the samples of a running town have in common."""
+    vec = runtime.vec
+    policy = PolicyNote(
+        kind=runtime.kind, hash=runtime.hash, values="critic" if runtime.has_values else "none", epsilon=runtime.epsilon
     )
-    return ReplaySample(meta=meta, **arrays)
+    capture = CaptureNote(
+        config_id=vec.config.config_id,
+        config_hash=vec.config_hash,
+        scenario=vec.config.scenario.name or vec.config.config_id,
+        seed=vec.seed,
+        ticks=ticks,
+    )
+    return Source.describe(vec.spec, vec.catalogue, vec.interval, policy, capture, prefix)
 
 
 def collect(runtime: PolicyRuntime, buffer: RolloutBuffer, steps: int | None = None) -> int:

@@ -19,7 +19,7 @@ from townlet.errors import CheckpointError, UsageError
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.world.rng import POLICY, fill_uniform
-from townlet.world.townspeople import choose_scripted, scripted_columns
+from townlet.world.townspeople import choose_random, choose_scripted, habits, scripted_columns, scripted_options
 
 Array = NDArray[Any]
 
@@ -95,9 +95,11 @@ class RandomPolicy:
         pass
 
     def act(self, vec: VectorTown) -> Decision:
-        wait = np.zeros(vec.active.shape, np.int64)
-        actions, log_probs = soften(wait, vec.masks, 1.0, self.draws(vec, SLIP), self.draws(vec, PICK))
-        return Decision(actions, log_probs, np.zeros(actions.shape, np.float32))
+        E, N, A = vec.masks.shape
+        actions = np.zeros((E, N), np.int64)
+        choose_random(vec.masks.reshape(E * N, A), self.draws(vec, PICK).ravel(), actions.reshape(-1))
+        log_probs = -np.log(vec.masks.sum(axis=-1)).astype(np.float32)
+        return Decision(actions, log_probs, np.zeros((E, N), np.float32))
 
 
 class ScriptedPolicy:
@@ -114,13 +116,15 @@ class ScriptedPolicy:
         self._schedules: Schedules | None = None
 
     def reset(self, vec: VectorTown) -> None:
-        self._columns = scripted_columns(vec.spec)
+        if vec.catalogue.level != "option":
+            raise UsageError(f"the script chooses options, but policy.action_level is {vec.catalogue.level!r}; use random or 'option'")
+        self._script = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names), habits(vec.config)
         self._schedules = Schedules(vec) if self.kind == "schedule" else None
 
     def act(self, vec: VectorTown) -> Decision:
         E, N, A = vec.masks.shape
         expert = np.zeros((E, N), np.int64)
-        choose_scripted(vec.features.reshape(E * N, -1), vec.masks.reshape(E * N, A), self._columns, expert.reshape(-1))
+        choose_scripted(vec.features.reshape(E * N, -1), vec.masks.reshape(E * N, A), *self._script, expert.reshape(-1))
         targets = None
         if self._schedules is not None:
             targets = np.full((E, N), -1, np.int64)

@@ -5,13 +5,13 @@ Axes: T decisions, F features, A actions, C map channels, H and W the map window
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -128,6 +128,23 @@ class ReplaySample:
             raise ReplayError(f"sample {self.meta.sample_id}: {found[0]}{more}")
         for array in arrays.values():
             array.flags.writeable = False
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, Array], meta: SampleMeta) -> Self:
+        """From arrays by name; `map`, `action_mask` and `expert_action` may be absent."""
+        return cls(
+            features=arrays["features"],
+            actions=arrays["actions"],
+            old_log_probs=arrays["old_log_probs"],
+            value_preds=arrays["value_preds"],
+            rewards=arrays["rewards"],
+            dones=arrays["dones"],
+            truncated=arrays["truncated"],
+            action_mask=arrays.get("action_mask"),
+            map=arrays.get("map"),
+            expert_action=arrays.get("expert_action"),
+            meta=meta,
+        )
 
     def arrays(self) -> dict[str, Array]:
         """The arrays that are there, in the order of the file format."""
@@ -282,12 +299,12 @@ def read_arrays(path: Path, sha256: str | None = None) -> dict[str, Array]:
 def check_hash(path: Path, data: bytes, sha256: str | None) -> None:
     if sha256 is not None and (found := files.sha256_bytes(data)) != sha256:
         raise ReplayError(
-            f"{path}: its SHA-256 is {found[:12]}… but {sha256[:12]}… was recorded; the file was changed or damaged, capture it again"
+            f"{path}: its SHA-256 is {found[:12]}… but {sha256[:12]}… was recorded; it was changed or damaged, capture it again"
         )
 
 
 def meta_bytes(meta: SampleMeta) -> bytes:
-    return (json.dumps(meta.model_dump(mode="json"), indent=1, allow_nan=False) + "\n").encode()
+    return msgspec.json.format(msgspec.json.encode(meta.model_dump(mode="json")), indent=1) + b"\n"
 
 
 def read_meta(path: Path, sha256: str | None = None) -> dict[str, Any]:
@@ -319,10 +336,9 @@ def assemble(arrays: dict[str, Array], meta: SampleMeta, path: Path) -> ReplaySa
     absent = [name for name, (_, _, since) in ARRAYS.items() if name not in arrays and _required(name, since, meta)]
     if absent or not set(arrays) <= set(ARRAYS):
         raise ReplayError(f"{path}: {problems(arrays, meta)[0]}")
-    optional: dict[str, Array | None] = dict.fromkeys((*OPTIONAL_ARRAYS, "action_mask"))
-    optional["truncated"] = np.zeros(meta.timesteps, np.bool_)
+    arrays.setdefault("truncated", np.zeros(meta.timesteps, np.bool_))
     try:
-        sample = ReplaySample(meta=meta, **(optional | arrays))
+        sample = ReplaySample.of(arrays, meta)
     except ReplayError as error:
         raise ReplayError(f"{path}: {error}") from None
     if meta.generation == 1:

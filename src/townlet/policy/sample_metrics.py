@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from townlet.policy.frames import Frames
 from townlet.policy.sample import RIVALRY_FIELDS, Array
 from townlet.world.events import QUEUE_CONFLICT, QUEUE_LEAVE, USE_START
 from townlet.world.state import CONFLICT_REASONS, TERMS
-
-if TYPE_CHECKING:
-    from townlet.policy.rollout import Frames
 
 WAIT_EDGES = (1, 5, 10, 20, 40, 80, 160)  # ticks; the last bin is open
 RIVALRY_BINS = 10
 
 
 def sample_metrics(frames: Frames, feature_names: Sequence[str], action_names: Sequence[str], events: Array) -> dict[str, Any]:
-    """Figures of a life; `events` (K,) EVENT are those its resident was the actor of, so that sums over samples count each once."""
+    """Figures of a life; `events` (K,) EVENT are those its resident was the actor of: summed over samples each counts once."""
     steps = len(frames.actions)
     reward_sum = float(frames.rewards.sum(dtype=np.float64))
     whole = bool(frames.terminated[-1] or frames.truncated[-1])
@@ -46,7 +44,7 @@ def sample_metrics(frames: Frames, feature_names: Sequence[str], action_names: S
 def histogram(share: Array) -> list[int]:
     """Counts of numbers in [0, 1] over ten equal bins; 1 belongs to the last."""
     bins = np.minimum((share * RIVALRY_BINS).astype(np.int64), RIVALRY_BINS - 1)
-    return np.bincount(bins, minlength=RIVALRY_BINS).tolist()
+    return [int(count) for count in np.bincount(bins, minlength=RIVALRY_BINS)]
 
 
 def _actions(actions: Array, names: Sequence[str]) -> dict[str, Any]:

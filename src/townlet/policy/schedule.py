@@ -103,7 +103,9 @@ class Schedules:
         """The latest clock time of today that has come begins its step; else the next one that follows the step before."""
         today, minute = divmod(now, self._day)
         due = [
-            (step.at, i) for i, (step, _) in enumerate(steps) if step.at is not None and step.at <= minute and step.day in (None, today)
+            (step.at, i)
+            for i, (step, _) in enumerate(steps)
+            if step.at is not None and step.at <= minute and step.day in (None, today)
         ]
         if due and (today, max(due)[1]) > (order.day, order.step):
             order.day, order.step = today, max(due)[1]

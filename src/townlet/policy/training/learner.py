@@ -43,6 +43,8 @@ class PPOLearner:
         self.optimizer = _optimizer(list(self.network.parameters()), ppo)
         self.updates = 0  # calls of update and clone: the key of every permutation
         self.gradient_steps = 0
+        self._scratch: Tensors = {}
+        self._auxiliary_scratch: Tensors = {}
         self._terms = torch.compile(ppo_terms, dynamic=True) if ppo.compile else ppo_terms
 
     @property
@@ -128,6 +130,7 @@ class PPOLearner:
             "log_probs": batch.log_probs,
             "advantages": batch.advantages,
         }
+        columns |= {"advantages": batch.advantages}
         columns |= {"returns": self._normalised(batch.returns), "values": self._normalised(batch.values)}
         data |= {name: self._column(array, active) for name, array in columns.items()}
         cloning = None
@@ -142,7 +145,7 @@ class PPOLearner:
             order = permutation(self.seed, PPO_STREAM, self.updates, epoch, length)
             examples = self._auxiliary(cloning, epoch, parts)
             waiting = 0.0  # weight of the mini-batches whose gradients wait for a step
-            for index, part in enumerate(shuffled(data, axis, order, parts)):
+            for index, part in enumerate(shuffled(data, axis, order, parts, self._scratch)):
                 with self._precision():
                     loss, stats = self._terms(self.network, part, coefficients, ppo.value_clip, ppo.advantage_normalization)
                     example = next(examples, None)
@@ -206,7 +209,7 @@ class PPOLearner:
         order = permutation(self.seed, CLONING_STREAM, self.updates, 0, length)
         table: list[list[float]] = []
         grads: list[float] = []
-        for part in shuffled(data, axis, order, parts):
+        for part in shuffled(data, axis, order, parts, self._scratch):
             with self._precision():
                 loss, stats = cloning_terms(self.network, part, value_coef)
             table.append(stats.tolist())
@@ -311,7 +314,8 @@ class PPOLearner:
         if data is None:
             return iter(())
         axis, length, parts = self._split(data["features"], None, parts)
-        return shuffled(data, axis, permutation(self.seed, AUXILIARY_STREAM, self.updates, epoch, length), parts)
+        order = permutation(self.seed, AUXILIARY_STREAM, self.updates, epoch, length)
+        return shuffled(data, axis, order, parts, self._auxiliary_scratch)
 
     # --- steps ------------------------------------------------------------------------------------------------------
     def _precision(self) -> AbstractContextManager[Any]:

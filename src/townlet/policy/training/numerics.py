@@ -94,15 +94,8 @@ def correlation(x: NDArray[Any], y: NDArray[Any]) -> float:
 
 # --- schedules -------------------------------------------------------------------------------------------------------
 def linear_schedule(start: float, end: float, progress: float) -> float:
-    """start + (end − start) · progress, progress clamped to [0, 1]."""
+    """start + (end − start) · progress, progress clamped to [0, 1]; constant when both ends are equal."""
     return start + (end - start) * min(max(progress, 0.0), 1.0)
-
-
-def constant_schedule(start: float, end: float, progress: float) -> float:
-    return start
-
-
-SCHEDULES = {"constant": constant_schedule, "linear": linear_schedule}
 
 
 # --- running statistics ----------------------------------------------------------------------------------------------

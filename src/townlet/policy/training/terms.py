@@ -21,10 +21,16 @@ PPO_TERMS = ("loss_policy", "loss_value", "entropy", "clip_fraction", "kl_k1", "
 ZERO_STD = 1e-6
 
 
-def shuffled(data: Tensors, axis: int, order: NDArray[np.int64], parts: int) -> Iterator[Tensors]:
-    """Mini-batches of as equal a size as can be, slices of one permuted copy."""
+def shuffled(data: Tensors, axis: int, order: NDArray[np.int64], parts: int, scratch: Tensors) -> Iterator[Tensors]:
+    """Mini-batches of as equal a size as can be, slices of one permuted copy. The copy is made in `scratch`, which is kept:
+    fresh memory of that size costs more than filling it."""
     index = torch.from_numpy(order)
-    copy = {name: tensor.index_select(0 if name == "state" else axis, index) for name, tensor in data.items()}
+    copy = {}
+    for name, tensor in data.items():
+        place = scratch.get(name)
+        if place is None or place.shape != tensor.shape or place.dtype != tensor.dtype:
+            place = scratch[name] = torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        copy[name] = torch.index_select(tensor, 0 if name == "state" else axis, index, out=place)
     edges = np.linspace(0, len(order), parts + 1).astype(int).tolist()
     for begin, end in pairwise(edges):
         yield slice_of(copy, axis, begin, end)
