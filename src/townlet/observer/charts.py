@@ -1,17 +1,11 @@
-"""Charts as inline SVG, and pictures as data URIs: nothing is fetched, colours follow the page's light or dark scheme."""
+"""Charts as inline SVG: nothing is fetched, colours follow the page's light or dark scheme."""
 
 from __future__ import annotations
 
-import base64
 import math
-import struct
-import zlib
 from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 WIDTH, HEIGHT = 360, 200
 LEFT, RIGHT, TOP, BOTTOM = 50, 10, 12, 30
@@ -105,25 +99,6 @@ def heat_strip(
         parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
     parts.append(_x_axis(min(x), max(x), _scale(min(x), max(x), LEFT, WIDTH - RIGHT), x_label))
     return _figure(title, unit, "".join(parts), WIDTH, HEIGHT, [])
-
-
-def picture(pixels: NDArray[Any], alt: str) -> str:
-    """An RGB array (H, W, 3) as an image element."""
-    return f'<img class="town" alt="{escape(alt)}" src="data:image/png;base64,{base64.b64encode(png_bytes(pixels)).decode()}">'
-
-
-def png_bytes(pixels: NDArray[Any]) -> bytes:
-    """A plain 8-bit RGB PNG."""
-    rgb = np.ascontiguousarray(pixels[..., :3], dtype=np.uint8)
-    height, width, _ = rgb.shape
-    rows = np.concatenate((np.zeros((height, 1), dtype=np.uint8), rgb.reshape(height, width * 3)), axis=1)  # filter byte 0
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    body = zlib.compress(rows.tobytes(), 9)
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def _figure(title: str, unit: str, body: str, width: int, height: int, names: Sequence[str]) -> str:

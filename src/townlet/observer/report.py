@@ -9,19 +9,19 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
+from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import CaseCard, Scorecard
 from townlet.errors import DamagedFileError
-from townlet.evaluation.compare import load_scorecard
-from townlet.files import read_json
-from townlet.observer.charts import Series, heat_strip, line_chart, picture
+from townlet.evaluation.compare import load_scorecard, save_scorecard
+from townlet.evaluation.scorecard import Progress, evaluate
+from townlet.evaluation.suites import Case
+from townlet.files import read_bytes, read_json
+from townlet.observer.charts import Series, heat_strip, line_chart
 from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
 from townlet.telemetry.ndjson import read_records
 
 JSON_LIMIT = 16 << 20
-TELEMETRY = "telemetry.ndjson"
 SCORECARD = "scorecard.json"
 LEARNING = (  # title, unit, telemetry fields
     ("Return per episode", "", ("episode_return_mean",)),
@@ -50,29 +50,61 @@ class RunRecord:
     config: Mapping[str, Any]
     environment: Mapping[str, Any]
     summary: Mapping[str, Any]
-    stages: tuple[tuple[str, tuple[Mapping[str, Any], ...]], ...]  # telemetry records of each stage, in order
+    records: tuple[Mapping[str, Any], ...]  # telemetry, an anneal run's stages one after the other
     scorecard: Scorecard | None
 
 
 def read_run(folder: Path) -> RunRecord:
     if not (folder / "run.json").is_file():
         raise DamagedFileError(f"{folder} is no run folder (it has no run.json); give the folder that `townlet train` printed")
-    logs = [(stage.name, stage / TELEMETRY) for stage in _stages(folder)] or [("", folder / TELEMETRY)]
-    stages = tuple((name, tuple(read_records(log))) for name, log in logs if log.is_file())
+    run = _mapping(folder / "run.json")
+    log = _log(folder, run)
     card = folder / SCORECARD
     return RunRecord(
         name=folder.resolve().name,
-        run=_mapping(folder / "run.json"),
+        run=run,
         config=_mapping(folder / "config.json"),
         environment=_mapping(folder / "environment.json"),
         summary=_mapping(folder / "summary.json"),
-        stages=stages,
+        records=() if log is None else tuple(record for record in read_records(log) if record.get("kind") != "batch"),
         scorecard=load_scorecard(card) if card.is_file() else None,
     )
 
 
-def render_report(record: RunRecord, *, town: NDArray[Any] | None = None, commands: Sequence[str] = ()) -> str:
-    """The page; `town` is an RGB picture (H, W, 3)."""
+def policies_of(folder: Path) -> dict[str, str]:
+    """Checkpoints of a run worth comparing: `bc`, the imitation an anneal run began with, and `trained`, the best of the run."""
+    found: dict[str, str] = {}
+    for stage in sorted((folder / "stages").glob("*")):
+        checkpoint = _checkpoint(stage)
+        if checkpoint is not None and "bc" in stage.name and "bc" not in found:
+            found["bc"] = str(checkpoint)
+    checkpoint = _checkpoint(folder)
+    if checkpoint is not None:
+        found["trained"] = str(checkpoint)
+    return found
+
+
+def measure_run(folder: Path, *, towns: int = 32, progress: Progress | None = None) -> Scorecard:
+    """Random, scripted, imitation and trained in the run's own town; kept as the run's scorecard."""
+    config = config_of(folder)
+    case = Case(config.config_id, config.config_id, towns=towns, config=config)
+    card = evaluate({"random": "random", "scripted": "scripted", **policies_of(folder)}, [case], progress=progress)
+    save_scorecard(card, folder / SCORECARD)
+    return card
+
+
+def config_of(folder: Path) -> SimulationConfig:
+    path = folder / "config.json"
+    try:
+        return SimulationConfig.model_validate_json(read_bytes(path, limit=JSON_LIMIT))
+    except ValueError as error:
+        raise DamagedFileError(
+            f"{path} is not a config of this version ({str(error).splitlines()[0]}); make the run again"
+        ) from error
+
+
+def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] = ()) -> str:
+    """The page; `town` is a figure of the town as HTML."""
     parts = [f"<h1>{escape(record.name)}</h1>", f'<p class="soft">{escape(_subtitle(record))}</p>']
     if record.scorecard is not None:
         parts.append(f'<p class="lead">{escape(verdict(record.scorecard))}</p>')
@@ -82,8 +114,8 @@ def render_report(record: RunRecord, *, town: NDArray[Any] | None = None, comman
         parts.append(f'<h2>Learning</h2><div class="grid2">{curves}</div>')
     if conflict:
         parts.append(f'<h2>Conflict while learning</h2><div class="grid2">{conflict}</div>')
-    if town is not None:
-        parts.append(f"<h2>The town</h2>{picture(town, f'The town of {record.name}, seen from above')}")
+    if town:
+        parts.append(f"<h2>The town</h2>{town}")
     parts.append(_provenance(record))
     if commands:
         parts.append(f"<h2>Make it again</h2><pre>{escape(chr(10).join(commands))}</pre>")
@@ -123,10 +155,10 @@ def _charts(record: RunRecord, table: Sequence[tuple[str, str, tuple[str, ...]]]
 
 
 def _series(record: RunRecord, fields: Sequence[str]) -> list[Series]:
-    """One line per field; the stages of an anneal run follow each other on one axis."""
+    """One line per field, over the records in the order they were written."""
     lines = []
     for name in fields:
-        ys = [_number(entry.get(name)) for _, entries in record.stages for entry in entries]
+        ys = [_number(entry.get(name)) for entry in record.records]
         lines.append(Series(name.replace("_", " "), list(range(1, len(ys) + 1)), ys))
     return lines
 
@@ -134,7 +166,7 @@ def _series(record: RunRecord, fields: Sequence[str]) -> list[Series]:
 def _rivalry(record: RunRecord) -> str:
     found = [
         (number, entry["rivalry_histogram"])
-        for number, entry in enumerate((entry for _, entries in record.stages for entry in entries), start=1)
+        for number, entry in enumerate(record.records, start=1)
         if entry.get("rivalry_histogram")
     ]
     return heat_strip("Rivalry seen by residents", [row for _, row in found], x=[n for n, _ in found], unit="share of decisions")
@@ -153,9 +185,16 @@ def _provenance(record: RunRecord) -> str:
     return f"<h2>Config and hashes</h2><dl>{listed}</dl><details><summary>Resolved config</summary><pre>{config}</pre></details>"
 
 
-def _stages(folder: Path) -> list[Path]:
-    stages = folder / "stages"
-    return sorted(path for path in stages.iterdir() if (path / TELEMETRY).is_file()) if stages.is_dir() else []
+def _checkpoint(run: Path) -> Path | None:
+    places = (run / "checkpoints" / "best", run / "checkpoints" / "latest")
+    return next((place.resolve() for place in places if place.exists()), None)
+
+
+def _log(folder: Path, run: Mapping[str, Any]) -> Path | None:
+    """The log the run names, also when the folder was moved; else any log in it."""
+    named = run.get("telemetry")
+    places = [] if not isinstance(named, str) else [Path(named), folder / Path(named).name]
+    return next((place for place in (*places, *sorted(folder.glob("*.ndjson"))) if place.is_file()), None)
 
 
 def _mapping(path: Path) -> Mapping[str, Any]:

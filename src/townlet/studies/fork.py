@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import MEASURES
 from townlet.dto.studies import ForkEffect, ForkResult
@@ -47,6 +48,20 @@ class Moment:
     @property
     def tick(self) -> int:
         return int(self.arrays["towns"]["tick"][self.town])
+
+
+def moment_of_scenario(scenario: str, at: int, policy: str = "scripted", overrides: Sequence[str] = ()) -> Moment:
+    """A scenario's town after `at` ticks (rounded up to a decision) under a policy."""
+    config = load_config(scenario, overrides)
+    if at >= config.scenario.episode_ticks:
+        raise UsageError(f"the episode of {scenario} ends at tick {config.scenario.episode_ticks}; fork it before, not at {at}")
+    vec = VectorTown(config, 1)
+    chooser = make_policy(policy, vec)
+    chooser.reset(vec)
+    while int(vec.state.towns["tick"][0]) < at:
+        decision = chooser.act(vec)
+        vec.step(decision.actions, decision.targets)
+    return Moment(config, vec.save())
 
 
 def fork(

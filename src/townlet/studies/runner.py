@@ -31,7 +31,7 @@ from townlet.studies.spec import Job, StudySpec, job_of, jobs_of
 RESULTS = Path("benchmarks/learning/results")
 RUNS = Path("runs/studies")
 RESULT_LIMIT = 16 << 20
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")}
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 BASELINES = ("scripted", "random")
 
 Say = Callable[[str], None]
