@@ -155,7 +155,7 @@ def test_a_stage_that_diverges_is_rolled_back(small_town: Small, tmp_path: Path)
     assert "not a number" in summary.reasons[0]
 
 
-def test_finished_stages_are_not_made_again(small_town: Small, tmp_path: Path) -> None:
+def test_finished_stages_are_not_made_again(small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     harness, _ = fakes(small_town(SCHEDULE), [0.0, 10.0, 11.0, 12.0])
     whole = harness.run_anneal(RunOptions(run_dir=tmp_path / "whole"))
     harness, scores = fakes(small_town(SCHEDULE), [0.0, 10.0, 11.0, 12.0])
@@ -169,9 +169,10 @@ def test_finished_stages_are_not_made_again(small_town: Small, tmp_path: Path) -
             raise Killed
         return real(self, context)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(FakePPO, "run", killed)
+    monkeypatch.setattr(FakePPO, "run", killed)
+    with pytest.raises(Killed):
         harness.run_anneal(RunOptions(run_dir=tmp_path / "parts"))
+    monkeypatch.setattr(FakePPO, "run", real)
     assert len(FakeStage.plans) == 2
     parts = harness.run_anneal(RunOptions(run_dir=tmp_path / "parts", resume=True))
     assert len(FakeStage.plans) == 3
