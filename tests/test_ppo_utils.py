@@ -367,3 +367,30 @@ def test_running_statistics_with_a_limit_forget_the_distant_past() -> None:
 
 def test_schedules_go_in_a_straight_line_and_stop_at_the_ends() -> None:
     assert [numerics.linear_schedule(1.0, 0.5, p) for p in (-1.0, 0.0, 0.5, 1.0, 2.0)] == [1.0, 1.0, 0.75, 0.5, 0.5]
+
+
+# --- descent ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
+def test_steps_and_clipped_norms_equal_those_of_torchs_optimisers(kind: str, decay: float) -> None:
+    theirs_of = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[kind]
+    options = {} if kind == "sgd" else {"eps": 1e-5}
+    ours, theirs = (torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, 2)) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    optimizer = numerics.Optimizer(list(ours.parameters()), kind, 1e-5)
+    reference = theirs_of(theirs.parameters(), lr=0.01, weight_decay=decay, **options)
+    rng = np.random.default_rng(0)
+    for step in range(30):
+        x = torch.tensor(rng.normal(size=(20, 5)), dtype=torch.float32)
+        rate = 0.01 / (1 + step)
+        reference.param_groups[0]["lr"] = rate
+        reference.zero_grad()
+        for network in (ours, theirs):
+            (network(x) ** 2).mean().mul(5).backward()
+        norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        assert optimizer.clip(0.5) == pytest.approx(float(norm), rel=1e-5)
+        reference.step()
+        optimizer.step(rate, decay)
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+    assert optimizer.vector.numel() == sum(parameter.numel() for parameter in theirs.parameters())

@@ -26,8 +26,16 @@ from townlet.policy.network import NetworkSpec
 
 ACTIONS, INVALID, BEST = 80, 60, 100.0
 MASKED_BAR, UNMASKED_BAR = 0.9, 0.5
-PPO = PPOConfig(gamma=0.4, learning_rate=1e-3, num_epochs=10, mini_batch_size=64, entropy_coef=0.0, value_clip=None)
-SPEC = NetworkSpec(features=ACTIONS, actions=ACTIONS, feature_size=64, trunk_sizes=(64,))
+PPO = PPOConfig(  # what is chosen does not change what comes: a short horizon
+    gamma=0.4,
+    gae_lambda=0.0,
+    learning_rate=1e-3,
+    num_epochs=15,
+    mini_batch_size=32,
+    entropy_coef=0.01,
+    value_clip=None,
+)
+SPEC = NetworkSpec(features=ACTIONS, actions=ACTIONS, feature_size=256, trunk_sizes=(128,))
 
 
 class Seeded(gym.Wrapper[Any, Any, Any, Any]):

@@ -218,9 +218,9 @@ def test_schedules_move_with_progress() -> None:
 @pytest.mark.parametrize("cell", CELLS)
 def test_updates_raise_the_reward(cell: str) -> None:
     """Reward is the first feature when action 0 is taken: after some updates the learner takes it when that is positive."""
-    learner = learner_of(cell, learning_rate=3e-3, num_epochs=4)
+    learner = learner_of(cell, learning_rate=1e-2, num_epochs=4, num_mini_batches=2)
     rewards = [float(batch_of(learner, seed).rewards.mean()) for seed in (100, 101)]
-    for seed in range(30):
+    for seed in range(15):
         learner.update(batch_of(learner, seed))
     after = [float(batch_of(learner, seed).rewards.mean()) for seed in (100, 101)]
     assert np.mean(after) > np.mean(rewards) + 0.1
@@ -285,7 +285,7 @@ def test_cloning_learns_the_experts_choices_on_unseen_data(cell: str) -> None:
     learner = learner_of(cell)
     held_out = cloning_of(batch_of(learner, 99))
     first, _ = learner.assess_cloning(held_out)
-    for seed in range(40):
+    for seed in range(30):
         stats = learner.clone(cloning_of(batch_of(learner, seed)), learning_rate=1e-2, batch_size=64)
     after, choices = learner.assess_cloning(held_out)
     assert first.accuracy < 0.75
@@ -307,8 +307,9 @@ def test_cloning_numbers_are_those_of_the_assessment() -> None:
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_the_auxiliary_loss_pulls_towards_the_expert(cell: str) -> None:
-    with_help, without = learner_of(cell, learning_rate=3e-3), learner_of(cell, learning_rate=3e-3)
-    for seed in range(8):
+    settings: dict[str, Any] = {"learning_rate": 1e-2, "num_mini_batches": 2}
+    with_help, without = learner_of(cell, **settings), learner_of(cell, **settings)
+    for seed in range(4):
         batch = batch_of(with_help, seed)
         stats = with_help.update(batch, bc_batch=cloning_of(batch), bc_weight=1.0)
         without.update(batch_of(without, seed))
@@ -372,8 +373,8 @@ def test_the_state_of_another_optimiser_or_network_is_refused() -> None:
     learner.update(batch_of(learner))
     with pytest.raises(CheckpointError, match=r"ppo\.optimizer"):
         learner_of(optimizer="sgd").load_state(learner.state())
-    strange = {"strange.weight/exp_avg": np.zeros(1, np.float32)}
-    with pytest.raises(CheckpointError, match=r"strange\.weight"):
+    strange = {"first": np.zeros(1, np.float32), "second": np.zeros(1, np.float32)}
+    with pytest.raises(CheckpointError, match=r"\(1,\).*use its own checkpoint"):
         learner.load_state(state._replace(optimizer=strange))
 
 

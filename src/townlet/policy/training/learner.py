@@ -50,7 +50,7 @@ class PPOLearner:
         torch.set_num_threads(threads)
         self.spec, self.ppo, self.seed = spec, ppo, seed
         self.network = ConflictAwarePolicyNetwork(spec, seed)
-        self.optimizer = _optimizer(list(self.network.parameters()), ppo)
+        self.optimizer = numerics.Optimizer(list(self.network.parameters()), ppo.optimizer, ppo.adam_epsilon)
         self.updates = 0  # calls of update and clone: the key of every permutation
         self.gradient_steps = 0
         self._scratch: Tensors = {}
@@ -131,7 +131,6 @@ class PPOLearner:
         entropy_end = ppo.entropy_coef if ppo.entropy_final is None else ppo.entropy_final
         entropy_coef = numerics.linear_schedule(ppo.entropy_coef, entropy_end, progress)
         coefficients = torch.tensor([clip, entropy_coef, ppo.value_loss_coef])
-        self._set_rate(lr, 0.0)
         value_clip = ppo.value_clip
         if ppo.normalize_values:
             if float(self.network.value_count[0]) == 0.0:
@@ -168,7 +167,7 @@ class PPOLearner:
                         loss = loss + bc_weight * cloning_loss
                         extra = [float(cloning_stats[0]), float(cloning_stats[2])]
                 numbers = [*stats.tolist(), float(loss.detach()), *extra]
-                _require_finite(numbers, "the loss", self.updates)
+                self._require_finite(numbers, "the loss")
                 table.append(numbers)
                 if ppo.target_kl is not None and numbers[PPO_TERMS.index("kl_k3")] > ppo.target_kl:
                     stopped = True
@@ -177,10 +176,10 @@ class PPOLearner:
                 (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
                 waiting += weight
                 if (index + 1) % ppo.grad_accumulation == 0 or index == parts - 1:
-                    grads.append(self._step(waiting))
+                    grads.append(self._step(waiting, lr))
                     waiting = 0.0
             if stopped:
-                self.optimizer.zero_grad()
+                self.optimizer.gradient.zero_()
                 break
         if self.spec.normalize_observations:
             self.track_observations(batch.features[active])
@@ -216,7 +215,6 @@ class PPOLearner:
             raise UsageError("the demonstrations have no active row; nothing can be learned from them")
         if batch.returns is not None and self.ppo.normalize_values:
             self.track_returns(batch.returns[batch.active.astype(bool)])
-        self._set_rate(learning_rate, weight_decay)
         data = self._cloning_data(batch)
         axis, length, parts = self._split(data["features"], batch_size, 1)
         order = permutation(self.seed, CLONING_STREAM, self.updates, 0, length)
@@ -226,9 +224,9 @@ class PPOLearner:
             with self._precision():
                 loss, stats = numerics.cloning_terms(*self.network.outputs(part), part, value_coef)
             table.append(stats.tolist())
-            _require_finite([*table[-1], float(loss.detach())], "the cloning loss", self.updates)
+            self._require_finite([*table[-1], float(loss.detach())], "the cloning loss")
             loss.backward()  # type: ignore[no-untyped-call]
-            grads.append(self._step(1.0))
+            grads.append(self._step(1.0, learning_rate, weight_decay))
         self.updates += 1
         numbers = np.array(table)
         crossed, error, accuracy = (numbers[:, :3] * numbers[:, 3:]).sum(0) / numbers[:, 3].sum()
@@ -342,57 +340,50 @@ class PPOLearner:
     def _precision(self) -> AbstractContextManager[Any]:
         return torch.autocast("cpu", dtype=torch.bfloat16) if self.ppo.bf16 else nullcontext()
 
-    def _set_rate(self, learning_rate: float, weight_decay: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"], group["weight_decay"] = learning_rate, weight_decay
-
-    def _step(self, weight: float) -> float:
+    def _step(self, weight: float, rate: float, decay: float = 0.0) -> float:
         """One optimiser step on the gradients of mini-batches of this weight together; their norm before the clip."""
-        parameters = list(self.network.parameters())
         if weight != 1.0:
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    parameter.grad /= weight
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.ppo.max_grad_norm))
-        _require_finite([norm], "the gradient", self.updates)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.gradient /= weight
+        norm = self.optimizer.clip(self.ppo.max_grad_norm)
+        self._require_finite([norm], "the gradient")
+        self.optimizer.step(rate, decay)
         self.gradient_steps += 1
         return norm
 
+    def _require_finite(self, numbers: Sequence[float], what: str) -> None:
+        if not all(math.isfinite(number) for number in numbers):
+            self.optimizer.gradient.zero_()
+            raise DivergedError(
+                f"{what} of update {self.updates} is not a finite number; the weights are those of the last good step; "
+                "lower the learning rate or go back to the last checkpoint"
+            )
+
     # --- saving -----------------------------------------------------------------------------------------------------
     def state(self) -> LearnerState:
-        names = [name for name, _ in self.network.named_parameters()]
-        saved = self.optimizer.state_dict()["state"]
-        arrays = {
-            f"{names[index]}/{key}": value.numpy().copy()
-            for index, entry in saved.items()
-            for key, value in entry.items()
-            if isinstance(value, Tensor)
-        }
+        optimizer = self.optimizer
+        moments = {name: tensor.numpy().copy() for name, tensor in optimizer.moments().items()}
         meta: dict[str, Any] = {"updates": self.updates, "gradient_steps": self.gradient_steps, "seed": self.seed}
-        meta |= {"threads": torch.get_num_threads(), "torch": str(torch.__version__), "optimizer": self.ppo.optimizer}
-        return LearnerState(self.network.arrays(), arrays, meta)
+        meta |= {"optimizer": optimizer.kind, "optimizer_steps": optimizer.steps}
+        meta |= {"threads": torch.get_num_threads(), "torch": str(torch.__version__)}
+        return LearnerState(self.network.arrays(), moments, meta)
 
     def load_state(self, state: LearnerState) -> None:
         """Go on where `state` was taken. (`network.load_arrays` takes over the weights alone.)"""
-        if state.meta["optimizer"] != self.ppo.optimizer:
+        optimizer, meta = self.optimizer, state.meta
+        if meta["optimizer"] != optimizer.kind:
             raise CheckpointError(
-                f"the checkpoint was made with {state.meta['optimizer']}, the config asks for {self.ppo.optimizer}; "
+                f"the checkpoint was made with {meta['optimizer']}, the config asks for {optimizer.kind}; "
                 "set ppo.optimizer to the former"
             )
-        places = {name: index for index, (name, _) in enumerate(self.network.named_parameters())}
-        entries: dict[int, dict[str, Tensor]] = {}
-        for key, array in state.optimizer.items():
-            name, _, part = key.rpartition("/")
-            if name not in places:
-                raise CheckpointError(f"the optimiser state has {name!r}, which this network does not; use its own checkpoint")
-            entries.setdefault(places[name], {})[part] = torch.from_numpy(np.array(array))
-        whole = self.optimizer.state_dict()
+        moments = optimizer.moments()
+        found, expected = ({name: tuple(array.shape) for name, array in part.items()} for part in (state.optimizer, moments))
+        if found != expected:
+            raise CheckpointError(f"the optimiser state holds {found}; this network needs {expected}; use its own checkpoint")
         self.network.load_arrays(state.weights)
-        self.optimizer.load_state_dict({"state": entries, "param_groups": whole["param_groups"]})
-        self.updates, self.gradient_steps = int(state.meta["updates"]), int(state.meta["gradient_steps"])
-        self.seed = int(state.meta["seed"])
+        for name, tensor in moments.items():
+            tensor.copy_(torch.from_numpy(np.array(state.optimizer[name])))
+        optimizer.steps = int(meta["optimizer_steps"])
+        self.updates, self.gradient_steps, self.seed = int(meta["updates"]), int(meta["gradient_steps"]), int(meta["seed"])
 
 
 def _loss(
@@ -401,20 +392,5 @@ def _loss(
     return numerics.ppo_terms(*network.outputs(part), part, coefficients, value_clip, normalize)
 
 
-def _optimizer(parameters: list[torch.nn.Parameter], ppo: PPOConfig) -> torch.optim.Optimizer:
-    if ppo.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=ppo.learning_rate)
-    kind = torch.optim.Adam if ppo.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=ppo.learning_rate, eps=ppo.adam_epsilon, weight_decay=0.0, fused=True)
-
-
 def _weight(part: Tensors) -> float:
     return float(part["active"].sum()) if "active" in part else float(len(part["features"]))
-
-
-def _require_finite(numbers: Sequence[float], what: str, update: int) -> None:
-    if not all(math.isfinite(number) for number in numbers):
-        raise DivergedError(
-            f"{what} of update {update} is not a finite number; the weights are those of the last good step; "
-            "lower the learning rate or go back to the last checkpoint"
-        )

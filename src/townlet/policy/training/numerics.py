@@ -6,7 +6,8 @@ Every mean is a masked mean, Σ mask·x / Σ mask: a resident that is gone is no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import Parameter
 
 from townlet.policy.inference import MASKED_LOGIT
 
@@ -221,6 +223,59 @@ def kl_k3(log_ratio: Tensor, mask: Tensor | None = None) -> Tensor:
 def cloning_loss(log_probs: Tensor, experts: Tensor, mask: Tensor | None = None) -> Tensor:
     """Behaviour cloning: −mean log π(a_expert | s) from masked log-probabilities (..., A)."""
     return -masked_mean(taken(log_probs, experts), mask)
+
+
+# --- descent ---------------------------------------------------------------------------------------------------------
+class Optimizer:
+    """Adam, AdamW or plain descent (`sgd`) over all parameters as one vector w, their gradients gathered in another, g.
+
+        m' = β₁ m + (1 − β₁) g     v' = β₂ v + (1 − β₂) g²     w' = w − lr m̂ / (√v̂ + ε),  m̂ = m'/(1 − β₁ᵗ),  v̂ = v'/(1 − β₂ᵗ)
+
+    Weight decay adds λw to g; AdamW instead takes lr λw off w. Parameters become views of the vector, so a step is a handful
+    of operations however many layers there are.
+    """
+
+    BETAS = (0.9, 0.999)
+
+    def __init__(self, parameters: Sequence[Parameter], kind: str, epsilon: float) -> None:
+        self.kind, self.epsilon, self.steps = kind, epsilon, 0
+        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        self.gradient = torch.zeros_like(self.vector)
+        self.first, self.second = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
+        begin = 0
+        for parameter in parameters:
+            end = begin + parameter.numel()
+            parameter.data = self.vector[begin:end].view_as(parameter)
+            parameter.grad = self.gradient[begin:end].view_as(parameter)
+            begin = end
+
+    def moments(self) -> Tensors:
+        """What a step depends on beside weights, gradient and number of steps."""
+        return {} if self.kind == "sgd" else {"first": self.first, "second": self.second}
+
+    def clip(self, bound: float) -> float:
+        """Norm of the gradient; it is scaled down to the bound when above."""
+        norm = float(self.gradient.norm())
+        if norm > bound:
+            self.gradient.mul_(bound / (norm + 1e-6))
+        return norm
+
+    def step(self, rate: float, decay: float = 0.0) -> None:
+        """One step, after which the gradient is zero."""
+        self.steps += 1
+        if decay > 0.0 and self.kind == "adamw":
+            self.vector.mul_(1.0 - rate * decay)
+        elif decay > 0.0:
+            self.gradient.add_(self.vector, alpha=decay)
+        if self.kind == "sgd":
+            self.vector.add_(self.gradient, alpha=-rate)
+        else:
+            of_first, of_second = self.BETAS
+            self.first.lerp_(self.gradient, 1.0 - of_first)
+            self.second.mul_(of_second).addcmul_(self.gradient, self.gradient, value=1.0 - of_second)
+            scale = (self.second.sqrt() / math.sqrt(1.0 - of_second**self.steps)).add_(self.epsilon)
+            self.vector.addcdiv_(self.first, scale, value=-rate / (1.0 - of_first**self.steps))
+        self.gradient.zero_()
 
 
 # --- mini-batches ----------------------------------------------------------------------------------------------------
