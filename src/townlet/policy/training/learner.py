@@ -32,6 +32,7 @@ from townlet.policy.training.batches import (
 from townlet.policy.training.numerics import Tensors, shuffled, slice_of
 
 Floats = NDArray[np.float32]
+MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
 VALUE_HORIZON = 10  # statistics of returns look back over about this many batches
 EVALUATION_ROWS = 16384
@@ -51,6 +52,7 @@ class PPOLearner:
         self.spec, self.ppo, self.seed = spec, ppo, seed
         self.network = ConflictAwarePolicyNetwork(spec, seed)
         self.optimizer = numerics.Optimizer(list(self.network.parameters()), ppo.optimizer, ppo.adam_epsilon)
+        self.minibatches: list[dict[str, float]] = []  # MINIBATCH of each mini-batch of the last update
         self.updates = 0  # calls of update and clone: the key of every permutation
         self.gradient_steps = 0
         self._scratch: Tensors = {}
@@ -153,6 +155,7 @@ class PPOLearner:
         table: list[list[float]] = []
         grads: list[float] = []
         epoch, stopped = 0, False
+        self.minibatches = []
         for epoch in range(ppo.num_epochs):
             order = permutation(self.seed, PPO_STREAM, self.updates, epoch, length)
             examples = self._auxiliary(cloning, epoch, parts)
@@ -169,6 +172,7 @@ class PPOLearner:
                 numbers = [*stats.tolist(), float(loss.detach()), *extra]
                 self._require_finite(numbers, "the loss")
                 table.append(numbers)
+                self.minibatches.append(dict(zip(MINIBATCH, [*numbers[: len(PPO_TERMS) + 1], _weight(part), 0.0])))
                 if ppo.target_kl is not None and numbers[PPO_TERMS.index("kl_k3")] > ppo.target_kl:
                     stopped = True
                     break
@@ -178,6 +182,8 @@ class PPOLearner:
                 if (index + 1) % ppo.grad_accumulation == 0 or index == parts - 1:
                     grads.append(self._step(waiting, lr))
                     waiting = 0.0
+                    for row in self.minibatches[-(index % ppo.grad_accumulation + 1) :]:
+                        row["grad_norm"] = grads[-1]
             if stopped:
                 self.optimizer.gradient.zero_()
                 break
