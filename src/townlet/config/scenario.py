@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from townlet.config.base import Clock, Id, Many, Section, Share, Signed, Ticks
+from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks
 
 Tile = Literal["floor", "wall", "door", "road"]
 Profile = Literal["balanced", "socialite", "industrious", "stoic"]
@@ -83,11 +83,40 @@ class TieConfig(Section):
     mutual: bool = Field(True, description="b feels the same for a.")
 
 
+class DensityConfig(Section):
+    """How many residents share one object of a kind; 0 leaves the kind out."""
+
+    shower: Positive = Field(9.0, description="Residents per shower.")
+    stove: Positive = Field(7.0, description="Residents per stove.")
+    fridge: Positive = Field(16.0, description="Residents per fridge.")
+    table: Positive = Field(7.0, description="Residents per table.")
+    cafe_counter: Positive = Field(40.0, description="Residents per café counter.")
+    bench: Positive = Field(20.0, description="Residents per bench.")
+
+
+class GenerateConfig(Section):
+    """A town made of square blocks: homes, workplaces and services, each with a street around it."""
+
+    seed: int = Field(0, ge=0, lt=1 << 63, description="Seed of who feels what for whom and of the personalities.")
+    residents: int = Field(ge=1, description="How many live here.")
+    block: int = Field(16, ge=10, le=64, description="Tiles per side of a block with its street.")
+    residents_per_home: int = Field(40, ge=1, description="Beds of a home.")
+    workers_per_site: int = Field(100, ge=1, description="Workers of a workplace.")
+    residents_per: DensityConfig = Field(default_factory=DensityConfig, description="Residents per object.")
+    shifts: Annotated[tuple[Clock, ...], Many] = Field((540,), min_length=1, description="Starts of shifts, taken in turn by the workplaces.")
+    shift_ticks: Ticks = Field(240, ge=1, lt=1440, description="Length of a shift.")
+    wage: float = Field(0.0035, ge=0, le=100, description="Coins per tick present.")
+    open_services: bool = Field(False, description="Services stand in the open instead of behind walls.")
+    feuds: Share = Field(0.1, description="Share of residents with a feud (rivalry 0.6 to 0.9) in their own home.")
+    friendships: Share = Field(0.3, description="Share of residents with a friend in their own home.")
+
+
 class ScenarioConfig(Section):
     name: str = Field("", max_length=64, description="Name; by default that of the file.")
     description: str = Field("", description="One or two sentences: what happens here and why it is worth a look.")
     start: Clock = Field(360, lt=1440, description="Clock time at which an episode begins.")
     episode_ticks: Ticks = Field(1440, ge=1, description="Length of an episode in ticks.")
+    generate: GenerateConfig | None = Field(None, description="A town built from a few numbers on a map of `size`, instead of a map.")
     map: str = Field("", description="ASCII art, a character per tile; meanings in `legend`. Empty: `size` and `objects`.")
     legend: dict[str, str] = Field(
         default_factory=dict,
@@ -119,6 +148,8 @@ class ScenarioConfig(Section):
                     raise ValueError(f"a tie names {name!r}, who is not among the residents")
             if tie.a == tie.b:
                 raise ValueError(f"{tie.a!r} has a tie to itself")
+        if self.generate is not None and (self.map or self.objects or self.buildings or self.residents or self.size is None):
+            raise ValueError("`generate` needs `size` and makes map, objects, buildings and residents itself; leave those out")
         if self.map and self.size is not None:
             raise ValueError("give either `map` (ASCII art) or `size` and `objects`, not both")
         return self

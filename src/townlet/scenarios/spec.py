@@ -41,6 +41,10 @@ class Building:
     width: int
     height: int
 
+    @property
+    def at(self) -> tuple[int, int]:
+        return self.x, self.y
+
     def holds(self, x: int, y: int) -> bool:
         return self.x <= x < self.x + self.width and self.y <= y < self.y + self.height
 
@@ -86,6 +90,17 @@ class Plan:
     jobs: tuple[Job, ...]
     residents: tuple[Resident, ...]
     ties: tuple[Tie, ...] = ()
+
+
+def spot(x: int, y: int) -> str:
+    return f"row {y}, column {x}"
+
+
+def floor_of(building: Building, walk: Array) -> list[int]:
+    """Tiles of a building one can stand on, as flat indices of the map."""
+    width = walk.shape[1]
+    box = walk[building.y : building.y + building.height, building.x : building.x + building.width]
+    return [(building.y + int(y)) * width + building.x + int(x) for y, x in np.argwhere(box)]
 
 
 def coins(amount: float) -> int:
@@ -142,15 +157,15 @@ def _draw(scenario: ScenarioConfig, kinds: tuple[str, ...]) -> tuple[Array, list
     rows = scenario.map.rstrip("\n").split("\n")
     width = len(rows[0])
     marks = {**TILE_MARKS, **scenario.legend}
-    for mark, meaning in scenario.legend.items():
+    for mark, named in scenario.legend.items():
         if len(mark) != 1:
             raise ScenarioError(
                 f"scenario.legend: {mark!r} is {len(mark)} characters long, expected one; a map has one character per tile"
             )
-        if meaning not in TILES[:4] and meaning not in kinds:
+        if named not in TILES[:4] and named not in kinds:
             raise ScenarioError(
-                f"scenario.legend: {mark!r} stands for {meaning!r}, which is neither a tile ({', '.join(TILES[:4])}) nor an object "
-                f"of the affordance file; {nearest_name(meaning, TILES[:4] + kinds)}"
+                f"scenario.legend: {mark!r} stands for {named!r}, which is neither a tile nor an object of the affordance file; "
+                f"{nearest_name(named, TILES[:4] + kinds)}"
             )
     _check_size(width, len(rows))
     tiles = np.zeros((len(rows), width), dtype=np.uint8)
@@ -165,7 +180,7 @@ def _draw(scenario: ScenarioConfig, kinds: tuple[str, ...]) -> tuple[Array, list
             meaning = marks.get(mark)
             if meaning is None:
                 raise ScenarioError(
-                    f"scenario.map: row {y}, column {x} holds {mark!r}, which has no meaning; "
+                    f"scenario.map: {spot(x, y)} holds {mark!r}, which has no meaning; "
                     f"add it to scenario.legend or use one of {' '.join(marks)}"
                 )
             if meaning in TILES[:4]:
@@ -189,7 +204,7 @@ def _measure(scenario: ScenarioConfig) -> tuple[Array, list[PlacedObject]]:
         (x, y), (w, h) = box.at, box.size
         if x < 0 or y < 0 or w < 1 or h < 1 or x + w > width or y + h > height:
             raise ScenarioError(
-                f"scenario.walls: a box of {w} × {h} at row {y}, column {x} leaves the map of {height} rows and {width} columns; "
+                f"scenario.walls: a box of {w} × {h} at {spot(x, y)} leaves the map of {height} rows and {width} columns; "
                 "move it inside"
             )
         tiles[y : y + h, x : x + w] = WALL
@@ -199,7 +214,7 @@ def _measure(scenario: ScenarioConfig) -> tuple[Array, list[PlacedObject]]:
     for x, y in scenario.doors:
         if not (0 <= x < width and 0 <= y < height):
             raise ScenarioError(
-                f"scenario.doors: row {y}, column {x} is outside the map of {height} rows and {width} columns; move it inside"
+                f"scenario.doors: {spot(x, y)} is outside the map of {height} rows and {width} columns; move it inside"
             )
         tiles[y, x] = DOOR
     return tiles, []
@@ -220,17 +235,17 @@ def _name_objects(
         x, y = item.at
         if item.kind not in kinds:
             raise ScenarioError(
-                f"scenario.objects: the kind {item.kind!r} at row {y}, column {x} is not in the affordance file; "
+                f"scenario.objects: the kind {item.kind!r} at {spot(x, y)} is not in the affordance file; "
                 f"{nearest_name(item.kind, kinds)}"
             )
         if not (0 <= x < width and 0 <= y < height):
             raise ScenarioError(
-                f"scenario.objects: a {item.kind} at row {y}, column {x} is outside the map of {height} rows and {width} columns; "
+                f"scenario.objects: a {item.kind} at {spot(x, y)} is outside the map of {height} rows and {width} columns; "
                 "move it inside"
             )
         if (x, y) in placed:
             raise ScenarioError(
-                f"scenario.objects: two objects stand on row {y}, column {x}: a {placed[x, y].kind} and a {item.kind}; move one of them"
+                f"scenario.objects: two objects stand on {spot(x, y)}: a {placed[x, y].kind} and a {item.kind}; move one of them"
             )
         placed[x, y] = PlacedObject(item.id or "", item.kind, x, y, item.stock)
         tiles[y, x] = FURNITURE

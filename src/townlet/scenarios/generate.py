@@ -1,0 +1,211 @@
+"""Towns built from a few numbers: square blocks with streets around them, homes, workplaces and services well mixed.
+
+Inside a block furniture stands in rows with aisles of three tiles between them and a way of two tiles through the middle, so that
+whoever sleeps or queues leaves room to pass. Doors are two wide.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from townlet.config.base import DAY
+from townlet.config.models import SimulationConfig
+from townlet.config.scenario import GenerateConfig
+from townlet.errors import ScenarioError
+from townlet.scenarios.size import MAX_BUILDINGS, check_size
+from townlet.scenarios.spec import DOOR, FLOOR, FURNITURE, ROAD, WALL, Building, Job, PlacedObject, Plan, Resident, Tie, coins
+from townlet.world.state import PROFILES, Array
+
+HOME, WORK, SERVICE, PARK = range(4)
+SERVICE_KINDS = ("shower", "stove", "fridge", "table", "cafe_counter", "bench")
+NAMES = (
+    *("alice", "bob", "carol", "dave", "erin", "frank", "grace", "henry", "iris", "jack", "kate", "liam", "mona", "noah", "olga"),
+    *("paul", "quinn", "rosa", "sam", "tara", "umar", "vera", "will", "xena", "yuri", "zoe"),
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: int
+    x: int  # of the block's upper left street tile
+    y: int
+    side: int
+
+    @property
+    def inner(self) -> int:
+        """Side of the floor inside street and wall."""
+        return self.side - 4
+
+    def slots(self) -> list[tuple[int, int]]:
+        """Where furniture may stand, row by row: beside an aisle, never in the way through the middle."""
+        n = self.inner
+        rows = [r for r in range(n) if r % 5 == 4 or (r % 5 == 0 and r + 1 < n)]
+        middle = (n // 2 - 1, n // 2)
+        return [(self.x + 2 + c, self.y + 2 + r) for r in rows for c in range(n) if c not in middle]
+
+
+def generated_plan(config: SimulationConfig) -> Plan:
+    """The plan of a scenario with a `generate` block."""
+    how, size = config.scenario.generate, config.scenario.size
+    if how is None or size is None:
+        raise ScenarioError("the scenario has no generate block with a size; write scenario.generate and scenario.size")
+    width, height = size
+    check_size(how.residents, how.residents * 2, (height, width), min(MAX_BUILDINGS, how.residents), config)
+    wanted = {kind: _count(how, kind) for kind in SERVICE_KINDS}
+    blocks = _blocks(how, width, height, sum(wanted.values()))
+    tiles = np.full((height, width), ROAD, dtype=np.uint8)
+    for block in blocks:
+        _build(tiles, block, walls=block.kind in (HOME, WORK) or (block.kind == SERVICE and not how.open_services))
+    objects = _furnish(tiles, blocks, wanted)
+    buildings, jobs, residents = _people(how, config, tiles, blocks, objects)
+    return Plan(tiles, tuple(objects), tuple(buildings), tuple(jobs), tuple(residents), tuple(_feelings(how, residents)))
+
+
+def _count(how: GenerateConfig, kind: str) -> int:
+    per = how.residents_per.model_dump()[kind]
+    return -(-how.residents // max(1, round(per))) if per > 0 else 0
+
+
+def _blocks(how: GenerateConfig, width: int, height: int, services: int) -> list[Block]:
+    """Every block of the map with its kind; kinds are mixed so that services and sites are near every home."""
+    side = how.block
+    columns, rows = width // side, height // side
+    room = len(Block(HOME, 0, 0, side).slots())
+    floor = (side - 4) ** 2
+    if how.residents_per_home > room:
+        raise ScenarioError(
+            f"scenario.generate: a block of {side} has room for {room} beds, not for {how.residents_per_home}; "
+            "lower residents_per_home or raise block"
+        )
+    if how.workers_per_site > floor:
+        raise ScenarioError(
+            f"scenario.generate: a block of {side} has {floor} tiles, too few for {how.workers_per_site} workers; "
+            "lower workers_per_site or raise block"
+        )
+    need = [-(-how.residents // how.residents_per_home), -(-how.residents // how.workers_per_site), -(-services // room)]
+    total = columns * rows
+    if sum(need) > total:
+        raise ScenarioError(
+            f"scenario.generate: {how.residents:,} residents need {sum(need)} blocks ({need[0]} homes, {need[1]} workplaces, "
+            f"{need[2]} of services), a map of {height} rows and {width} columns has {total} blocks of {side}; "
+            "enlarge scenario.size"
+        )
+    if need[0] + need[1] > MAX_BUILDINGS:
+        raise ScenarioError(
+            f"scenario.generate: {need[0]} homes and {need[1]} workplaces are more than {MAX_BUILDINGS} buildings; "
+            "raise residents_per_home or workers_per_site"
+        )
+    counts = [*need, total - sum(need)]
+    placed = [0, 0, 0, 0]
+    blocks = []
+    for i in range(total):
+        row, column = divmod(i, columns)
+        column = column if row % 2 == 0 else columns - 1 - column
+        kind = max(range(4), key=lambda k: (counts[k] * (i + 1) / total - placed[k], -k))
+        placed[kind] += 1
+        blocks.append(Block(kind, column * side, row * side, side))
+    return blocks
+
+
+def _build(tiles: Array, block: Block, walls: bool) -> None:
+    first, last = 1, block.side - 2
+    x, y = block.x, block.y
+    if walls:
+        tiles[y + first : y + last + 1, x + first : x + last + 1] = WALL
+        middle = x + 2 + block.inner // 2 - 1
+        tiles[y + first, middle : middle + 2] = DOOR
+        tiles[y + last, middle : middle + 2] = DOOR
+    tiles[y + 2 : y + last, x + 2 : x + last] = FLOOR
+
+
+def _furnish(tiles: Array, blocks: list[Block], wanted: dict[str, int]) -> list[PlacedObject]:
+    """Services spread evenly over their blocks, benches of the parks included."""
+    service = [block for block in blocks if block.kind == SERVICE]
+    objects = []
+    given = dict.fromkeys(wanted, 0)
+    for i, block in enumerate(service):
+        kinds: list[str] = []
+        for kind, count in wanted.items():
+            share = count * (i + 1) // len(service) - given[kind]
+            given[kind] += share
+            kinds += [kind] * share
+        slots = block.slots()
+        step = max(1, len(slots) // max(1, len(kinds)))
+        for kind, (x, y) in zip(kinds, slots[::step]):
+            objects.append((kind, x, y))
+    for block in blocks:
+        if block.kind == PARK:
+            objects += [("bench", x, y) for x, y in block.slots()[::6]]
+    numbers = dict.fromkeys(wanted, 0)
+    placed = []
+    for kind, x, y in sorted(objects, key=lambda one: (one[2], one[1])):
+        numbers[kind] += 1
+        tiles[y, x] = FURNITURE
+        placed.append(PlacedObject(f"{kind}_{numbers[kind]}", kind, x, y))
+    return placed
+
+
+def _people(
+    how: GenerateConfig, config: SimulationConfig, tiles: Array, blocks: list[Block], objects: list[PlacedObject]
+) -> tuple[list[Building], list[Job], list[Resident]]:
+    """Homes with beds, workplaces with shifts, and residents who work as near to their home as there is room."""
+    draw = random.Random(how.seed)
+    homes = [block for block in blocks if block.kind == HOME]
+    sites = [block for block in blocks if block.kind == WORK]
+    buildings = [Building(f"home_{i + 1}", b.x + 2, b.y + 2, b.inner, b.inner) for i, b in enumerate(homes)]
+    buildings += [Building(f"site_{i + 1}", b.x + 2, b.y + 2, b.inner, b.inner) for i, b in enumerate(sites)]
+    jobs = [
+        Job(
+            f"job_{i + 1}",
+            f"site_{i + 1}",
+            how.shifts[i % len(how.shifts)] % DAY,
+            how.shift_ticks,
+            coins(how.wage),
+            coins(0.05),
+        )
+        for i in range(len(sites))
+    ]
+    room = [how.workers_per_site] * len(sites)
+    profiles = config.personalities.model_dump()
+    residents: list[Resident] = []
+    bed = 0
+    for i, home in enumerate(homes):
+        lodgers = how.residents * (i + 1) // len(homes) - how.residents * i // len(homes)
+        slots = home.slots()
+        step = max(1, len(slots) // lodgers)
+        nearest = sorted(range(len(sites)), key=lambda s: abs(sites[s].x - home.x) + abs(sites[s].y - home.y))
+        for x, y in slots[::step][:lodgers]:
+            bed += 1
+            objects.append(PlacedObject(f"bed_{bed}", "bed", x, y))
+            tiles[y, x] = FURNITURE
+            site = next(s for s in nearest if room[s] > 0)
+            room[site] -= 1
+            own = profiles[PROFILES[int(draw.random() * len(PROFILES))]]
+            character = (own["extroversion"], own["forgiveness"], own["ambition"])
+            residents.append(Resident(_name(len(residents)), f"home_{i + 1}", f"job_{site + 1}", character))
+    return buildings, jobs, residents
+
+
+def _name(n: int) -> str:
+    return NAMES[n] if n < len(NAMES) else f"{NAMES[n % len(NAMES)]}_{n // len(NAMES) + 1}"
+
+
+def _feelings(how: GenerateConfig, residents: list[Resident]) -> list[Tie]:
+    """Feuds and friendships between neighbours in one home, at most one of each per resident."""
+    draw = random.Random(how.seed + 1)
+    ties = []
+    for a, b in pairwise(residents):
+        if a.home != b.home:
+            continue
+        chance, amount = draw.random(), draw.random()
+        if chance < how.feuds / 2:
+            rivalry = round(0.6 + 0.3 * amount, 3)
+            ties += [Tie(a.id, b.id, -0.2, 0.0, rivalry), Tie(b.id, a.id, -0.2, 0.0, rivalry)]
+        elif chance < how.feuds / 2 + how.friendships / 2:
+            trust = round(0.3 + 0.4 * amount, 3)
+            ties += [Tie(a.id, b.id, trust, trust, 0.0), Tie(b.id, a.id, trust, trust, 0.0)]
+    return ties
