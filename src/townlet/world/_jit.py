@@ -20,7 +20,7 @@ from townlet.files import write_bytes
 P = ParamSpec("P")
 R = TypeVar("R")
 
-KEPT_CACHES = 4
+KEPT_CACHES = 12
 
 
 def kernel_sources() -> list[Path]:
