@@ -307,7 +307,7 @@ def test_a_signal_ends_the_command_with_its_code_and_a_whole_folder(
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
-    flags = ["--towns", "60", "--ticks", "200", "--overwrite", "--output", str(folder)]
+    flags = ["--towns", "30", "--ticks", "200", "--overwrite", "--output", str(folder)]
     return subprocess.Popen([sys.executable, "-m", "townlet", "capture", "town_day", *flags], stdout=subprocess.PIPE, text=True)
 
 
@@ -324,7 +324,7 @@ def kill_and_check(folder: Path, delays: list[float]) -> int:
         process.communicate()
         after = contents(folder)
         assert validate(folder).ok
-        assert after == before or len(list(samples_of(folder))) == 480
+        assert after == before or len(list(samples_of(folder))) == 240
         published += after != before
     return published
 
@@ -335,7 +335,7 @@ def test_killed_at_any_moment_it_leaves_the_old_folder_or_a_whole_new_one(tmp_pa
     process = start(tmp_path / "c")
     process.communicate()
     assert process.returncode == 0
-    assert len(list(samples_of(tmp_path / "c"))) == 480
+    assert len(list(samples_of(tmp_path / "c"))) == 240
     assert not (tmp_path / "c.partial").exists()
     assert len(list(samples_of(tmp_path / "c.old-1"))) == 8
 
