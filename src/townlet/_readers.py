@@ -195,7 +195,7 @@ def read_npz(
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             members = _checked_members(archive, raw, limit)
-            return {member.filename[:-4]: _array(member.filename, archive.read(member)) for member in members}
+            return {member.filename[:-4]: _array(member.filename, _unpacked(archive, member)) for member in members}
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -207,6 +207,12 @@ def read_npz(
         RuntimeError,
     ) as reason:
         raise error(f"{label} is not a sound .npz file: {reason}; make it again") from None
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """As many bytes as the directory says and not one more: `ZipFile.read` unfolds everything before it cuts."""
+    with archive.open(member) as stream:
+        return stream.read(member.file_size)
 
 
 def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[zipfile.ZipInfo]:

@@ -11,7 +11,7 @@ from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
 from townlet.envs.vector import VectorTown
-from townlet.errors import UsageError
+from townlet.errors import InterruptedRun, UsageError
 from townlet.policy.event_join import event_record, read_event_records
 from townlet.policy.manifest import (
     EVENTS_NAME,
@@ -113,11 +113,9 @@ def capture(
     interrupted = stop is not None and stop()
     if not any(shelf.rows for _, shelf in shelves):
         files.remove(partial)
-        raise UsageError(
-            "nothing was captured: stopped before the first decision"
-            if interrupted
-            else "nothing was captured: no life passes the filters (--agent-id, --min-length, --min-reward); loosen them"
-        )
+        if interrupted:
+            raise InterruptedRun("stopped before the first decision; nothing was captured")
+        raise UsageError("nothing was captured: no life passes the filters (--agent-id, --min-length, --min-reward); loosen them")
     if len(configs) > 1:
         _gather(partial, shelves, options.prefix)
     files.publish_folder(partial, out, overwrite=True)
