@@ -6,10 +6,9 @@ import gc
 import json
 import resource
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import PPOTrainingResult
@@ -111,20 +110,15 @@ def _cycle(config: SimulationConfig, work: Path, log: Path, cycle: int, towns: i
 def _watch(logs: Iterable[Path], output: Path) -> list[str]:
     """Every event of the watcher as a line; what alarmed, in words."""
     lines, alerts = [], []
-    watch = Watch(default_rules())
     for log in logs:
-        for event in watch_log(log, watch, follow=False):
+        for event in watch_log(log, Watch(default_rules()), follow=False):
             fields = event_dict(event)
             fields.pop("record", None)
             lines.append(json.dumps({"log": log.name, **fields}, sort_keys=True))
             if isinstance(event, Seen):
-                alerts += [f"{log.name}: {_words(alarm._asdict())}" for alarm in event.alarms]
+                alerts += [f"{log.name}: {alarm.message}" for alarm in event.alarms]
     write_text(output, "".join(line + "\n" for line in lines))
     return alerts
-
-
-def _words(alarm: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in alarm.items())
 
 
 def _memory_mb() -> float:
