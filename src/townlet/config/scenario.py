@@ -103,7 +103,7 @@ class GenerateConfig(Section):
     residents_per_home: int = Field(40, ge=1, description="Beds of a home.")
     workers_per_site: int = Field(100, ge=1, description="Workers of a workplace.")
     residents_per: DensityConfig = Field(default_factory=DensityConfig, description="Residents per object.")
-    shifts: Annotated[tuple[Clock, ...], Many] = Field((540,), min_length=1, description="Starts of shifts, taken in turn by the workplaces.")
+    shifts: Annotated[tuple[Clock, ...], Many] = Field((540,), min_length=1, description="Starts of shifts, taken in turn by the workers of a place.")
     shift_ticks: Ticks = Field(240, ge=1, lt=1440, description="Length of a shift.")
     wage: float = Field(0.0035, ge=0, le=100, description="Coins per tick present.")
     open_services: bool = Field(False, description="Services stand in the open instead of behind walls.")

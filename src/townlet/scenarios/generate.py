@@ -1,7 +1,7 @@
 """Towns built from a few numbers: square blocks with streets around them, homes, workplaces and services well mixed.
 
 Inside a block furniture stands in rows with aisles of three tiles between them and a way of two tiles through the middle, so that
-whoever sleeps or queues leaves room to pass. Doors are two wide.
+whoever sleeps or queues leaves room to pass; beds stand side by side, each with a tile of its own. Doors are two wide.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Block:
     def slots(self) -> list[tuple[int, int]]:
         """Where furniture may stand, row by row: beside an aisle, never in the way through the middle."""
         n = self.inner
-        rows = [r for r in range(n) if r % 5 == 4 or (r % 5 == 0 and r + 1 < n)]
+        rows = [r for r in range(n) if r % 5 == 4 or (r % 5 == 0 and r + 2 < n)]
         middle = (n // 2 - 1, n // 2)
         return [(self.x + 2 + c, self.y + 2 + r) for r in rows for c in range(n) if c not in middle]
 
@@ -160,14 +160,15 @@ def _people(
     buildings += [Building(f"site_{i + 1}", b.x + 2, b.y + 2, b.inner, b.inner) for i, b in enumerate(sites)]
     jobs = [
         Job(
-            f"job_{i + 1}",
+            f"job_{i + 1}_{k + 1}",
             f"site_{i + 1}",
-            how.shifts[i % len(how.shifts)] % DAY,
+            start % DAY,
             how.shift_ticks,
             coins(how.wage),
             coins(0.05),
         )
         for i in range(len(sites))
+        for k, start in enumerate(how.shifts)
     ]
     room = [how.workers_per_site] * len(sites)
     profiles = config.personalities.model_dump()
@@ -175,10 +176,8 @@ def _people(
     bed = 0
     for i, home in enumerate(homes):
         lodgers = how.residents * (i + 1) // len(homes) - how.residents * i // len(homes)
-        slots = home.slots()
-        step = max(1, len(slots) // lodgers)
         nearest = sorted(range(len(sites)), key=lambda s: abs(sites[s].x - home.x) + abs(sites[s].y - home.y))
-        for x, y in slots[::step][:lodgers]:
+        for x, y in home.slots()[:lodgers]:
             bed += 1
             objects.append(PlacedObject(f"bed_{bed}", "bed", x, y))
             tiles[y, x] = FURNITURE
@@ -186,7 +185,9 @@ def _people(
             room[site] -= 1
             own = profiles[PROFILES[int(draw.random() * len(PROFILES))]]
             character = (own["extroversion"], own["forgiveness"], own["ambition"])
-            residents.append(Resident(_name(len(residents)), f"home_{i + 1}", f"job_{site + 1}", character))
+            residents.append(
+                Resident(_name(len(residents)), f"home_{i + 1}", f"job_{site + 1}_{bed % len(how.shifts) + 1}", character)
+            )
     return buildings, jobs, residents
 
 

@@ -5,6 +5,7 @@ The static verdicts of world.md are here; the value of sight is measured by `stu
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,14 +130,14 @@ def _doors(plan: Plan) -> Verdict:
     """People per tile of a building's ways in."""
     walk = walkable(plan.tiles)
     width = walk.shape[1]
+    staff = Counter(one.job for one in plan.residents)
     worst, where = 0.0, "none"
     for building in plan.buildings:
         floor = [(tile % width, tile // width) for tile in floor_of(building, walk)]
         ways = sum(1 for x, y in floor if any(not building.holds(near % width, near // width) for near in neighbours(walk, x, y)))
-        here = [job.id for job in plan.jobs if job.site == building.id]
-        people = max(
-            sum(1 for one in plan.residents if one.home == building.id), sum(1 for one in plan.residents if one.job in here)
-        )
+        crowds = [sum(1 for one in plan.residents if one.home == building.id)]
+        crowds += [staff[job.id] for job in plan.jobs if job.site == building.id]  # shifts of one site come one after the other
+        people = max(crowds)
         if people and people / max(ways, 1) > worst:
             worst, where = people / max(ways, 1), building.id
     return Verdict("doors", worst <= PER_DOOR, f"at most {worst:.0f} people per door tile ({where})", "make the door wider")
