@@ -143,8 +143,9 @@ class BehaviorConfig(Section):
     )
     leave_above: Share = Field(0.98, description="A use is left once its need is above this.")
     meals_in_hand: int = Field(1, ge=0, le=6, description="Cook when fewer meals are in hand.")
-    look_ahead: Ticks = Field(120, description="Before a shift that begins within this many ticks, needs are met for its end.")
+    look_ahead: Ticks = Field(150, description="Before a shift that begins within this many ticks, needs are met for its end.")
     work_margin: Ticks = Field(10, description="Set out for work this many ticks earlier than the walk takes.")
+    wake_before: Ticks = Field(75, description="Get up at least this long before it is time to set out for work.")
     sleep_from: Clock = Field(
         1290, description="Clock time from which a resident goes to bed when it is not above `sleep_below`."
     )

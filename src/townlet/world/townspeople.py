@@ -69,7 +69,7 @@ def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
     row["shift_length"] = max((job.length for job in config.jobs.values()), default=0)
     sleep = [spec for spec in config.affordances.specs if spec.id == "rest_sleep"]
     row["sleep_gain"] = sleep[0].effects.energy / sleep[0].ticks if sleep else 0.0025
-    row["prepare"] = 60.0
+    row["prepare"] = behavior.wake_before
     return h
 
 
@@ -92,8 +92,8 @@ def option(options: np.ndarray, mask: np.ndarray, a: int, calm: int) -> int:
 def leave_use(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
     """While using: is it time to leave?"""
     full = h[0]["leave_above"]
-    to_shift = x[c[TO_SHIFT]] * DAY
-    soon = 0.0 < to_shift <= steps_of(x[c[WORK_WAY]]) + h[0]["work_margin"] + 5.0 * x[c[AMBITION]]
+    free = time_before_work(x, c, h)
+    soon = free <= 0.0
     if x[c[IN_SHOWER]] == 1.0:
         return bool(x[c[HYGIENE]] > full or (soon and x[c[HYGIENE]] > 0.6))
     if x[c[EATING]] == 1.0 or x[c[BUYING]] == 1.0:
@@ -103,8 +103,7 @@ def leave_use(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
             return True
         if x[c[HUNGER]] < 0.12 and x[c[ENERGY]] > 0.15:
             return True
-        walk = steps_of(x[c[WORK_WAY]])
-        return bool(0.0 < to_shift <= walk + h[0]["work_margin"] + h[0]["prepare"] and x[c[ENERGY]] > 0.45)
+        return bool(free <= h[0]["prepare"] and x[c[ENERGY]] > 0.45)
     if x[c[SITTING]] == 1.0:
         low = min(x[c[HUNGER]] - h[0]["hunger"], x[c[HYGIENE]] - h[0]["hygiene"])
         return bool(low < 0.0 or soon or x[c[ENERGY]] > full)
@@ -112,37 +111,66 @@ def leave_use(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
 
 
 @kernel
+def time_before_work(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> float:
+    """Ticks until it must set out for work; a whole day without a job or within a shift."""
+    if x[c[TO_SHIFT]] >= 1.0 or x[c[SHIFT_LEFT]] > 0.0:
+        return DAY
+    return x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]]
+
+
+@kernel
+def is_night(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
+    return bool(x[c[SIN]] * h[0]["night_sin"] + x[c[COS]] * h[0]["night_cos"] > h[0]["night_bound"])
+
+
+@kernel
+def fed(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: np.ndarray, hungry: bool) -> int:
+    """Eat what is in hand, else cook; buy when it is urgent or nothing else can be had."""
+    calm = int(h[0]["calm"])
+    choice = option(o, mask, EAT, calm)
+    if choice < 0 and hungry:
+        choice = option(o, mask, BUY, calm)
+    if choice < 0:
+        choice = option(o, mask, COOK, calm)
+    if choice < 0:
+        choice = option(o, mask, BUY, calm)
+    return choice
+
+
+@kernel
 def meet_need(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: np.ndarray) -> int:
     """The option for the need furthest below its line, where one is and can be met; else -1."""
     calm = int(h[0]["calm"])
-    to_shift, left = x[c[TO_SHIFT]] * DAY, x[c[SHIFT_LEFT]] * DAY
+    hunger, hygiene, energy = x[c[HUNGER]], x[c[HYGIENE]], x[c[ENERGY]]
+    to_shift, free = x[c[TO_SHIFT]] * DAY, time_before_work(x, c, h)
+    works_soon = free < h[0]["look_ahead"]
+    lack_energy = h[0]["energy"] - energy
+    if free < 3.0 * h[0]["look_ahead"]:
+        lack_energy = h[0]["energy"] + h[0]["decay_energy"] * (to_shift + h[0]["shift_length"]) - energy
+    if is_night(x, c, h):
+        lack_energy = max(lack_energy, h[0]["sleep_below"] - energy)
+    if free < h[0]["prepare"] + 60.0 and energy > 0.15:
+        lack_energy = 0.0  # a nap this short is not worth the way
     ahead = 0.0
-    if left == 0.0 and to_shift <= h[0]["look_ahead"]:
+    if works_soon:
         ahead = to_shift + h[0]["shift_length"]
-    night = x[c[SIN]] * h[0]["night_sin"] + x[c[COS]] * h[0]["night_cos"] > h[0]["night_bound"]
-    if night and x[c[ENERGY]] < h[0]["sleep_below"]:
-        ahead = max(ahead, (1.0 - x[c[ENERGY]]) / h[0]["sleep_gain"])
-    lack_hunger = h[0]["hunger"] + h[0]["decay_hunger"] * ahead - x[c[HUNGER]]
-    lack_hygiene = h[0]["hygiene"] + h[0]["decay_hygiene"] * ahead - x[c[HYGIENE]]
-    lack_energy = h[0]["energy"] - x[c[ENERGY]]
-    if left == 0.0 and to_shift <= h[0]["look_ahead"]:
-        lack_energy += h[0]["decay_energy"] * ahead
-    bed = steps_of(x[c[BED_WAY]])
-    rested = (to_shift - steps_of(x[c[WORK_WAY]]) - bed - h[0]["work_margin"] - h[0]["prepare"]) * h[0]["sleep_gain"]
-    if lack_energy > 0.0 and left == 0.0 and rested < 0.1 and x[c[ENERGY]] > 0.12:
-        lack_energy = 0.0  # no time to sleep before the shift
+    elif lack_energy > 0.0:
+        ahead = (1.0 - energy) / h[0]["sleep_gain"] + 20.0
+    lack_hunger = h[0]["hunger"] + h[0]["decay_hunger"] * ahead - hunger
+    lack_hygiene = h[0]["hygiene"] + h[0]["decay_hygiene"] * ahead - hygiene
+    if free < 25.0:  # no time left for less than an emergency
+        if hunger > 0.5:
+            lack_hunger = 0.0
+        if hygiene > 0.5:
+            lack_hygiene = 0.0
+    if lack_energy > 0.0 and energy > 0.2 and (lack_hunger > 0.0 or lack_hygiene > 0.0):
+        lack_energy = 1e-9  # sleep comes after what the sleep would leave unmet
     for _ in range(3):
         worst = max(lack_hunger, lack_hygiene, lack_energy)
         if worst <= 0.0:
             return -1
         if worst == lack_hunger:
-            choice = option(o, mask, EAT, calm)
-            if choice < 0 and x[c[HUNGER]] < 0.3:
-                choice = option(o, mask, BUY, calm)
-            if choice < 0:
-                choice = option(o, mask, COOK, calm)
-            if choice < 0:
-                choice = option(o, mask, BUY, calm)
+            choice = fed(x, mask, c, o, h, hunger < 0.3)
             lack_hunger = 0.0
         elif worst == lack_hygiene:
             choice = option(o, mask, SHOWER, calm)
@@ -161,26 +189,18 @@ def scripted_choice(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarra
     calm = int(h[0]["calm"])
     if mask[LEAVE] == 1 and x[c[IN_QUEUE]] == 0.0:  # using
         return LEAVE if leave_use(x, c, h) else WAIT
-    to_shift, left = x[c[TO_SHIFT]] * DAY, x[c[SHIFT_LEFT]] * DAY
-    desperate = x[c[HUNGER]] < 0.15
-    if mask[WORK] == 1 and not desperate:
-        if left > 0.0 and x[c[POST_SHIFT]] == 0.0 and x[c[ABSENT]] == 0.0:
-            return WORK
-        walk = steps_of(x[c[WORK_WAY]])
-        if left == 0.0 and to_shift <= walk + h[0]["work_margin"] + 5.0 * x[c[AMBITION]]:
+    free = time_before_work(x, c, h)
+    if mask[WORK] == 1 and x[c[HUNGER]] >= 0.15:
+        missed = x[c[POST_SHIFT]] == 1.0 or x[c[ABSENT]] == 1.0
+        if (x[c[SHIFT_LEFT]] > 0.0 and not missed) or (x[c[SHIFT_LEFT]] == 0.0 and free <= 0.0):
             return WORK
     if x[c[IN_QUEUE]] == 1.0:
         return WAIT
     choice = meet_need(x, mask, c, o, h)
     if choice >= 0:
         return choice
-    night = x[c[SIN]] * h[0]["night_sin"] + x[c[COS]] * h[0]["night_cos"] > h[0]["night_bound"]
-    if x[c[MEALS]] * MEALS_UNIT < h[0]["meals_in_hand"] - 0.5 and (left == 0.0 or x[c[POST_SHIFT]] == 1.0):
+    if x[c[MEALS]] * MEALS_UNIT < h[0]["meals_in_hand"] - 0.5 and free > 60.0:
         choice = option(o, mask, COOK, calm)
-        if choice >= 0:
-            return choice
-    if night and x[c[ENERGY]] < h[0]["sleep_below"]:
-        choice = option(o, mask, SLEEP, calm)
         if choice >= 0:
             return choice
     well = min(x[c[HUNGER]], x[c[HYGIENE]], x[c[ENERGY]])

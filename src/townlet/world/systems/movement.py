@@ -86,9 +86,8 @@ def movement(t: Town) -> None:
             me = t.residents[i]
             if me["present"] == 1 and shares_tile(t, i):
                 shared += 1
-                if me["move"] < 0 and me["using"] < 0:
+                if me["move"] < 0 and me["using"] < 0 and (me["request"] < 0 or me["queued"] >= 0):
                     me["move"] = way_out(t, i)
-                    me["request"] = -1
         clock["bumps"] = shared
     for turn in range(n):
         i = first + turn
