@@ -55,7 +55,7 @@ def compile_plan(plan: Plan, config: SimulationConfig) -> CompiledTown:
     check_size(len(plan.residents), len(plan.objects), plan.tiles.shape, len(plan.buildings), config)
     walk = walkable(plan.tiles)
     _check_buildings(plan, walk)
-    houses = _houses(plan)
+    houses = houses_of(plan)
     private = {kind for spec in config.affordances.specs if spec.own_home for kind in spec.objects}
     order = _order(plan, houses, private)
     reach = [_reach(one, walk) for one in order]
@@ -100,7 +100,7 @@ def _check_buildings(plan: Plan, walk: Array) -> None:
             raise ScenarioError(f"{where} has no tile to stand on; draw floor inside it")
 
 
-def _houses(plan: Plan) -> Array:
+def houses_of(plan: Plan) -> Array:
     """Building of every tile, -1 outside; where two overlap, the first.  # (H, W) i8"""
     houses = np.full(plan.tiles.shape, -1, dtype=np.int64)
     for b in range(len(plan.buildings) - 1, -1, -1):

@@ -102,13 +102,20 @@ def _blocks(how: GenerateConfig, width: int, height: int, services: int) -> list
     counts = [*need, total - sum(need)]
     placed = [0, 0, 0, 0]
     blocks = []
-    for i in range(total):
-        row, column = divmod(i, columns)
-        column = column if row % 2 == 0 else columns - 1 - column
+    for i, (column, row) in enumerate(_path(columns, rows)):
         kind = max(range(4), key=lambda k: (counts[k] * (i + 1) / total - placed[k], -k))
         placed[kind] += 1
         blocks.append(Block(kind, column * side, row * side, side))
     return blocks
+
+
+def _path(columns: int, rows: int) -> list[tuple[int, int]]:
+    """Blocks as (column, row) in bands of two rows, to and fro: what is near on the path is near in the town."""
+    path = []
+    for band in range(0, rows, 2):
+        there = range(columns) if band % 4 == 0 else range(columns - 1, -1, -1)
+        path += [(column, row) for column in there for row in range(band, min(band + 2, rows))]
+    return path
 
 
 def _build(tiles: Array, block: Block, walls: bool) -> None:
@@ -152,7 +159,7 @@ def _furnish(tiles: Array, blocks: list[Block], wanted: dict[str, int]) -> list[
 def _people(
     how: GenerateConfig, config: SimulationConfig, tiles: Array, blocks: list[Block], objects: list[PlacedObject]
 ) -> tuple[list[Building], list[Job], list[Resident]]:
-    """Homes with beds, workplaces with shifts, and residents who work as near to their home as there is room."""
+    """Homes with beds, workplaces with shifts, and residents who work near their home."""
     draw = random.Random(how.seed)
     homes = [block for block in blocks if block.kind == HOME]
     sites = [block for block in blocks if block.kind == WORK]
@@ -170,19 +177,16 @@ def _people(
         for i in range(len(sites))
         for k, start in enumerate(how.shifts)
     ]
-    room = [how.workers_per_site] * len(sites)
     profiles = config.personalities.model_dump()
     residents: list[Resident] = []
     bed = 0
     for i, home in enumerate(homes):
         lodgers = how.residents * (i + 1) // len(homes) - how.residents * i // len(homes)
-        nearest = sorted(range(len(sites)), key=lambda s: abs(sites[s].x - home.x) + abs(sites[s].y - home.y))
         for x, y in home.slots()[:lodgers]:
             bed += 1
             objects.append(PlacedObject(f"bed_{bed}", "bed", x, y))
             tiles[y, x] = FURNITURE
-            site = next(s for s in nearest if room[s] > 0)
-            room[site] -= 1
+            site = len(residents) * len(sites) // how.residents  # homes and sites follow one way through the town
             own = profiles[PROFILES[int(draw.random() * len(PROFILES))]]
             character = (own["extroversion"], own["forgiveness"], own["ambition"])
             residents.append(
