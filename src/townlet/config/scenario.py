@@ -117,6 +117,9 @@ class ScenarioConfig(Section):
     start: Clock = Field(360, lt=1440, description="Clock time at which an episode begins.")
     episode_ticks: Ticks = Field(1440, ge=1, description="Length of an episode in ticks.")
     generate: GenerateConfig | None = Field(None, description="A town built from a few numbers on a map of `size`, instead of a map.")
+    sight_bar: float | None = Field(
+        None, description="Least value of sight per resident-day (scripted calm − near) the linter asks for; null: none."
+    )
     map: str = Field("", description="ASCII art, a character per tile; meanings in `legend`. Empty: `size` and `objects`.")
     legend: dict[str, str] = Field(
         default_factory=dict,
