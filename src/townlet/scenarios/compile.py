@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,14 +41,26 @@ class CompiledTown:
     config: SimulationConfig
 
 
+@contextmanager
+def named(config: SimulationConfig) -> Iterator[None]:
+    """An error of a scenario begins with the config it is about."""
+    try:
+        yield
+    except ScenarioError as error:
+        raise ScenarioError(f"{config.config_id}: {error}") from None
+
+
 def read_plan(config: SimulationConfig) -> Plan:
     """What the scenario says, written out or generated."""
-    return written_plan(config) if config.scenario.generate is None else generated_plan(config)
+    with named(config):
+        return written_plan(config) if config.scenario.generate is None else generated_plan(config)
 
 
 def compile_town(config: SimulationConfig) -> CompiledTown:
     """The tables of one scenario; a scenario that cannot work is refused with the row and column at fault."""
-    return compile_plan(read_plan(config), config)
+    plan = read_plan(config)
+    with named(config):
+        return compile_plan(plan, config)
 
 
 def compile_plan(plan: Plan, config: SimulationConfig) -> CompiledTown:

@@ -32,7 +32,8 @@ def scripted_returns(config: SimulationConfig, *, calm: bool, days: int = SIGHT_
         choose_scripted(features, vec.masks.reshape(towns * residents, -1), columns, options, habit, choices)
         vec.step(choices.reshape(towns, residents))
         returns += vec.rewards.sum(axis=1, dtype=np.float64)
-    return returns / residents * (DAY / config.scenario.episode_ticks)
+    per_day: Array = returns / residents * (DAY / config.scenario.episode_ticks)
+    return per_day
 
 
 def value_of_sight(config: SimulationConfig, *, days: int = SIGHT_DAYS) -> Interval:
