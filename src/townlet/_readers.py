@@ -13,7 +13,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from townlet.errors import DamagedFileError, TownletError
 
+SUMS = "SHA256SUMS"
 MEMBERS = 1024
 HEADER = 1 << 16  # bytes of an array's header
 _MEMBER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\.npy")
@@ -93,6 +94,34 @@ def read_bytes(path: str | Path, *, limit: int, error: type[TownletError] = Dama
     return data
 
 
+def check_sums(
+    folder: str | Path, *, require: Iterable[str] = (), error: type[TownletError] = DamagedFileError, limit: int = 64 << 20
+) -> dict[str, str]:
+    """Hash by name of every listed file, each of them checked; `require` names files that must be listed."""
+    folder = Path(folder)
+    text = read_bytes(folder / SUMS, limit=limit, error=error)
+    sums: dict[str, str] = {}
+    for number, line in enumerate(text.split(b"\n")[:-1], start=1):
+        digest, gap, name = line[:64].decode("ascii", "replace"), line[64:66], line[66:].decode("utf-8", "replace")
+        if gap != b"  " or not name or set(digest) - set("0123456789abcdef") or name in sums:
+            raise error(
+                f"{folder / SUMS}:{number}: expected a SHA-256, two blanks and a new name; the folder is damaged, make it again"
+            )
+        sums[name] = digest
+    if not text.endswith(b"\n") or not sums:
+        raise error(f"{folder / SUMS} is cut short; the folder is damaged, make it again")
+    for name in require:
+        if name not in sums:
+            raise error(f"{folder / SUMS} does not list {name}; the folder is damaged or of another kind")
+    for name, digest in sums.items():
+        path = safe_join(folder, name, error=error)
+        if not path.is_file():
+            raise error(f"{path} is missing, though {SUMS} lists it; restore the folder or make it again")
+        if sha256_file(path, error=error) != digest:
+            raise error(f"{path} is not what was written (its SHA-256 differs from {SUMS}); restore the folder or make it again")
+    return sums
+
+
 # --- JSON ------------------------------------------------------------------------------------------------------------
 
 
@@ -146,11 +175,7 @@ def npz_bytes(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
             member = zipfile.ZipInfo(name + ".npy", _EPOCH)
             member.create_system, member.external_attr = 3, 0o644 << 16
             member.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-            member.file_size = header.tell() + array.nbytes
-            with archive.open(member, "w") as stream:
-                stream.write(header.getvalue())
-                if array.nbytes:
-                    stream.write(array.reshape(-1).view(np.uint8).data)
+            archive.writestr(member, b"".join((header.getvalue(), array.tobytes())))
     return buffer.getvalue()
 
 

@@ -16,14 +16,25 @@ import json
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from townlet._readers import npz_bytes, read_bytes, read_json, read_npz, safe_join, sha256_bytes, sha256_file
-from townlet.errors import DamagedFileError, StorageError, TownletError, UsageError
+from townlet._readers import (
+    SUMS,
+    check_sums,
+    npz_bytes,
+    parse_json,
+    read_bytes,
+    read_json,
+    read_npz,
+    safe_join,
+    sha256_bytes,
+    sha256_file,
+)
+from townlet.errors import DamagedFileError, StorageError, UsageError
 
 __all__ = [
     "AppendLog",
@@ -32,6 +43,8 @@ __all__ = [
     "make_folder",
     "move",
     "npz_bytes",
+    "npz_file",
+    "parse_json",
     "partial_folder",
     "publish_folder",
     "read_bytes",
@@ -47,7 +60,6 @@ __all__ = [
     "write_text",
 ]
 
-SUMS = "SHA256SUMS"
 PARTIAL = ".partial"
 LOCK = ".lock"
 
@@ -121,6 +133,11 @@ def write_text(path: str | Path, text: str, *, sync: bool = True) -> None:
 def write_json(path: str | Path, value: Any, *, sync: bool = True) -> None:
     """Readable JSON in the order given; NaN and infinity are errors of the caller."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", sync=sync)
+
+
+def npz_file(path: str | Path, arrays: Mapping[str, Any], *, compress: bool = False, sync: bool = True) -> None:
+    """Arrays as a deterministic .npz file."""
+    write_bytes(path, npz_bytes(arrays, compress=compress), sync=sync)
 
 
 def _fill(path: Path, data: bytes | bytearray | memoryview, sync: bool) -> None:
@@ -236,34 +253,6 @@ def write_sums(folder: str | Path, *, sync: bool = True) -> None:
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     names = [name for name in names if name != SUMS and not any(part.startswith(".") for part in name.split("/"))]
     write_text(folder / SUMS, "".join(f"{sha256_file(folder / name)}  {name}\n" for name in names), sync=sync)
-
-
-def check_sums(
-    folder: str | Path, *, require: Iterable[str] = (), error: type[TownletError] = DamagedFileError, limit: int = 64 << 20
-) -> dict[str, str]:
-    """Hash by name of every listed file, each of them checked; `require` names files that must be listed."""
-    folder = Path(folder)
-    text = read_bytes(folder / SUMS, limit=limit, error=error)
-    sums: dict[str, str] = {}
-    for number, line in enumerate(text.split(b"\n")[:-1], start=1):
-        digest, gap, name = line[:64].decode("ascii", "replace"), line[64:66], line[66:].decode("utf-8", "replace")
-        if gap != b"  " or not name or set(digest) - set("0123456789abcdef") or name in sums:
-            raise error(
-                f"{folder / SUMS}:{number}: expected a SHA-256, two blanks and a new name; the folder is damaged, make it again"
-            )
-        sums[name] = digest
-    if not text.endswith(b"\n") or not sums:
-        raise error(f"{folder / SUMS} is cut short; the folder is damaged, make it again")
-    for name in require:
-        if name not in sums:
-            raise error(f"{folder / SUMS} does not list {name}; the folder is damaged or of another kind")
-    for name, digest in sums.items():
-        path = safe_join(folder, name, error=error)
-        if not path.is_file():
-            raise error(f"{path} is missing, though {SUMS} lists it; restore the folder or make it again")
-        if sha256_file(path, error=error) != digest:
-            raise error(f"{path} is not what was written (its SHA-256 differs from {SUMS}); restore the folder or make it again")
-    return sums
 
 
 def _close(handle: int, path: Path) -> None:
@@ -419,8 +408,3 @@ def _forget_locks() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_locks)
-
-
-def npz_file(path: str | Path, arrays: Mapping[str, Any], *, compress: bool = False, sync: bool = True) -> None:
-    """Arrays as a deterministic .npz file."""
-    write_bytes(path, npz_bytes(arrays, compress=compress), sync=sync)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 DAY = 1440
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)")
@@ -16,6 +17,25 @@ class Section(BaseModel):
     """A part of the config. Fields carry their own sentence, range and default."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_the_rest(cls, data: Any) -> Any:
+        """Giving one key of a part that has defaults of its own, such as conflict.reasons.blocked, keeps its others."""
+        parts = _parts(cls)
+        if not parts or not isinstance(data, dict):
+            return data
+        return {
+            key: {**parts[key], **value} if key in parts and isinstance(value, dict) else value for key, value in data.items()
+        }
+
+
+@cache
+def _parts(section: type[Section]) -> dict[str, dict[str, Any]]:
+    """Fields whose default is a part with values of its own, and those values."""
+    return {
+        name: field.default.model_dump() for name, field in section.model_fields.items() if isinstance(field.default, Section)
+    }
 
 
 def minutes(value: Any) -> Any:
@@ -33,12 +53,9 @@ def clock(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
 
-Clock = Annotated[
-    int, BeforeValidator(minutes), Field(ge=0, le=DAY, json_schema_extra={"format": "clock"})
-]  # minute of the day; "07:30" is accepted
-Ticks = Annotated[
-    int, BeforeValidator(minutes), Field(ge=0, json_schema_extra={"format": "ticks"})
-]  # a length in ticks; "00:30" is accepted
+_CLOCK_SCHEMA = {"type": ["integer", "string"], "format": "clock", "pattern": "^[0-9]{1,2}:[0-5][0-9]$", "minimum": 0}
+Clock = Annotated[int, BeforeValidator(minutes), Field(ge=0, le=DAY), WithJsonSchema(_CLOCK_SCHEMA)]  # minute of the day
+Ticks = Annotated[int, BeforeValidator(minutes), Field(ge=0), WithJsonSchema({**_CLOCK_SCHEMA, "format": "ticks"})]  # a length
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Signed = Annotated[float, Field(ge=-1, le=1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,7 @@ _TAGS = {"tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool",
 def load_config(path_or_name: str | Path, overrides: Sequence[str] = ()) -> SimulationConfig:
     """The config of a file, or of a shipped name such as `town_day`, with `a.b=c` overrides laid upon it."""
     path = find_config(path_or_name)
-    tree = _read_chain(path, ())
-    if "config_id" not in _parse_file(path).value:
-        tree.value["config_id"] = Node(path.stem[:64], Source(str(path)))
-    return _build(tree, overrides)
+    return _build(_read_chain(path, ()), overrides)
 
 
 def default_config(overrides: Sequence[str] = ()) -> SimulationConfig:
@@ -58,9 +55,9 @@ def find_config(path_or_name: str | Path) -> Path:
     """The file meant by a path or by the name of a shipped config."""
     text = str(path_or_name)
     path = Path(text)
-    if path.is_file():
+    if _there(path, Path.is_file):
         return path
-    if path.is_dir():
+    if _there(path, Path.is_dir):
         raise ConfigError(f"{text} is a folder; name a config file in it")
     if not path.suffix and len(path.parts) == 1:
         names = {name: found for folder in reversed(FOLDERS) for name, found in shipped_configs(folder).items()}
@@ -69,13 +66,20 @@ def find_config(path_or_name: str | Path) -> Path:
         raise ConfigError(f"there is no config called {text!r}{_nearest(text, names)}; `townlet scenarios list` shows all")
     if path.parts[:1] == ("configs",) and SHIPPED.joinpath(*path.parts[1:]).is_file():
         return SHIPPED.joinpath(*path.parts[1:])
-    beside = [str(found) for found in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    beside = [str(found) for found in path.parent.glob("*.yaml")] if _there(path.parent, Path.is_dir) else []
     raise ConfigError(f"there is no config file {text}{_nearest(text, beside)}")
 
 
 def read_yaml(path: str | Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Any:
     """Plain values of a YAML 1.2 file, read as carefully as a config."""
     return plain(_parse_file(Path(path), limit=limit, error=error), error=error)
+
+
+def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
+    try:
+        return kind(path)
+    except OSError:  # a name too long
+        return False
 
 
 def _nearest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
@@ -100,29 +104,29 @@ def _override(tree: Node, text: str) -> Node:
     key, equals, value = text.partition("=")
     if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
         raise ConfigError(f"the override {text!r} is not of the form section.key=value, such as ppo.learning_rate=1e-4")
-    source = Source(f"--set {text}")
-    node = parse_yaml(value, source.name)
-    return replace(tree, key.strip().split("."), Node(node.value, source))
+    return replace(tree, key.strip().split("."), parse_yaml(value, f"--set {text}", numbered=False))
 
 
 def _with_affordances(tree: Node) -> Node:
     section = tree.value.get("affordances", Node({}, tree.source))
     if not isinstance(section.value, dict) or "specs" in section.value:
         return tree
-    file = section.value.get("file", Node("core.yaml", section.source))
+    file = section.value.get("file", Node("core.yaml", Source("the defaults")))
     if not isinstance(file.value, str):
         return tree  # the model says what is wrong with it
-    folder = file.source.folder
-    own = safe_join(folder, file.value, error=ConfigError) if folder is not None else None
-    path = own if own is not None and own.is_file() else safe_join(SHIPPED / "affordances", file.value, error=ConfigError)
-    if not path.is_file():
-        known = [found.name for found in (SHIPPED / "affordances").glob("*.yaml")]
+    folders = [folder for folder in (file.source.folder, SHIPPED / "affordances") if folder is not None]
+    try:
+        found = [path for folder in folders if (path := safe_join(folder, file.value, error=ConfigError)).is_file()]
+    except ConfigError as reason:
+        raise ConfigError(f"{file.source}: {reason}") from None
+    if not found:
+        known = [path.name for path in (SHIPPED / "affordances").glob("*.yaml")]
         raise ConfigError(
             f"{file.source}: there is no affordance file {file.value!r} beside the config or shipped{_nearest(file.value, known)}"
         )
-    specs = _parse_file(path)
+    specs = _parse_file(found[0])
     if not isinstance(specs.value, dict) or set(specs.value) != {"affordances"}:
-        raise ConfigError(f"{path}: an affordance file holds one key, `affordances`, with a list")
+        raise ConfigError(f"{found[0]}: an affordance file holds one key, `affordances`, with a list")
     filled = Node({**section.value, "specs": specs.value["affordances"]}, section.source)
     return Node({**tree.value, "affordances": filled}, tree.source)
 
@@ -137,6 +141,7 @@ def _read_chain(path: Path, chain: tuple[Path, ...]) -> Node:
     if not isinstance(tree.value, dict):
         raise ConfigError(f"{tree.source}: expected sections such as `scenario:` at the top, found {_kind(tree.value)}")
     extends = tree.value.pop("extends", None)
+    tree.value.setdefault("config_id", Node(path.stem[:64], tree.source))
     scenario = tree.value.get("scenario")
     if extends is None:
         if scenario is not None and isinstance(scenario.value, dict):
@@ -148,11 +153,9 @@ def _read_chain(path: Path, chain: tuple[Path, ...]) -> Node:
 
 
 def _extended(path: Path, extends: Node) -> Path:
-    beside = safe_join(path.parent, extends.value, error=ConfigError)
-    if beside.is_file():
-        return beside
     try:
-        return find_config(extends.value)
+        beside = safe_join(path.parent, extends.value, error=ConfigError)
+        return beside if beside.is_file() else find_config(extends.value)
     except ConfigError as missing:
         raise ConfigError(f"{extends.source}: {missing}") from None
 
@@ -184,24 +187,27 @@ def _parse_file(path: Path, *, limit: int = MAX_BYTES, error: type[TownletError]
     return node
 
 
-def parse_yaml(text: str, name: str, folder: Path | None = None, *, error: type[TownletError] = ConfigError) -> Node:
+def parse_yaml(
+    text: str, name: str, folder: Path | None = None, *, numbered: bool = True, error: type[TownletError] = ConfigError
+) -> Node:
     """One YAML 1.2 document as a tree. No recursion, no objects, no repeated keys."""
     try:
-        return _compose(text, name, folder, error)
-    except yaml.YAMLError as reason:
-        mark = getattr(reason, "problem_mark", None) or getattr(reason, "context_mark", None)
-        where = f"{name}:{mark.line + 1}" if mark is not None else name
-        what = getattr(reason, "problem", None) or getattr(reason, "reason", None) or "it cannot be parsed"
-        raise error(f"{where}: this is not valid YAML: {what}") from None
+        return _compose(text, name, folder, numbered, error)
+    except yaml.MarkedYAMLError as reason:
+        mark = reason.problem_mark or reason.context_mark
+        where = f"{name}:{mark.line + 1}" if mark is not None and numbered else name
+        raise error(f"{where}: this is not valid YAML: {reason.problem or reason.context}") from None
+    except yaml.reader.ReaderError as reason:
+        raise error(f"{name}: this is not valid YAML: {reason.reason} (at character {reason.position})") from None
 
 
-def _compose(text: str, name: str, folder: Path | None, error: type[TownletError]) -> Node:
+def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: type[TownletError]) -> Node:
     anchors: dict[str, Node] = {}
     root: Node | None = None
     stack: list[tuple[Node, str | None, list[Any]]] = []  # container, its anchor, [key waiting for its value] or []
     count = 0
     for event in _events(text):
-        source = Source(name, event.start_mark.line + 1, folder)
+        source = Source(name, event.start_mark.line + 1 if numbered else 0, folder)
         if isinstance(event, yaml.DocumentStartEvent):
             if root is not None:
                 raise error(f"{source}: a second YAML document begins here; a file holds one")
@@ -241,7 +247,7 @@ def _compose(text: str, name: str, folder: Path | None, error: type[TownletError
             container.value[waiting.pop()] = node
         else:
             waiting.append(_key(event, container, source, error))
-    return root if root is not None else Node(None, Source(name, 1, folder))
+    return root if root is not None else Node(None, Source(name, int(numbered), folder))
 
 
 def _events(text: str) -> Iterator[Any]:
@@ -289,10 +295,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    if "\n" in text:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
-    odd = _FLOAT.fullmatch(text) or _OTHER_INT.fullmatch(text) or text in _SPECIAL
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if odd else None)
+    odd = _FLOAT.fullmatch(text) or _OTHER_INT.fullmatch(text) or text in _SPECIAL or not text.replace("\n", "").isprintable()
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if odd else "|" if "\n" in text else None)
 
 
 _Dumper.add_representer(str, _represent_text)

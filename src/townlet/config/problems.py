@@ -9,9 +9,12 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from townlet.config.base import ID_PATTERN
 from townlet.config.tree import Node, locate
 
 Path = tuple[str | int, ...]
+_NAME = "a small letter, then small letters, digits and _, at most 32"
+_EXPECTED = {"model_type": "a mapping of keys", "dict_type": "a mapping of keys", "tuple_type": "a list"}
 
 
 def sentences(found: ValidationError, model: type[BaseModel], tree: Node) -> str:
@@ -39,9 +42,12 @@ def _sentence(problem: Any, model: type[BaseModel], tree: Node) -> str:
     if kind == "value_error":
         text = str(problem["ctx"]["error"])
         return f"{node.source}: {name}: {text}" if name else f"{node.source}: {text}"
-    message = problem["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+    if kind == "string_pattern_mismatch" and problem["ctx"]["pattern"] == ID_PATTERN:
+        found = problem["input"]
+        return f"{node.source}: {name}: {found!r:.60} cannot be a name; expected {_NAME}"
+    message = _EXPECTED.get(kind) or problem["msg"].removeprefix("Input should be ")
     value = "" if isinstance(node.value, dict | list) else f" is {node.value!r:.80}"
-    return f"{node.source}: {name}{value}; expected {message}{_meaning(path, model)}"
+    return f"{node.source}: {name}{value}; expected {message[0].lower() + message[1:]}{_meaning(path, model)}"
 
 
 def dotted(path: Sequence[str | int]) -> str:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from townlet.config.base import clock
 from townlet.config.models import SimulationConfig
 
 
@@ -71,10 +72,10 @@ def _kind(field: dict[str, Any], defs: dict[str, Any]) -> str:
         if "prefixItems" in field:
             return f"list of {len(field['prefixItems'])}"
         return "list"
-    if field.get("format") == "clock":
-        return "clock time"
+    if "format" in field:
+        return {"clock": "clock time", "ticks": "ticks"}[field["format"]]
     bounds = ", ".join(f"{sign} {_number(field[key])}" for key, sign in _RANGE.items() if key in field)
-    word = field.get("format") or _WORDS[field.get("type", "object")]
+    word = _WORDS[field.get("type", "object")]
     return f"{word} {bounds}" if bounds else word
 
 
@@ -85,6 +86,8 @@ def _number(value: float) -> str:
 def _default(name: str, field: dict[str, Any], model: dict[str, Any]) -> str:
     if name in model.get("required", ()):
         return "required"
+    if field.get("format") == "clock":
+        return f"`{clock(field['default'])}`"
     text = json.dumps(field.get("default", [] if field.get("type") == "array" else {}), ensure_ascii=False)
     return f"`{text}`" if len(text) <= 60 else "see `townlet config show`"
 

@@ -15,10 +15,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from townlet.files import write_bytes
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
-KEPT_CACHES = 4
+KEPT_CACHES = 12
 
 
 def kernel_sources() -> list[Path]:
@@ -62,9 +64,7 @@ JIT = not numba.config.DISABLE_JIT
 def mark_warm() -> None:
     """Remember that the kernels of this version stand compiled in the cache."""
     if JIT and not WARM:
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "ready").touch()
+        write_bytes(cache_folder() / "ready", b"", sync=False)
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:

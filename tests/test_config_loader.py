@@ -1,0 +1,541 @@
+"""The config: defaults of the design, YAML 1.2, `extends`, overrides, and problems told with file, line and the nearest key."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from townlet.config import PPOConfig, SimulationConfig, config_hash, load_config
+from townlet.config.base import clock
+from townlet.config.loader import SHIPPED, default_config, parse_yaml, read_yaml, shipped_configs, to_yaml
+from townlet.config.problems import known_paths, model_of
+from townlet.config.reference import keys, page_text
+from townlet.config.tree import plain
+from townlet.errors import ConfigError, ReplayError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def value_at(config: SimulationConfig, path: str) -> Any:
+    value: Any = config
+    for part in path.split("."):
+        value = value[part] if isinstance(value, dict) else vars(value)[part]
+    return value
+
+
+def written(folder: Path, text: str | bytes, name: str = "town.yaml") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def yaml_value(text: str) -> Any:
+    return plain(parse_yaml(text, "test"))
+
+
+# --- defaults --------------------------------------------------------------------------------------------------------
+
+DEFAULTS = {
+    "ppo.learning_rate": 3e-4,
+    "ppo.clip_param": 0.2,
+    "ppo.value_loss_coef": 0.5,
+    "ppo.entropy_coef": 0.01,
+    "ppo.num_epochs": 4,
+    "ppo.mini_batch_size": None,
+    "ppo.num_mini_batches": 4,
+    "ppo.gae_lambda": 0.95,
+    "ppo.gamma": 0.99,
+    "ppo.max_grad_norm": 0.5,
+    "ppo.value_clip": 0.2,
+    "ppo.advantage_normalization": True,
+    "ppo.target_kl": None,
+    "ppo.lr_anneal": False,
+    "ppo.optimizer": "adam",
+    "ppo.recurrent": "none",
+    "ppo.grad_accumulation": 1,
+    "training.normalize_conflict_features": False,
+    "training.keep_checkpoints": 5,
+    "training.threads": 1,
+    "training.bc.learning_rate": 1e-3,
+    "training.bc.batch_size": 64,
+    "training.bc.epochs": 10,
+    "training.bc.weight_decay": 0.0,
+    "training.bc.validation_fraction": 0.1,
+    "training.anneal_accuracy_threshold": 0.95,
+    "training.anneal_change_accuracy_threshold": 0.6,
+    "features.systems.observations": "hybrid",
+    "features.stages.social_rewards": "C1",
+    "world.ticks_per_day": 1440,
+    "world.need_decay.hunger": 0.0010,
+    "world.need_decay.hygiene": 0.0007,
+    "world.need_decay.energy": 0.0008,
+    "rewards.survival": 0.05,
+    "rewards.needs.hygiene": 0.6,
+    "rewards.needs.energy": 0.8,
+    "rewards.wage_rate": 0.01,
+    "rewards.punctuality": 0.05,
+    "rewards.collapse": -1.0,
+    "rewards.eviction": -2.0,
+    "economy.rent": 0.40,
+    "economy.first_wallet": 1.0,
+    "economy.stock.stove": 24,
+    "economy.stock.cafe_counter": 40,
+    "economy.refill_at": 300,
+    "employment.grace_ticks": 5,
+    "employment.absent_cutoff": 30,
+    "employment.absence_slack": 20,
+    "behavior.act_below.hunger": 0.4,
+    "behavior.leave_above": 0.98,
+    "policy.action_level": "option",
+    "policy.decision_interval": 10,
+    "queue_fairness.max_overtakes": 2,
+    "queue_fairness.age_priority_weight": 0.0,
+    "queue_fairness.ghost_step_after": 3,
+    "conflict.queue_length_boost": 0.25,
+    "conflict.quarrel_ticks": 5,
+    "conflict.quarrel_energy": 0.02,
+    "conflict.reasons.blocked.base": 0.4,
+    "conflict.reasons.overtaken.base": 1.0,
+    "conflict.reasons.ghost_step.base": 1.5,
+    "conflict.rivalry.increment_per_conflict": 0.3,
+    "conflict.rivalry.decay_per_tick": 0.00005,
+    "conflict.rivalry.avoid_threshold": 0.7,
+    "relationships.max_edges": 6,
+    "relationships.events.shared_meal.familiarity": 0.25,
+    "relationships.events.shift_takeover.rivalry": 0.30,
+    "relationships.chat.cooldown": 30,
+    "lifecycle.newcomers_per_day": 2,
+    "lifecycle.collapse_hunger": 0.03,
+    "perturbations.blackout.probability_per_day": 0.0,
+    "evaluation.first_seed": 1_000_001,
+    "promotion.required_passes": 2,
+    "observations.blind": (),
+}
+
+
+@pytest.mark.parametrize("path", DEFAULTS)
+def test_defaults_are_those_of_the_design(path: str) -> None:
+    assert value_at(default_config(), path) == DEFAULTS[path]
+
+
+def test_the_core_affordances_cost_a_day_what_the_design_says() -> None:
+    """Rent 0.40, cooking 1.44 hunger / 0.5 per meal / 2 meals × 0.15 = 0.216, showers 1.008 / 0.5 × 0.05 = 0.101."""
+    config = default_config()
+    by_id = {spec.id: spec for spec in config.affordances.specs}
+    assert list(by_id) == ["use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit"]
+    meals = 1440 * config.world.need_decay.hunger / by_id["eat_meal"].effects.hunger
+    cooking = meals / by_id["cook_meal"].gives_meals * by_id["cook_meal"].price
+    showers = 1440 * config.world.need_decay.hygiene / by_id["use_shower"].effects.hygiene * by_id["use_shower"].price
+    assert math.isclose(config.economy.rent + cooking + showers, 0.717, abs_tol=1e-3)
+    assert by_id["buy_meal"].hours == (420, 1260)
+    assert config.cooldown(by_id["use_shower"]) == 60
+    assert default_config(["queue_fairness.cooldown_ticks={use_shower: 5}"]).cooldown(by_id["use_shower"]) == 5
+
+
+def test_the_config_is_frozen_and_strict() -> None:
+    config = default_config()
+    with pytest.raises(ValidationError, match="frozen"):
+        config.seed = 3  # type: ignore[misc]
+    for wrong in (
+        {"gamma": "0.9"},
+        {"num_epochs": 2.5},
+        {"num_epochs": True},
+        {"gamma": math.nan},
+        {"gamma": math.inf},
+        {"gama": 0.9},
+    ):
+        with pytest.raises(ValidationError):
+            PPOConfig.model_validate(wrong)
+
+
+def test_a_living_tick_may_not_be_worth_less_than_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"rewards: a living tick could be worth -0\.022, .* raise survival to at least 0\.072"):
+        default_config(["rewards.needs_scale=0.03"])
+
+
+def test_the_hash_changes_with_every_key_and_with_nothing_else() -> None:
+    assert config_hash(default_config()) == config_hash(default_config([]))
+    seen = {config_hash(default_config())}
+    for path in known_paths(SimulationConfig):
+        value = value_at(default_config(), path)
+        if isinstance(value, bool) or not isinstance(value, int | float) or path.endswith("ticks_per_day"):
+            continue
+        for other in (value * 0.5, value + 2, value + 0.001, value - 1):
+            try:
+                config = default_config([f"{path}={int(other) if isinstance(value, int) else other}"])
+            except ConfigError:
+                continue
+            if value_at(config, path) != value:
+                break
+        else:
+            pytest.fail(f"no other value of {path} was accepted")
+        assert config_hash(config) not in seen, path
+        seen.add(config_hash(config))
+    assert len(seen) > 150
+
+
+@pytest.mark.parametrize("folder", ["scenarios", "examples", "training"])
+def test_every_shipped_config_loads_by_name_and_round_trips(folder: str, tmp_path: Path) -> None:
+    for name, path in shipped_configs(folder).items():
+        config = load_config(name)
+        assert config == load_config(path)
+        copy = written(tmp_path, to_yaml(config.model_dump(mode="json")), "copy.yaml")
+        assert config_hash(load_config(copy)) == config_hash(config)
+    assert shipped_configs("scenarios")
+
+
+def test_founding_paths_work_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config("configs/examples/poc_hybrid.yaml")
+    assert (config.config_id, config.training.source, config.scenario.name) == ("poc_hybrid", "replay", "town_day")
+
+
+# --- YAML 1.2 --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("12:30", "12:30"),
+        ("3e-4", 3e-4),
+        ("1E5", 1e5),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("no", "no"),
+        ("on", "on"),
+        ("y", "y"),
+        ("010", 10),
+        ("0o10", 8),
+        ("0x1F", 31),
+        ("1_000", "1_000"),
+        ("true", True),
+        ("FALSE", False),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ("2001-01-01", "2001-01-01"),
+        ('"12"', "12"),
+        ("'true'", "true"),
+        ("!!str 12", "12"),
+        ("=", "="),
+        ("[1, a, 2.0]", [1, "a", 2.0]),
+        ("<<: {a: 1}", {"<<": {"a": 1}}),
+        ("&x a", "a"),
+        ("[&x {a: 1}, *x]", [{"a": 1}, {"a": 1}]),
+        ("|\n  two\n  lines", "two\nlines"),
+    ],
+)
+def test_scalars_follow_yaml_1_2(text: str, value: Any) -> None:
+    found = yaml_value(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(codec="utf-8"), max_size=12)
+)
+names = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=8)
+trees = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names, inner, max_size=4), max_leaves=12
+)
+
+
+@given(trees)
+def test_what_is_written_is_read_back(tree: Any) -> None:
+    assert yaml_value(to_yaml(tree)) == tree
+
+
+BAD_YAML = {
+    "empty": (b"", "town.yaml is empty"),
+    "blank": (b"# nothing\n", "town.yaml is empty"),
+    "binary": (b"\x89PNG\r\n\x1a\n\0\0", "not a text file in UTF-8 (byte 0 is 0x89)"),
+    "nul": (b"seed: \0", "this is not valid YAML"),
+    "utf-16": ("seed: 1".encode("utf-16"), "not a text file in UTF-8"),
+    "list": (b"- a\n- b\n", "expected sections such as `scenario:` at the top, found a list"),
+    "word": (b"hello\n", "expected sections such as `scenario:` at the top, found the value 'hello'"),
+    "broken": (b"seed: [1,\nworld: {", "this is not valid YAML"),
+    "tab": (b"world:\n\tevent_capacity: 3\n", "town.yaml:2: this is not valid YAML"),
+    "twice": (b"seed: 1\nworld: {}\nseed: 2\n", "town.yaml:3: the key 'seed' stands twice (first in line 1); take one out"),
+    "object": (b"seed: !!python/object/apply:os.system ['true']\n", "town.yaml:1: the tag"),
+    "tag": (b"seed: !mine 3\n", "town.yaml:1: the tag"),
+    "two documents": (b"seed: 1\n---\nseed: 2\n", "town.yaml:2: a second YAML document begins here"),
+    "no anchor": (b"seed: *x\n", "town.yaml:1"),
+    "itself": (b"seed: &x [*x]\n", "town.yaml:1: *x stands inside or before the value it refers to"),
+    "deep": (b"seed: " + b"[" * 5000, "levels deep"),
+    "long number": (b"seed: " + b"9" * 5000, "a number of 5000 digits"),
+    "list key": (b"? [1, 2]\n: 3\n", "a key must be a plain word"),
+    "bomb": (
+        b"a: &a [1,1,1,1,1,1,1,1,1,1]\n"
+        + b"".join(b"%c: &%c [%s]\n" % (n, n, b",".join([b"*%c" % (n - 1)] * 10)) for n in range(98, 106)),
+        "values once its aliases are expanded",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_YAML)
+def test_bad_yaml_is_one_sentence_with_file_and_line(case: str, tmp_path: Path) -> None:
+    data, message = BAD_YAML[case]
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(tmp_path, data))
+    assert message in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_give_values_or_a_typed_error(data: bytes) -> None:
+    with contextlib.suppress(UnicodeDecodeError, ReplayError):
+        parse_yaml(data.decode(), "fuzz", error=ReplayError)
+
+
+@given(st.text("abc:{}[]&*!|>-?#%@`'\"\n\t ,019.~<", max_size=40))
+def test_any_text_gives_values_or_a_typed_error(text: str) -> None:
+    with contextlib.suppress(ReplayError):
+        plain(parse_yaml(text, "fuzz", error=ReplayError), error=ReplayError)
+
+
+def test_other_yaml_files_are_read_as_carefully(tmp_path: Path) -> None:
+    assert read_yaml(written(tmp_path, "[a.npz, {sample: b.npz}]")) == ["a.npz", {"sample": "b.npz"}]
+    with pytest.raises(ReplayError, match="larger than 10 bytes"):
+        read_yaml(written(tmp_path, "a: 1234567890"), limit=10, error=ReplayError)
+    with pytest.raises(ReplayError, match=r"absent\.yaml cannot be read: No such file"):
+        read_yaml(tmp_path / "absent.yaml", error=ReplayError)
+
+
+# --- problems --------------------------------------------------------------------------------------------------------
+
+PROBLEMS = [
+    ("seed: 1\nppo:\n  learning_rat: 3\n", "town.yaml:3: ppo.learning_rat is not a known key; did you mean learning_rate?"),
+    ("learning_rate: 3\n", "town.yaml:1: learning_rate is not a known key; did you mean ppo.learning_rate?"),
+    ("trainning: {}\n", "town.yaml:1: trainning is not a known key; did you mean training?"),
+    ("employment: {zzz: 1}\n", "employment.zzz is not a known key; known here are grace_ticks, absent_cutoff,"),
+    ("seed: many\n", "town.yaml:1: seed is 'many'; expected a valid integer (Seed of all draws)"),
+    ("seed: 1.5\n", "town.yaml:1: seed is 1.5; expected a valid integer"),
+    ("ppo: {gamma: 1.5}\n", "town.yaml:1: ppo.gamma is 1.5; expected less than or equal to 1 (Discount per decision)"),
+    ("ppo: {gamma: .nan}\n", "ppo.gamma is nan; expected a finite number"),
+    ("ppo: 3\n", "town.yaml:1: ppo is 3; expected a mapping of keys"),
+    ("world: [1]\n", "town.yaml:1: world; expected a mapping of keys"),
+    ("training: {anneal_schedule: 3}\n", "training.anneal_schedule is 3; expected a list"),
+    ("ppo: {optimizer: adan}\n", "ppo.optimizer is 'adan'; expected 'adam', 'adamw' or 'sgd'"),
+    ("economy: {rent_at: 7h}\n", "town.yaml:1: economy.rent_at: '7h' is not a clock time; write it as HH:MM"),
+    ("economy:\n  rent_at: 25:00\n", "town.yaml:2: economy.rent_at: '25:00' is not a clock time"),
+    ("jobs:\n  clerk: {site: office, start: '09:00'}\n", "town.yaml:2: jobs.clerk.end is missing (Clock time at which it ends"),
+    ("jobs:\n  Clerk: {site: office, start: '09:00', end: '17:00'}\n", "'Clerk' cannot be a name; expected a small letter"),
+    ("jobs: {clerk: {site: office, start: 09:00, end: 09:00}}\n", "jobs.clerk: a shift begins and ends at the same time"),
+    (
+        "jobs: {clerk: {site: office, start: 09:00, end: 10:00}}\n",
+        "jobs.clerk.site is 'office', which is not declared; declared are none",
+    ),
+    (
+        "scenario:\n  residents:\n  - {id: al}\n  - {id: al}\n",
+        "town.yaml:2: scenario: two residents are called 'al'; ids must differ",
+    ),
+    (
+        "scenario:\n  residents:\n  - id: al\n    hom: x\n",
+        "town.yaml:4: scenario.residents[0].hom is not a known key; did you mean home?",
+    ),
+    ("scenario: {residents: [{id: newcomer_1}]}\n", "the resident id 'newcomer_1' is reserved"),
+    ("scenario: {residents: [{id: al, job: clerk}]}\n", "the job of al is 'clerk', which is not declared"),
+    ("scenario: {residents: [{id: al}], ties: [{a: al, b: bo}]}\n", "a tie names 'bo', who is not among the residents"),
+    ("lifecycle: {exits: [{at: 09:00, resident: al}]}\n", "lifecycle.exits: the resident is 'al', which is not declared"),
+    (
+        "queue_fairness: {cooldown_ticks: {use_shover: 5}}\n",
+        "the affordance is 'use_shover', which is not declared; declared are buy_meal,",
+    ),
+    (
+        "affordances: {file: coer.yaml}\n",
+        "town.yaml:1: there is no affordance file 'coer.yaml' beside the config or shipped; did you mean core.yaml?",
+    ),
+    ("affordances: {file: ../core.yaml}\n", "town.yaml:1: '../core.yaml' leads out of"),
+    ("evaluation: {first_seed: 1000002}\n", "first_seed 1000002 is even"),
+    ("extends: [a]\n", "town.yaml:1: `extends` names one file, found a list"),
+    ("extends: town_dya\n", "town.yaml:1: there is no config called 'town_dya'; did you mean town_day?"),
+    ("extends: /etc/passwd\n", "town.yaml:1: '/etc/passwd' leads out of"),
+    ("extends: town.yaml\n", "extends itself: "),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), PROBLEMS)
+def test_a_problem_is_one_sentence_with_file_line_and_remedy(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(tmp_path, text))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_problems_come_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(tmp_path, "seed: -1\nppo:\n  gamma: 2\n  gama: 1\n"))
+    head, *lines = str(caught.value).splitlines()
+    assert head == "3 problems in the config:"
+    assert [line.partition("town.yaml:")[2].partition(":")[0] for line in lines] == ["1", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("town_dai", "there is no config called 'town_dai'; did you mean town_day?; `townlet scenarios list` shows all"),
+        ("zzzzzz", "there is no config called 'zzzzzz'; `townlet scenarios list` shows all"),
+        ("configs/examples/poc_hybird.yaml", "there is no config file configs/examples/poc_hybird.yaml"),
+        ("/", "/ is a folder; name a config file in it"),
+        ("x" * 5000, "there is no config called 'xxx"),
+        ("a\0b.yaml", "there is no config file"),
+    ],
+)
+def test_a_missing_config_names_the_nearest(name: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(name)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_misspelt_path_names_the_file_beside_it(tmp_path: Path) -> None:
+    good = written(tmp_path, "seed: 1")
+    with pytest.raises(ConfigError, match=f"did you mean {good}\\?"):
+        load_config(tmp_path / "twon.yaml")
+
+
+# --- extends and overrides -------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_laid_upon_what_it_extends(tmp_path: Path) -> None:
+    written(tmp_path, "seed: 1\nppo: {gamma: 0.9, num_epochs: 2}\nscenario: {description: base}\n", "base.yaml")
+    written(tmp_path, "extends: base.yaml\nppo: {num_epochs: 3}\n", "middle.yaml")
+    config = load_config(written(tmp_path, "extends: middle.yaml\nseed: 5\nppo: {clip_param: 0.1}\n"))
+    assert (config.seed, config.ppo.gamma, config.ppo.num_epochs, config.ppo.clip_param) == (5, 0.9, 3, 0.1)
+    assert (config.config_id, config.scenario.name, config.scenario.description) == ("town", "base", "base")
+
+
+def test_a_problem_names_the_file_it_stands_in(tmp_path: Path) -> None:
+    written(tmp_path, "ppo:\n  gamma: 7\n", "base.yaml")
+    with pytest.raises(ConfigError, match=r"base\.yaml:2: ppo\.gamma is 7"):
+        load_config(written(tmp_path, "extends: base.yaml\n"))
+
+
+def test_an_include_cycle_names_its_way(tmp_path: Path) -> None:
+    written(tmp_path, "extends: b.yaml\n", "a.yaml")
+    written(tmp_path, "extends: c.yaml\n", "b.yaml")
+    written(tmp_path, "extends: a.yaml\n", "c.yaml")
+    with pytest.raises(
+        ConfigError, match=r"extends itself: .*a\.yaml → .*b\.yaml → .*c\.yaml → .*a\.yaml; take one `extends` out"
+    ):
+        load_config(tmp_path / "a.yaml")
+
+
+def test_own_affordances_stand_beside_the_config(tmp_path: Path) -> None:
+    written(tmp_path, "affordances:\n- {id: nap, objects: [sofa], ticks: 20, effects: {energy: 0.1}}\n", "own.yaml")
+    config = load_config(written(tmp_path, "affordances: {file: own.yaml}\n"))
+    assert [spec.id for spec in config.affordances.specs] == ["nap"]
+    written(tmp_path, "affordances:\n- {id: nap, objects: [], ticks: 0}\n", "own.yaml")
+    with pytest.raises(
+        ConfigError, match=r"own\.yaml:2: affordances\.specs\[0\]\.ticks is 0; expected greater than or equal to 1"
+    ):
+        load_config(tmp_path / "town.yaml")
+    written(tmp_path, "nap: 3\n", "own.yaml")
+    with pytest.raises(ConfigError, match="an affordance file holds one key"):
+        load_config(tmp_path / "town.yaml")
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "value"),
+    [
+        ("ppo.learning_rate=1e-4", "ppo.learning_rate", 1e-4),
+        ("economy.rent_at=07:30", "economy.rent_at", 450),
+        ("employment.grace_ticks=00:10", "employment.grace_ticks", 10),
+        ("ppo.value_clip=null", "ppo.value_clip", None),
+        ("ppo.value_clip=", "ppo.value_clip", None),
+        ("observations.blind=[conflict]", "observations.blind", ("conflict",)),
+        ("training.start=06:30", "training.start", 390),
+        ("training.start=scenario", "training.start", "scenario"),
+        ("scenario.description=a = b", "scenario.description", "a = b"),
+        (" seed =3", "seed", 3),
+    ],
+)
+def test_overrides_are_read_as_yaml(override: str, path: str, value: Any) -> None:
+    assert value_at(default_config([override]), path) == value
+
+
+def test_one_key_of_a_part_with_its_own_defaults_keeps_the_others() -> None:
+    """The defaults of a tie event differ from event to event: setting trust must not zero the familiarity."""
+    config = default_config(["relationships.events.shared_meal.trust=0.2", "conflict.reasons.blocked.base=0.5"])
+    assert config.relationships.events.shared_meal.familiarity == 0.25
+    assert (config.conflict.reasons.blocked.base, config.conflict.reasons.blocked.actor_pays) == (0.5, 0.3)
+
+
+def test_overrides_reach_into_lists_and_the_last_one_wins(tmp_path: Path) -> None:
+    path = written(tmp_path, "scenario: {residents: [{id: al}, {id: bo}]}\n")
+    config = load_config(path, ["scenario.residents.1.meals=3", "seed=1", "seed=2"])
+    assert ([one.meals for one in config.scenario.residents], config.seed) == ([1, 3], 2)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed", "the override 'seed' is not of the form section.key=value"),
+        ("=3", "is not of the form"),
+        ("ppo..gamma=3", "is not of the form"),
+        ("ppo.gama=1", "--set ppo.gama=1: ppo.gama is not a known key; did you mean gamma?"),
+        ("ppo.gamma=9", "--set ppo.gamma=9: ppo.gamma is 9; expected less than or equal to 1"),
+        ("ppo.gamma=[", "--set ppo.gamma=[: this is not valid YAML"),
+        ("config_id.x=1", "'x' cannot be set, because what stands there is the single value"),
+        ("scenario.residents.7.meals=1", "'7' is not an item of a list of 1; count from 0"),
+    ],
+)
+def test_a_bad_override_is_named(override: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(tmp_path, "scenario: {residents: [{id: al}]}\n"), [override])
+    assert message in str(caught.value)
+
+
+@given(st.integers(0, 1440))
+def test_clock_times_round_trip(minute: int) -> None:
+    assert default_config([f"training.start={clock(minute)}"]).training.start == minute
+
+
+# --- the reference page ----------------------------------------------------------------------------------------------
+
+
+def models(model: type[BaseModel], seen: set[type[BaseModel]]) -> set[type[BaseModel]]:
+    if model not in seen:
+        seen.add(model)
+        for field in model.model_fields.values():
+            inner = model_of(field.annotation)
+            if inner is not None:
+                models(inner, seen)
+    return seen
+
+
+def test_every_field_has_a_sentence() -> None:
+    found = models(SimulationConfig, set())
+    assert len(found) > 40
+    for model in found:
+        for name, field in model.model_fields.items():
+            assert field.description, f"{model.__name__}.{name} has no description"
+            assert field.description.endswith((".", "…")), f"{model.__name__}.{name}: {field.description!r} is not a sentence"
+
+
+def test_the_reference_page_is_fresh() -> None:
+    """`townlet config schema --page > docs/config_reference.md` refreshes it."""
+    assert (ROOT / "docs" / "config_reference.md").read_text() == page_text()
+
+
+def test_the_reference_lists_every_key() -> None:
+    listed = {key.path for key in keys()}
+    sections = {path for path in known_paths(SimulationConfig) if any(other.startswith(f"{path}.") for other in listed)}
+    assert set(known_paths(SimulationConfig)) <= listed | sections
+    assert {"scenario.residents[].id", "jobs.<id>.start", "affordances.specs[].price"} <= listed
+
+
+def test_the_shipped_folder_is_inside_the_package() -> None:
+    assert (SHIPPED / "affordances" / "core.yaml").is_file()
+    assert (ROOT / "configs").resolve() == SHIPPED
