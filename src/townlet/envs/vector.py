@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,9 @@ class VectorTown:
         self.state.towns["id"] = first_town + np.arange(num_towns)
         self.state.towns["layout"] = np.arange(num_towns) % len(self.towns)
         self.sights = True
-        self.set_buffers(self.new_buffers())
+        buffers = self.new_buffers()
+        self._shapes = {name: np.broadcast_to(array.dtype.type(0), array.shape) for name, array in buffers._asdict().items()}
+        self.set_buffers(buffers)
         self._no_targets: Array = np.full((num_towns, self.num_residents), -1, dtype=np.int64)
         self.reset()
 
@@ -112,7 +115,8 @@ class VectorTown:
             have = buffers._asdict()[name]
             if have.shape != want.shape or have.dtype != want.dtype or not have.flags.c_contiguous:
                 raise UsageError(
-                    f"buffer {name} is {have.dtype}{have.shape}, expected contiguous {want.dtype}{want.shape}; see VectorTown.new_buffers"
+                    f"buffer {name} is {have.dtype}{have.shape}, expected contiguous {want.dtype}{want.shape}; "
+                    "VectorTown.new_buffers makes such buffers"
                 )
         self.buffers = buffers
         self.features, self.masks, self.active = buffers.features, buffers.masks, buffers.active
@@ -155,7 +159,7 @@ class VectorTown:
             function(*args, 0, self.num_towns)
         else:
             edges = np.linspace(0, self.num_towns, self.threads + 1).astype(int)
-            jobs = [self._pool.submit(function, *args, int(a), int(b)) for a, b in zip(edges[:-1], edges[1:])]
+            jobs = [self._pool.submit(function, *args, int(a), int(b)) for a, b in pairwise(edges)]
             for job in jobs:
                 job.result()
 
@@ -221,8 +225,8 @@ class VectorTown:
             have = arrays[name]
             if have.shape != target.shape or have.dtype != target.dtype:
                 raise SnapshotError(
-                    f"{name} of the snapshot is {have.dtype.name}{have.shape}, this town needs {target.dtype.name}{target.shape}; "
-                    "it was made with another config or batch"
+                    f"{name} of the snapshot is {have.dtype.name}{have.shape}, this town needs "
+                    f"{target.dtype.name}{target.shape}; it was made with another config or batch"
                 )
         for name, target in targets.items():
             target[...] = arrays[name]

@@ -81,6 +81,11 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
+def leaf(function: Callable[P, R]) -> Callable[P, R]:
+    """A kernel so small and so often called that it is always inlined: passing a Town would cost more than its work."""
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+
+
 def entry(function: Callable[P, R]) -> Callable[P, R]:
     """A kernel that Python calls."""
     return _compile(function)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.config.models import SimulationConfig
-from townlet.world._jit import entry, kernel
+from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
 from townlet.world.state import Array
 
@@ -78,13 +78,13 @@ def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
     return h
 
 
-@kernel
+@leaf
 def steps_of(seen: float) -> float:
     """The walking distance behind a squashed one."""
     return HALF_DISTANCE * seen / (1.0 - seen) if seen < 0.999 else 1000.0
 
 
-@kernel
+@leaf
 def option(options: np.ndarray, mask: np.ndarray, a: int, calm: int) -> int:
     """The affordance's option when the mask allows it, or -1."""
     first = options[a]
@@ -115,7 +115,7 @@ def leave_use(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
     return False
 
 
-@kernel
+@leaf
 def time_before_work(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> float:
     """Ticks until it must set out for work; a whole day without a job or within a shift."""
     if x[c[TO_SHIFT]] >= 1.0 or x[c[SHIFT_LEFT]] > 0.0:
@@ -123,7 +123,7 @@ def time_before_work(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> float:
     return x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]]
 
 
-@kernel
+@leaf
 def is_night(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
     return bool(x[c[SIN]] * h[0]["night_sin"] + x[c[COS]] * h[0]["night_cos"] > h[0]["night_bound"])
 

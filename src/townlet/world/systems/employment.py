@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import LATE_HELP, NOTICE, SHIFT_ABSENT, SHIFT_LATE, SHIFT_ON_TIME, SHIFT_TAKEOVER, emit
 from townlet.world.options import inside, shift_phase
 from townlet.world.state import Town
@@ -23,7 +23,7 @@ def colleague(t: Town, i: int) -> int:
     return found
 
 
-@kernel
+@leaf
 def pay(t: Town, i: int, amount: int) -> None:
     t.residents[i]["wallet"] += amount
     t.clock["purse"] -= amount
@@ -89,7 +89,7 @@ def end_shift(t: Town, i: int, length: int) -> None:
     me["replaced_by"] = -1
 
 
-@kernel
+@leaf
 def attendance(t: Town, i: int) -> float:
     """Mean share of the last three shifts; 1 before the first."""
     me = t.residents[i]

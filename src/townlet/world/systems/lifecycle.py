@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.world import rng
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import EXIT, NEWCOMER, emit
 from townlet.world.state import MAX_EDGES, TERMS, Town
 from townlet.world.systems.employment import POST_SHIFT
@@ -41,7 +41,7 @@ def foresee(t: Town, i: int, kind: int, ticks: int) -> None:
         me["exit_at"] = t.clock["tick"] + ticks
 
 
-@kernel
+@leaf
 def doomed(t: Town, i: int) -> bool:
     """The exit is known: from now on nothing is rewarded."""
     me, rules = t.residents[i], t.rules
