@@ -44,7 +44,7 @@ def offset(d: float) -> float:
 @kernel
 def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int) -> int:
     """Fields up to the candidates; returns the next offset."""
-    me, clock, rules = t.residents[i], t.clock[0], t.rules[0]
+    me, clock, rules = t.residents[i], t.clock, t.rules
     day = rules["ticks_per_day"]
     out[0], out[1], out[2] = me["hunger"], me["hygiene"], me["energy"]
     out[3] = squash(float(me["wallet"]), float(MONEY))
@@ -169,37 +169,47 @@ def write_place(t: Town, i: int, building: int, out: np.ndarray, f: int) -> int:
 
 
 @kernel
-def write_ties(t: Town, i: int, out: np.ndarray, f: int) -> int:
-    """Two friends, two rivals, and the averages over all ties."""
-    me = t.residents[i]
-    chosen = np.full(4, -1, dtype=np.int64)
-    warm, hot = np.zeros(MAX_EDGES), np.zeros(MAX_EDGES)
-    filled, trust_sum, fam_sum, rival_sum = 0, 0.0, 0.0, 0.0
-    for s in range(MAX_EDGES):
-        if t.ties[i, s]["other"] >= 0:
-            trust, fam, rivalry = trust_now(t, i, s), familiarity_now(t, i, s), rivalry_now(t, i, s)
-            warm[s], hot[s] = trust + fam - rivalry, rivalry
-            filled += 1
-            trust_sum += trust
-            fam_sum += fam
-            rival_sum += rivalry
-    for slot in range(4):
-        best = 0.0
-        for s in range(MAX_EDGES):
-            score = warm[s] if slot < 2 else hot[s]
-            if score > best and chosen[slot & 2] != s:
-                best = score
-                chosen[slot] = s
-    for slot in range(4):
-        s = int(chosen[slot])
+def write_tie(t: Town, i: int, s: int, out: np.ndarray, f: int) -> None:
+    if s < 0:
         for k in range(6):
             out[f + k] = 0.0
-        if s >= 0:
-            other = t.residents[t.ties[i, s]["other"]]
-            out[f], out[f + 1], out[f + 2] = trust_now(t, i, s), familiarity_now(t, i, s), hot[s]
-            out[f + 3], out[f + 4] = offset(float(other["x"] - me["x"])), offset(float(other["y"] - me["y"]))
-            out[f + 5] = 1.0
-        f += 6
+        return
+    me, other = t.residents[i], t.residents[t.ties[i, s]["other"]]
+    out[f], out[f + 1], out[f + 2] = trust_now(t, i, s), familiarity_now(t, i, s), rivalry_now(t, i, s)
+    out[f + 3], out[f + 4] = offset(float(other["x"] - me["x"])), offset(float(other["y"] - me["y"]))
+    out[f + 5] = 1.0
+
+
+@kernel
+def write_ties(t: Town, i: int, out: np.ndarray, f: int) -> int:
+    """Two friends, two rivals, and the averages over all ties."""
+    friend, friend_2, rival, rival_2 = -1, -1, -1, -1
+    warm, warm_2, hot, hot_2 = 0.0, 0.0, 0.0, 0.0
+    filled, trust_sum, fam_sum, rival_sum = 0, 0.0, 0.0, 0.0
+    for s in range(MAX_EDGES):
+        if t.ties[i, s]["other"] < 0:
+            continue
+        trust, fam, rivalry = trust_now(t, i, s), familiarity_now(t, i, s), rivalry_now(t, i, s)
+        filled += 1
+        trust_sum += trust
+        fam_sum += fam
+        rival_sum += rivalry
+        liking = trust + fam - rivalry
+        if liking > warm:
+            friend_2, warm_2 = friend, warm
+            friend, warm = s, liking
+        elif liking > warm_2:
+            friend_2, warm_2 = s, liking
+        if rivalry > hot:
+            rival_2, hot_2 = rival, hot
+            rival, hot = s, rivalry
+        elif rivalry > hot_2:
+            rival_2, hot_2 = s, rivalry
+    write_tie(t, i, friend, out, f)
+    write_tie(t, i, friend_2, out, f + 6)
+    write_tie(t, i, rival, out, f + 12)
+    write_tie(t, i, rival_2, out, f + 18)
+    f += 24
     out[f] = filled / MAX_EDGES
     out[f + 1] = trust_sum / MAX_EDGES
     out[f + 2] = fam_sum / MAX_EDGES
@@ -224,9 +234,9 @@ def write_map(t: Town, i: int, out: np.ndarray) -> None:
     channels, window = out.shape[0], out.shape[1]
     half = window // 2
     me = t.residents[i]
-    height, width = t.tiles.shape
+    height, width = t.grid.shape
     x0, y0 = int(me["x"]) - half, int(me["y"]) - half
-    blind = t.rules[0]["blind_conflict"] == 1
+    blind = t.rules["blind_conflict"] == 1
     out[:] = 0
     out[0, half, half] = 1
     if t.residents.shape[0] <= SMALL_TOWN:
@@ -238,12 +248,12 @@ def write_map(t: Town, i: int, out: np.ndarray) -> None:
     else:
         for y in range(max(0, -y0), min(window, height - y0)):
             for x in range(max(0, -x0), min(window, width - x0)):
-                j = t.occupant[y0 + y, x0 + x]
+                j = t.grid[y0 + y, x0 + x]["occupant"]
                 if j >= 0 and (j != i or t.residents[j]["below"] >= 0):
                     out[1, y, x] = 1
     if t.objects.shape[0] <= SMALL_TOWN:
         for m in range(t.objects.shape[0]):
-            x, y = t.spec[m]["x"] - x0, t.spec[m]["y"] - y0
+            x, y = t.objects[m]["x"] - x0, t.objects[m]["y"] - y0
             if 0 <= x < window and 0 <= y < window:
                 out[2, y, x] = 1
                 if not blind and (t.objects[m]["user"] >= 0 or t.objects[m]["holder"] >= 0):
@@ -251,7 +261,7 @@ def write_map(t: Town, i: int, out: np.ndarray) -> None:
     else:
         for y in range(max(0, -y0), min(window, height - y0)):
             for x in range(max(0, -x0), min(window, width - x0)):
-                m = t.object_at[y0 + y, x0 + x]
+                m = t.grid[y0 + y, x0 + x]["object"]
                 if m >= 0:
                     out[2, y, x] = 1
                     if not blind and (t.objects[m]["user"] >= 0 or t.objects[m]["holder"] >= 0):
@@ -259,21 +269,28 @@ def write_map(t: Town, i: int, out: np.ndarray) -> None:
     if channels == 6 and not blind:
         for s in range(MAX_EDGES):
             j = int(t.ties[i, s]["other"])
-            if j >= 0 and t.residents[j]["present"] == 1 and rivalry_now(t, i, s) > t.rules[0]["avoid_threshold"]:
+            if j >= 0 and t.residents[j]["present"] == 1 and rivalry_now(t, i, s) > t.rules["avoid_threshold"]:
                 x, y = t.residents[j]["x"] - x0, t.residents[j]["y"] - y0
                 if 0 <= x < window and 0 <= y < window:
                     out[4, y, x] = 1
     if channels > 4:
         for y in range(max(0, -y0), min(window, height - y0)):
             for x in range(max(0, -x0), min(window, width - x0)):
-                tile = t.tiles[y0 + y, x0 + x]
+                tile = t.grid[y0 + y, x0 + x]["tile"]
                 if tile != 1 and tile != 4:
                     out[channels - 1, y, x] = 1
 
 
 @kernel
 def observe(
-    t: Town, i: int, circle: np.ndarray, conflict: np.ndarray, primitive: bool, out: np.ndarray, window: np.ndarray, mask: np.ndarray
+    t: Town,
+    i: int,
+    circle: np.ndarray,
+    conflict: np.ndarray,
+    primitive: bool,
+    out: np.ndarray,
+    window: np.ndarray,
+    mask: np.ndarray,
 ) -> None:
     """One resident's observation and mask; an empty slot sees nothing and may only wait."""
     if t.residents[i]["present"] == 0:
@@ -292,8 +309,6 @@ def observe(
     write_ties(t, i, out, f + 3)
     if window.shape[0] > 0:
         write_map(t, i, window)
-    if t.rules[0]["blind_conflict"] == 1:
+    if t.rules["blind_conflict"] == 1:
         for c in conflict:
             out[c] = 0.0
-
-

@@ -7,7 +7,7 @@ by colour, fields within a run by line style.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +52,49 @@ def read_runs(paths: Sequence[Path | str], labels: Sequence[str] = ()) -> list[L
 def plot_logs(paths: Sequence[Path | str], output: Path | str, *, labels: Sequence[str] = (), title: str = "") -> Path:
     """Write a PNG or SVG, by the ending of `output`."""
     output = Path(output)
+    write_bytes(output, image(read_runs(paths, labels), _kind(output), title=title))
+    return output
+
+
+def _kind(output: Path) -> str:
     kind = output.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise UsageError(
             f"{output} ends in {output.suffix or 'nothing'}; a plot is written as {' or '.join('.' + f for f in FORMATS)}"
         )
-    write_bytes(output, image(read_runs(paths, labels), kind, title=title))
+    return kind
+
+
+def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str, *, title: str = "") -> Path:
+    """Counts over equal bins of [0, 1], a panel per name, as PNG or SVG."""
+    output = Path(output)
+    kind = _kind(output)
+    require("matplotlib", "drawing a figure")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(9.0, 2.4 * ((len(histograms) + 1) // 2) + 0.6), layout="constrained")
+    FigureCanvasAgg(drawn)
+    drawn.suptitle(title)
+    for index, (name, counts) in enumerate(histograms.items()):
+        axes = drawn.add_subplot((len(histograms) + 1) // 2, 2, index + 1)
+        edges = np.arange(len(counts)) / len(counts)
+        axes.bar(edges, counts, width=0.9 / len(counts), align="edge", color=OKABE_ITO[index % len(OKABE_ITO)])
+        axes.set_title(name, fontsize=10)
+        axes.set_xlim(0.0, 1.0)
+        axes.set_ylabel("decisions")
+        if max(counts, default=0) > 50 * max(1, min((count for count in counts if count), default=1)):
+            axes.set_yscale("log")
+    write_bytes(output, _encoded(drawn, kind))
     return output
 
 
 def image(runs: Sequence[LogSeries], kind: str = "png", *, title: str = "") -> bytes:
     """The figure as bytes; the same bytes for the same logs."""
-    drawn = figure(runs, title=title)
+    return _encoded(figure(runs, title=title), kind)
+
+
+def _encoded(drawn: Any, kind: str) -> bytes:
     matplotlib = require("matplotlib", "drawing a figure")
     data = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "townlet", "svg.fonttype": "none"}):

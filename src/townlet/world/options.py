@@ -27,7 +27,7 @@ def packed_to_building(t: Town, i: int, building: int) -> int:
 @kernel
 def packed_to_bed(t: Town, i: int, bed: int) -> int:
     """Way to a bed of one's home: by the building's field from outside, by the bed's own field inside."""
-    me, spec = t.residents[i], t.spec[bed]
+    me, spec = t.residents[i], t.objects[bed]
     x, y = me["x"] - spec["x0"], me["y"] - spec["y0"]
     if 0 <= x < spec["w"] and 0 <= y < spec["h"]:
         return int(t.bed_steps[spec["field"] + y * spec["w"] + x])
@@ -40,10 +40,10 @@ def packed_to_bed(t: Town, i: int, bed: int) -> int:
 @kernel
 def way_to(t: Town, i: int, thing: int) -> int:
     """Packed distance and first step from a resident to an object (`distance * 8 + step + 1`)."""
-    if t.spec[thing]["w"] > 0:
+    if t.objects[thing]["w"] > 0:
         return packed_to_bed(t, i, thing)
     me = t.residents[i]
-    row = t.nearest[me["y"], me["x"], t.affordance_of[thing]]
+    row = t.nearest[me["y"], me["x"], t.objects[thing]["affordance"]]
     for k in range(CANDIDATES):
         if row[k]["object"] == thing:
             return int(row[k]["distance"]) * 8 + int(row[k]["step"]) + 1
@@ -92,7 +92,7 @@ def worst_rivalry(t: Town, i: int, thing: int) -> float:
 def crowd(t: Town, thing: int) -> int:
     """Ticks until an object would be free for a newcomer to its queue."""
     o = t.objects[thing]
-    ticks = t.affordances[t.affordance_of[thing]]["ticks"]
+    ticks = t.affordances[t.objects[thing]["affordance"]]["ticks"]
     ahead = o["waiting"] * ticks
     if o["user"] >= 0:
         ahead += t.residents[o["user"]]["ticks_left"]
@@ -106,8 +106,8 @@ def quiet_cost(t: Town, i: int, thing: int) -> float:
     """What `calm` weighs: distance + ticks until free + 40 × highest rivalry; distance alone for the conflict-blind."""
     cost = float(distance_to(t, i, thing))
     o = t.objects[thing]
-    if t.rules[0]["blind_conflict"] == 0 and (o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0):
-        cost += crowd(t, thing) + t.rules[0]["calm_rivalry_ticks"] * worst_rivalry(t, i, thing)
+    if t.rules["blind_conflict"] == 0 and (o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0):
+        cost += crowd(t, thing) + t.rules["calm_rivalry_ticks"] * worst_rivalry(t, i, thing)
     return cost
 
 
@@ -133,8 +133,8 @@ def shift_phase(t: Town, i: int) -> int:
     job = t.residents[i]["job"]
     if job < 0:
         return -1
-    day = t.rules[0]["ticks_per_day"]
-    return int((t.clock[0]["minute"] - t.jobs[job]["start"] + day) % day)
+    day = t.rules["ticks_per_day"]
+    return int((t.clock["minute"] - t.jobs[job]["start"] + day) % day)
 
 
 @kernel
@@ -142,7 +142,7 @@ def may_work(t: Town, i: int) -> bool:
     phase = shift_phase(t, i)
     if phase < 0:
         return False
-    rules = t.rules[0]
+    rules = t.rules
     return bool(phase < t.jobs[t.residents[i]["job"]]["length"] or phase >= rules["ticks_per_day"] - rules["await_ticks"])
 
 
@@ -176,7 +176,7 @@ def legal_option(t: Town, i: int, action: int) -> bool:
 def object_in_reach(t: Town, i: int, a: int) -> int:
     """The nearest object of an affordance that can be asked for from here, or -1."""
     thing = choose_object(t, i, a, False)
-    if thing >= 0 and distance_to(t, i, thing) <= t.rules[0]["queue_reach"]:
+    if thing >= 0 and distance_to(t, i, thing) <= t.rules["queue_reach"]:
         return thing
     return -1
 
@@ -225,7 +225,7 @@ def to_desk(t: Town, i: int) -> None:
             step = 2 if dy > 0 else 0
         if step >= 0:
             x, y = me["x"] + step_x(step), me["y"] + step_y(step)
-            if walkable(t, x, y) and t.occupant[y, x] < 0:
+            if walkable(t, x, y) and t.grid[y, x]["occupant"] < 0:
                 me["move"] = step
                 return
 
@@ -265,7 +265,7 @@ def control_option(t: Town, i: int) -> None:
         me["talks"] = 1
     elif action >= FIRST_AFFORDANCE and me["target"] >= 0:
         packed = way_to(t, i, int(me["target"]))
-        if packed >> 3 <= t.rules[0]["queue_reach"]:
+        if packed >> 3 <= t.rules["queue_reach"]:
             o = t.objects[me["target"]]
             if packed >> 3 == 0 or o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0:
                 me["request"] = me["target"]

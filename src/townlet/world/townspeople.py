@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.config.models import SimulationConfig
-from townlet.world._jit import kernel
+from townlet.world._jit import entry, kernel
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
 from townlet.world.state import Array
 
@@ -57,7 +57,11 @@ def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
     behavior, decay = config.behavior, config.world.need_decay
     h = np.zeros(1, dtype=HABITS)
     row = h[0]
-    row["hunger"], row["hygiene"], row["energy"] = behavior.act_below.hunger, behavior.act_below.hygiene, behavior.act_below.energy
+    row["hunger"], row["hygiene"], row["energy"] = (
+        behavior.act_below.hunger,
+        behavior.act_below.hygiene,
+        behavior.act_below.energy,
+    )
     row["decay_hunger"], row["decay_hygiene"], row["decay_energy"] = decay.hunger, decay.hygiene, decay.energy
     row["leave_above"], row["meals_in_hand"] = behavior.leave_above, behavior.meals_in_hand
     row["look_ahead"], row["work_margin"] = behavior.look_ahead, behavior.work_margin
@@ -66,7 +70,8 @@ def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
     row["night_sin"], row["night_cos"], row["night_bound"] = np.sin(middle), np.cos(middle), np.cos(2.0 * np.pi * night / DAY)
     row["sleep_below"], row["chat_above"] = behavior.sleep_below, behavior.chat_above
     row["calm"] = behavior.avoid_rivals if calm is None else calm
-    row["shift_length"] = max((job.length for job in config.jobs.values()), default=0)
+    made = config.scenario.generate  # a generated town has its shifts there
+    row["shift_length"] = max((job.length for job in config.jobs.values()), default=0 if made is None else made.shift_ticks)
     sleep = [spec for spec in config.affordances.specs if spec.id == "rest_sleep"]
     row["sleep_gain"] = sleep[0].effects.energy / sleep[0].ticks if sleep else 0.0025
     row["prepare"] = behavior.wake_before
@@ -211,7 +216,7 @@ def scripted_choice(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarra
     return WAIT
 
 
-@kernel
+@entry
 def choose_scripted(
     features: np.ndarray, masks: np.ndarray, columns: np.ndarray, options: np.ndarray, h: np.ndarray, out: np.ndarray
 ) -> None:
@@ -221,7 +226,7 @@ def choose_scripted(
         out[b] = choice if masks[b, choice] == 1 else WAIT
 
 
-@kernel
+@entry
 def choose_random(masks: np.ndarray, draws: np.ndarray, out: np.ndarray) -> None:
     """An even choice among the allowed: ``masks (B, A)``, ``draws (B,)`` in [0, 1) → ``out (B,)``."""
     for b in range(masks.shape[0]):

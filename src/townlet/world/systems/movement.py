@@ -14,17 +14,17 @@ def place(t: Town, i: int, x: int, y: int) -> None:
     me = t.residents[i]
     me["x"] = x
     me["y"] = y
-    me["below"] = t.occupant[y, x]
-    t.occupant[y, x] = i
+    me["below"] = t.grid[y, x]["occupant"]
+    t.grid[y, x]["occupant"] = i
 
 
 @kernel
 def lift(t: Town, i: int) -> None:
     """Take a resident off its tile."""
     me = t.residents[i]
-    top = int(t.occupant[me["y"], me["x"]])
+    top = int(t.grid[me["y"], me["x"]]["occupant"])
     if top == i:
-        t.occupant[me["y"], me["x"]] = me["below"]
+        t.grid[me["y"], me["x"]]["occupant"] = me["below"]
     else:
         while t.residents[top]["below"] != i:
             top = int(t.residents[top]["below"])
@@ -34,16 +34,16 @@ def lift(t: Town, i: int) -> None:
 
 @kernel
 def walkable(t: Town, x: int, y: int) -> bool:
-    height, width = t.tiles.shape
+    height, width = t.grid.shape
     if x < 0 or y < 0 or x >= width or y >= height:
         return False
-    return t.tiles[y, x] != WALL and t.tiles[y, x] != OBJECT_TILE
+    return t.grid[y, x]["tile"] != WALL and t.grid[y, x]["tile"] != OBJECT_TILE
 
 
 @kernel
 def shares_tile(t: Town, i: int) -> bool:
     me = t.residents[i]
-    return bool(me["below"] >= 0 or t.occupant[me["y"], me["x"]] != i)
+    return bool(me["below"] >= 0 or t.grid[me["y"], me["x"]]["occupant"] != i)
 
 
 @kernel
@@ -62,7 +62,7 @@ def way_out(t: Town, i: int) -> int:
     me = t.residents[i]
     for step in range(4):
         x, y = me["x"] + step_x(step), me["y"] + step_y(step)
-        if walkable(t, x, y) and t.occupant[y, x] < 0:
+        if walkable(t, x, y) and t.grid[y, x]["occupant"] < 0:
             return step
     return -1
 
@@ -70,7 +70,7 @@ def way_out(t: Town, i: int) -> int:
 @kernel
 def first_mover(t: Town) -> int:
     """Slots act in order from here, rotated by a hash of (seed, town, tick)."""
-    clock = t.clock[0]
+    clock = t.clock
     k = rng.key(clock["seed"], clock["id"], rng.WORLD, clock["tick"])
     return rng.below(k, 0, 0, t.residents.shape[0])
 
@@ -78,7 +78,7 @@ def first_mover(t: Town) -> int:
 @kernel
 def movement(t: Town) -> None:
     n = t.residents.shape[0]
-    rules, clock = t.rules[0], t.clock[0]
+    rules, clock = t.rules, t.clock
     first = first_mover(t)
     if clock["bumps"] > 0:  # whoever shares a tile leaves it, unless it is busy or every neighbour is taken
         shared = 0
@@ -101,11 +101,11 @@ def movement(t: Town) -> None:
         x, y = me["x"] + step_x(step), me["y"] + step_y(step)
         if not walkable(t, x, y):
             continue
-        if t.occupant[y, x] >= 0:
+        if t.grid[y, x]["occupant"] >= 0:
             if me["blocked"] < rules["ghost_step_after"]:
                 me["blocked"] += 1
                 continue
-            emit(t, BUMP, i, int(t.occupant[y, x]), -1, -1, 0.0)
+            emit(t, BUMP, i, int(t.grid[y, x]["occupant"]), -1, -1, 0.0)
             clock["bumps"] += 2
         me["blocked"] = 0
         me["acted"] = 1

@@ -8,7 +8,7 @@ from townlet.world.state import Town
 
 @kernel
 def needs(t: Town) -> None:
-    rules = t.rules[0]
+    rules = t.rules
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["present"] == 0:

@@ -21,7 +21,7 @@ def total(t: Town, i: int) -> float:
 
 @kernel
 def rewards(t: Town) -> None:
-    rules = t.rules[0]
+    rules = t.rules
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["present"] == 0:
