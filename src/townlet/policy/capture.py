@@ -227,4 +227,5 @@ def _gather(partial: Path, shelves: Sequence[tuple[str, Shelf]], prefix: str) ->
             metrics[f"{name}/{meta.sample_id}"] = meta.metrics
     files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, about(metas)), sync=False)
     files.write_json(partial / f"{prefix}{METRICS_SUFFIX}", metrics, sync=False)
-    files.write_sums(partial, sync=False)
+    known = {file: digest for name, shelf in shelves for file, digest in shelf.hashes(f"{name}/").items()}
+    files.write_sums(partial, known=known, sync=False)

@@ -61,7 +61,12 @@ class Shelf:
         days = {(meta.capture.town, meta.capture.episode) for _, meta, _ in self.rows}
         kept = (event for event in self.events if (event["town"], event["episode"]) in days)
         files.write_bytes(self.folder / EVENTS_NAME, event_lines(kept), sync=False)
-        files.write_sums(self.folder, sync=False)
+        files.write_sums(self.folder, known=self.hashes(), sync=False)
+
+    def hashes(self, under: str = "") -> dict[str, str]:
+        """Hash by name of the sample files."""
+        pairs = (("sample", "sha256"), ("meta", "meta_sha256"))
+        return {under + row[name]: row[digest] for row, _, _ in self.rows for name, digest in pairs}
 
     def write_manifest(self) -> None:
         manifest = manifest_bytes((row for row, _, _ in self.rows), about([meta for _, meta, _ in self.rows]))
