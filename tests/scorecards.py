@@ -50,7 +50,9 @@ def policy_card(
     )
 
 
-def scorecard(policies: Sequence[PolicyCard], *, suite: str = "standard", window: int = 0, baseline: str | None = None) -> Scorecard:
+def scorecard(
+    policies: Sequence[PolicyCard], *, suite: str = "standard", window: int = 0, baseline: str | None = None
+) -> Scorecard:
     case = CaseCard(
         name="town_day",
         scenario="town_day",
@@ -76,7 +78,13 @@ def scorecard(policies: Sequence[PolicyCard], *, suite: str = "standard", window
 
 
 def duel(
-    seed: int, shift: Mapping[str, float] | None = None, *, towns: int = 48, candidate: str = "candidate", champion: str = "scripted", window: int = 0
+    seed: int,
+    shift: Mapping[str, float] | None = None,
+    *,
+    towns: int = 48,
+    candidate: str = "candidate",
+    champion: str = "scripted",
+    window: int = 0,
 ) -> Scorecard:
     """A candidate that differs from the champion by `shift`, each with its own luck in every town."""
     mine = policy_card("candidate", town_days(2 * seed + 1, towns, shift), policy_hash=candidate)

@@ -21,7 +21,8 @@ LAYERS = """
 __main__
 cli testing __init__
 observer studies
-policy.training policy.runner
+policy.runner
+policy.training
 evaluation promotion
 policy
 sim

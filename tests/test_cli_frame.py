@@ -18,7 +18,9 @@ from townlet import __version__
 from townlet.cli import app as frame
 from townlet.cli.app import COMMANDS, main, run
 from townlet.cli.common import dumps, emit, leave, progress
+from townlet.cli.doctor import GIVES
 from townlet.errors import ConfigError, DivergedError, StorageError, TownletError, UsageError
+from townlet.optional import EXTRA_OF
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
@@ -237,6 +239,7 @@ def test_doctor_tells_what_is_there_and_what_to_install(
 ) -> None:
     code, out, _ = call("doctor", "--json", capsys=capsys)
     report = json.loads(out)
+    assert set(GIVES) == set(EXTRA_OF.values())
     assert (code, report["ok"], report["townlet"]) == (0, True, __version__)
     assert all(report["base"].values())
     assert report["kernel_cache"]["writable"] in (True, False)

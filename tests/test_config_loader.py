@@ -265,7 +265,7 @@ BAD_YAML = {
     "list": (b"- a\n- b\n", "expected sections such as `scenario:` at the top, found a list"),
     "word": (b"hello\n", "expected sections such as `scenario:` at the top, found the value 'hello'"),
     "broken": (b"seed: [1,\nworld: {", "this is not valid YAML"),
-    "tab": (b"world:\n\tmax_meals: 3\n", "town.yaml:2: this is not valid YAML"),
+    "tab": (b"world:\n\tevent_capacity: 3\n", "town.yaml:2: this is not valid YAML"),
     "twice": (b"seed: 1\nworld: {}\nseed: 2\n", "town.yaml:3: the key 'seed' stands twice (first in line 1); take one out"),
     "object": (b"seed: !!python/object/apply:os.system ['true']\n", "town.yaml:1: the tag"),
     "tag": (b"seed: !mine 3\n", "town.yaml:1: the tag"),

@@ -89,7 +89,7 @@ def test_a_whole_day_is_the_mean_over_residents() -> None:
 
 
 def test_ticks_after_an_exit_count_as_the_worst_living_tick_and_a_newcomer_does_not_fill_the_gap() -> None:
-    """Resident 1 leaves at tick 369 (the tenth of step two): 370 ticks lived, 1,070 missed. A newcomer earns 7 in the last step."""
+    """Resident 1 leaves at tick 369 (the tenth of step two): 370 ticks lived, 1,070 missed. A newcomer earns 7 at last."""
     town = ToldTown()
     leaving = event("exit", actor=1, tick=369, reason=EXITS.index("collapse"))
     tally = told(town, [([1.0, 2.0], []), ([1.0, 0.5], [leaving]), ([1.0, 0.0], [])])
@@ -131,7 +131,11 @@ def test_a_need_that_was_low_yesterday_does_not_spoil_today() -> None:
 def test_conflicts_waits_and_their_inequality() -> None:
     conflict = event("queue_conflict", actor=0, rival=1, intensity=1.5, reason=CONFLICT_REASONS.index("overtaken"))
     blocked = event("queue_conflict", actor=1, rival=0, intensity=0.5)
-    waits = [event("use_start", actor=0, waited=30), event("queue_leave", actor=0, waited=10), event("use_start", actor=1, waited=0)]
+    waits = [
+        event("use_start", actor=0, waited=30),
+        event("queue_leave", actor=0, waited=10),
+        event("use_start", actor=1, waited=0),
+    ]
     tally = told(ToldTown(), [(0.0, [conflict, blocked, event("quarrel", actor=0, rival=1)]), (0.0, waits), (0.0, []), (0.0, [])])
     assert one(tally, "conflicts") == 1.0  # two conflicts over two resident-days
     assert one(tally, "intensity") == 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import multiprocessing
@@ -19,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from townlet import files
 from townlet.errors import CheckpointError, DamagedFileError, ReplayError, StorageError, UsageError
@@ -28,6 +31,7 @@ from townlet.files import (
     FolderLock,
     check_sums,
     npz_bytes,
+    parse_json,
     partial_folder,
     publish_folder,
     read_bytes,
@@ -309,6 +313,12 @@ def test_bad_json_is_refused_in_one_sentence(tmp_path: Path, data: bytes, messag
     (tmp_path / "a.json").write_bytes(data)
     with pytest.raises(ReplayError, match=message):
         read_json(tmp_path / "a.json", error=ReplayError)
+
+
+@given(st.binary(max_size=100) | st.text('{}[]",:01eE+-.ntu\\d8 ', max_size=60).map(str.encode))
+def test_any_bytes_are_json_or_a_typed_error(data: bytes) -> None:
+    with contextlib.suppress(ReplayError):
+        parse_json(data, "fuzz", error=ReplayError)
 
 
 def test_readers_name_what_is_not_a_file(tmp_path: Path) -> None:

@@ -26,7 +26,12 @@ def config() -> None:
 @set_option
 @json_option
 def show(source: str, section: str | None, only_hash: bool, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Print CONFIG (a file or a shipped name) with everything it extends and all defaults."""
+    """Print CONFIG (a file or a shipped name) with everything it extends and all defaults.
+
+    \b
+    Example:
+      townlet config show town_day --section conflict.rivalry
+    """
     from townlet.config.loader import load_config, to_yaml
     from townlet.config.models import config_hash
 
@@ -46,7 +51,12 @@ def show(source: str, section: str | None, only_hash: bool, overrides: tuple[str
 @click.option("--page", is_flag=True, help="Print the reference page (Markdown) instead of a table.")
 @json_option
 def schema(page: bool, as_json: bool) -> None:
-    """Print every key with type, range, default and meaning; --json gives the JSON Schema."""
+    """Print every key with type, range, default and meaning; --json gives the JSON Schema.
+
+    \b
+    Example:
+      townlet config schema --json > townlet.schema.json
+    """
     from townlet.config.models import SimulationConfig
     from townlet.config.reference import keys, page_text
 

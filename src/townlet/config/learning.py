@@ -73,7 +73,6 @@ class PPOConfig(Section):
     optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", description="Optimiser.")
     adam_epsilon: float = Field(1e-5, gt=0, le=1, description="ε of Adam.")
     recurrent: Literal["none", "gru", "lstm"] = Field("none", description="Recurrent layer after the trunk.")
-    sequence_length: int = Field(16, ge=1, le=4096, description="Decisions per sequence when recurrent.")
     grad_accumulation: int = Field(1, ge=1, le=1024, description="Mini-batches per optimiser step.")
     compile: bool = Field(False, description="Compile the update with torch.compile (slow to start).")
     bf16: bool = Field(False, description="Compute the update in bfloat16.")

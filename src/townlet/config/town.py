@@ -36,7 +36,6 @@ class NeedDecayConfig(Section):
 class WorldConfig(Section):
     ticks_per_day: Literal[1440] = Field(1440, description="Ticks of a day; a tick is one minute.")
     need_decay: NeedDecayConfig = Field(default_factory=NeedDecayConfig, description="What needs lose per tick.")
-    max_meals: int = Field(6, ge=1, le=6, description="Most meals a resident can carry.")
     event_capacity: int = Field(
         0,
         ge=0,

@@ -10,7 +10,6 @@ from townlet.observations.encode import observe
 from townlet.world._jit import kernel
 from townlet.world.rng import POLICY, key, uniform
 from townlet.world.state import TERMS, Array, State, Tables, Town
-from townlet.world.systems.rewards import total
 from townlet.world.tick import begin_episode, boundary, decisions, departures, tick, view
 
 
@@ -38,13 +37,21 @@ def observe_town(t: Town, tables: Tables, b: Buffers, e: int, conflict: np.ndarr
 
 
 @kernel
-def count_tick(t: Town, b: Buffers, e: int, sums: np.ndarray) -> None:
+def count_tick(t: Town, b: Buffers, e: int) -> None:
     """Add a tick's terms to the step's and clear them."""
     for i in range(t.residents.shape[0]):
-        sums[i] += total(t, i)
         for k in range(len(TERMS)):
             b.terms[e, i, k] += t.terms[i, k]
             t.terms[i, k] = 0.0
+
+
+@kernel
+def step_reward(b: Buffers, e: int, i: int) -> float:
+    """The reward of a step is the sum of its terms, in order."""
+    reward = 0.0
+    for k in range(len(TERMS)):
+        reward += b.terms[e, i, k]
+    return reward
 
 
 @kernel
@@ -74,7 +81,6 @@ def step_towns(
 ) -> None:
     """One decision for the towns [first, last); a town that was over begins its next episode instead."""
     n = s.residents.shape[1]
-    sums = np.zeros(n)
     for e in range(first, last):
         t = view(s, tables, e)
         clock = t.clock[0]
@@ -83,7 +89,6 @@ def step_towns(
         b.terminated[e] = 0
         b.truncated[e] = 0
         b.illegal[e] = 0
-        sums[:] = 0.0
         if clock["over"] == 1:
             clock["episode"] += 1
             begin_episode(t, tables.start_ties[clock["layout"]], start_minute)
@@ -93,13 +98,13 @@ def step_towns(
                 b.illegal[e, i] = t.residents[i]["illegal"]
             for _ in range(t.rules[0]["interval"]):
                 tick(t, primitive)
-                count_tick(t, b, e, sums)
+                count_tick(t, b, e)
                 if clock["departures"] > 0:
                     last_sights(t, tables, b, e, conflict, primitive)
                     departures(t)
             boundary(t)
         for i in range(n):
-            b.rewards[e, i] = sums[i]
+            b.rewards[e, i] = step_reward(b, e, i)
             if clock["over"] == 1 and t.residents[i]["present"] == 1:
                 b.truncated[e, i] = 1
         if sights:

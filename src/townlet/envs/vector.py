@@ -21,7 +21,7 @@ from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.world._jit import JIT, mark_warm
 from townlet.world.actions import Catalogue, catalogue
 from townlet.world.rules import make_affordances, make_rules
-from townlet.world.state import EVENT, MAX_EDGES, OBJECT, RESIDENT, TERMS, TIE, TOWN, Array, State, Tables
+from townlet.world.state import EVENT, MAX_EDGES, OBJECT, RESIDENT, SCRATCH, TERMS, TIE, TOWN, Array, State, Tables
 
 Scenario = str | Path | SimulationConfig
 FINGERPRINT = ("residents", "ties", "objects", "towns", "occupant")  # state that a digest and a snapshot hold
@@ -230,6 +230,7 @@ def _blank_state(tables: Tables, config: SimulationConfig, towns: int) -> State:
         occupant=np.full((towns, height, width), -1, dtype=np.int32),
         events=np.zeros((towns, capacity), dtype=EVENT),
         terms=np.zeros((towns, n, len(TERMS)), dtype=np.float64),
+        scratch=np.zeros((towns, SCRATCH), dtype=np.float64),
     )
 
 

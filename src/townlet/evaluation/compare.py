@@ -44,7 +44,9 @@ def with_effects(cards: list[PolicyCard], baseline: str | None, resamples: int) 
     compared = []
     for card in cards:
         effects = {} if card is base else {key: _effect(card, base, key, resamples) for key in MEASURES}
-        compared.append(card.model_copy(update={"effects": {key: effect for key, effect in effects.items() if effect is not None}}))
+        compared.append(
+            card.model_copy(update={"effects": {key: effect for key, effect in effects.items() if effect is not None}})
+        )
     return compared
 
 
@@ -68,5 +70,3 @@ def parse_scorecard(data: bytes, path: Path) -> Scorecard:
         raise DamagedFileError(
             f"{path} is not a scorecard of version 1 ({' '.join(first[1:3]) or first[0]}); make it again with `townlet evaluate`"
         ) from error
-
-

@@ -203,7 +203,8 @@ class Tally:
         self.shift_seen[e, slot] = True
 
     def _count_feud(self, e: int, event: Any) -> None:
-        pair = (e, *sorted((int(event["actor"]), int(event["rival"]))))
+        actor, rival = int(event["actor"]), int(event["rival"])
+        pair = (e, min(actor, rival), max(actor, rival))
         if event["kind"] == KIND["queue_conflict"]:
             self.last_feud[pair] = int(event["tick"])
         elif event["kind"] == KIND["reconciliation"] and pair in self.last_feud:
@@ -220,4 +221,4 @@ class Tally:
 
 
 def _ratio(total: Array, over: Array) -> Array:
-    return np.divide(total, over, out=np.full(total.shape, np.nan), where=over > 0)
+    return np.asarray(np.divide(total, over, out=np.full(total.shape, np.nan), where=over > 0))

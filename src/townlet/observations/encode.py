@@ -172,8 +172,10 @@ def write_place(t: Town, i: int, building: int, out: np.ndarray, f: int) -> int:
 def write_ties(t: Town, i: int, out: np.ndarray, f: int) -> int:
     """Two friends, two rivals, and the averages over all ties."""
     me = t.residents[i]
-    chosen = np.full(4, -1, dtype=np.int64)
-    warm, hot = np.zeros(MAX_EDGES), np.zeros(MAX_EDGES)
+    warm, hot, chosen = t.scratch[16:24], t.scratch[24:32], t.scratch[32:36]
+    warm[:] = 0.0
+    hot[:] = 0.0
+    chosen[:] = -1.0
     filled, trust_sum, fam_sum, rival_sum = 0, 0.0, 0.0, 0.0
     for s in range(MAX_EDGES):
         if t.ties[i, s]["other"] >= 0:

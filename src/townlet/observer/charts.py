@@ -1,17 +1,11 @@
-"""Charts as inline SVG, and pictures as data URIs: nothing is fetched, colours follow the page's light or dark scheme."""
+"""Charts as inline SVG: nothing is fetched, colours follow the page's light or dark scheme."""
 
 from __future__ import annotations
 
-import base64
 import math
-import struct
-import zlib
 from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 WIDTH, HEIGHT = 360, 200
 LEFT, RIGHT, TOP, BOTTOM = 50, 10, 12, 30
@@ -34,7 +28,9 @@ class Estimate(NamedTuple):
     high: float
 
 
-def line_chart(title: str, series: Sequence[Series], *, unit: str = "", x_label: str = "epoch", level: float | None = None) -> str:
+def line_chart(
+    title: str, series: Sequence[Series], *, unit: str = "", x_label: str = "epoch", level: float | None = None
+) -> str:
     """Lines over a common x; gaps where a value is missing; `level` draws a dashed reference."""
     drawn = [[(x, y) for x, y in zip(s.x, s.y) if y is not None and math.isfinite(y)] for s in series]
     points = [point for line in drawn for point in line]
@@ -48,7 +44,7 @@ def line_chart(title: str, series: Sequence[Series], *, unit: str = "", x_label:
     if level is not None:
         parts.append(f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{to_y(level):.1f}" y2="{to_y(level):.1f}"/>')
     for number, (one, line) in enumerate(zip(series, drawn)):
-        colour = f"s{number % SERIES_CLASSES}"
+        colour = f"s{(number + 1) % SERIES_CLASSES}"
         if one.marker or len(line) == 1:
             parts += [f'<circle class="{colour} dot" cx="{to_x(x):.1f}" cy="{to_y(y):.1f}" r="3"/>' for x, y in line]
         elif line:
@@ -78,7 +74,9 @@ def interval_chart(title: str, rows: Sequence[Estimate], *, unit: str = "") -> s
     return _figure(title, unit, "".join(parts), WIDTH, height, [])
 
 
-def heat_strip(title: str, columns: Sequence[Sequence[float]], *, x: Sequence[float], unit: str = "", x_label: str = "epoch") -> str:
+def heat_strip(
+    title: str, columns: Sequence[Sequence[float]], *, x: Sequence[float], unit: str = "", x_label: str = "epoch"
+) -> str:
     """Histograms side by side, one column per moment, darker = more; the lowest bin is at the bottom."""
     if not columns:
         return ""
@@ -103,28 +101,9 @@ def heat_strip(title: str, columns: Sequence[Sequence[float]], *, x: Sequence[fl
     return _figure(title, unit, "".join(parts), WIDTH, HEIGHT, [])
 
 
-def picture(pixels: NDArray[Any], alt: str) -> str:
-    """An RGB array (H, W, 3) as an image element."""
-    return f'<img class="town" alt="{escape(alt)}" src="data:image/png;base64,{base64.b64encode(png_bytes(pixels)).decode()}">'
-
-
-def png_bytes(pixels: NDArray[Any]) -> bytes:
-    """A plain 8-bit RGB PNG."""
-    rgb = np.ascontiguousarray(pixels[..., :3], dtype=np.uint8)
-    height, width, _ = rgb.shape
-    rows = np.concatenate((np.zeros((height, 1), dtype=np.uint8), rgb.reshape(height, width * 3)), axis=1)  # filter byte 0
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    body = zlib.compress(rows.tobytes(), 9)
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
 def _figure(title: str, unit: str, body: str, width: int, height: int, names: Sequence[str]) -> str:
     shown = f"{escape(title)} <small>{escape(unit)}</small>" if unit else escape(title)
-    key = "".join(f'<span><i class="s{i % SERIES_CLASSES}"></i>{escape(name)}</span>' for i, name in enumerate(names))
+    key = "".join(f'<span><i class="s{(i + 1) % SERIES_CLASSES}"></i>{escape(name)}</span>' for i, name in enumerate(names))
     legend = f'<div class="key">{key}</div>' if key else ""
     return (
         f'<figure><figcaption>{shown}</figcaption>{legend}<svg viewBox="0 0 {width} {height}" role="img" '

@@ -38,7 +38,9 @@ def scorecard_page(card: Scorecard) -> str:
 
 
 def measure_notes() -> str:
-    rows = "".join(f"<dt>{escape(spec.label)}</dt><dd>{escape(spec.meaning)} ({escape(spec.unit)})</dd>" for spec in MEASURES.values())
+    rows = "".join(
+        f"<dt>{escape(spec.label)}</dt><dd>{escape(spec.meaning)} ({escape(spec.unit)})</dd>" for spec in MEASURES.values()
+    )
     return f"<details><summary>What is measured</summary><dl>{rows}</dl></details>"
 
 
@@ -53,11 +55,12 @@ def _lead(card: Scorecard) -> str:
 def _case(card: Scorecard, case: CaseCard) -> str:
     shown = [name for name in COLUMNS if any(policy.measures[name].mean is not None for policy in case.policies)]
     head = "".join(f"<th>{escape(MEASURES[name].label)}<small>{escape(MEASURES[name].unit)}</small></th>" for name in shown)
-    rows = "".join(
-        f"<tr><td>{escape(policy.name)}<small>{escape(policy.kind)}</small></td>{''.join(_cell(policy, name) for name in shown)}</tr>"
-        for policy in case.policies
+    rows = "".join(_row(policy, shown) for policy in case.policies)
+    who = (
+        ""
+        if case.learners == "all"
+        else f"; the policy controls {escape(case.learners)}, others: {escape(case.neighbours or 'itself')}"
     )
-    who = "" if case.learners == "all" else f"; the policy controls {escape(case.learners)}, others: {escape(case.neighbours or 'itself')}"
     charts = "".join(_chart(case, name) for name in CHARTED)
     return (
         f'<h2>{escape(case.name)}</h2><p class="soft">{case.towns} towns × {case.residents} residents × {case.days:g} days, '
@@ -65,6 +68,12 @@ def _case(card: Scorecard, case: CaseCard) -> str:
         f'<div class="scroll"><table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
         f'<div class="grid2" style="margin-top:16px">{charts}</div>'
     )
+
+
+def _row(policy: PolicyCard, shown: list[str]) -> str:
+    cells = "".join(_cell(policy, name) for name in shown)
+    kind = f"<small>{escape(policy.kind)}</small>" if policy.kind != policy.name else ""
+    return f"<tr><td>{escape(policy.name)}{kind}</td>{cells}</tr>"
 
 
 def _cell(policy: PolicyCard, name: str) -> str:

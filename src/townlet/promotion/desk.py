@@ -12,7 +12,18 @@ from townlet.config.models import PromotionConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Decision, Evidence, LedgerEntry, Outcome
 from townlet.errors import DamagedFileError, UsageError
-from townlet.files import FolderLock, check_sums, partial_folder, publish_folder, read_bytes, read_json, sha256_bytes, sha256_file, write_bytes
+from townlet.files import (
+    FolderLock,
+    check_sums,
+    partial_folder,
+    publish_folder,
+    read_bytes,
+    read_json,
+    sha256_bytes,
+    sha256_file,
+    write_bytes,
+)
+from townlet.policy.checkpoint import STATE, WEIGHTS, resolve
 from townlet.promotion.gates import check_gate, decide, gates_hash
 from townlet.promotion.ledger import FIRST_CHAMPION, LedgerError, append, champion, champions, passes_in_a_row, read_ledger
 
@@ -74,7 +85,7 @@ class PromotionDesk:
             try:
                 entries = self.entries()
                 checkpoint = read_checkpoint(candidate)
-            except (LedgerError, DamagedFileError) as error:
+            except DamagedFileError as error:
                 return _failed(str(error), self.rules.required_passes)
             last = next((e for e in reversed(entries) if e.kind != "window" or e.candidate == checkpoint.weights), None)
             if last is None or last.kind != "window" or last.decision is None:
@@ -101,7 +112,9 @@ class PromotionDesk:
                 folder = self.folder / "releases" / chosen
                 checkpoint = read_checkpoint(folder)._replace(source=os.fspath(folder))
                 if checkpoint.weights != chosen:
-                    raise DamagedFileError(f"{folder} holds weights {checkpoint.weights[:12]}, not {chosen[:12]}; restore the release")
+                    raise DamagedFileError(
+                        f"{folder} holds weights {checkpoint.weights[:12]}, not {chosen[:12]}; restore the release"
+                    )
             return self._append("rollback", checkpoint, entries, None, None, (reason,))
 
     def verify(self) -> list[str]:
@@ -143,7 +156,9 @@ class PromotionDesk:
             digest = sha256_bytes(data)
             evidence = _evidence_of(card, digest, checkpoint, now, rules)
             if _judged_before(entries, evidence):
-                return _held("a window on these evaluation seeds was judged before; measure on new ones (evaluate --window)", self.rules)
+                return _held(
+                    "a window on these evaluation seeds was judged before; measure on new ones (evaluate --window)", self.rules
+                )
             problem = self._refuse(card, checkpoint, now)
             if problem is not None:
                 decision = _failed(problem, required)
@@ -196,7 +211,7 @@ class PromotionDesk:
         if final.exists():
             return
         partial = partial_folder(final)
-        shutil.copytree(candidate, partial, dirs_exist_ok=True)
+        shutil.copytree(resolve(candidate), partial, dirs_exist_ok=True)
         publish_folder(partial, final)
 
     def _evidence(self, digest: str) -> Path:
@@ -213,15 +228,14 @@ class PromotionDesk:
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Hashes of a checkpoint whose files all match its SHA256SUMS."""
-    if not folder.is_dir():
-        raise DamagedFileError(f"{folder} is not a checkpoint folder; give the folder that holds weights.safetensors")
+    folder = resolve(folder)
     check_sums(folder)
-    state = read_json(folder / "state.json", limit=16 << 20)
+    state = read_json(folder / STATE, limit=16 << 20)
     fields = state if isinstance(state, dict) else {}
     dataset, config = fields.get("dataset_hash"), fields.get("config_hash")
     return Checkpoint(
         os.fspath(folder),
-        sha256_file(folder / "weights.safetensors"),
+        sha256_file(folder / WEIGHTS),
         dataset if isinstance(dataset, str) else None,
         config if isinstance(config, str) else None,
     )

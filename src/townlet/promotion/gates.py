@@ -74,7 +74,11 @@ def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]]) ->
     worse = 0.0 if gate.rule == "better" else -gate.bound
     verdict = "pass" if gain.low > margin else "fail" if gain.high < worse else "hold"
     shown = gain if direction == 1 else Interval(-gain.value, -gain.high, -gain.low)
-    wanted = f"better than the champion by more than {gate.bound:g}" if gate.rule == "better" else f"not worse by more than {gate.bound:g}"
+    wanted = (
+        f"better than the champion by more than {gate.bound:g}"
+        if gate.rule == "better"
+        else f"not worse by more than {gate.bound:g}"
+    )
     found = {"pass": "is", "hold": "is not shown to be", "fail": "is not"}[verdict]
     return _result(gate, verdict, shown, len(pairs), f"{gate.metric} {found} {wanted}: difference {_range(shown)}")
 
@@ -117,7 +121,15 @@ def _drift(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str
 def _too_little(gate: GateConfig, count: int) -> GateResult:
     reason = f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; evaluate more towns"
     return GateResult(
-        metric=gate.metric, rule=gate.rule, bound=gate.bound, verdict="hold", value=None, low=None, high=None, pairs=count, reason=reason
+        metric=gate.metric,
+        rule=gate.rule,
+        bound=gate.bound,
+        verdict="hold",
+        value=None,
+        low=None,
+        high=None,
+        pairs=count,
+        reason=reason,
     )
 
 

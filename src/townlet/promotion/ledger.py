@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from townlet.dto.promotion import LedgerEntry
-from townlet.errors import DamagedFileError, TownletError
+from townlet.errors import DamagedFileError
 from townlet.files import AppendLog, read_bytes, read_json, write_json
 
 GENESIS = "0" * 64
@@ -22,7 +22,7 @@ LEDGER_LIMIT = 256 << 20
 FIRST_CHAMPION = "scripted"
 
 
-class LedgerError(TownletError):
+class LedgerError(DamagedFileError):
     """A ledger that does not hold together: nothing may be decided on it."""
 
 
@@ -115,7 +115,8 @@ def _check_head(path: Path, entries: Sequence[LedgerEntry], head: tuple[int, str
     number, known = head if head is not None else (-1, GENESIS)
     if not number <= len(entries) - 1 <= number + 1:
         raise LedgerError(
-            f"{path} has {len(entries)} entries, {_head_path(path).name} knows {number + 1}; entries were cut or added: restore the ledger"
+            f"{path} has {len(entries)} entries, {_head_path(path).name} knows {number + 1}; "
+            "entries were cut or added: restore the ledger"
         )
     if number >= 0 and entries[number].hash != known:
         raise LedgerError(f"{path}: entry {number} is not the one {_head_path(path).name} knows; restore the ledger")

@@ -98,7 +98,7 @@ def _encoded(drawn: Any, kind: str) -> bytes:
     matplotlib = require("matplotlib", "drawing a figure")
     data = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "townlet", "svg.fonttype": "none"}):
-        drawn.savefig(data, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {"Software": None})
+        drawn.canvas.print_figure(data, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {"Software": None})
     return data.getvalue()
 
 
@@ -111,18 +111,30 @@ def figure(runs: Sequence[LogSeries], *, title: str = "") -> Any:
     panels = [panel for panel in PANELS if any(run.has(name) for run in runs for name in panel_fields(panel))]
     strips = [run for run in runs if np.isfinite(run.histogram).any()]
     rows = max(1, -(-len(panels) // 2))
-    drawn = Figure(figsize=(12, 2.6 * rows + 1.5 * len(strips) + 0.7), layout="constrained")
+    tall = 2.8 * rows + 1.7 * len(strips) + 0.8  # inches
+    drawn = Figure(figsize=(12, tall))
     FigureCanvasAgg(drawn)
-    grid = drawn.add_gridspec(rows + len(strips), 2, height_ratios=[2.6] * rows + [1.4] * len(strips))
+    heights = [2.8] * rows + [1.7] * len(strips)
+    grid = drawn.add_gridspec(
+        rows + len(strips),
+        2,
+        height_ratios=heights,
+        left=0.065,
+        right=0.945,
+        top=1 - 0.75 / tall,
+        bottom=0.5 / tall,
+        hspace=0.62,
+        wspace=0.16,
+    )
     for index, panel in enumerate(panels):
         _draw_panel(drawn.add_subplot(grid[index // 2, index % 2]), panel, runs)
     for index, run in enumerate(strips):
         axes = drawn.add_subplot(grid[rows + index, :])
         bar = _draw_strip(axes, run, several=len(runs) > 1)
-        scale = drawn.colorbar(bar, ax=axes, pad=0.01)
+        scale = drawn.colorbar(bar, ax=axes, pad=0.01, fraction=0.02)
         scale.set_label("share of decisions", fontsize=8)
         scale.ax.tick_params(labelsize=8)
-    drawn.suptitle(title or "PPO training: " + ", ".join(run.label for run in runs), fontsize=12)
+    drawn.suptitle(title or "PPO training: " + ", ".join(run.label for run in runs), fontsize=12, y=1 - 0.15 / tall)
     return drawn
 
 

@@ -19,6 +19,7 @@ NEEDS = ("hunger", "hygiene", "energy")
 MAX_EDGES = 6
 COOLDOWNS = 4
 MAX_MEALS = 6
+SCRATCH = 48
 CANDIDATES = 4  # K: nearest objects kept per tile and affordance
 TERMS = ("survival", "needs", "wage", "punctuality", "social", "conflict", "shaping", "exit_guard", "clip", "terminal")
 PROFILES = ("balanced", "socialite", "industrious", "stoic")
@@ -340,6 +341,7 @@ class State(NamedTuple):
     occupant: Array  # (E, H, W) i4: top resident on a tile
     events: Array  # (E, C) EVENT
     terms: Array  # (E, N, T) f8: reward terms of the tick under way
+    scratch: Array  # (E, SCRATCH) f8: working memory of the systems; a kernel allocates nothing
 
 
 class Town(NamedTuple):
@@ -352,6 +354,7 @@ class Town(NamedTuple):
     occupant: Array  # (H, W) i4
     events: Array  # (C,) EVENT
     terms: Array  # (N, T) f8
+    scratch: Array  # (SCRATCH,) f8
     tiles: Array  # (H, W) u1
     spec: Array  # (M,) OBJECT_SPEC
     object_at: Array  # (H, W) i4

@@ -34,7 +34,7 @@ def view(s: State, tables: Tables, e: int) -> Town:
     """One town of the batch."""
     k = s.towns[e]["layout"]
     return Town(
-        s.residents[e], s.ties[e], s.objects[e], s.towns[e : e + 1], s.occupant[e], s.events[e], s.terms[e],
+        s.residents[e], s.ties[e], s.objects[e], s.towns[e : e + 1], s.occupant[e], s.events[e], s.terms[e], s.scratch[e],
         tables.tiles[k], tables.objects[k], tables.object_at[k], tables.affordance_of[k], tables.nearest[k], tables.towards[k], tables.bed_steps[k],
         tables.buildings[k], tables.jobs[k], tables.workers[k], tables.scheduled[k], tables.start[k],
         tables.affordances, tables.program, tables.rules,

@@ -6,8 +6,6 @@ so leaving early never pays.
 
 from __future__ import annotations
 
-import numpy as np
-
 from townlet.world._jit import kernel
 from townlet.world.events import USE_END, USE_START, emit
 from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_MEALS, MONEY, Town
@@ -48,7 +46,7 @@ def holds(t: Town, i: int, thing: int, first: int, length: int) -> bool:
     """Run a compiled precondition; an empty one holds."""
     if length == 0:
         return True
-    stack = np.zeros(STACK)
+    stack = t.scratch
     top = 0
     for row in range(first, first + length):
         op, arg = t.program[row]["op"], t.program[row]["arg"]
