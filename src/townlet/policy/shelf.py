@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from townlet import files
-from townlet.policy.event_join import event_lines
+from townlet.envs.event_words import event_lines
 from townlet.policy.manifest import EVENTS_NAME, MANIFEST_SUFFIX, METRICS_SUFFIX, manifest_bytes
 from townlet.policy.sample import ReplaySample, SampleMeta, encode_sample
 
@@ -23,6 +23,7 @@ class Shelf:
     rows: list[tuple[dict[str, Any], SampleMeta, int]] = field(default_factory=list)  # manifest row, metadata, bytes
     events: list[dict[str, Any]] = field(default_factory=list)
     dropped: int = 0
+    events_lost: int = 0
     nbytes: int = 0
 
     def put(self, sample: ReplaySample, *, compress: bool = False) -> None:
