@@ -35,9 +35,7 @@ def random_rollout(seed: int, steps: int = 40, width: int = 9) -> dict[str, Arra
     }
 
 
-def gae_by_definition(
-    r: Array, v: Array, last: Array, dead: Array, cut: Array, final: Array, gamma: float, lam: float
-) -> Array:
+def gae_by_definition(r: Array, v: Array, last: Array, dead: Array, cut: Array, final: Array, gamma: float, lam: float) -> Array:
     """A_t = Σ_k (γλ)^k δ_{t+k} until the episode ends, each term on its own."""
     steps, width = r.shape
     out = np.zeros((steps, width))
@@ -68,9 +66,7 @@ def test_a_death_cuts_and_a_time_limit_is_bootstrapped_from_the_last_observation
     terminated, truncated = np.zeros((3, 2), bool), np.zeros((3, 2), bool)
     terminated[1, 0] = truncated[1, 1] = True
     active = np.array([[1, 1], [1, 1], [0, 0]], np.uint8)
-    advantages, returns = numerics.gae(
-        rewards, values, np.zeros(2), terminated, truncated, active, gamma=0.9, gae_lambda=1.0
-    )
+    advantages, returns = numerics.gae(rewards, values, np.zeros(2), terminated, truncated, active, gamma=0.9, gae_lambda=1.0)
     np.testing.assert_allclose(advantages[:, 0], [1 + 0.9 * 1, 1, 0], atol=1e-6)
     np.testing.assert_allclose(advantages[:, 1], [1 + 0.9 * (1 + 0.9 * 10), 1 + 0.9 * 10, 0], atol=1e-5)
     assert returns[2].tolist() == [0.0, 0.0]
@@ -371,3 +367,30 @@ def test_running_statistics_with_a_limit_forget_the_distant_past() -> None:
 
 def test_schedules_go_in_a_straight_line_and_stop_at_the_ends() -> None:
     assert [numerics.linear_schedule(1.0, 0.5, p) for p in (-1.0, 0.0, 0.5, 1.0, 2.0)] == [1.0, 1.0, 0.75, 0.5, 0.5]
+
+
+# --- descent ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
+def test_steps_and_clipped_norms_equal_those_of_torchs_optimisers(kind: str, decay: float) -> None:
+    theirs_of = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}[kind]
+    options = {} if kind == "sgd" else {"eps": 1e-5}
+    ours, theirs = (torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, 2)) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    optimizer = numerics.Optimizer(list(ours.parameters()), kind, 1e-5)
+    reference = theirs_of(theirs.parameters(), lr=0.01, weight_decay=decay, **options)
+    rng = np.random.default_rng(0)
+    for step in range(30):
+        x = torch.tensor(rng.normal(size=(20, 5)), dtype=torch.float32)
+        rate = 0.01 / (1 + step)
+        reference.param_groups[0]["lr"] = rate
+        reference.zero_grad()
+        for network in (ours, theirs):
+            (network(x) ** 2).mean().mul(5).backward()
+        norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        assert optimizer.clip(0.5) == pytest.approx(float(norm), rel=1e-5)
+        reference.step()
+        optimizer.step(rate, decay)
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+    assert optimizer.vector.numel() == sum(parameter.numel() for parameter in theirs.parameters())

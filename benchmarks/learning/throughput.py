@@ -1,6 +1,6 @@
 """How many decisions a second the update learns from: 512 residents × 128 steps of random town-sized data, one thread.
 
-    python benchmarks/learning/throughput.py [--map none|linear|cnn] [--recurrent none|gru|lstm] [--json FILE]
+python benchmarks/learning/throughput.py [--map none|linear|cnn] [--recurrent none|gru|lstm] [--json FILE]
 """
 
 from __future__ import annotations

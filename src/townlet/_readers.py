@@ -94,10 +94,8 @@ def read_bytes(path: str | Path, *, limit: int, error: type[TownletError] = Dama
     return data
 
 
-def check_sums(
-    folder: str | Path, *, require: Iterable[str] = (), error: type[TownletError] = DamagedFileError, limit: int = 64 << 20
-) -> dict[str, str]:
-    """Hash by name of every listed file, each of them checked; `require` names files that must be listed."""
+def read_sums(folder: str | Path, *, error: type[TownletError] = DamagedFileError, limit: int = 64 << 20) -> dict[str, str]:
+    """Hash by name as SHA256SUMS lists them; the files themselves are not looked at."""
     folder = Path(folder)
     text = read_bytes(folder / SUMS, limit=limit, error=error)
     sums: dict[str, str] = {}
@@ -110,6 +108,15 @@ def check_sums(
         sums[name] = digest
     if not text.endswith(b"\n") or not sums:
         raise error(f"{folder / SUMS} is cut short; the folder is damaged, make it again")
+    return sums
+
+
+def check_sums(
+    folder: str | Path, *, require: Iterable[str] = (), error: type[TownletError] = DamagedFileError, limit: int = 64 << 20
+) -> dict[str, str]:
+    """Hash by name of every listed file, each of them checked; `require` names files that must be listed."""
+    folder = Path(folder)
+    sums = read_sums(folder, error=error, limit=limit)
     for name in require:
         if name not in sums:
             raise error(f"{folder / SUMS} does not list {name}; the folder is damaged or of another kind")
@@ -188,7 +195,7 @@ def read_npz(
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             members = _checked_members(archive, raw, limit)
-            return {member.filename[:-4]: _array(member.filename, archive.read(member)) for member in members}
+            return {member.filename[:-4]: _array(member.filename, _unpacked(archive, member)) for member in members}
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -200,6 +207,12 @@ def read_npz(
         RuntimeError,
     ) as reason:
         raise error(f"{label} is not a sound .npz file: {reason}; make it again") from None
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """As many bytes as the directory says and not one more: `ZipFile.read` unfolds everything before it cuts."""
+    with archive.open(member) as stream:
+        return stream.read(member.file_size)
 
 
 def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[zipfile.ZipInfo]:

@@ -30,6 +30,7 @@ from townlet._readers import (
     read_bytes,
     read_json,
     read_npz,
+    read_sums,
     safe_join,
     sha256_bytes,
     sha256_file,
@@ -37,6 +38,7 @@ from townlet._readers import (
 from townlet.errors import DamagedFileError, StorageError, UsageError
 
 __all__ = [
+    "SUMS",
     "AppendLog",
     "FolderLock",
     "check_sums",
@@ -50,6 +52,7 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_npz",
+    "read_sums",
     "remove",
     "safe_join",
     "sha256_bytes",

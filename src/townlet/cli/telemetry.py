@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from townlet.cli.common import dumps, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
 from townlet.errors import UsageError
 
 LOG = click.Path(path_type=Path)
 LOGS = click.argument("logs", nargs=-1, required=True, type=LOG, metavar="LOG...")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-
-
-def show(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, default=str, allow_nan=False))
 
 
 @click.group(help="Validate, watch, summarise, compare, draw and export training logs (NDJSON).")
@@ -38,7 +32,7 @@ telemetry.add_command(watch)
 @click.option("--drift-threshold", type=float, help="Fail when a metric of any epoch is further than this from the baseline.")
 @click.option("--relative", is_flag=True, help="Measure drift in shares of the baseline instead of absolutely.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Problems shown; all are counted.")
-@JSON
+@json_option
 def validate(
     logs: tuple[Path, ...], baseline: Path | None, drift_threshold: float | None, relative: bool, limit: int, as_json: bool
 ) -> None:
@@ -59,12 +53,12 @@ def validate(
         drift = log_drift(whole_logs(logs), expected, threshold=drift_threshold, relative=relative, limit=limit)
     ok = report.ok and (drift is None or drift.ok)
     if as_json:
-        show(report.as_dict() | {"ok": ok, "drift": drift and drift.as_dict()})
+        click.echo(dumps(report.as_dict() | {"ok": ok, "drift": drift and drift.as_dict()}))
     else:
         print_report(report)
         if drift is not None:
             print_drift(drift)
-    sys.exit(0 if ok else 1)
+    leave(0 if ok else 1)
 
 
 def print_report(report: Any) -> None:
@@ -72,11 +66,11 @@ def print_report(report: Any) -> None:
         click.echo(str(problem))
     if report.problem_count > len(report.problems):
         click.echo(f"… and {report.problem_count - len(report.problems)} more (--limit)")
-    for note in report.notes:
-        click.echo(f"note: {note}")
+    for remark in report.notes:
+        click.echo(f"note: {remark}")
     versions = ", ".join(f"{count} of version {version}" for version, count in sorted(report.versions.items()))
     batches = f" and {report.batches} batch records" if report.batches else ""
-    verdict = "valid" if report.ok else f"{report.problem_count} problems in {report.bad_lines or 'cross-record checks of'} lines"
+    verdict = "valid" if report.ok else f"{report.problem_count} problems"
     click.echo(
         f"{verdict}: {report.records} records{batches} in {len(report.files)} files" + (f" ({versions})" if versions else "")
     )
@@ -110,7 +104,7 @@ def print_drift(drift: Any) -> None:
 @click.option("--baseline", type=LOG, help="JSON of metrics, capture metrics or another log to compare with.")
 @click.option("--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", show_default=True)
 @click.option("--output", type=LOG, help="Write here instead of to the screen.")
-@JSON
+@json_option
 def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as_json: bool) -> None:
     """Latest, extremes, trends, conflicts, anneal state and drift of one log, in memory that does not grow with it.
 
@@ -126,9 +120,7 @@ def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as
     if not found.records:
         raise TelemetryError(f"{log} holds no epoch record; give the log of a training run")
     form = "json" if as_json else form
-    text = {"text": as_text, "markdown": as_markdown}.get(
-        form, lambda s: json.dumps(s.as_dict(), indent=2, allow_nan=False) + "\n"
-    )(found)
+    text = {"text": as_text, "markdown": as_markdown}.get(form, lambda s: dumps(s.as_dict()) + "\n")(found)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -143,7 +135,7 @@ def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as
 @click.option("--level", type=float, default=0.95, show_default=True, help="Confidence over all metrics together.")
 @click.option("--min-effect", type=float, default=0.05, show_default=True, help="Smallest relative difference that alarms.")
 @click.option("--max-distance", type=float, default=0.1, show_default=True, help="Largest distance between histograms.")
-@JSON
+@json_option
 def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **options: float) -> None:
     """Compare two logs epoch by epoch: deltas with bootstrap intervals, distances of histograms, change points.
 
@@ -160,19 +152,10 @@ def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **
             raise UsageError(f"--metric {name} is no number of a record; docs/telemetry/REFERENCE.md lists the fields")
     report = compare_logs(log, baseline, metrics or DRIFT_NAMES, **options)
     if as_json:
-        show(finite(report.as_dict()))
+        click.echo(dumps(report.as_dict()))
     else:
         print_comparison(report)
-    sys.exit(1 if report.alarms else 0)
-
-
-def finite(value: Any) -> Any:
-    """The value with NaN and infinities as null, as JSON wants it."""
-    if isinstance(value, dict):
-        return {key: finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(entry) for entry in value]
-    return None if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))) else value
+    leave(1 if report.alarms else 0)
 
 
 def print_comparison(report: Any) -> None:
@@ -200,7 +183,7 @@ def print_comparison(report: Any) -> None:
 @click.option("--label", "labels", multiple=True, help="Name of a log in the legend, one per log.")
 @click.option("--title", default="", help="Title of the figure.")
 @click.option("--width", type=click.IntRange(30, 400), default=80, show_default=True, help="Columns of the terminal drawing.")
-@JSON
+@json_option
 def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], title: str, width: int, as_json: bool) -> None:
     """Draw losses, KL, entropy, returns, conflicts, waits, rivalry and throughput; several logs lie over each other.
 
@@ -214,15 +197,15 @@ def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], t
     if output is None:
         drawn = terminal(read_runs(paths, labels), width=width)
         if as_json:
-            show({"drawing": drawn.splitlines()})
+            click.echo(dumps({"drawing": drawn.splitlines()}))
         else:
             click.echo(drawn)
         return
     plot_logs(paths, output, labels=labels, title=title)
     if as_json:
-        show({"output": str(output)})
+        click.echo(dumps({"output": str(output)}))
     else:
-        click.echo(f"{output} written", err=True)
+        note(f"{output} written")
 
 
 @telemetry.command()
@@ -230,7 +213,7 @@ def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], t
 @click.option("--format", "form", type=click.Choice(("tensorboard", "csv", "parquet", "wandb", "mlflow")), required=True)
 @click.option("--output", "-o", type=LOG, required=True, help="File, or folder for TensorBoard, W&B and MLflow.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there (a folder is moved aside).")
-@JSON
+@json_option
 def export(log: Path, form: str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Write a log for other tools.
 
@@ -241,6 +224,6 @@ def export(log: Path, form: str, output: Path, overwrite: bool, as_json: bool) -
 
     write(log, output, form, overwrite=overwrite)
     if as_json:
-        show({"output": str(output), "format": form})
+        click.echo(dumps({"output": str(output), "format": form}))
     else:
-        click.echo(f"{output} written", err=True)
+        note(f"{output} written")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from townlet.cli.common import json_option, leave, note
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS
 
 if TYPE_CHECKING:
@@ -38,13 +39,14 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path))
-@click.option(
-    "--follow/--no-follow", "--once", "follow", default=True, help="Go on reading as the log grows, or stop at its end."
-)
+@click.option("--follow/--no-follow", default=True, help="Go on reading as the log grows (default), or stop at its end.")
+@click.option("--once", is_flag=True, help="The same as --no-follow.")
 @click.option("--from-end", is_flag=True, help="Skip what the log holds already.")
 @click.option("--rules", "rules_file", type=click.Path(path_type=Path), help="YAML or JSON file of rules; flags win over it.")
 @click.option("--no-defaults", is_flag=True, help="Watch only what flags and rules file name.")
-@click.option("--smoothing", type=click.IntRange(1), help="Compare the mean of this many records.  [default: 1]")
+@click.option(
+    "--smoothing", type=click.IntRange(1), help="Compare the mean of this many records, once there are so many.  [default: 1]"
+)
 @click.option("--patience", type=click.IntRange(1), help="Alert after this many bad records running.  [default: 1]")
 @click.option("--max-gap", type=float, metavar="SECONDS", help="Alert when no record comes for this long.")
 @click.option("--keep-going", is_flag=True, help="Go on after an alert; the exit code still tells.")
@@ -53,7 +55,7 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--duration", type=float, metavar="SECONDS", help="Stop following after this long.")
 @click.option("--interval", type=float, default=0.2, show_default=True, metavar="SECONDS", help="How often to look.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per record, notice and silence.")
+@json_option
 @threshold_options
 def watch(
     log: Path,
@@ -102,10 +104,10 @@ def watch(
             for alarm, record in alarms_of(event):
                 alerts += 1
                 if on_alert is not None and (wrong := run_hook(on_alert, record, alarm)):
-                    click.echo(wrong, err=True)
+                    note(wrong)
             if alerts and follow and not keep_going:
                 break
-    sys.exit(1 if alerts else 0)
+    leave(1 if alerts else 0)
 
 
 def quietly(events: Iterator[Event]) -> Iterator[Event]:
@@ -113,7 +115,7 @@ def quietly(events: Iterator[Event]) -> Iterator[Event]:
     try:
         yield from events
     except KeyboardInterrupt:
-        click.echo("stopped", err=True)
+        note("stopped")
 
 
 def alarms_of(event: Event) -> list[tuple[Any, Any]]:
@@ -170,7 +172,7 @@ class Lines:
             click.echo(record_line(event.record))
         for text, alert in sentences(event):
             if alert or not self.as_json:
-                click.echo(f"ALERT {text}" if alert else text, err=True)
+                note(f"ALERT {text}" if alert else text)
 
 
 def sentences(event: Event) -> list[tuple[str, bool]]:

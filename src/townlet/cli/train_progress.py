@@ -8,7 +8,7 @@ from types import TracebackType
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from townlet.cli.common import interactive
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, PPOTrainingResult, TrainingResult
@@ -32,7 +32,7 @@ class TrainingProgress:
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
         self._bar: Progress | None = None
-        self._task = 0
+        self._task = TaskID(0)
         self._what, self._total, self._done = "", 0, 0
         self._told_at = perf_counter()
 

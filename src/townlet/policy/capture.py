@@ -11,7 +11,7 @@ from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
 from townlet.envs.vector import VectorTown
-from townlet.errors import UsageError
+from townlet.errors import InterruptedRun, UsageError
 from townlet.policy.event_join import event_record, read_event_records
 from townlet.policy.manifest import (
     EVENTS_NAME,
@@ -24,7 +24,8 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.rollout import RolloutBuffer, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
-from townlet.policy.sample import SampleMeta, parse_meta, read_arrays, read_meta
+from townlet.policy.sample import parse_meta, read_arrays, read_meta
+from townlet.policy.selection import SampleFilter
 from townlet.policy.shelf import Shelf, about
 
 BUFFER_BYTES = 512 << 20  # towns are run in groups whose frames fit into this
@@ -32,24 +33,6 @@ FRAME_BYTES = 2048  # of one decision of one resident, about
 SEEDED_RESIDENTS = 2
 
 Progress = Callable[[int, int], None]  # ticks done, ticks in all
-
-
-@dataclass(frozen=True)
-class SampleFilter:
-    """Which samples are kept; without conditions all."""
-
-    agents: tuple[str, ...] = ()
-    scenarios: tuple[str, ...] = ()
-    min_length: int = 0
-    min_reward: float | None = None
-
-    def keeps(self, meta: SampleMeta, reward_sum: float) -> bool:
-        return (
-            (not self.agents or meta.agent_id in self.agents)
-            and (not self.scenarios or meta.capture.scenario in self.scenarios)
-            and meta.timesteps >= self.min_length
-            and (self.min_reward is None or reward_sum >= self.min_reward)
-        )
 
 
 @dataclass(frozen=True)
@@ -130,11 +113,9 @@ def capture(
     interrupted = stop is not None and stop()
     if not any(shelf.rows for _, shelf in shelves):
         files.remove(partial)
-        raise UsageError(
-            "nothing was captured: stopped before the first decision"
-            if interrupted
-            else "nothing was captured: no life passes the filters (--agent-id, --min-length, --min-reward); loosen them"
-        )
+        if interrupted:
+            raise InterruptedRun("stopped before the first decision; nothing was captured")
+        raise UsageError("nothing was captured: no life passes the filters (--agent-id, --min-length, --min-reward); loosen them")
     if len(configs) > 1:
         _gather(partial, shelves, options.prefix)
     files.publish_folder(partial, out, overwrite=True)
@@ -160,7 +141,7 @@ def _run(
     stop: Callable[[], bool],
 ) -> int:
     """All towns of one scenario, in groups that fit into memory; returns the town-ticks made."""
-    if options.auto_seed_agents and not config.scenario.residents:
+    if options.auto_seed_agents:
         config = seed_residents(config)
     interval = config.policy.interval
     steps = max(1, ticks // interval)
@@ -203,7 +184,9 @@ def _records(buffer: RolloutBuffer, vec: VectorTown) -> Iterator[dict[str, Any]]
 
 
 def seed_residents(config: SimulationConfig) -> SimulationConfig:
-    """A scenario without residents gets a few, in its homes by turns."""
+    """A scenario without residents gets a few, in its homes by turns; another one stays as it is."""
+    if config.scenario.residents:
+        return config
     sites = {job.site for job in config.jobs.values()}
     homes = [name for name in config.scenario.buildings if name not in sites]
     residents = tuple(

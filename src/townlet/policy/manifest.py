@@ -124,17 +124,6 @@ def find_manifest(folder: Path) -> Path:
     return found[0]
 
 
-def read_sums(folder: Path) -> dict[str, str]:
-    """Hash by name of SHA256SUMS."""
-    lines = files.read_bytes(folder / files.SUMS, limit=MANIFEST_LIMIT, error=ReplayError).decode("utf-8", "replace").splitlines()
-    sums = {name: digest for digest, gap, name in (line.partition("  ") for line in lines) if gap and len(digest) == 64}
-    if len(sums) != len(lines) or not lines:
-        raise ReplayError(
-            f"{folder / files.SUMS}: is damaged; expected a SHA-256, two blanks and a name per line, capture it again"
-        )
-    return sums
-
-
 def check_listed(folder: Path, manifest: Manifest) -> None:
     """The small files of a capture folder against SHA256SUMS, and its hashes of the samples against the manifest's.
 
@@ -142,7 +131,7 @@ def check_listed(folder: Path, manifest: Manifest) -> None:
     """
     if not any(entry.sha256 for entry in manifest.entries) and not (folder / files.SUMS).exists():
         return  # of the first generation
-    sums = read_sums(folder)
+    sums = files.read_sums(folder, error=ReplayError)
     recorded = {}
     for entry in manifest.entries:
         recorded[manifest.name_of(entry)] = entry.sha256

@@ -132,6 +132,14 @@ class ConflictAwarePolicyNetwork(nn.Module):
         logits, values = self.heads(out.data[torch.from_numpy(packed.places)])
         return logits.reshape(steps, width, -1), values.reshape(steps, width)
 
+    def outputs(self, part: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Logits (..., A) and values (...,) of a mini-batch whose features are `ordered`; with `starts`, of its sequences."""
+        if "starts" in part:
+            logits, values = self.sequences(part["features"], part.get("maps"), part["starts"], part["state"])
+        else:
+            logits, values = self.rows(part["features"], part.get("maps"))
+        return logits.float(), values.float()
+
     def _unpack_state(self, state: Tensor) -> Any:
         parts = tuple(part.unsqueeze(0).contiguous() for part in state.chunk(CELLS[self.spec.recurrent], dim=1))
         return parts[0] if self.spec.recurrent == "gru" else parts

@@ -210,15 +210,10 @@ class ReplayDataset:
 
     def _check_alike(self) -> None:
         """Everything one network or one batch needs in common; lengths may differ and are batched apart."""
-        first = self.metas[0]
         for i, meta in enumerate(self.metas):
-            for name, what in ALIKE.items():
-                if meta.__getattribute__(name) == first.__getattribute__(name):
-                    continue
-                raise ReplayError(
-                    f"{self._name(0)} and {self._name(i)} do not go together: {what} differ{'' if what.endswith('s') else 's'} "
-                    f"({_short(first, name)} against {_short(meta, name)}); put them into datasets of their own"
-                )
+            for name in ALIKE:
+                if (found := difference(self.metas[0], meta, name)) is not None:
+                    raise ReplayError(f"{self._name(0)} and {self._name(i)} do not go together: {found}")
 
     def _bucket(self) -> dict[Shape, list[int]]:
         buckets: dict[Shape, list[int]] = {}
@@ -270,21 +265,29 @@ class ReplayDataset:
 
 
 ALIKE = {
-    "generation": "their generations",
-    "variant": "the observation variant",
-    "feature_names": "the features",
-    "map_shape": "the map window",
-    "action_level": "the action level",
-    "action_catalogue_hash": "the action catalogue",
-    "action_dim": "the number of actions",
+    "generation": "their generations differ",
+    "variant": "the observation variant differs",
+    "feature_names": "the features differ",
+    "map_shape": "the map window differs",
+    "action_level": "the action level differs",
+    "action_catalogue_hash": "the action catalogue differs",
+    "action_dim": "the number of actions differs",
 }
 
 
-def _short(meta: SampleMeta, name: str) -> str:
-    if name == "generation":
-        return "first" if meta.generation == 1 else f"schema {meta.schema_version}"
-    value = meta.__getattribute__(name)
-    return f"{len(value)} names" if name == "feature_names" else str(value)
+def difference(one: SampleMeta, other: SampleMeta, name: str) -> str | None:
+    """What keeps two samples apart in a field of ALIKE, or None."""
+    told = []
+    for meta in (one, other):
+        if name == "generation":
+            told.append(f"schema {meta.schema_version}" if meta.generation == 2 else "first")
+        else:
+            told.append(vars(meta)[name])
+    if told[0] == told[1]:
+        return None
+    if name == "feature_names":
+        told = [f"{len(meta.feature_names)} names" for meta in (one, other)]
+    return f"{ALIKE[name]} ({told[0]} against {told[1]}); put them into datasets of their own"
 
 
 def _read_metas(entries: Sequence[ReplayEntry]) -> Iterator[SampleMeta]:

@@ -5,7 +5,6 @@ Axes: E towns, N resident slots, F features, A actions. Draws come from the coun
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -40,8 +39,6 @@ class Decision(NamedTuple):
 class Policy(Protocol):
     kind: str
     has_values: bool
-    epsilon: float
-    hash: str
 
     def reset(self, vec: VectorTown) -> None: ...
     def act(self, vec: VectorTown) -> Decision: ...
@@ -86,7 +83,7 @@ class Draws:
 class RandomPolicy:
     """Uniform over what the mask allows."""
 
-    kind, has_values, epsilon, hash = "random", False, 1.0, ""
+    kind, has_values = "random", False
 
     def __init__(self, seed: int = 0) -> None:
         self.draws = Draws(seed)
@@ -105,7 +102,7 @@ class RandomPolicy:
 class ScriptedPolicy:
     """The scripted townspeople, ε-soft on request; with `follow_schedules` the orders of the scenario come first."""
 
-    has_values, hash = False, ""
+    has_values = False
 
     def __init__(self, epsilon: float = 0.0, seed: int = 0, *, follow_schedules: bool = False) -> None:
         if not 0.0 <= epsilon <= 1.0:
@@ -117,7 +114,9 @@ class ScriptedPolicy:
 
     def reset(self, vec: VectorTown) -> None:
         if vec.catalogue.level != "option":
-            raise UsageError(f"the script chooses options, but policy.action_level is {vec.catalogue.level!r}; use random or 'option'")
+            raise UsageError(
+                f"the script chooses options, but policy.action_level is {vec.catalogue.level!r}; use random or 'option'"
+            )
         self._script = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names), habits(vec.config)
         self._schedules = Schedules(vec) if self.kind == "schedule" else None
 
@@ -140,7 +139,7 @@ class ScriptedPolicy:
 class CheckpointPolicy:
     """A trained policy, run in plain NumPy; its recurrent state is set to zero at the first decision of a life."""
 
-    kind, has_values, epsilon = "checkpoint", True, 0.0
+    kind, has_values = "checkpoint", True
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
         self.network = NumpyPolicy.load(folder)
@@ -214,15 +213,16 @@ class PolicyRuntime:
 
     @property
     def epsilon(self) -> float:
-        return max(policy.epsilon for policy in self.policies.values())
+        """The largest ε of the scripted policies."""
+        return max((policy.epsilon for policy in self.policies.values() if isinstance(policy, ScriptedPolicy)), default=0.0)
 
     @property
     def hash(self) -> str:
-        """Of the weights that act; one policy's own, or the hash over all by name."""
-        if len(self.policies) == 1:
-            return self.policies["*"].hash
-        text = "\n".join(f"{name}={policy.kind}:{policy.epsilon}:{policy.hash}" for name, policy in sorted(self.policies.items()))
-        return hashlib.sha256(text.encode()).hexdigest()
+        """Of the weights that act: one checkpoint's own, or a hash over those of several; empty without any."""
+        found = {name: policy.hash for name, policy in sorted(self.policies.items()) if isinstance(policy, CheckpointPolicy)}
+        if len(found) <= 1:
+            return next(iter(found.values()), "")
+        return files.sha256_bytes("\n".join(f"{name}={digest}" for name, digest in found.items()).encode())
 
     def decision(self) -> Decision:
         """What everybody does now."""

@@ -336,7 +336,7 @@ def assemble(arrays: dict[str, Array], meta: SampleMeta, path: Path) -> ReplaySa
     absent = [name for name, (_, _, since) in ARRAYS.items() if name not in arrays and _required(name, since, meta)]
     if absent or not set(arrays) <= set(ARRAYS):
         raise ReplayError(f"{path}: {problems(arrays, meta)[0]}")
-    arrays.setdefault("truncated", np.zeros(meta.timesteps, np.bool_))
+    arrays.setdefault("truncated", np.zeros(arrays["actions"].shape, np.bool_))
     try:
         sample = ReplaySample.of(arrays, meta)
     except ReplayError as error:

@@ -55,14 +55,17 @@ class Shelf:
         """Manifest, metrics, events of the lives that are kept, then the sums over everything."""
         if not self.rows:
             return
-        manifest = manifest_bytes((row for row, _, _ in self.rows), about([meta for _, meta, _ in self.rows]))
-        files.write_bytes(self.folder / f"{self.prefix}{MANIFEST_SUFFIX}", manifest, sync=False)
+        self.write_manifest()
         metrics = {meta.sample_id: meta.metrics for _, meta, _ in self.rows}
         files.write_json(self.folder / f"{self.prefix}{METRICS_SUFFIX}", metrics, sync=False)
         days = {(meta.capture.town, meta.capture.episode) for _, meta, _ in self.rows}
         kept = (event for event in self.events if (event["town"], event["episode"]) in days)
         files.write_bytes(self.folder / EVENTS_NAME, event_lines(kept), sync=False)
         files.write_sums(self.folder, sync=False)
+
+    def write_manifest(self) -> None:
+        manifest = manifest_bytes((row for row, _, _ in self.rows), about([meta for _, meta, _ in self.rows]))
+        files.write_bytes(self.folder / f"{self.prefix}{MANIFEST_SUFFIX}", manifest, sync=False)
 
     def totals(self) -> dict[str, float]:
         return totals([meta for _, meta, _ in self.rows])

@@ -144,12 +144,37 @@ def written_plan(config: SimulationConfig) -> Plan:
                 one.meals,
             )
         )
+    return Plan(tiles, objects, buildings, jobs, tuple(residents), tuple(_feelings(scenario)))
+
+
+def _feelings(scenario: ScenarioConfig) -> list[Tie]:
+    """Ties in both directions: those between residents, then what is left of those between homes."""
     ties = []
     for tie in scenario.ties:
         ties.append(Tie(tie.a, tie.b, tie.trust, tie.familiarity, tie.rivalry))
         if tie.mutual:
             ties.append(Tie(tie.b, tie.a, tie.trust, tie.familiarity, tie.rivalry))
-    return Plan(tiles, objects, buildings, jobs, tuple(residents), tuple(ties))
+    known = {(tie.resident, tie.other) for tie in ties}
+    lodgers: dict[str, list[str]] = {name: [] for name in scenario.buildings}
+    for one in scenario.residents:
+        if one.home is not None:
+            lodgers[one.home].append(one.id)
+    for feud in scenario.house_ties:
+        first, second = feud.between
+        for home in feud.between:
+            if home not in lodgers:
+                raise ScenarioError(
+                    f"scenario.house_ties names the home {home!r}, which is not in scenario.buildings; "
+                    f"{nearest_name(home, list(lodgers))}"
+                )
+        if first == second:
+            raise ScenarioError(f"scenario.house_ties: {first!r} has a tie to itself; name two homes")
+        pairs = [(a, b) for a in lodgers[first] for b in lodgers[second]]
+        for a, b in [*pairs, *((b, a) for a, b in pairs)]:
+            if (a, b) not in known:
+                known.add((a, b))
+                ties.append(Tie(a, b, feud.trust, feud.familiarity, feud.rivalry))
+    return ties
 
 
 def _draw(scenario: ScenarioConfig, kinds: tuple[str, ...]) -> tuple[Array, list[PlacedObject]]:

@@ -89,17 +89,22 @@ class Follower:
 
     def _open_next(self) -> bool:
         """Open the oldest part not read yet, else the log itself; False when there is none."""
-        newer = [number for number in rotations(self.path) if number > self._done]
-        if newer:
-            return self._open(rotated(self.path, newer[0]), newer[0])
+        number = self._next_part()
+        if number is not None:
+            return self._open(rotated(self.path, number), number)
         if not self._open(self.path, None):
             return False
         # Between the look and the opening the log may have been rotated: then its older part comes first.
-        newer = [number for number in rotations(self.path) if number > self._done]
-        if newer and _identity(rotated(self.path, newer[0])) != self._identity:
+        older = rotated(self.path, self._done + 1)
+        if _identity(older) not in (None, self._identity):
             self.close()
-            return self._open(rotated(self.path, newer[0]), newer[0])
+            return self._open(older, self._done + 1)
         return True
+
+    def _next_part(self) -> int | None:
+        if rotated(self.path, self._done + 1).exists():
+            return self._done + 1
+        return next((number for number in rotations(self.path) if number > self._done), None)
 
     def _open(self, path: Path, number: int | None) -> bool:
         try:
@@ -167,7 +172,9 @@ class Follower:
         """The open file is no longer the log: read it to its end and let it go."""
         yield from self._lines()
         identity = self._identity
-        number = next((n for n in reversed(rotations(self.path)) if _identity(rotated(self.path, n)) == identity), None)
+        number: int | None = self._done + 1
+        if _identity(rotated(self.path, self._done + 1)) != identity:
+            number = next((n for n in reversed(rotations(self.path)) if _identity(rotated(self.path, n)) == identity), None)
         if self._rest:
             yield Notice("torn", f"{self.path}: the old file ended in half a line ({len(self._rest)} bytes); it is skipped")
             self._rest = b""

@@ -81,6 +81,7 @@ class TelemetryWriter:
         self.records_dropped = 0
         self._epochs = 0  # epoch records seen, written or not
         self._entries = 0  # lines in the file being written
+        self._rotation = 0  # number of the newest rotated part
         self._log: AppendLog | None = None
         self._stopped = False
 
@@ -121,12 +122,14 @@ class TelemetryWriter:
         if opened.torn:
             log.warning("%s ended in half a line (%d bytes); it was cut off", self.path, len(opened.torn))
         self._entries = _count_lines(self.path)
+        self._rotation = last_rotation(self.path)
         self.offset = max(self.offset, last_offset(self.path))
         return opened
 
     def _rotate(self, full: AppendLog) -> AppendLog:
         full.close()
-        move(full.path, rotated(full.path, last_rotation(full.path) + 1))
+        move(full.path, rotated(full.path, self._rotation + 1))
+        self._rotation += 1
         self._entries = 0
         return AppendLog(full.path)
 

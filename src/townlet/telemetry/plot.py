@@ -7,7 +7,7 @@ by colour, fields within a run by line style.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,22 +52,53 @@ def read_runs(paths: Sequence[Path | str], labels: Sequence[str] = ()) -> list[L
 def plot_logs(paths: Sequence[Path | str], output: Path | str, *, labels: Sequence[str] = (), title: str = "") -> Path:
     """Write a PNG or SVG, by the ending of `output`."""
     output = Path(output)
+    write_bytes(output, image(read_runs(paths, labels), _kind(output), title=title))
+    return output
+
+
+def _kind(output: Path) -> str:
     kind = output.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise UsageError(
             f"{output} ends in {output.suffix or 'nothing'}; a plot is written as {' or '.join('.' + f for f in FORMATS)}"
         )
-    write_bytes(output, image(read_runs(paths, labels), kind, title=title))
+    return kind
+
+
+def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str, *, title: str = "") -> Path:
+    """Counts over equal bins of [0, 1], a panel per name, as PNG or SVG."""
+    output = Path(output)
+    kind = _kind(output)
+    require("matplotlib", "drawing a figure")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(9.0, 2.4 * ((len(histograms) + 1) // 2) + 0.6), layout="constrained")
+    FigureCanvasAgg(drawn)
+    drawn.suptitle(title)
+    for index, (name, counts) in enumerate(histograms.items()):
+        axes = drawn.add_subplot((len(histograms) + 1) // 2, 2, index + 1)
+        edges = np.arange(len(counts)) / len(counts)
+        axes.bar(edges, counts, width=0.9 / len(counts), align="edge", color=OKABE_ITO[index % len(OKABE_ITO)])
+        axes.set_title(name, fontsize=10)
+        axes.set_xlim(0.0, 1.0)
+        axes.set_ylabel("decisions")
+        if max(counts, default=0) > 50 * max(1, min((count for count in counts if count), default=1)):
+            axes.set_yscale("log")
+    write_bytes(output, _encoded(drawn, kind))
     return output
 
 
 def image(runs: Sequence[LogSeries], kind: str = "png", *, title: str = "") -> bytes:
     """The figure as bytes; the same bytes for the same logs."""
-    drawn = figure(runs, title=title)
+    return _encoded(figure(runs, title=title), kind)
+
+
+def _encoded(drawn: Any, kind: str) -> bytes:
     matplotlib = require("matplotlib", "drawing a figure")
     data = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "townlet", "svg.fonttype": "none"}):
-        drawn.savefig(data, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {"Software": None})
+        drawn.canvas.print_figure(data, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {"Software": None})
     return data.getvalue()
 
 
@@ -80,18 +111,30 @@ def figure(runs: Sequence[LogSeries], *, title: str = "") -> Any:
     panels = [panel for panel in PANELS if any(run.has(name) for run in runs for name in panel_fields(panel))]
     strips = [run for run in runs if np.isfinite(run.histogram).any()]
     rows = max(1, -(-len(panels) // 2))
-    drawn = Figure(figsize=(12, 2.6 * rows + 1.5 * len(strips) + 0.7), layout="constrained")
+    tall = 2.8 * rows + 1.7 * len(strips) + 0.8  # inches
+    drawn = Figure(figsize=(12, tall))
     FigureCanvasAgg(drawn)
-    grid = drawn.add_gridspec(rows + len(strips), 2, height_ratios=[2.6] * rows + [1.4] * len(strips))
+    heights = [2.8] * rows + [1.7] * len(strips)
+    grid = drawn.add_gridspec(
+        rows + len(strips),
+        2,
+        height_ratios=heights,
+        left=0.065,
+        right=0.945,
+        top=1 - 0.75 / tall,
+        bottom=0.5 / tall,
+        hspace=0.62,
+        wspace=0.16,
+    )
     for index, panel in enumerate(panels):
         _draw_panel(drawn.add_subplot(grid[index // 2, index % 2]), panel, runs)
     for index, run in enumerate(strips):
         axes = drawn.add_subplot(grid[rows + index, :])
         bar = _draw_strip(axes, run, several=len(runs) > 1)
-        scale = drawn.colorbar(bar, ax=axes, pad=0.01)
+        scale = drawn.colorbar(bar, ax=axes, pad=0.01, fraction=0.02)
         scale.set_label("share of decisions", fontsize=8)
         scale.ax.tick_params(labelsize=8)
-    drawn.suptitle(title or "PPO training: " + ", ".join(run.label for run in runs), fontsize=12)
+    drawn.suptitle(title or "PPO training: " + ", ".join(run.label for run in runs), fontsize=12, y=1 - 0.15 / tall)
     return drawn
 
 

@@ -28,8 +28,8 @@ MAX_RULES_FILE = 1 << 20
 class Rule:
     """Alert when a field is above or below a threshold, or a flag is as given, for `patience` records running.
 
-    The value is the mean of the last `smoothing` records. With `versus` the threshold is a share on top of that other field of
-    the same record. With `anneal` only records of anneal stages count.
+    The value is the mean of the last `smoothing` records, once there are so many. With `versus` the threshold is a share on top
+    of that other field of the same record. With `anneal` only records of anneal stages count.
     """
 
     field: str
@@ -190,7 +190,7 @@ class RuleState:
         self._last.append(float(raw))
         self.value = math.fsum(self._last) / len(self._last)
         bad = {"above": self.value > limit, "below": self.value < limit, "is": self.value == limit}[rule.side]
-        self.bad = self.bad + 1 if bad else 0
+        self.bad = self.bad + 1 if bad and len(self._last) == rule.smoothing else 0
         if self.bad != rule.patience:
             return None
         return self._alert(record, limit)

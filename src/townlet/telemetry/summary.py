@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from dataclasses import field as member
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,17 @@ from townlet.telemetry.drawing import short, sparkline, table
 from townlet.telemetry.drift import Delta
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, field
-from townlet.telemetry.series import Floats, number, series_of
+from townlet.telemetry.series import CHUNK, Floats, batched, number, series_of
 
-CHUNK = 2048  # records held at a time
 SKETCH = 64  # points kept for a sparkline
 HIDDEN = ("telemetry_version", "epoch", "log_stream_offset", "cycle_id", "anneal_cycle")  # told in the head of a summary
 NUMBERS = tuple(item.name for item in FIELDS if item.numeric and item.name not in HIDDEN)
 ANNEAL = tuple(item.name for item in FIELDS if item.name.startswith("anneal_"))
+
+
+def known(value: float) -> float | None:
+    """The number, or None when it is NaN or infinite: JSON has neither."""
+    return value if math.isfinite(value) else None
 
 
 class Sketch:
@@ -108,9 +111,9 @@ class Column:
             "first": self.first,
             "latest": self.latest,
             "min": self.low,
-            "min_epoch": self.low_epoch,
+            "min_epoch": known(self.low_epoch),
             "max": self.high,
-            "max_epoch": self.high_epoch,
+            "max_epoch": known(self.high_epoch),
             "mean": self.mean,
             "std": self.std,
             "trend": self.trend,
@@ -137,20 +140,28 @@ class Summary:
     drift: list[Delta] = member(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        plain = {name: value for name, value in asdict(self).items() if name not in ("columns", "drift")}
-        plain = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in plain.items()}
+        plain: dict[str, Any] = {
+            "path": self.path,
+            "records": self.records,
+            "batches": self.batches,
+            "runs": self.runs,
+            "versions": dict(self.versions),
+            "modes": dict(self.modes),
+            "epoch": known(self.epoch),
+            "cycle": known(self.cycle),
+            "steps": known(self.steps),
+            "seconds": self.seconds,
+            "reasons": dict(self.reasons),
+            "rivalry": self.rivalry,
+            "anneal": self.anneal,
+            "stages": self.stages,
+        }
         plain["metrics"] = {name: column.as_dict() for name, column in self.columns.items()}
         plain["drift"] = [
-            {"name": d.name, "value": d.value, "baseline": d.baseline, "absolute": d.absolute, "relative": d.relative}
+            {"name": d.name, "value": d.value, "baseline": d.baseline, "absolute": d.absolute, "relative": known(d.relative)}
             for d in self.drift
         ]
         return plain
-
-
-def batched(records: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
-    source = iter(records)
-    while chunk := list(islice(source, size)):
-        yield chunk
 
 
 def summarise(path: Path | str, *, baseline: Mapping[str, float] | None = None) -> Summary:

@@ -60,6 +60,10 @@ import numba  # noqa: E402
 
 JIT = not numba.config.DISABLE_JIT
 
+# Symbols are named after their argument types. A named tuple of record arrays would spell out every field of every record,
+# tens of kilobytes a symbol; records themselves use their type's number instead, and so do our tuples.
+numba.types.NamedTuple.mangling_args = property(lambda self: (self.instance_class.__name__, (self._code,)))
+
 
 def mark_warm() -> None:
     """Remember that the kernels of this version stand compiled in the cache."""
@@ -70,16 +74,22 @@ def mark_warm() -> None:
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function of the tick: cached, GIL released, plain IEEE arithmetic, and nothing allocated.
 
-    Numba would compile a function anew for every constant it is called with; here a constant is a number like any other,
-    which makes the first start five times shorter. Without its runtime (`_nrt=False`) no reference is counted.
+    Numba would compile a function anew for every constant and every width of integer it is called with; here they are all
+    int64. Without its runtime (`_nrt=False`) no reference is counted. Both shorten the first start several times.
     """
     compiled = numba.njit(cache=True, nogil=True, fastmath=False, error_model="numpy", _nrt=False)(function)
     if JIT:
         resolve = compiled.get_call_template
 
         def resolve_plain(args: Any, kws: Any) -> Any:
-            plain = {name: numba.types.unliteral(kind) for name, kind in dict(kws).items()}
-            return resolve(tuple(numba.types.unliteral(kind) for kind in args), plain)
+            return resolve(tuple(_plain(kind) for kind in args), {name: _plain(kind) for name, kind in dict(kws).items()})
 
         compiled.get_call_template = resolve_plain
     return compiled  # type: ignore[no-any-return]
+
+
+def _plain(kind: Any) -> Any:
+    """The type an argument is compiled for: no constants, and every whole number but a hash is an int64."""
+    kind = numba.types.unliteral(kind)
+    whole = isinstance(kind, numba.types.Integer) and kind != numba.types.uint64
+    return numba.types.int64 if whole else kind

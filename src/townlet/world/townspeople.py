@@ -66,7 +66,8 @@ def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
     row["night_sin"], row["night_cos"], row["night_bound"] = np.sin(middle), np.cos(middle), np.cos(2.0 * np.pi * night / DAY)
     row["sleep_below"], row["chat_above"] = behavior.sleep_below, behavior.chat_above
     row["calm"] = behavior.avoid_rivals if calm is None else calm
-    row["shift_length"] = max((job.length for job in config.jobs.values()), default=0)
+    made = config.scenario.generate  # a generated town has its shifts there
+    row["shift_length"] = max((job.length for job in config.jobs.values()), default=0 if made is None else made.shift_ticks)
     sleep = [spec for spec in config.affordances.specs if spec.id == "rest_sleep"]
     row["sleep_gain"] = sleep[0].effects.energy / sleep[0].ticks if sleep else 0.0025
     row["prepare"] = behavior.wake_before

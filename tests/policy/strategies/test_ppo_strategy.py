@@ -93,7 +93,13 @@ def test_records_of_a_live_run_validate_and_say_what_happened(small_town: Small,
     harness = TrainingHarness(small_town("training.horizon=30", "telemetry.batches=true"))
     harness.run_ppo(mode="rollout", options=RunOptions(epochs=2, log_path=log))
     assert validate_log([log]).problems == []
+    batches = [record for record in read_records(log) if record.get("kind") == "batch"]
     records = [record for record in read_records(log) if record.get("kind", "epoch") == "epoch"]
+    assert [row["batch"] for row in batches] == [0, 1, 2, 3] * 2  # two passes of two mini-batches
+    first = [row for row in batches if row["epoch"] == 1]
+    assert sum(row["transitions"] for row in first) == 2 * records[0]["transitions"]
+    assert sum(row["loss_total"] for row in first) / 4 == pytest.approx(records[0]["loss_total"])
+    assert max(row["grad_norm"] for row in first) == pytest.approx(records[0]["grad_norm_max"])
     for record in records:
         assert record["data_mode"] == "rollout"
         assert record["rollout_ticks"] == 300

@@ -12,6 +12,8 @@ from townlet.errors import UsageError
 
 Floats = NDArray[np.float32]
 Flags = NDArray[Any]  # uint8 or bool
+PPO_TERMS = ("loss_policy", "loss_value", "entropy", "clip_fraction", "kl_k1", "kl_k3", "adv_mean", "adv_std")
+ZERO_STD = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,3 +130,39 @@ def uniform_draws(seed: int, stream: int, step: int, length: int) -> NDArray[np.
     words = np.array([seed % 2**64, stream], np.uint64)
     counter = np.array([0, 0, step, 0], np.uint64)
     return np.random.Generator(np.random.Philox(key=words, counter=counter)).random(length)
+
+
+def summary(table: NDArray[np.float64], grads: NDArray[np.float64]) -> dict[str, Any]:
+    """Fields of UpdateStats from the mini-batches: columns PPO_TERMS, total loss, cloning loss, cloning accuracy."""
+    column = {name: table[:, i] for i, name in enumerate((*PPO_TERMS, "loss_total", "bc_loss", "bc_accuracy"))}
+    means = {name: float(values.mean()) for name, values in column.items()}
+    return {
+        "loss_policy": means["loss_policy"],
+        "loss_value": means["loss_value"],
+        "loss_entropy": -means["entropy"],
+        "loss_total": means["loss_total"],
+        "clip_fraction": means["clip_fraction"],
+        "clip_fraction_max": float(column["clip_fraction"].max()),
+        "clip_triggered_minibatches": int((column["clip_fraction"] > 0).sum()),
+        "adv_mean": means["adv_mean"],
+        "adv_std": means["adv_std"],
+        "adv_min_std": float(column["adv_std"].min()),
+        "adv_zero_std_batches": int((column["adv_std"] < ZERO_STD).sum()),
+        "grad_norm": float(grads.mean()) if len(grads) else 0.0,
+        "grad_norm_max": float(grads.max()) if len(grads) else 0.0,
+        "kl_divergence": means["kl_k1"],
+        "kl_divergence_max": float(column["kl_k1"].max()),
+        "kl_k3": means["kl_k3"],
+        "kl_k3_max": float(column["kl_k3"].max()),
+        "batch_entropy_mean": means["entropy"],
+        "batch_entropy_std": float(column["entropy"].std()),
+        "bc_loss": means["bc_loss"],
+        "bc_accuracy": means["bc_accuracy"],
+    }
+
+
+def legal_rows(active: Flags, masks: Flags, actions: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
+    """Active rows whose action the mask allows (T, B), and how many active rows had another."""
+    live = active.astype(bool)
+    allowed = np.take_along_axis(masks, actions[..., None], axis=2)[..., 0].astype(bool)
+    return live & allowed, int((live & ~allowed).sum())

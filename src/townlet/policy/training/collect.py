@@ -58,7 +58,7 @@ class Rollout:
     @property
     def learning(self) -> Array:
         """Rows whose action the network chose. (T, E, N) bool"""
-        return (self.active[:-1] != 0) & (self.scripted == 0)
+        return np.asarray((self.active[:-1] != 0) & (self.scripted == 0))
 
 
 def allocate(vec: VectorTown, horizon: int, *, maps: bool, state_width: int) -> Rollout:

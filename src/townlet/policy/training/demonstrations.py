@@ -47,7 +47,7 @@ class Demonstrations:
         return min(max(round(fraction * episodes), 1), episodes - 1) if fraction > 0 else 0
 
     def _columns(self, keep: Array) -> CloningBatch:
-        picked = {
+        picked: dict[str, Any] = {
             name: None if array is None else array[keep] if name == "state" else array[:, keep]
             for name, array in self.arrays.items()
         }
@@ -87,7 +87,9 @@ def stored(data: ReplayDataset, *, actions: int, state_width: int, gamma: float,
         seen["experts"] = batch.expert_action.swapaxes(0, 1)
         seen["returns"] = _returns(rewards, seen["active"], dones, truncated, gamma)
         parts.append({name: None if array is None else _padded(array, longest) for name, array in seen.items()})
-    joined = {name: None if parts[0][name] is None else np.concatenate([p[name] for p in parts], axis=1) for name in parts[0]}
+    joined: dict[str, Any] = {
+        name: None if parts[0][name] is None else np.concatenate([p[name] for p in parts], axis=1) for name in parts[0]
+    }
     if not maps:
         joined["maps"] = None
     columns = joined["features"].shape[1]

@@ -43,6 +43,7 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
     update = learner.update(batch, progress=progress, bc_batch=script, bc_weight=bc_weight)
     data = EpochData(
         updates=[update],
+        minibatches=learner.minibatches,
         town=rollout.tally.record(),
         returns=rollout.returns,
         lengths=rollout.lengths,
@@ -64,6 +65,7 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
     dataset.set_epoch(session.standing.epoch)
     for batch in dataset:
         data.updates.append(session.learner.update(replay_batch(batch, session.learner), progress=progress))
+        data.minibatches += session.learner.minibatches
         names = batch.metadata[0].feature_names
         data.rivalry.add(*(_raw(dataset, batch.features[..., names.index(name)], name) for name in RIVALRY_FIELDS))
         data.masked = data.masked and batch.action_mask is not None
@@ -71,7 +73,7 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
         for meta in batch.metadata:
             found = dataset.config.metrics_map.get(meta.sample_id, meta.metrics)
             metrics.append(found)
-            if "episode_return" in found:
+            if found.get("episode_return") is not None:
                 data.returns.append(float(found["episode_return"]))
                 data.lengths.append(meta.timesteps)
     data.town = replay_town(metrics, exits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -18,10 +18,21 @@ from townlet.policy.inference import Acted, check_inputs, choose_actions
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import VARIANCE_FLOOR, NetworkSpec
 from townlet.policy.training import numerics
-from townlet.policy.training.batches import CloningBatch, CloningStats, ObservedBatch, PPOBatch, UpdateStats, permutation
-from townlet.policy.training.terms import PPO_TERMS, Tensors, cloning_terms, outputs, ppo_terms, shuffled, slice_of, summary
+from townlet.policy.training.batches import (
+    PPO_TERMS,
+    CloningBatch,
+    CloningStats,
+    ObservedBatch,
+    PPOBatch,
+    UpdateStats,
+    legal_rows,
+    permutation,
+    summary,
+)
+from townlet.policy.training.numerics import Tensors, shuffled, slice_of
 
 Floats = NDArray[np.float32]
+MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
 VALUE_HORIZON = 10  # statistics of returns look back over about this many batches
 EVALUATION_ROWS = 16384
@@ -40,12 +51,13 @@ class PPOLearner:
         torch.set_num_threads(threads)
         self.spec, self.ppo, self.seed = spec, ppo, seed
         self.network = ConflictAwarePolicyNetwork(spec, seed)
-        self.optimizer = _optimizer(list(self.network.parameters()), ppo)
+        self.optimizer = numerics.Optimizer(list(self.network.parameters()), ppo.optimizer, ppo.adam_epsilon)
+        self.minibatches: list[dict[str, float]] = []  # MINIBATCH of each mini-batch of the last update
         self.updates = 0  # calls of update and clone: the key of every permutation
         self.gradient_steps = 0
         self._scratch: Tensors = {}
         self._auxiliary_scratch: Tensors = {}
-        self._terms = torch.compile(ppo_terms, dynamic=True) if ppo.compile else ppo_terms
+        self._terms = torch.compile(_loss, dynamic=True) if ppo.compile else _loss
 
     @property
     def recurrent(self) -> bool:
@@ -99,7 +111,7 @@ class PPOLearner:
         log_probs, values = [], []
         for begin in range(0, length, size):
             part = slice_of(data, axis, begin, min(begin + size, length))
-            logits, value = outputs(self.network, part)
+            logits, value = self.network.outputs(part)
             log_probs.append(numerics.masked_log_softmax(logits, part["masks"]))
             values.append(value)
         return (
@@ -113,7 +125,7 @@ class PPOLearner:
     ) -> UpdateStats:
         """`num_epochs` passes over the active rows in mini-batches; `progress` in [0, 1] moves the schedules."""
         ppo = self.ppo
-        active, illegal = _legal(batch.active, batch.masks, batch.actions)
+        active, illegal = legal_rows(batch.active, batch.masks, batch.actions)
         if not active.any():
             raise UsageError("the batch has no active row with a legal action; nothing can be learned from it")
         lr = numerics.linear_schedule(ppo.learning_rate, 0.0 if ppo.lr_anneal else ppo.learning_rate, progress)
@@ -121,8 +133,10 @@ class PPOLearner:
         entropy_end = ppo.entropy_coef if ppo.entropy_final is None else ppo.entropy_final
         entropy_coef = numerics.linear_schedule(ppo.entropy_coef, entropy_end, progress)
         coefficients = torch.tensor([clip, entropy_coef, ppo.value_loss_coef])
-        self._set_rate(lr, 0.0)
+        value_clip = ppo.value_clip
         if ppo.normalize_values:
+            if float(self.network.value_count[0]) == 0.0:
+                value_clip = None  # values from before the first statistics are in no units
             self.track_returns(batch.returns[active])
         data = self._data(batch, active)
         columns: dict[str, NDArray[Any]] = {
@@ -141,22 +155,24 @@ class PPOLearner:
         table: list[list[float]] = []
         grads: list[float] = []
         epoch, stopped = 0, False
+        self.minibatches = []
         for epoch in range(ppo.num_epochs):
             order = permutation(self.seed, PPO_STREAM, self.updates, epoch, length)
             examples = self._auxiliary(cloning, epoch, parts)
             waiting = 0.0  # weight of the mini-batches whose gradients wait for a step
             for index, part in enumerate(shuffled(data, axis, order, parts, self._scratch)):
                 with self._precision():
-                    loss, stats = self._terms(self.network, part, coefficients, ppo.value_clip, ppo.advantage_normalization)
+                    loss, stats = self._terms(self.network, part, coefficients, value_clip, ppo.advantage_normalization)
                     example = next(examples, None)
                     extra = [0.0, 0.0]
                     if example is not None:
-                        cloning_loss, cloning_stats = cloning_terms(self.network, example, 0.0)
+                        cloning_loss, cloning_stats = numerics.cloning_terms(*self.network.outputs(example), example, 0.0)
                         loss = loss + bc_weight * cloning_loss
                         extra = [float(cloning_stats[0]), float(cloning_stats[2])]
                 numbers = [*stats.tolist(), float(loss.detach()), *extra]
-                _require_finite(numbers, "the loss", self.updates)
+                self._require_finite(numbers, "the loss")
                 table.append(numbers)
+                self.minibatches.append(dict(zip(MINIBATCH, [*numbers[: len(PPO_TERMS) + 1], _weight(part), 0.0])))
                 if ppo.target_kl is not None and numbers[PPO_TERMS.index("kl_k3")] > ppo.target_kl:
                     stopped = True
                     break
@@ -164,10 +180,12 @@ class PPOLearner:
                 (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
                 waiting += weight
                 if (index + 1) % ppo.grad_accumulation == 0 or index == parts - 1:
-                    grads.append(self._step(waiting))
+                    grads.append(self._step(waiting, lr))
                     waiting = 0.0
+                    for row in self.minibatches[-(index % ppo.grad_accumulation + 1) :]:
+                        row["grad_norm"] = grads[-1]
             if stopped:
-                self.optimizer.zero_grad()
+                self.optimizer.gradient.zero_()
                 break
         if self.spec.normalize_observations:
             self.track_observations(batch.features[active])
@@ -203,7 +221,6 @@ class PPOLearner:
             raise UsageError("the demonstrations have no active row; nothing can be learned from them")
         if batch.returns is not None and self.ppo.normalize_values:
             self.track_returns(batch.returns[batch.active.astype(bool)])
-        self._set_rate(learning_rate, weight_decay)
         data = self._cloning_data(batch)
         axis, length, parts = self._split(data["features"], batch_size, 1)
         order = permutation(self.seed, CLONING_STREAM, self.updates, 0, length)
@@ -211,11 +228,11 @@ class PPOLearner:
         grads: list[float] = []
         for part in shuffled(data, axis, order, parts, self._scratch):
             with self._precision():
-                loss, stats = cloning_terms(self.network, part, value_coef)
+                loss, stats = numerics.cloning_terms(*self.network.outputs(part), part, value_coef)
             table.append(stats.tolist())
-            _require_finite([*table[-1], float(loss.detach())], "the cloning loss", self.updates)
+            self._require_finite([*table[-1], float(loss.detach())], "the cloning loss")
             loss.backward()  # type: ignore[no-untyped-call]
-            grads.append(self._step(1.0))
+            grads.append(self._step(1.0, learning_rate, weight_decay))
         self.updates += 1
         numbers = np.array(table)
         crossed, error, accuracy = (numbers[:, :3] * numbers[:, 3:]).sum(0) / numbers[:, 3].sum()
@@ -239,22 +256,28 @@ class PPOLearner:
     # --- statistics that live with the weights ----------------------------------------------------------------------
     def track_observations(self, rows: Floats) -> None:
         """Take feature rows (R, F) into the running statistics that normalise observations."""
-        network = self.network
-        tracked = numerics.RunningMeanStd.from_arrays(_buffers(network), "observation")
-        tracked.update(rows.reshape(-1, self.spec.features))
-        _store(network, tracked.arrays("observation"))
+        self._take_in("observation", rows.reshape(-1, self.spec.features))
 
     def track_returns(self, returns: Floats) -> None:
-        """Take returns (R,) into the value statistics; the value head is rescaled so that no predicted value changes."""
+        """Take returns (R,) into the value statistics. The value head is rescaled so that no predicted value changes; the first
+        returns ever seen instead give the untrained head its units."""
         network = self.network
+        first = float(network.value_count[0]) == 0.0
         old_mean, old_scale = self._value_scale()
-        tracked = numerics.RunningMeanStd.from_arrays(_buffers(network), "value")
-        tracked.update(returns.reshape(-1, 1), limit=VALUE_HORIZON * returns.size)
-        _store(network, tracked.arrays("value"))
+        self._take_in("value", returns.reshape(-1, 1), limit=VALUE_HORIZON * returns.size)
+        if first:
+            return
         mean, scale = self._value_scale()
         with torch.no_grad():
             network.value.weight.mul_(old_scale / scale)
             network.value.bias.mul_(old_scale / scale).add_((old_mean - mean) / scale)
+
+    def _take_in(self, prefix: str, rows: Floats, limit: float = math.inf) -> None:
+        buffers = {name: buffer.numpy() for name, buffer in self.network.named_buffers()}
+        tracked = numerics.RunningMeanStd.from_arrays(buffers, prefix)
+        tracked.update(rows, limit)
+        for name, array in tracked.arrays(prefix).items():
+            self.network.get_buffer(name).copy_(torch.from_numpy(array))
 
     def _value_scale(self) -> tuple[float, float]:
         return float(self.network.value_mean[0]), math.sqrt(float(self.network.value_var[0]) + VARIANCE_FLOOR)
@@ -296,6 +319,8 @@ class PPOLearner:
 
     def _column(self, array: NDArray[Any], active: NDArray[np.bool_] | None) -> Tensor:
         if self.recurrent:
+            if active is not None and array.ndim == 2:  # whatever stands in absent rows stays out of the arithmetic
+                array = np.where(active, array, array.dtype.type(0))
             return torch.from_numpy(np.ascontiguousarray(array))
         if active is None or active.all():
             return torch.from_numpy(np.ascontiguousarray(array).reshape(-1, *array.shape[2:]))
@@ -321,90 +346,57 @@ class PPOLearner:
     def _precision(self) -> AbstractContextManager[Any]:
         return torch.autocast("cpu", dtype=torch.bfloat16) if self.ppo.bf16 else nullcontext()
 
-    def _set_rate(self, learning_rate: float, weight_decay: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"], group["weight_decay"] = learning_rate, weight_decay
-
-    def _step(self, weight: float) -> float:
+    def _step(self, weight: float, rate: float, decay: float = 0.0) -> float:
         """One optimiser step on the gradients of mini-batches of this weight together; their norm before the clip."""
-        parameters = list(self.network.parameters())
         if weight != 1.0:
-            for parameter in parameters:
-                if parameter.grad is not None:
-                    parameter.grad /= weight
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, self.ppo.max_grad_norm))
-        _require_finite([norm], "the gradient", self.updates)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.gradient /= weight
+        norm = self.optimizer.clip(self.ppo.max_grad_norm)
+        self._require_finite([norm], "the gradient")
+        self.optimizer.step(rate, decay)
         self.gradient_steps += 1
         return norm
 
+    def _require_finite(self, numbers: Sequence[float], what: str) -> None:
+        if not all(math.isfinite(number) for number in numbers):
+            self.optimizer.gradient.zero_()
+            raise DivergedError(
+                f"{what} of update {self.updates} is not a finite number; the weights are those of the last good step; "
+                "lower the learning rate or go back to the last checkpoint"
+            )
+
     # --- saving -----------------------------------------------------------------------------------------------------
     def state(self) -> LearnerState:
-        names = [name for name, _ in self.network.named_parameters()]
-        saved = self.optimizer.state_dict()["state"]
-        arrays = {
-            f"{names[index]}/{key}": value.numpy().copy()
-            for index, entry in saved.items()
-            for key, value in entry.items()
-            if isinstance(value, Tensor)
-        }
+        optimizer = self.optimizer
+        moments = {name: tensor.numpy().copy() for name, tensor in optimizer.moments().items()}
         meta: dict[str, Any] = {"updates": self.updates, "gradient_steps": self.gradient_steps, "seed": self.seed}
-        meta |= {"threads": torch.get_num_threads(), "torch": str(torch.__version__), "optimizer": self.ppo.optimizer}
-        return LearnerState(self.network.arrays(), arrays, meta)
+        meta |= {"optimizer": optimizer.kind, "optimizer_steps": optimizer.steps}
+        meta |= {"threads": torch.get_num_threads(), "torch": str(torch.__version__)}
+        return LearnerState(self.network.arrays(), moments, meta)
 
     def load_state(self, state: LearnerState) -> None:
-        """Go on where `state` was taken; with empty optimiser arrays only the weights are taken over."""
-        self.network.load_arrays(state.weights)
-        if not state.optimizer:
-            return
-        if state.meta["optimizer"] != self.ppo.optimizer:
+        """Go on where `state` was taken. (`network.load_arrays` takes over the weights alone.)"""
+        optimizer, meta = self.optimizer, state.meta
+        if meta["optimizer"] != optimizer.kind:
             raise CheckpointError(
-                f"the checkpoint was made with {state.meta['optimizer']}, the config asks for {self.ppo.optimizer}"
+                f"the checkpoint was made with {meta['optimizer']}, the config asks for {optimizer.kind}; "
+                "set ppo.optimizer to the former"
             )
-        places = {name: index for index, (name, _) in enumerate(self.network.named_parameters())}
-        entries: dict[int, dict[str, Tensor]] = {}
-        for key, array in state.optimizer.items():
-            name, _, part = key.rpartition("/")
-            if name not in places:
-                raise CheckpointError(f"the optimiser state has {name!r}, which this network does not; use its own checkpoint")
-            entries.setdefault(places[name], {})[part] = torch.from_numpy(np.array(array))
-        whole = self.optimizer.state_dict()
-        self.optimizer.load_state_dict({"state": entries, "param_groups": whole["param_groups"]})
-        self.updates, self.gradient_steps = int(state.meta["updates"]), int(state.meta["gradient_steps"])
-        self.seed = int(state.meta["seed"])
+        moments = optimizer.moments()
+        found, expected = ({name: tuple(array.shape) for name, array in part.items()} for part in (state.optimizer, moments))
+        if found != expected:
+            raise CheckpointError(f"the optimiser state holds {found}; this network needs {expected}; use its own checkpoint")
+        self.network.load_arrays(state.weights)
+        for name, tensor in moments.items():
+            tensor.copy_(torch.from_numpy(np.array(state.optimizer[name])))
+        optimizer.steps = int(meta["optimizer_steps"])
+        self.updates, self.gradient_steps, self.seed = int(meta["updates"]), int(meta["gradient_steps"]), int(meta["seed"])
 
 
-def _optimizer(parameters: list[torch.nn.Parameter], ppo: PPOConfig) -> torch.optim.Optimizer:
-    if ppo.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=ppo.learning_rate)
-    kind = torch.optim.Adam if ppo.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=ppo.learning_rate, eps=ppo.adam_epsilon, weight_decay=0.0, fused=True)
-
-
-def _legal(active: NDArray[Any], masks: NDArray[Any], actions: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
-    """Active rows whose action the mask allows (T, B), and how many active rows had another."""
-    live = active.astype(bool)
-    allowed = np.take_along_axis(masks, actions[..., None], axis=2)[..., 0].astype(bool)
-    return live & allowed, int((live & ~allowed).sum())
+def _loss(
+    network: ConflictAwarePolicyNetwork, part: Tensors, coefficients: Tensor, value_clip: float | None, normalize: bool
+) -> tuple[Tensor, Tensor]:
+    return numerics.ppo_terms(*network.outputs(part), part, coefficients, value_clip, normalize)
 
 
 def _weight(part: Tensors) -> float:
     return float(part["active"].sum()) if "active" in part else float(len(part["features"]))
-
-
-def _require_finite(numbers: Sequence[float], what: str, update: int) -> None:
-    if not all(math.isfinite(number) for number in numbers):
-        raise DivergedError(
-            f"{what} of update {update} is not a finite number; the weights are those of the last good step; "
-            "lower the learning rate or go back to the last checkpoint"
-        )
-
-
-def _buffers(network: ConflictAwarePolicyNetwork) -> Mapping[str, NDArray[Any]]:
-    return {name: buffer.numpy() for name, buffer in network.named_buffers()}
-
-
-def _store(network: ConflictAwarePolicyNetwork, arrays: Mapping[str, NDArray[Any]]) -> None:
-    for name, array in arrays.items():
-        network.get_buffer(name).copy_(torch.from_numpy(array))

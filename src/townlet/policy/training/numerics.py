@@ -6,18 +6,24 @@ Every mean is a masked mean, Σ mask·x / Σ mask: a resident that is gone is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import Parameter
 
 from townlet.policy.inference import MASKED_LOGIT
 
 Floats = NDArray[np.float32]
+# Rows of a network without memory are (R, ...), R over active rows only; with memory they are sequences (T, B, ...) and
+# `active` (T, B) says which rows count. `state` (B, S) then goes with the residents.
+Tensors = dict[str, Tensor]
 STD_FLOOR = 1e-8
 
 
@@ -166,14 +172,16 @@ def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
 
 def normalized(advantages: Tensor, mask: Tensor | None = None) -> Tensor:
     """(A − mean) / (std + 1e-8) over the rows of the mask, std with n − 1 (1 over fewer than two rows)."""
-    weight = torch.ones_like(advantages) if mask is None else mask.to(advantages.dtype)
-    mean, std = masked_moments(advantages, weight)
-    return (advantages - mean) * weight / (std + STD_FLOOR)
+    mean, std = masked_moments(advantages, mask)
+    scaled = (advantages - mean) / (std + STD_FLOOR)
+    return scaled if mask is None else scaled * mask
 
 
 def masked_moments(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation (n − 1); std is 1 over fewer than two rows."""
-    weight = torch.ones_like(x) if mask is None else mask.to(x.dtype)
+    if mask is None:
+        return x.mean(), x.std() if x.numel() > 1 else torch.ones_like(x[0])
+    weight = mask.to(x.dtype)
     count = weight.sum()
     mean = (x * weight).sum() / count.clamp_min(1.0)
     if count < 2:
@@ -217,3 +225,119 @@ def kl_k3(log_ratio: Tensor, mask: Tensor | None = None) -> Tensor:
 def cloning_loss(log_probs: Tensor, experts: Tensor, mask: Tensor | None = None) -> Tensor:
     """Behaviour cloning: −mean log π(a_expert | s) from masked log-probabilities (..., A)."""
     return -masked_mean(taken(log_probs, experts), mask)
+
+
+# --- descent ---------------------------------------------------------------------------------------------------------
+class Optimizer:
+    """Adam, AdamW or plain descent (`sgd`) over all parameters as one vector w, their gradients gathered in another, g.
+
+        m' = β₁ m + (1 − β₁) g     v' = β₂ v + (1 − β₂) g²     w' = w − lr m̂ / (√v̂ + ε),  m̂ = m'/(1 − β₁ᵗ),  v̂ = v'/(1 − β₂ᵗ)
+
+    Weight decay adds λw to g; AdamW instead takes lr λw off w. Parameters become views of the vector, so a step is a handful
+    of operations however many layers there are.
+    """
+
+    BETAS = (0.9, 0.999)
+
+    def __init__(self, parameters: Sequence[Parameter], kind: str, epsilon: float) -> None:
+        self.kind, self.epsilon, self.steps = kind, epsilon, 0
+        self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        self.gradient = torch.zeros_like(self.vector)
+        self.first, self.second = torch.zeros_like(self.vector), torch.zeros_like(self.vector)
+        begin = 0
+        for parameter in parameters:
+            end = begin + parameter.numel()
+            parameter.data = self.vector[begin:end].view_as(parameter)
+            parameter.grad = self.gradient[begin:end].view_as(parameter)
+            begin = end
+
+    def moments(self) -> Tensors:
+        """What a step depends on beside weights, gradient and number of steps."""
+        return {} if self.kind == "sgd" else {"first": self.first, "second": self.second}
+
+    def clip(self, bound: float) -> float:
+        """Norm of the gradient; it is scaled down to the bound when above."""
+        norm = float(self.gradient.norm())
+        if norm > bound:
+            self.gradient.mul_(bound / (norm + 1e-6))
+        return norm
+
+    def step(self, rate: float, decay: float = 0.0) -> None:
+        """One step, after which the gradient is zero."""
+        self.steps += 1
+        if decay > 0.0 and self.kind == "adamw":
+            self.vector.mul_(1.0 - rate * decay)
+        elif decay > 0.0:
+            self.gradient.add_(self.vector, alpha=decay)
+        if self.kind == "sgd":
+            self.vector.add_(self.gradient, alpha=-rate)
+        else:
+            of_first, of_second = self.BETAS
+            self.first.lerp_(self.gradient, 1.0 - of_first)
+            self.second.mul_(of_second).addcmul_(self.gradient, self.gradient, value=1.0 - of_second)
+            scale = (self.second.sqrt() / math.sqrt(1.0 - of_second**self.steps)).add_(self.epsilon)
+            self.vector.addcdiv_(self.first, scale, value=-rate / (1.0 - of_first**self.steps))
+        self.gradient.zero_()
+
+
+# --- mini-batches ----------------------------------------------------------------------------------------------------
+def shuffled(data: Tensors, axis: int, order: NDArray[np.int64], parts: int, scratch: Tensors) -> Iterator[Tensors]:
+    """Mini-batches of as equal a size as can be, slices of one permuted copy. The copy is made in `scratch`, which is kept:
+    fresh memory of that size costs more than filling it."""
+    index = torch.from_numpy(order)
+    copy = {}
+    for name, tensor in data.items():
+        place = scratch.get(name)
+        if place is None or place.shape != tensor.shape or place.dtype != tensor.dtype:
+            place = scratch[name] = torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        copy[name] = torch.index_select(tensor, 0 if name == "state" else axis, index, out=place)
+    edges = np.linspace(0, len(order), parts + 1).astype(int).tolist()
+    for begin, end in pairwise(edges):
+        yield slice_of(copy, axis, begin, end)
+
+
+def slice_of(data: Tensors, axis: int, begin: int, end: int) -> Tensors:
+    return {name: tensor.narrow(0 if name == "state" else axis, begin, end - begin) for name, tensor in data.items()}
+
+
+def ppo_terms(
+    logits: Tensor,  # (..., A)
+    values: Tensor,  # (...,) in the units of part["returns"]
+    part: Tensors,
+    coefficients: Tensor,  # clip range, entropy weight, value weight: tensors, so that a compiled update is not built anew
+    value_clip: float | None,
+    normalize_advantages: bool,
+) -> tuple[Tensor, Tensor]:
+    """L = L_policy + c_v L_value − c_e H, and the numbers of PPO_TERMS."""
+    clip, entropy_coef, value_coef = coefficients.unbind()
+    active = part.get("active")
+    log_probs = masked_log_softmax(logits, part["masks"])
+    advantages = part["advantages"]
+    adv_mean, adv_std = masked_moments(advantages, active)
+    if normalize_advantages:
+        advantages = normalized(advantages, active)
+    log_ratio = taken(log_probs, part["actions"]) - part["log_probs"]
+    policy, clipped = surrogate_loss(log_ratio, advantages, clip, active)
+    value = value_loss(values, part["returns"], part["values"], value_clip, active)
+    spread = masked_mean(entropy(log_probs), active)
+    loss = policy + value_coef * value - entropy_coef * spread
+    with torch.no_grad():
+        k1, k3 = kl_k1(log_ratio, active), kl_k3(log_ratio, active)
+        stats = torch.stack([policy, value, spread, clipped, k1, k3, adv_mean, adv_std]).detach()
+    return loss, stats
+
+
+def cloning_terms(logits: Tensor, values: Tensor, part: Tensors, value_coef: float) -> tuple[Tensor, Tensor]:
+    """L = cross-entropy + value_coef · value regression; cross-entropy, value loss, accuracy and number of rows beside it."""
+    active = part.get("active")
+    log_probs = masked_log_softmax(logits, part["masks"])
+    loss = crossed = cloning_loss(log_probs, part["experts"], active)
+    error = torch.zeros(())
+    if value_coef > 0 and "returns" in part:
+        error = value_loss(values, part["returns"], mask=active)
+        loss = crossed + value_coef * error
+    with torch.no_grad():
+        hits = (log_probs.argmax(-1) == part["experts"]).float()
+        rows = torch.tensor(float(hits.numel())) if active is None else active.float().sum()
+        stats = torch.stack([crossed, error, masked_mean(hits, active), rows]).detach()
+    return loss, stats

@@ -27,8 +27,8 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
         log = options.log_path
         if options.run_dir is not None:
             context.run = RunFolder(options.run_dir, context.config.training.keep_checkpoints)
-            log = log or options.run_dir / settings.file
             _check_folder(context, options)
+            log = log or _log_of(context.run, options, settings.file)
             stack.enter_context(files.FolderLock(options.run_dir))
             if not options.resume:
                 card = _card(context, log)
@@ -76,8 +76,19 @@ def _card(context: TrainingContext, log: Path | None) -> dict[str, Any]:
         "config_id": context.config.config_id,
         "config_hash": config_hash(context.config),
         "dataset_hash": context.dataset_hash,
-        "telemetry": None if log is None else str(log),
+        "telemetry": None if log is None else _relative(log, context),
     }
+
+
+def _relative(log: Path, context: TrainingContext) -> str:
+    inside = context.run is not None and log.absolute().parent == context.run.path.absolute()
+    return log.name if inside else str(log.absolute())
+
+
+def _log_of(run: RunFolder, options: RunOptions, name: str) -> Path:
+    """The log in the run folder, or the one a resumed run was writing."""
+    written = run.card().get("telemetry") if options.resume else None
+    return run.path / (written or name)  # an absolute path stands for itself
 
 
 def _environment(context: TrainingContext, options: RunOptions) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,3 +137,28 @@ def check_disk(path: Path, needed: int) -> None:
             f"The run needs about {needed / 1e6:,.0f} MB in {path}, {free / 1e6:,.0f} MB are free; "
             "free some space, lower training.keep_checkpoints or choose another --run-dir."
         )
+
+
+def find_runs(folder: Path) -> list[RunFolder]:
+    """The runs directly under a folder, by name."""
+    if not folder.is_dir():
+        return []
+    return [run for path in sorted(folder.iterdir()) if (run := RunFolder(path)).exists]
+
+
+def config_differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Dotted keys in which configs differ, with the value of each."""
+    flat = [_flatten(config) for config in configs]
+    keys = sorted(set().union(*flat)) if flat else []
+    found = {key: [one.get(key) for one in flat] for key in keys}
+    return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EvaluationPoint
-from townlet.errors import CheckpointError
+from townlet.errors import CheckpointError, UsageError
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
@@ -47,13 +47,18 @@ def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
     """The action catalogue and the observation of a config, without building a town."""
     affordances = tuple(spec.id for spec in config.affordances.specs)
     actions = catalogue(config.policy.action_level, affordances)
-    variant = config.features.systems.observations
+    variant: str = config.features.systems.observations
     if variant == "compact" and config.observations.compact_map:
         variant = "compact_map"
     return actions, ObservationSpec(variant, actions.names, affordances)
 
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
+    """The network a config asks for; what this version cannot do is refused here, before anything is written."""
+    if config.training.device != "cpu":
+        raise UsageError(f"training.device is {config.training.device!r}; this version trains on the cpu only, set it to cpu.")
+    if config.policy.critic != "own":
+        raise UsageError(f"policy.critic is {config.policy.critic!r}; this version has a critic of its own observations only.")
     return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo)
 
 

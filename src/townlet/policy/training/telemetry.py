@@ -98,6 +98,7 @@ class EpochData:
     """What one epoch saw and did; a mixed epoch is the sum of a replay and a rollout part."""
 
     updates: list[UpdateStats] = field(default_factory=list)
+    minibatches: list[dict[str, float]] = field(default_factory=list)
     rivalry: RivalryTally = field(default_factory=RivalryTally)
     town: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(TOWN_FIELDS))
     returns: list[float] = field(default_factory=list)
@@ -111,6 +112,7 @@ class EpochData:
 
     def add(self, other: EpochData) -> None:
         self.updates += other.updates
+        self.minibatches += other.minibatches
         self.rivalry.batches += other.rivalry.batches
         self.rivalry.histogram += other.rivalry.histogram
         self.town = other.town if all(value is None for value in self.town.values()) else sum_known(self.town, other.town)
@@ -205,6 +207,32 @@ def epoch_record(data: EpochData, ids: Mapping[str, Any], seconds: float) -> dic
         "sim_steps_per_second": data.simulated / max(data.sim_seconds, 1e-9) if data.simulated else None,
         **ids,
     }
+
+
+def batch_records(minibatches: Sequence[Mapping[str, float]], ids: Mapping[str, Any], lr: float) -> list[dict[str, Any]]:
+    """A record of kind `batch` for each mini-batch of one epoch."""
+    shared = {name: ids[name] for name in ("run_id", "epoch", "cycle_id", "steps")}
+    return [
+        {
+            "kind": "batch",
+            "telemetry_version": CURRENT,
+            **shared,
+            "lr": lr,
+            "batch": number,
+            "transitions": int(row["transitions"]),
+            "loss_policy": row["loss_policy"],
+            "loss_value": row["loss_value"],
+            "loss_entropy": row["entropy"],
+            "loss_total": row["loss_total"],
+            "clip_fraction": row["clip_fraction"],
+            "adv_mean": row["adv_mean"],
+            "adv_std": row["adv_std"],
+            "grad_norm": row["grad_norm"],
+            "kl_divergence": row["kl_k1"],
+            "kl_k3": row["kl_k3"],
+        }
+        for number, row in enumerate(minibatches)
+    ]
 
 
 def diverged_record(last: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:

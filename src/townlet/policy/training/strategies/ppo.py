@@ -15,7 +15,7 @@ from townlet.policy.training.epochs import replay_epoch, rollout_epoch
 from townlet.policy.training.guards import epoch_flags
 from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, town_tables
 from townlet.policy.training.sources import check_samples
-from townlet.policy.training.telemetry import EpochData, diverged_record, epoch_record
+from townlet.policy.training.telemetry import EpochData, batch_records, diverged_record, epoch_record
 from townlet.telemetry.schema import volatile_names
 
 VOLATILE = volatile_names()
@@ -81,10 +81,13 @@ class PPOStrategy:
         standing.epoch += 1
         standing.updates += sum(update.updates for update in data.updates)
         standing.steps += sum(update.transitions for update in data.updates)
-        record = epoch_record(data, self._ids(session, context), perf_counter() - started)
+        ids = self._ids(session, context)
+        record = epoch_record(data, ids, perf_counter() - started)
         record |= epoch_flags(record, context.plan.notes, context.config.training.anneal_guards)
         if standing.loss_value_first is None:
             standing.loss_value_first = record["loss_value"]
+        for row in batch_records(data.minibatches, ids, record["lr"]) if context.log_batches else ():
+            context.telemetry.write(row)
         context.telemetry.write(record)
         standing.last = {name: value for name, value in record.items() if name not in VOLATILE}
         context.progress.advance({name: record[name] for name in SHOWN})
