@@ -153,7 +153,7 @@ def meet_need(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: 
     works_soon = free < h[0]["look_ahead"]
     lack_energy = h[0]["energy"] + TIRED - energy
     if free < 3.0 * h[0]["look_ahead"]:
-        lack_energy = h[0]["energy"] + h[0]["decay_energy"] * (to_shift + h[0]["shift_length"]) - energy
+        lack_energy += h[0]["decay_energy"] * (to_shift + h[0]["shift_length"])
     if is_night(x, c, h):
         lack_energy = max(lack_energy, h[0]["sleep_below"] - energy)
     if free < h[0]["prepare"] + 60.0 and energy > 0.15:
