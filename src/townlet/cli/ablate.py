@@ -1,0 +1,59 @@
+"""`townlet ablate`: what a sense is worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from townlet.cli.common import json_option, note, set_option
+from townlet.cli.study import processes_option, publish, report_option, results_option, runs_option
+
+EPILOG = """\b
+Example:
+  townlet ablate two_bathrooms --blind conflict --seeds 5 --minutes 4
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("config")
+@click.option("--blind", type=click.Choice(["conflict"]), default="conflict", show_default=True, help="Group of fields to hide.")
+@click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Training seeds per arm.")
+@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=4.0, show_default=True, help="Training per job.")
+@click.option("--epochs", type=click.IntRange(1), help="A fixed number of epochs per job instead of minutes.")
+@click.option("--towns", type=click.IntRange(1, 10_000), default=64, show_default=True, help="Held-out towns measured in.")
+@click.option("--mode", help="Training mode; by default that of the config.")
+@results_option
+@runs_option
+@processes_option
+@report_option
+@set_option
+@json_option
+def ablate(
+    config: str,
+    blind: str,
+    seeds: int,
+    minutes: float,
+    epochs: int | None,
+    towns: int,
+    mode: str | None,
+    results: Path,
+    runs: Path,
+    processes: int,
+    output: Path | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Train CONFIG with and without a sense, same budget and seeds, and report the difference with its interval."""
+    from townlet.studies.ablation import ablation
+    from townlet.studies.runner import run_study
+
+    words = (*overrides, *(() if epochs is None else (f"training.epochs={epochs}",)))
+    spec = ablation(
+        config, blind, seeds=seeds, minutes=None if epochs is not None else minutes, mode=mode, overrides=words, towns=towns
+    )
+    report = run_study(spec, results=results, runs=runs, processes=processes, say=note)
+    command = f"townlet ablate {config} --blind {blind} --seeds {seeds} " + (
+        f"--minutes {minutes:g}" if epochs is None else f"--epochs {epochs}"
+    )
+    publish(report.model_copy(update={"command": command}), output, as_json)

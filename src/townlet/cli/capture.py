@@ -1,0 +1,160 @@
+"""`townlet capture`: run scenarios and keep what happened as replay samples."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from townlet.cli.common import emit, json_option, leave, note, progress, seed_option, set_option
+
+FOUNDING = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
+
+
+class Size(click.ParamType[int]):
+    """Bytes: 1500000, 800K, 200M, 2G."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip().upper().removesuffix("B")
+        unit = {"K": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:], 1)
+        digits = text[:-1] if unit > 1 else text
+        if not digits.isdecimal() or int(digits) < 1:
+            self.fail(f"{value!r} is not a size; write 1500000, 800K, 200M or 2G", param, ctx)
+        return int(digits) * unit
+
+
+OPTIONS = (
+    click.option("--output", type=click.Path(path_type=Path), help="Folder to make; it appears when it is whole."),
+    click.option("--policy", default="schedule", show_default=True, help="scripted, random, schedule, or a checkpoint folder."),
+    click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices."),
+    click.option("--ticks", type=click.IntRange(1), help="Ticks per town; by default an episode."),
+    click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns, each with its own draws."),
+    click.option("--start", help="Clock time of the first tick, such as 06:30, or random."),
+    click.option("--agent-id", "--agent", "agents", multiple=True, help="Keep this resident only; may be repeated."),
+    click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least so many decisions."),
+    click.option("--min-reward", type=float, help="Keep lives whose rewards sum to at least this."),
+    click.option("--prefix", default="rollout_sample", show_default=True, help="Beginning of the file names."),
+    click.option("--compress", is_flag=True, help="Deflate the arrays: smaller and slower."),
+    click.option("--max-bytes", type=Size(), help="Throw out the oldest samples above this size (800K, 200M, 2G)."),
+    click.option("--append", is_flag=True, help="Add to the capture that is there, with new towns."),
+    click.option("--overwrite", is_flag=True, help="Move what is there aside."),
+    click.option("--auto-seed-agents", is_flag=True, help="Place residents in a scenario that has none."),
+    click.option("--golden", is_flag=True, help="Refresh the committed samples and statistics instead."),
+    click.option("--check", is_flag=True, help="With --golden: compare only; exit code 1 when they differ."),
+    click.option("--golden-dir", type=click.Path(path_type=Path), default=Path("docs/samples"), show_default=True),
+    seed_option,
+    set_option,
+    json_option,
+)
+
+
+def capture_options(command: Any) -> Any:
+    """The options of every capturing command."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Write replay samples, manifest, metrics and events of scenarios.")
+@click.argument("scenarios", nargs=-1, metavar="SCENARIO...")
+@capture_options
+def capture(scenarios: tuple[str, ...], **options: Any) -> None:
+    """Run each SCENARIO (a config file or a shipped name) and keep one sample per resident and life.
+
+    Ctrl-C ends the run early and keeps what was captured; the folder is whole in any case.
+
+    \b
+    Examples:
+      townlet capture town_day --towns 8 --epsilon 0.05 --output runs/demos
+      townlet capture queue_conflict --ticks 600 --agent-id ana --output runs/one
+      townlet capture --golden --check
+    """
+    _capture(scenarios, **options)
+
+
+@click.command(short_help="Capture the founding scenarios, or those named.")
+@click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
+@capture_options
+def capture_suite(scenarios: tuple[str, ...], **options: Any) -> None:
+    """Capture many scenarios into one folder each; by default the five founding ones.
+
+    \b
+    Example:
+      python scripts/capture_rollout_suite.py --ticks 600 --output runs/suite
+    """
+    _capture(scenarios or FOUNDING, **options)
+
+
+def _capture(
+    scenarios: tuple[str, ...],
+    output: Path | None,
+    golden: bool,
+    check: bool,
+    golden_dir: Path,
+    overrides: tuple[str, ...],
+    as_json: bool,
+    agents: tuple[str, ...],
+    min_length: int,
+    min_reward: float | None,
+    **options: Any,
+) -> None:
+    from townlet.config.loader import load_config
+    from townlet.policy.capture import CaptureOptions
+    from townlet.policy.capture import capture as run
+    from townlet.policy.selection import SampleFilter
+    from townlet.policy.training.stop import StopFlag
+
+    if golden:
+        _golden(golden_dir, check, as_json)
+        return
+    if not scenarios or output is None:
+        what = "SCENARIO, such as town_day" if not scenarios else "--output, the folder to make"
+        raise click.UsageError(f"missing {what}", click.get_current_context())
+    keep = SampleFilter(agents=agents, min_length=min_length, min_reward=min_reward)
+    chosen = CaptureOptions(keep=keep, **options)
+    configs = [load_config(name, overrides) for name in scenarios]
+    total = sum(chosen.ticks or config.scenario.episode_ticks for config in configs) * chosen.towns
+    with StopFlag() as stop, progress("capturing", total) as advance:
+        seen = [0]
+
+        def report(done: int, _: int) -> None:
+            advance(done - seen[0])
+            seen[0] = done
+
+        result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0)
+    emit(asdict(result), lambda: _told(asdict(result)), as_json)
+    if result.events_lost:
+        note(f"{result.events_lost} events did not fit; raise world.event_capacity to keep them all")
+    if result.interrupted:
+        raise stop.interruption(f"after {result.ticks} of {total} town-ticks; {output} holds what was captured")
+
+
+def _told(result: dict[str, Any]) -> str:
+    from townlet.telemetry.drawing import short, table
+
+    head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "highest rivalry")
+    keys = ("samples", "transitions", "reward_sum", "queue_conflict_events", "queue_conflict_intensity_sum", "wait_count")
+    rows = [
+        (name, *(short(float(totals[key])) for key in (*keys, "rivalry_max_max"))) for name, totals in result["scenarios"].items()
+    ]
+    size = f"{result['bytes'] / 1e6:.1f} MB"
+    left = f", {result['dropped']} left out" if result["dropped"] else ""
+    return "\n".join([*table(head, rows), f"{result['samples']} samples, {size}{left} → {result['folder']}"])
+
+
+def _golden(folder: Path, check: bool, as_json: bool) -> None:
+    from townlet.policy.golden import compare_goldens, refresh_goldens
+
+    if check:
+        differences = compare_goldens(folder)
+        text = "\n".join(differences) or f"the captures agree with {folder}"
+        emit({"folder": str(folder), "differences": differences}, text, as_json)
+        leave(1 if differences else 0)
+        return
+    written = refresh_goldens(folder)
+    emit({"folder": str(folder), "written": written}, "\n".join(f"{folder}/{name}" for name in written), as_json)
+    note(f"{len(written)} files refreshed; commit them together with what changed them")

@@ -1,0 +1,160 @@
+"""`townlet evaluate`: policies over scenarios and held-out seeds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from townlet.cli.common import emit, json_option, note, progress, set_option
+from townlet.errors import UsageError
+
+if TYPE_CHECKING:
+    from townlet.dto.evaluation import Scorecard
+    from townlet.evaluation.suites import Case
+
+PATH = click.Path(path_type=Path)
+EPILOG = """\b
+Examples:
+  townlet evaluate random scripted --suite standard
+  townlet evaluate scripted trained=runs/demo/checkpoints/best --html scorecard.html
+  townlet evaluate --policy alice=runs/demo/checkpoints/best --policy '*=scripted' --scenario town_day
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("policies", nargs=-1, metavar="[NAME=]POLICY...")
+@click.option("--policy", "mix", multiple=True, metavar="RESIDENT=POLICY", help="Seat a policy by resident id; '*' for the rest.")
+@click.option(
+    "--suite", default="standard", show_default=True, help="Suite of towns: standard, social, stress, or one of the config."
+)
+@click.option("--config", metavar="NAME|FILE", help="Config whose evaluation.suites are meant; by default the shipped ones.")
+@click.option(
+    "--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="These towns instead of a suite; may be repeated."
+)
+@click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case, each with draws of its own.")
+@click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default one.")
+@click.option("--window", type=click.IntRange(0), default=0, show_default=True, help="Which of the evaluation seeds to use.")
+@click.option("--neighbours", help="Policy of everybody but the first resident, which then is measured alone.")
+@click.option("--release", help="Checkpoint that also serves as neighbours in the social suite.")
+@click.option("--baseline", default="scripted", show_default=True, help="Policy that effects are measured against.")
+@click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Threads of the simulator.")
+@click.option("--output", type=PATH, help="Write the scorecard as JSON.")
+@click.option("--html", type=PATH, help="Write it as one HTML page.")
+@click.option("--png", type=PATH, help="Draw it (.png or .svg).")
+@set_option
+@json_option
+def evaluate(
+    policies: tuple[str, ...],
+    mix: tuple[str, ...],
+    suite: str,
+    config: str | None,
+    scenarios: tuple[str, ...],
+    seeds: int | None,
+    days: int | None,
+    window: int,
+    neighbours: str | None,
+    release: str | None,
+    baseline: str,
+    threads: int,
+    output: Path | None,
+    html: Path | None,
+    png: Path | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Measure policies (scripted, random, a checkpoint folder) in the same towns, on seeds that training never sees."""
+    from townlet.evaluation.compare import save_scorecard
+    from townlet.evaluation.scorecard import evaluate as measure
+    from townlet.evaluation.table import scorecard_text
+
+    sources = named_policies(policies, mix)
+    cases = chosen_cases(suite, config, scenarios, seeds, days, neighbours, release, overrides)
+    with progress("evaluating", len(cases) * len(sources)) as advance:
+        card = measure(
+            sources,
+            cases,
+            suite=suite if not scenarios else "custom",
+            baseline=baseline,
+            window=window,
+            threads=threads,
+            progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
+        )
+    if output is not None:
+        save_scorecard(card, output)
+        note(f"scorecard written to {output}")
+    _draw(card, html, png)
+    colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size((118, 24)).columns
+    emit(card.model_dump(mode="json"), lambda: scorecard_text(card, color=colored, width=width), as_json)
+
+
+def named_policies(policies: Sequence[str], mix: Sequence[str]) -> dict[str, str | Mapping[str, str]]:
+    """`[NAME=]POLICY` words and one mix by resident, under names that differ."""
+    sources: dict[str, str | Mapping[str, str]] = {}
+    for word in policies:
+        name, source = word.split("=", 1) if "=" in word and not Path(word).exists() else (_short(word), word)
+        if name in sources:
+            raise UsageError(f"two policies are called {name!r}; name them, as in first={source}")
+        sources[name] = source
+    if mix:
+        seats: dict[str, str] = {}
+        for word in mix:
+            resident, _, source = word.partition("=")
+            if not resident or not source:
+                raise UsageError(f"--policy {word!r} is not RESIDENT=POLICY; write alice=scripted or '*=scripted'")
+            seats[resident] = source
+        sources["mix"] = seats
+    if not sources:
+        raise UsageError("there is no policy to evaluate; name at least one, such as scripted or a checkpoint folder")
+    return sources
+
+
+def chosen_cases(
+    suite: str,
+    config: str | None,
+    scenarios: Sequence[str],
+    seeds: int | None,
+    days: int | None,
+    neighbours: str | None,
+    release: str | None,
+    overrides: Sequence[str],
+) -> list[Case]:
+    from townlet.config.loader import load_config
+    from townlet.evaluation.suites import Case, suite_cases
+
+    if scenarios:
+        cases = [Case(Path(name).stem, name, towns=seeds or 16) for name in scenarios]
+    else:
+        evaluation = None if config is None else load_config(config).evaluation
+        cases = list(suite_cases(suite, evaluation, towns=seeds, release=release))
+    alone = {} if neighbours is None else {"learners": "first", "neighbours": neighbours}
+    length = {} if days is None else {"days": days}
+    return [replace(case, overrides=tuple(overrides), **alone, **length) for case in cases]  # type: ignore[arg-type]
+
+
+def _draw(card: Scorecard, html: Path | None, png: Path | None) -> None:
+    if html is not None:
+        from townlet.files import write_text
+        from townlet.observer.scoreboard import scorecard_page
+
+        write_text(html, scorecard_page(card))
+        note(f"page written to {html}")
+    if png is not None:
+        from townlet.telemetry.plot_scorecard import plot_scorecard
+
+        note(f"figure written to {plot_scorecard(card, png)}")
+
+
+def _short(source: str) -> str:
+    """A name for a checkpoint folder: that of its run for `…/RUN/checkpoints/best`, else its own."""
+    path = Path(source)
+    if path.parent.name == "checkpoints":
+        return f"{path.parent.parent.name}/{path.name}"
+    return path.name or source

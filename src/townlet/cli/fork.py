@@ -1,0 +1,73 @@
+"""`townlet fork`: counterfactuals of one moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from townlet.cli.common import emit, json_option, note, set_option
+
+if TYPE_CHECKING:
+    from townlet.dto.studies import ForkResult
+    from townlet.studies.fork import Moment
+
+SHOWN = ("return", "exits", "conflicts", "intensity", "quarrels", "wait_mean", "wait_p95", "self_sufficiency", "attendance")
+EPILOG = """\b
+Edits:
+  objects += KIND@COLUMN,ROW     objects -= ID     conflict.quarrel_ticks = 10
+
+\b
+Examples:
+  townlet fork noon.snapshot --edit "objects += shower@12,12" --futures 64
+  townlet fork town_day --at 360 --edit "conflict.quarrel_ticks = 20"
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("source", metavar="SNAPSHOT|SCENARIO")
+@click.option("--edit", "edits", multiple=True, help="What is changed; may be repeated. Without any, every effect is exactly 0.")
+@click.option("--futures", type=click.IntRange(1, 100_000), default=64, show_default=True, help="Futures, each lived twice.")
+@click.option("--ticks", type=click.IntRange(1), help="Length of a future; by default to the end of the episode.")
+@click.option("--at", type=click.IntRange(0), default=0, show_default=True, help="Tick of a scenario at which the futures part.")
+@click.option("--policy", default="scripted", show_default=True, help="Who decides in both arms.")
+@set_option
+@json_option
+def fork(
+    source: str,
+    edits: tuple[str, ...],
+    futures: int,
+    ticks: int | None,
+    at: int,
+    policy: str,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Live the futures of a moment twice, as it was and edited, on the same random draws, and compare them."""
+    from townlet.studies.fork import fork as compare
+
+    moment = _moment(source, at, policy, overrides)
+    note(f"{futures} futures from tick {moment.tick}, each lived twice")
+    result = compare(moment, edits, futures=futures, ticks=ticks, policy=policy)
+    emit(result.model_dump(mode="json"), lambda: fork_text(result), as_json)
+
+
+def fork_text(result: ForkResult) -> str:
+    what = "; ".join(result.edits) or "no edit"
+    lines = [f"{what}: {result.futures} futures of {result.ticks} ticks from tick {result.tick}"]
+    lines.append(f"{'':18}{'as it was':>12}{'edited':>12}{'effect':>12}   95 % interval")
+    for name in SHOWN:
+        if name in result.effects:
+            found = result.effects[name]
+            effect = found.effect
+            lines.append(
+                f"{name:18}{found.before.mean:12.3f}{found.after.mean:12.3f}{effect.difference:+12.3f}   "
+                f"{effect.low:+.3f} … {effect.high:+.3f}"
+            )
+    return "\n".join(lines)
+
+
+def _moment(source: str, at: int, policy: str, overrides: tuple[str, ...]) -> Moment:
+    from townlet.studies.fork import moment_of_scenario
+
+    return moment_of_scenario(source, at, policy, overrides)

@@ -1,0 +1,174 @@
+"""`townlet promote`: gates, the ledger of champions, the way back. Exit codes: 0 PROMOTE, 1 HOLD, 2 FAIL, 64 wrong usage."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from townlet.cli.common import emit, json_option, leave, note, progress, set_option
+
+if TYPE_CHECKING:
+    from townlet.config.models import EvaluationConfig, SimulationConfig
+    from townlet.dto.promotion import Decision, LedgerEntry
+    from townlet.promotion.desk import PromotionDesk
+
+PATH = click.Path(path_type=Path)
+EPILOG = """\b
+Examples:
+  townlet promote evaluate runs/demo/checkpoints/best
+  townlet promote promote runs/demo/checkpoints/best
+  townlet promote rollback --reason "more quarrels in the evening"
+  townlet promote verify
+"""
+ledger_option = click.option("--ledger", type=PATH, help="Ledger file; by default promotion.ledger of the config.")
+config_option = click.option(
+    "--config", default=None, metavar="NAME|FILE", help="Config with the gates; by default the shipped ones."
+)
+
+
+@click.group(epilog=EPILOG)
+def promote() -> None:
+    """Judge candidates against the champion, promote, roll back, and verify the ledger of all of it."""
+
+
+@promote.command(epilog=EPILOG)
+@click.argument("candidate", type=PATH)
+@click.option(
+    "--scorecard", type=PATH, help="Judge this scorecard (policies `candidate` and `champion`) instead of evaluating now."
+)
+@click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case of the evaluation.")
+@ledger_option
+@config_option
+@set_option
+@json_option
+def evaluate(
+    candidate: Path,
+    scorecard: Path | None,
+    seeds: int | None,
+    ledger: Path | None,
+    config: str | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Judge one window of a CANDIDATE checkpoint against the champion and write it into the ledger."""
+    desk = open_desk(ledger, config, overrides)
+    if scorecard is None:
+        scorecard = _measure(desk, _config(config, overrides).evaluation, candidate, seeds)
+    decision = desk.evaluate(candidate, scorecard)
+    emit(decision.model_dump(mode="json"), lambda: decision_text(decision), as_json)
+    leave(decision.outcome.exit_code)
+
+
+@promote.command("promote", epilog=EPILOG)
+@click.argument("candidate", type=PATH)
+@ledger_option
+@config_option
+@set_option
+@json_option
+def promote_candidate(
+    candidate: Path, ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool
+) -> None:
+    """Make a CANDIDATE whose last window said PROMOTE the release."""
+    decision = open_desk(ledger, config, overrides).promote(candidate)
+    emit(decision.model_dump(mode="json"), lambda: decision_text(decision), as_json)
+    leave(decision.outcome.exit_code)
+
+
+@promote.command(epilog=EPILOG)
+@click.option("--reason", required=True, help="Why; it is kept in the ledger.")
+@click.option("--to", metavar="HASH", help="Weight hash (or its beginning) of an earlier champion, or `scripted`.")
+@ledger_option
+@config_option
+@set_option
+@json_option
+def rollback(
+    reason: str, to: str | None, ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool
+) -> None:
+    """Make the champion before this one (or --to) the release again."""
+    entry = open_desk(ledger, config, overrides).rollback(reason, to)
+    emit(entry.model_dump(mode="json"), f"the champion is {entry.candidate[:12]} again, after {entry.champion[:12]}", as_json)
+
+
+@promote.command(epilog=EPILOG)
+@ledger_option
+@config_option
+@set_option
+@json_option
+def history(ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Who was champion when and why, and every window judged."""
+    entries = open_desk(ledger, config, overrides).entries()
+    emit([entry.model_dump(mode="json") for entry in entries], lambda: history_text(entries), as_json)
+
+
+@promote.command(epilog=EPILOG)
+@ledger_option
+@config_option
+@set_option
+@json_option
+def verify(ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Check every hash of ledger, evidence and releases; exit code 2 when anything is amiss."""
+    desk = open_desk(ledger, config, overrides)
+    problems = desk.verify()
+    text = "\n".join(problems) if problems else f"{desk.ledger}: {len(desk.entries())} entries, all hashes hold"
+    emit({"ok": not problems, "problems": problems}, text, as_json)
+    leave(2 if problems else 0)
+
+
+def open_desk(ledger: Path | None, config: str | None, overrides: tuple[str, ...]) -> PromotionDesk:
+    from townlet.promotion.desk import PromotionDesk
+
+    rules = _config(config, overrides).promotion
+    return PromotionDesk(ledger or Path(rules.ledger), rules)
+
+
+def _config(config: str | None, overrides: tuple[str, ...]) -> SimulationConfig:
+    from townlet.config.loader import default_config, load_config
+
+    return load_config(config, overrides) if config is not None else default_config(overrides)
+
+
+def decision_text(decision: Decision) -> str:
+    lines = [decision.outcome.value, *(f"  {reason}" for reason in decision.reasons)]
+    lines += [f"  {gate.verdict:>4}  {gate.reason}" for gate in decision.gates if gate.reason not in decision.reasons]
+    return "\n".join(lines)
+
+
+def history_text(entries: tuple[LedgerEntry, ...]) -> str:
+    if not entries:
+        return "the ledger is empty; the scripted townspeople hold the place"
+    lines = []
+    for entry in entries:
+        outcome = entry.decision.outcome.value if entry.decision is not None else ""
+        what = {"window": f"window {outcome}", "promote": "promoted", "rollback": "rolled back to"}[entry.kind]
+        lines.append(f"{entry.number:4d}  {entry.at}  {what:16} {entry.candidate[:12]}  {'; '.join(entry.reasons)}")
+    return "\n".join(lines)
+
+
+def _measure(desk: PromotionDesk, evaluation: EvaluationConfig, candidate: Path, seeds: int | None) -> Path:
+    """Candidate and champion in the towns of the coming window; where the scorecard was written."""
+    from townlet.evaluation.compare import save_scorecard
+    from townlet.evaluation.scorecard import evaluate as measure
+    from townlet.evaluation.suites import suite_cases
+    from townlet.promotion.desk import CANDIDATE, CHAMPION
+    from townlet.promotion.ledger import FIRST_CHAMPION
+
+    window, release = desk.next_window(candidate), desk.release()
+    cases = suite_cases(desk.rules.suite, evaluation, towns=seeds)
+    policies = {CANDIDATE: os.fspath(candidate), CHAMPION: FIRST_CHAMPION if release is None else os.fspath(release)}
+    with progress(f"window {window}", 2 * len(cases)) as advance:
+        card = measure(
+            policies,
+            cases,
+            suite=desk.rules.suite,
+            baseline=CHAMPION,
+            window=window,
+            progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
+        )
+    path = desk.folder / "scorecards" / f"{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_scorecard(card, path)
+    note(f"scorecard written to {path}")
+    return path

@@ -1,0 +1,144 @@
+"""`townlet replay inspect | validate | stats | filter | export`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from townlet.cli.common import emit, json_option, leave, note
+
+path_argument = click.argument("path", type=click.Path(path_type=Path))
+
+
+@click.group(short_help="Inspect, validate, filter and export replay data.")
+def replay() -> None:
+    """Look at replay data. PATH is a sample (.npz), a manifest (.json, .yaml) or a capture folder.
+
+    \b
+    Examples:
+      townlet replay validate runs/demos
+      townlet replay stats docs/samples/replay_manifest.json
+      townlet replay export runs/demos --format parquet --output runs/demos.parquet
+    """
+
+
+@replay.command()
+@path_argument
+@json_option
+def validate(path: Path, as_json: bool) -> None:
+    """Check everything and report all problems at once; exit code 1 when there is one."""
+    _validate(path, as_json)
+
+
+def _validate(path: Path, as_json: bool) -> None:
+    from townlet.policy.replay_report import validate as check
+
+    report = check(path)
+    verdict = "valid" if report.ok else f"{len(report.problems)} problem{'s' * (len(report.problems) > 1)}"
+    lines = [f"{path}: {report.samples} samples, {report.transitions} decisions: {verdict}"]
+    lines += [f"  {problem}" for problem in report.problems] + [f"  note: {text}" for text in report.notes]
+    emit(asdict(report) | {"ok": report.ok}, "\n".join(lines), as_json)
+    leave(0 if report.ok else 1)
+
+
+@replay.command()
+@path_argument
+@click.option("--step", type=click.IntRange(0), default=0, show_default=True, help="Decision to show of a single sample.")
+@json_option
+def inspect(path: Path, step: int, as_json: bool) -> None:
+    """Show the samples of a dataset, or one decision of a sample by name."""
+    _inspect(path, step, as_json)
+
+
+def _inspect(path: Path, step: int, as_json: bool) -> None:
+    from townlet.policy.views import dataset_table, sample_view, view_text
+    from townlet.telemetry.drawing import table
+
+    if path.suffix == ".npz":
+        view = sample_view(path, step)
+        emit(view.model_dump(mode="json"), lambda: view_text(view), as_json)
+        return
+    head, rows = dataset_table(path)
+    emit([dict(zip(head, row)) for row in rows], lambda: "\n".join(table(head, [[str(c) for c in row] for row in rows])), as_json)
+
+
+@replay.command()
+@path_argument
+@click.option("--plot", type=click.Path(path_type=Path), help="Also draw the histograms into this PNG or SVG.")
+@json_option
+def stats(path: Path, plot: Path | None, as_json: bool) -> None:
+    """Figures of a dataset: sizes, rewards, conflicts, histograms of rivalry and queues."""
+    from townlet.policy.replay_report import stats as figures
+    from townlet.policy.replay_report import stats_text
+
+    found = figures(path)
+    value = asdict(found) | {"bytes_per_resident_day": found.bytes_per_resident_day}
+    emit(value, lambda: stats_text(found), as_json)
+    if plot is not None:
+        from townlet.telemetry.plot import plot_histograms
+
+        plot_histograms(found.histograms, plot, title=f"{found.label}: {found.transitions} decisions")
+        note(f"drawn into {plot}")
+
+
+@replay.command("filter")
+@path_argument
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="Capture folder to make.")
+@click.option("--agent-id", "--agent", "agents", multiple=True, help="Keep this resident; may be repeated.")
+@click.option("--scenario", "scenarios", multiple=True, help="Keep this scenario; may be repeated.")
+@click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least so many decisions.")
+@click.option("--min-reward", type=float, help="Keep lives whose rewards sum to at least this.")
+@click.option("--overwrite", is_flag=True, help="Move what is there aside.")
+@json_option
+def filter_(
+    path: Path,
+    output: Path,
+    agents: tuple[str, ...],
+    scenarios: tuple[str, ...],
+    min_length: int,
+    min_reward: float | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Write the samples that pass into a capture folder of their own."""
+    from townlet.policy.selection import SampleFilter, filter_samples
+
+    keep = SampleFilter(agents, scenarios, min_length, min_reward)
+    kept, seen = filter_samples(path, output, keep, overwrite=overwrite)
+    emit({"kept": kept, "of": seen, "folder": str(output)}, f"{kept} of {seen} samples → {output}", as_json)
+
+
+@replay.command()
+@path_argument
+@click.option("--format", "kind", type=click.Choice(["minari", "parquet"]), required=True)
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="Parquet file, or folder of Minari datasets.")
+@click.option("--overwrite", is_flag=True, help="Replace a file, move a folder aside.")
+@json_option
+def export(path: Path, kind: str, output: Path, overwrite: bool, as_json: bool) -> None:
+    """Write the data for other tools: a Parquet table, or one Minari dataset per scenario."""
+    from townlet.policy.exports import export_minari, export_parquet
+
+    write: Any = export_minari if kind == "minari" else export_parquet
+    result = write(path, output, overwrite=overwrite)
+    emit(result, "\n".join(f"{name}: {value}" for name, value in result.items()), as_json)
+
+
+@click.command()
+@path_argument
+@click.option("--validate", "check", is_flag=True, help="Check everything; exit code 1 when something is wrong.")
+@click.option("--step", type=click.IntRange(0), default=0, show_default=True, help="Decision to show of a single sample.")
+@json_option
+def run_replay(path: Path, check: bool, step: int, as_json: bool) -> None:
+    """Show or check a replay sample, a manifest or a capture folder.
+
+    \b
+    Example:
+      python scripts/run_replay.py docs/samples/observation_hybrid_sample_base.npz --validate
+    """
+    if check:
+        _validate(path, as_json)
+    else:
+        _inspect(path, step, as_json)

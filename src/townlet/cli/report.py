@@ -1,0 +1,54 @@
+"""`townlet report`: a run as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from townlet.cli.common import emit, json_option, note, progress
+
+PATH = click.Path(path_type=Path)
+EPILOG = """\b
+Example:
+  townlet report runs/demo --output runs/demo/report.html
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("run", type=PATH)
+@click.option("--output", type=PATH, help="Where to write it; by default RUN/report.html.")
+@click.option("--scorecard", type=PATH, help="Scorecard to show; by default RUN/scorecard.json, made now if it is not there.")
+@click.option(
+    "--seeds", type=click.IntRange(1, 10_000), default=32, show_default=True, help="Towns, when the scorecard is made now."
+)
+@json_option
+def report(run: Path, output: Path | None, scorecard: Path | None, seeds: int, as_json: bool) -> None:
+    """Write one self-contained HTML page of a training RUN: scoreboard, curves, the town, config and hashes."""
+    from townlet.evaluation.compare import load_scorecard
+    from townlet.files import write_text
+    from townlet.observer.report import config_of, measure_run, read_run, render_report
+    from townlet.observer.town import town_picture
+
+    record = read_run(run)
+    if scorecard is not None:
+        record = replace(record, scorecard=load_scorecard(scorecard))
+    elif record.scorecard is None:
+        with progress("evaluating", None) as advance:
+            card = measure_run(run, towns=seeds, progress=lambda case, policy, done, total: advance(1, policy))
+        record = replace(record, scorecard=card)
+        note(f"scorecard written to {run / 'scorecard.json'}")
+    target = output or run / "report.html"
+    write_text(target, render_report(record, town=town_picture(config_of(run)), commands=commands_of(record.run, run)))
+    emit({"report": str(target)}, f"report written to {target}", as_json)
+
+
+def commands_of(card: Mapping[str, Any], folder: Path) -> list[str]:
+    """What makes the run and this page again."""
+    train = f"townlet train {card.get('config_id', 'CONFIG')} --mode {card.get('mode', 'anneal')}"
+    if "seed" in card:
+        train += f" --seed {card['seed']}"
+    return [train, f"townlet evaluate random scripted trained={folder}/checkpoints/best", f"townlet report {folder}"]

@@ -1,0 +1,84 @@
+"""`townlet study`: arms × seeds of an experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from townlet.cli.common import emit, json_option, note
+from townlet.errors import UsageError
+
+if TYPE_CHECKING:
+    from townlet.dto.studies import StudyReport
+
+PATH = click.Path(path_type=Path)
+EPILOG = """\b
+A study file:
+  name: two_bathrooms_sight
+  config: two_bathrooms
+  minutes: 4
+  seeds: 5
+  arms: {sighted: [], blind: ["observations.blind=[conflict]"]}
+  contrasts: [[sighted, blind]]
+
+\b
+Example:
+  townlet study benchmarks/learning/two_bathrooms_sight.yaml
+"""
+results_option = click.option(
+    "--results", type=PATH, default=Path("benchmarks/learning/results"), show_default=True, help="Folder of finished jobs."
+)
+runs_option = click.option(
+    "--runs", type=PATH, default=Path("runs/studies"), show_default=True, help="Folder of the training runs."
+)
+processes_option = click.option(
+    "--processes", type=click.IntRange(1, 64), default=2, show_default=True, help="Jobs at once, of one thread each."
+)
+report_option = click.option("--output", type=PATH, help="Write the report: .json for data, anything else for markdown.")
+
+
+@click.command(epilog=EPILOG)
+@click.argument("spec", type=PATH)
+@click.option("--job", metavar="ARM:SEED", help="Run this one job here and now, and nothing else.")
+@click.option("--report-only", is_flag=True, help="Run nothing; report on what is finished.")
+@results_option
+@runs_option
+@processes_option
+@report_option
+@json_option
+def study(
+    spec: Path, job: str | None, report_only: bool, results: Path, runs: Path, processes: int, output: Path | None, as_json: bool
+) -> None:
+    """Run every arm of SPEC on every seed, keep each finished job, and report the contrasts. Goes on after a stop."""
+    from townlet.studies.runner import report_study, run_job, run_study
+    from townlet.studies.spec import load_spec
+
+    plan = load_spec(spec)
+    if job is not None:
+        arm, _, seed = job.rpartition(":")
+        if not arm or not seed.isdigit():
+            raise UsageError(f"--job {job!r} is not ARM:SEED; write, for instance, {next(iter(plan.arms))}:0")
+        result = run_job(plan, arm, int(seed), results=results, runs=runs)
+        emit(result.model_dump(mode="json"), f"{arm}, seed {seed}: kept as {results / (result.job + '.json')}", as_json)
+        return
+    found = (
+        report_study(plan, results=results)
+        if report_only
+        else run_study(plan, results=results, runs=runs, processes=processes, say=note)
+    )
+    publish(found, output, as_json)
+
+
+def publish(report: StudyReport, output: Path | None, as_json: bool) -> None:
+    from townlet.files import write_json, write_text
+    from townlet.studies.ablation import report_text
+
+    if output is not None and output.suffix == ".json":
+        write_json(output, report.model_dump(mode="json"))
+    elif output is not None:
+        write_text(output, report_text(report) + "\n")
+    if output is not None:
+        note(f"report written to {output}")
+    emit(report.model_dump(mode="json"), lambda: report_text(report), as_json)

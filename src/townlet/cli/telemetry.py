@@ -1,0 +1,229 @@
+"""`townlet telemetry`: validate, watch, summarise, compare, draw and export the NDJSON log of a training run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from townlet.cli.common import dumps, json_option, leave, note
+from townlet.cli.telemetry_watch import watch
+from townlet.errors import UsageError
+
+LOG = click.Path(path_type=Path)
+LOGS = click.argument("logs", nargs=-1, required=True, type=LOG, metavar="LOG...")
+
+
+@click.group(help="Validate, watch, summarise, compare, draw and export training logs (NDJSON).")
+def telemetry() -> None:
+    pass
+
+
+telemetry.add_command(watch)
+
+
+# --- validate --------------------------------------------------------------------------------------------------------
+
+
+@telemetry.command()
+@LOGS
+@click.option("--baseline", type=LOG, help="JSON of metrics, capture metrics or another log to measure drift against.")
+@click.option("--drift-threshold", type=float, help="Fail when a metric of any epoch is further than this from the baseline.")
+@click.option("--relative", is_flag=True, help="Measure drift in shares of the baseline instead of absolutely.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Problems shown; all are counted.")
+@json_option
+def validate(
+    logs: tuple[Path, ...], baseline: Path | None, drift_threshold: float | None, relative: bool, limit: int, as_json: bool
+) -> None:
+    """Check logs of versions 1, 1.1, 1.2 and 1.3, each with its rotated parts: every problem with its line and key.
+
+    Without --baseline, --relative and --drift-threshold compare each epoch with the first. Exits with 1 when something is wrong.
+
+    \b
+    Example: townlet telemetry validate runs/demo/ppo.jsonl --baseline runs/before/ppo.jsonl --relative --drift-threshold 0.2
+    """
+    from townlet.telemetry.drift import log_drift, read_baseline
+    from townlet.telemetry.validate import validate_log, whole_logs
+
+    report = validate_log(logs, limit=limit)
+    drift = None
+    if report.ok and (baseline is not None or drift_threshold is not None or relative):
+        expected = None if baseline is None else read_baseline(baseline)
+        drift = log_drift(whole_logs(logs), expected, threshold=drift_threshold, relative=relative, limit=limit)
+    ok = report.ok and (drift is None or drift.ok)
+    if as_json:
+        click.echo(dumps(report.as_dict() | {"ok": ok, "drift": drift and drift.as_dict()}))
+    else:
+        print_report(report)
+        if drift is not None:
+            print_drift(drift)
+    leave(0 if ok else 1)
+
+
+def print_report(report: Any) -> None:
+    for problem in report.problems:
+        click.echo(str(problem))
+    if report.problem_count > len(report.problems):
+        click.echo(f"… and {report.problem_count - len(report.problems)} more (--limit)")
+    for remark in report.notes:
+        click.echo(f"note: {remark}")
+    versions = ", ".join(f"{count} of version {version}" for version, count in sorted(report.versions.items()))
+    batches = f" and {report.batches} batch records" if report.batches else ""
+    verdict = "valid" if report.ok else f"{report.problem_count} problems"
+    click.echo(
+        f"{verdict}: {report.records} records{batches} in {len(report.files)} files" + (f" ({versions})" if versions else "")
+    )
+
+
+def print_drift(drift: Any) -> None:
+    from townlet.telemetry.drawing import short
+
+    for epoch, delta in drift.beyond:
+        how = f"{delta.relative:+.2%}" if drift.relative else f"{delta.absolute:+.6g}"
+        click.echo(
+            f"drift in epoch {short(epoch)}: {delta.name} is {short(delta.value)}, baseline {short(delta.baseline)} ({how})"
+        )
+    if drift.beyond_count > len(drift.beyond):
+        click.echo(f"… and {drift.beyond_count - len(drift.beyond)} more (--limit)")
+    click.echo(f"drift in total over {drift.records} records:")
+    for delta in drift.total:
+        epoch, worst = drift.worst[delta.name]
+        click.echo(
+            f"  {delta.name}: mean {short(delta.value)}, baseline {short(delta.baseline)}, "
+            f"{delta.absolute:+.6g} ({delta.relative:+.2%}); "
+            f"furthest in epoch {short(epoch)}: {worst.absolute:+.6g} ({worst.relative:+.2%})"
+        )
+
+
+# --- summary, drift, plot, export ------------------------------------------------------------------------------------
+
+
+@telemetry.command()
+@click.argument("log", type=LOG)
+@click.option("--baseline", type=LOG, help="JSON of metrics, capture metrics or another log to compare with.")
+@click.option("--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", show_default=True)
+@click.option("--output", type=LOG, help="Write here instead of to the screen.")
+@json_option
+def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as_json: bool) -> None:
+    """Latest, extremes, trends, conflicts, anneal state and drift of one log, in memory that does not grow with it.
+
+    \b
+    Example: townlet telemetry summary runs/demo/ppo.jsonl --format markdown > summary.md
+    """
+    from townlet.errors import TelemetryError
+    from townlet.files import write_text
+    from townlet.telemetry.drift import read_baseline
+    from townlet.telemetry.summary import as_markdown, as_text, summarise
+
+    found = summarise(log, baseline=None if baseline is None else read_baseline(baseline))
+    if not found.records:
+        raise TelemetryError(f"{log} holds no epoch record; give the log of a training run")
+    form = "json" if as_json else form
+    text = {"text": as_text, "markdown": as_markdown}.get(form, lambda s: dumps(s.as_dict()) + "\n")(found)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(output, text)
+
+
+@telemetry.command()
+@click.argument("log", type=LOG)
+@click.option("--baseline", type=LOG, required=True, help="The log to compare with.")
+@click.option("--metric", "metrics", multiple=True, help="Compare these fields instead of the default ones.")
+@click.option("--window", type=float, default=0.5, show_default=True, help="Share of the epochs compared, from the end.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence over all metrics together.")
+@click.option("--min-effect", type=float, default=0.05, show_default=True, help="Smallest relative difference that alarms.")
+@click.option("--max-distance", type=float, default=0.1, show_default=True, help="Largest distance between histograms.")
+@json_option
+def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **options: float) -> None:
+    """Compare two logs epoch by epoch: deltas with bootstrap intervals, distances of histograms, change points.
+
+    Exits with 1 when a metric has drifted.
+
+    \b
+    Example: townlet telemetry drift runs/new/ppo.jsonl --baseline runs/release/ppo.jsonl
+    """
+    from townlet.telemetry.drift import DRIFT_NAMES, compare_logs
+    from townlet.telemetry.schema import declared, field
+
+    for name in metrics:
+        if not declared(name) or not field(name).numeric:
+            raise UsageError(f"--metric {name} is no number of a record; docs/telemetry/REFERENCE.md lists the fields")
+    report = compare_logs(log, baseline, metrics or DRIFT_NAMES, **options)
+    if as_json:
+        click.echo(dumps(report.as_dict()))
+    else:
+        print_comparison(report)
+    leave(1 if report.alarms else 0)
+
+
+def print_comparison(report: Any) -> None:
+    from townlet.telemetry.drawing import short, table
+
+    rows = []
+    for row in report.metrics:
+        change = f"at {row.change.at}" if row.change is not None and row.change.p_value < 0.01 else "–"
+        interval = f"{short(row.low)} … {short(row.high)}"
+        relative = f"{row.relative:+.1%}"
+        verdict = "DRIFT" if row.alarm else ""
+        rows.append((row.name, short(row.value), short(row.baseline), short(row.absolute), relative, interval, change, verdict))
+    for mix in report.mixes:
+        verdict = "DRIFT" if mix.alarm else ""
+        rows.append((mix.name, "", "", f"{mix.distance:.3f}", "", f"p = {mix.p_value:.3f}", "", verdict))
+    click.echo(f"{report.current} against {report.baseline}\n")
+    head = ("metric", "value", "baseline", "difference", "relative", "interval", "change", "verdict")
+    click.echo("\n".join(table(head, rows, left=(0, 7))))
+    click.echo(f"\ndrifted: {', '.join(report.alarms)}" if report.alarms else "\nno drift")
+
+
+@telemetry.command()
+@LOGS
+@click.option("--output", "-o", type=LOG, help="A .png or .svg; without it the curves are drawn in the terminal.")
+@click.option("--label", "labels", multiple=True, help="Name of a log in the legend, one per log.")
+@click.option("--title", default="", help="Title of the figure.")
+@click.option("--width", type=click.IntRange(30, 400), default=80, show_default=True, help="Columns of the terminal drawing.")
+@json_option
+def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], title: str, width: int, as_json: bool) -> None:
+    """Draw losses, KL, entropy, returns, conflicts, waits, rivalry and throughput; several logs lie over each other.
+
+    \b
+    Example: townlet telemetry plot runs/a/ppo.jsonl runs/b/ppo.jsonl --output curves.svg
+    """
+    from townlet.telemetry.plot import plot_logs, read_runs, terminal
+    from townlet.telemetry.validate import whole_logs
+
+    paths = whole_logs(logs)
+    if output is None:
+        drawn = terminal(read_runs(paths, labels), width=width)
+        if as_json:
+            click.echo(dumps({"drawing": drawn.splitlines()}))
+        else:
+            click.echo(drawn)
+        return
+    plot_logs(paths, output, labels=labels, title=title)
+    if as_json:
+        click.echo(dumps({"output": str(output)}))
+    else:
+        note(f"{output} written")
+
+
+@telemetry.command()
+@click.argument("log", type=LOG)
+@click.option("--format", "form", type=click.Choice(("tensorboard", "csv", "parquet", "wandb", "mlflow")), required=True)
+@click.option("--output", "-o", type=LOG, required=True, help="File, or folder for TensorBoard, W&B and MLflow.")
+@click.option("--overwrite", is_flag=True, help="Replace what is there (a folder is moved aside).")
+@json_option
+def export(log: Path, form: str, output: Path, overwrite: bool, as_json: bool) -> None:
+    """Write a log for other tools.
+
+    \b
+    Example: townlet telemetry export runs/demo/ppo.jsonl --format tensorboard --output runs/demo/tensorboard
+    """
+    from townlet.telemetry.export import export as write
+
+    write(log, output, form, overwrite=overwrite)
+    if as_json:
+        click.echo(dumps({"output": str(output), "format": form}))
+    else:
+        note(f"{output} written")

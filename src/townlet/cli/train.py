@@ -1,0 +1,245 @@
+"""`townlet train`, and the founding flags that `scripts/run_training.py` shares with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from townlet.cli.common import emit, json_option, leave, note, seed_option, set_option
+
+if TYPE_CHECKING:
+    from townlet.config.models import SimulationConfig
+    from townlet.dto.policy import ReplayBatchSummary, TrainingResult
+    from townlet.policy.replay import ReplayDatasetConfig
+
+MODES = ("replay", "rollout", "mixed", "bc", "anneal")
+PATH = click.Path(path_type=Path)
+
+# flag -> (config key, type, help); a flag is an override of the config and is checked by it
+VALUES: dict[str, tuple[str, Any, str]] = {
+    "--mode": ("training.source", click.Choice(MODES), "Where the data come from and which strategy learns."),
+    "--replay-manifest": ("training.replay_manifest", str, "Manifest of replay data."),
+    "--capture-dir": ("training.capture_dir", str, "Capture folder of replay data, with its metrics."),
+    "--replay-batch-size": ("training.replay.batch_size", int, "Samples per replay batch."),
+    "--replay-seed": ("training.replay.seed", int, "Seed of the shuffle."),
+    "--bc-manifest": ("training.bc.manifest", str, "Manifest of demonstrations."),
+    "--rollout-ticks": ("training.rollout_ticks", int, "Ticks per collection."),
+    "--epochs": ("training.epochs", int, "Collections, or passes over the data."),
+    "--engine": ("training.engine", click.Choice(("local", "process")), "Where rollouts are made."),
+    "--workers": ("training.workers", int, "Rollout workers."),
+    "--device": ("training.device", str, "Device of torch."),
+    "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch."),
+    "--ppo-log-max-entries": ("telemetry.max_entries", int, "Records per file before it is rotated."),
+    "--ppo-learning-rate": ("ppo.learning_rate", float, "Step size of the optimiser."),
+    "--ppo-clip-param": ("ppo.clip_param", float, "Clip range of the ratio."),
+    "--ppo-value-loss-coef": ("ppo.value_loss_coef", float, "Weight of the value loss."),
+    "--ppo-entropy-coef": ("ppo.entropy_coef", float, "Weight of the entropy bonus."),
+    "--ppo-num-epochs": ("ppo.num_epochs", int, "Optimisation passes over an epoch's data."),
+    "--ppo-mini-batch-size": ("ppo.mini_batch_size", int, "Transitions per mini-batch."),
+    "--ppo-num-mini-batches": ("ppo.num_mini_batches", int, "Mini-batches per pass."),
+    "--ppo-gae-lambda": ("ppo.gae_lambda", float, "λ of the advantage estimate."),
+    "--ppo-gamma": ("ppo.gamma", float, "Discount per decision."),
+    "--max-grad-norm": ("ppo.max_grad_norm", float, "Bound of the gradient norm."),
+    "--ppo-value-clip": ("ppo.value_clip", float, "Clip range of the value."),
+}
+SWITCHES: dict[str, tuple[str, str]] = {
+    "--replay-shuffle": ("training.replay.shuffle", "Shuffle samples by seed and epoch."),
+    "--replay-drop-last": ("training.replay.drop_last", "Leave out a last, smaller batch."),
+    "--replay-streaming": ("training.replay.streaming", "Read samples while training."),
+    "--rollout-auto-seed-agents": ("training.rollout_auto_seed_agents", "Place residents when the scenario has none."),
+    "--ppo-log-batches": ("telemetry.batches", "Also write a record per mini-batch."),
+}
+BOTH_WAYS = {"--ppo-normalize-advantages/--ppo-no-normalize-advantages": "ppo.advantage_normalization"}
+
+
+def founding_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Every flag of the founding documents, as one decorator."""
+    options = [
+        click.option("--replay-sample", type=PATH, help="One replay sample (.npz) instead of a manifest."),
+        click.option("--replay-meta", type=PATH, help="Its metadata, when they are not beside it."),
+        click.option("--train-ppo", is_flag=True, help="Train on the replay data instead of only reading them."),
+        click.option("--anneal-log-dir", type=PATH, help="Folder of the anneal log and its summary."),
+        click.option("--anneal-exit-on-failure", is_flag=True, help="Exit with 1 unless the anneal run passes."),
+        click.option("--rollout-save-dir", type=PATH, help="Capture a rollout into this folder first."),
+        click.option("--ppo-log", "--ppo-ndjson", "ppo_log", type=PATH, help="Telemetry log; by default in the run folder."),
+        click.option("--run-dir", type=PATH, help="Folder of the run; by default the next free one under runs/."),
+        click.option("--resume", type=PATH, metavar="RUN", help="Go on with a run, bit for bit."),
+        click.option("--allow-inexact", is_flag=True, help="Resume also with other versions or threads."),
+        click.option("--start-from", type=PATH, metavar="CHECKPOINT", help="Begin with the network of a checkpoint."),
+        click.option("--dry-run", is_flag=True, help="Check everything, say what would be done, write nothing."),
+    ]
+    options += [click.option(flag, type=kind, default=None, help=text) for flag, (_, kind, text) in VALUES.items()]
+    options += [click.option(flag, is_flag=True, default=None, help=text) for flag, (_, text) in SWITCHES.items()]
+    options += [click.option(flag, default=None, help="Normalise advantages per mini-batch.") for flag in BOTH_WAYS]
+    for option in reversed([*options, set_option, seed_option, json_option]):
+        function = option(function)
+    return function
+
+
+def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
+    """The flags that were given as `key=value`, so that they are checked like the config itself."""
+    keys = {flag: key for flag, (key, *_) in VALUES.items()} | {flag: key for flag, (key, _) in SWITCHES.items()} | BOTH_WAYS
+    found = list(flags["overrides"])
+    for flag, key in keys.items():
+        value = flags[flag.partition("/")[0].removeprefix("--").replace("-", "_")]
+        if value is not None:
+            found.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
+    if flags["seed"] is not None:
+        found.append(f"seed={flags['seed']}")
+    return tuple(found)
+
+
+@click.command(short_help="Train a policy: behaviour cloning, PPO, anneal.")
+@click.argument("config", required=False)
+@founding_flags
+def train(config: str | None, **flags: Any) -> None:
+    """Train in the town of CONFIG (a file or a shipped name) and keep the run in a folder.
+
+    \b
+    Examples:
+      townlet train town_day --mode anneal --run-dir runs/first
+      townlet train town_day --mode rollout --epochs 50 --set ppo.learning_rate=1e-4
+      townlet train --resume runs/first
+    """
+    train_command(config, flags, always_train=True)
+
+
+def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
+    from townlet.errors import UsageError
+    from townlet.policy.training.contexts import RunOptions
+    from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+
+    config, run_dir = _config(source, flags)
+    mode = config.training.source
+    dataset = _single_sample(config, flags)
+    has_data = dataset is not None or config.training.replay_manifest or config.training.capture_dir
+    if has_data and flags["mode"] is None and mode == "rollout" and flags["resume"] is None:
+        mode = "replay"  # data were named and no mode: they are what is meant
+    if flags["rollout_save_dir"] is not None:
+        config = _capture_first(config, flags["rollout_save_dir"])
+        if not always_train and not flags["train_ppo"] and flags["mode"] is None:
+            return
+    if flags["train_ppo"] and mode in ("bc", "anneal"):
+        raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out.")
+    watcher = _progress(flags["as_json"])
+    orchestrator = PolicyTrainingOrchestrator(config, progress=watcher)
+    if mode == "replay" and not always_train and not flags["train_ppo"]:
+        _iterate(orchestrator, dataset, flags["as_json"])
+        return
+    log = flags["ppo_log"]
+    if flags["anneal_log_dir"] is not None:
+        log = log or flags["anneal_log_dir"] / config.telemetry.file
+    if run_dir is None and not flags["dry_run"]:
+        run_dir = _next_free(config.config_id, mode)
+    options = RunOptions(
+        dataset=dataset,
+        run_dir=run_dir,
+        resume=flags["resume"] is not None,
+        log_path=log,
+        start_from=flags["start_from"],
+        allow_inexact=flags["allow_inexact"],
+        command=tuple(sys.argv[1:]),
+        dry_run=flags["dry_run"],
+    )
+    with watcher:
+        result = orchestrator.run(mode, options)
+    if flags["anneal_log_dir"] is not None and not flags["dry_run"]:
+        from townlet import files
+
+        files.make_folder(flags["anneal_log_dir"])
+        files.write_json(flags["anneal_log_dir"] / "anneal_summary.json", result.model_dump(mode="json"))
+    emit(result.model_dump(mode="json"), lambda: _told(result), flags["as_json"])
+    status = result.model_dump().get("status", "PASS")
+    leave(1 if flags["anneal_exit_on_failure"] and status != "PASS" else 0)
+
+
+def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationConfig, Path | None]:
+    """The config to train with, and the run folder: of the run that is resumed, or as the flags say."""
+    from townlet.config.loader import load_config
+    from townlet.config.models import SimulationConfig
+    from townlet.errors import UsageError
+    from townlet.policy.training.run_folder import RunFolder
+
+    overrides = overrides_of(flags)
+    if flags["resume"] is None:
+        if source is None:
+            raise UsageError("There is no config; name one, such as town_day, or go on with a run: --resume RUN.")
+        return load_config(source, overrides), flags["run_dir"]
+    if overrides or flags["run_dir"] is not None:
+        raise UsageError(f"A run is resumed as it was started; leave out {(overrides or ('--run-dir',))[0]}.")
+    run = RunFolder(flags["resume"])
+    return SimulationConfig.model_validate_json(_json(run.config())), run.path
+
+
+def _json(value: object) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> ReplayDatasetConfig | None:
+    from townlet.errors import UsageError
+    from townlet.policy.replay import ReplayDatasetConfig, ReplayEntry
+
+    if flags["replay_sample"] is None:
+        if flags["replay_meta"] is not None:
+            raise UsageError("--replay-meta belongs to a sample; name it with --replay-sample.")
+        return None
+    if config.training.replay_manifest is not None:
+        raise UsageError("--replay-sample and --replay-manifest both name data; give one of them.")
+    entry = ReplayEntry.of(flags["replay_sample"], flags["replay_meta"])
+    return ReplayDatasetConfig(entries=(entry,), batch_size=1, label=flags["replay_sample"].stem)
+
+
+def _capture_first(config: SimulationConfig, folder: Path) -> SimulationConfig:
+    """`--rollout-save-dir`: the folder is filled by a capture, and becomes the replay data when none were named."""
+    from townlet.policy.capture import CaptureOptions, capture
+
+    training = config.training
+    options = CaptureOptions(
+        ticks=training.rollout_ticks, epsilon=training.bc.epsilon, auto_seed_agents=training.rollout_auto_seed_agents
+    )
+    result = capture([config], folder, options)
+    note(f"captured {result.samples} samples, {result.transitions} decisions in {folder}")
+    if training.replay_manifest is not None or training.capture_dir is not None:
+        return config
+    return config.model_copy(update={"training": training.model_copy(update={"capture_dir": str(folder)})})
+
+
+def _iterate(orchestrator: Any, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
+    def told(batch: ReplayBatchSummary) -> None:
+        if not as_json:
+            click.echo(
+                f"batch {batch.batch}: {batch.samples} sample(s), {batch.transitions} decisions, "
+                f"rivalry_max mean {batch.rivalry_max_mean:.3f} max {batch.rivalry_max_max:.3f}, "
+                f"rivalry_avoid_count mean {batch.rivalry_avoid_count_mean:.3f} max {batch.rivalry_avoid_count_max:.3f}"
+            )
+
+    summary = orchestrator.run_replay_dataset(dataset, told)
+    baseline = ", ".join(f"{name} {value:.4g}" for name, value in summary.baseline.items())
+    text = f"{summary.dataset}: {summary.samples} samples, {summary.transitions} decisions; baseline {baseline}"
+    emit(summary.model_dump(mode="json"), text, as_json)
+
+
+def _next_free(config_id: str, mode: str) -> Path:
+    number = 1
+    while (path := Path("runs") / f"{config_id}_{mode}_{number:03d}").exists():
+        number += 1
+    return path
+
+
+def _progress(as_json: bool) -> Any:
+    from townlet.cli.train_progress import TrainingProgress
+
+    return TrainingProgress(quiet=as_json)
+
+
+def _told(result: TrainingResult) -> str:
+    """The result in a few lines."""
+    from townlet.cli.train_progress import told
+
+    return told(result)

@@ -1,0 +1,109 @@
+"""How training looks on a terminal: one live line with the figures that matter, and the result in a few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import perf_counter
+from types import TracebackType
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from townlet.cli.common import interactive
+from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, PPOTrainingResult, TrainingResult
+
+LABELS = {
+    "episode_return_mean": "return",
+    "queue_conflict_events": "conflicts",
+    "kl_k3": "KL",
+    "batch_entropy_mean": "entropy",
+    "loss_value": "value loss",
+    "loss": "loss",
+    "accuracy": "accuracy",
+    "steps_per_second": "steps/s",
+}
+PLAIN_EVERY = 15.0  # seconds between lines when nobody watches a terminal
+
+
+class TrainingProgress:
+    """A bar on a terminal; a line now and then elsewhere; nothing when quiet."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+        self._what, self._total, self._done = "", 0, 0
+        self._told_at = perf_counter()
+
+    def __enter__(self) -> TrainingProgress:
+        if interactive() and not self.quiet:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[figures]}"),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("training", total=None, figures="")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        self._what, self._total, self._done = what, total, done
+        if self._bar is not None:
+            self._bar.reset(self._task, total=total, completed=done, description=what, figures="")
+
+    def advance(self, figures: Mapping[str, float | None]) -> None:
+        self._done += 1
+        shown = "  ".join(f"{LABELS[name]} {value:,.3g}" for name, value in figures.items() if value is not None)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, figures=shown)
+        elif not self.quiet and (perf_counter() - self._told_at > PLAIN_EVERY or self._done == self._total):
+            self._told_at = perf_counter()
+            click.echo(f"{self._what} {self._done}/{self._total}: {shown}", err=True)
+
+    def say(self, sentence: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(sentence, highlight=False)
+        elif not self.quiet:
+            click.echo(sentence, err=True)
+
+
+def told(result: TrainingResult) -> str:
+    """A result for people: what was learned, how long it took, where it is."""
+    lines = [_headline(result)]
+    if result.checkpoint is not None:
+        lines.append(f"checkpoint  {result.checkpoint}")
+    if result.run_dir is not None:
+        lines.append(f"run folder  {result.run_dir}")
+    return "\n".join(lines)
+
+
+def _headline(result: TrainingResult) -> str:
+    if isinstance(result, DryRun):
+        return (
+            f"would train {result.mode} for {result.epochs} epochs on {result.config_id} ({result.config_hash}), "
+            f"keeping up to {result.disk_bytes / 1e6:,.1f} MB; nothing was written"
+        )
+    if isinstance(result, BCTrainingResult):
+        change = "–" if result.change_accuracy is None else f"{result.change_accuracy:.3f}"
+        return (
+            f"cloning {'passed' if result.passed else 'did not pass'} its gate: held-out accuracy {result.accuracy:.3f}, "
+            f"on changes {change} (majority {result.majority_accuracy:.3f}, repeat the last {result.repeat_accuracy:.3f}) "
+            f"after {result.epochs} epochs, {result.duration_sec:.1f} s"
+        )
+    if isinstance(result, AnnealSummary):
+        return "\n".join((f"anneal {result.status}, {len(result.stages)} stages, {result.duration_sec:.1f} s", *result.reasons))
+    assert isinstance(result, PPOTrainingResult)
+    score = "" if result.episode_return_mean is None else f", return {result.episode_return_mean:.2f}"
+    return (
+        f"ppo {result.data_mode}: {result.epochs} epochs, {result.steps:,} decisions, value loss "
+        f"{result.loss_value_first:.3f} → {result.loss_value:.3f}, kl_k3 {result.kl_k3:.4f}{score}, {result.duration_sec:.1f} s"
+    )

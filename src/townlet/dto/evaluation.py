@@ -1,0 +1,117 @@
+"""Scorecards: what a policy did in fixed towns on fixed seeds, measured per town and day."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCORECARD_VERSION = 1
+
+
+class MeasureSpec(NamedTuple):
+    label: str  # column heading
+    unit: str
+    better: int  # +1: more is better, -1: less is better, 0: neither
+    decimals: int
+    meaning: str
+
+
+MEASURES: dict[str, MeasureSpec] = {
+    "exits": MeasureSpec("exits", "per resident-day", -1, 3, "collapses and evictions of the residents the day began with"),
+    "return": MeasureSpec(
+        "return", "per resident-day", 1, 2, "reward of the residents the day began with; after an exit, the worst living tick"
+    ),
+    "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "residents whose needs all stayed above 0.3 all day"),
+    "attendance": MeasureSpec("attendance", "share", 1, 3, "shifts that did not end absent, of those that fell due"),
+    "lateness": MeasureSpec("late", "share", -1, 3, "shifts that turned late (absent ones among them), of those that fell due"),
+    "conflicts": MeasureSpec("conflicts", "per resident-day", -1, 2, "queue conflicts"),
+    "intensity": MeasureSpec("intensity", "per resident-day", -1, 2, "sum of the intensities of the conflicts"),
+    "quarrels": MeasureSpec("quarrels", "per resident-day", -1, 2, "conflicts that became quarrels"),
+    "overtakes": MeasureSpec("overtakes", "per resident-day", -1, 2, "times somebody was passed over in a hand-over"),
+    "wait_mean": MeasureSpec("wait", "ticks", -1, 1, "mean length of the waits that ended"),
+    "wait_p95": MeasureSpec("wait p95", "ticks", -1, 1, "95th percentile of the waits that ended"),
+    "wait_gini": MeasureSpec("wait Gini", "0 to 1", -1, 3, "inequality of the time waited, over residents"),
+    "reconciliation": MeasureSpec(
+        "reconciled", "ticks", -1, 0, "time from a pair's last conflict above the avoidance line to below half of it"
+    ),
+    "collapses": MeasureSpec("collapses", "per resident-day", -1, 3, "exits by hunger"),
+    "switching": MeasureSpec("switching", "share", 0, 3, "decisions that differ from the resident's decision before"),
+    "newcomer_return": MeasureSpec("newcomers", "per resident-day", 1, 2, "reward of those who came during the day, apart"),
+}
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+
+class Measure(Frozen):
+    """One number per town-day (null where it does not exist: no wait, no shift), and what they say together."""
+
+    values: tuple[float | None, ...]
+    count: int = Field(description="values that exist")
+    mean: float | None
+    iqm: float | None
+    low: float | None = Field(description="lower end of the bootstrap 95 % interval of the mean")
+    high: float | None
+
+
+class Effect(Frozen):
+    """Policy minus baseline, paired by town and seed."""
+
+    difference: float
+    low: float
+    high: float
+    cohens_d: float | None = Field(description="null when both are constants that differ")
+    pairs: int
+
+
+class PolicyCard(Frozen):
+    """One policy in one case."""
+
+    name: str
+    source: str = Field(description="what was evaluated: scripted, random, a checkpoint folder, or a mix of them by resident")
+    policy_hash: str
+    kind: str
+    measures: dict[str, Measure]
+    effects: dict[str, Effect] = Field(description="against the baseline; empty for the baseline itself")
+    actions: dict[str, int] = Field(description="how often each action was chosen")
+    rivalry_histogram: tuple[int, ...] = Field(description="decisions by the highest rivalry seen, ten bins over [0, 1]")
+    decisions: int
+    steps_per_second: float = Field(description="resident-ticks per second, policy included; not compared")
+
+
+class CaseCard(Frozen):
+    """One town and one way of filling it, under every policy."""
+
+    name: str
+    scenario: str
+    overrides: tuple[str, ...]
+    learners: str = Field(description="whose residents the evaluated policy controls: all, first, newcomers")
+    neighbours: str | None = Field(description="who controls the others; null: the policy itself")
+    config_id: str
+    config_hash: str
+    seed: int = Field(description="odd and above 10⁶")
+    towns: int = Field(description="towns 0, 1, … of that seed: the order of every measure's values")
+    residents: int
+    days: float
+    policies: tuple[PolicyCard, ...]
+
+    def policy(self, name: str) -> PolicyCard:
+        return next(card for card in self.policies if card.name == name)
+
+
+class Scorecard(Frozen):
+    """The result of `townlet evaluate`: every policy in every case of a suite."""
+
+    schema_version: Literal[1] = 1
+    suite: str
+    baseline: str | None
+    policies: tuple[str, ...]
+    rewards_hash: str = Field(description="of the reward weights used, `evaluation.rewards`")
+    versions: dict[str, str]
+    cases: tuple[CaseCard, ...]
+
+    def values(self, measure: str, policy: str) -> tuple[float | None, ...]:
+        """Town-day values of a measure over all cases, in order: two policies of one scorecard are paired by position."""
+        return tuple(value for case in self.cases for value in case.policy(policy).measures[measure].values)

@@ -1,0 +1,169 @@
+"""What training hands over: frames of a rollout and the results of the strategies. JSON is `.model_dump(mode="json")`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+Array = Annotated[NDArray[Any], PlainSerializer(lambda a: np.asarray(a).tolist(), when_used="json")]
+Verdict = Literal["PASS", "HOLD", "FAIL"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class RolloutFrame(_Frozen):
+    """One decision of one resident: what it saw before, what it did, what came of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+    agent_id: str
+    town: int = 0
+    life: int = 0
+    tick: int
+    features: Array  # (F,) float32, before the action
+    map: Array | None = None  # (C, H, W) uint8, before the action
+    action_mask: Array  # (A,) bool
+    action: int
+    log_prob: float
+    value: float
+    reward: float
+    terminated: bool = False
+    truncated: bool = False
+    expert_action: int | None = None
+
+
+class TrainingResult(_Frozen):
+    """What every strategy reports."""
+
+    strategy: str
+    duration_sec: float = Field(ge=0)
+    run_dir: str | None = None
+    checkpoint: str | None = Field(None, description="Folder of the last checkpoint written.")
+
+
+class DryRun(TrainingResult):
+    """What a run would do."""
+
+    strategy: str
+    mode: str
+    epochs: int
+    config_id: str
+    config_hash: str
+    dataset_hash: str | None
+    disk_bytes: int
+
+
+class ReplayBatchSummary(_Frozen):
+    batch: int
+    samples: int
+    transitions: int
+    rivalry_max_mean: float
+    rivalry_max_max: float
+    rivalry_avoid_count_mean: float
+    rivalry_avoid_count_max: float
+
+
+class ReplaySummary(TrainingResult):
+    """A pass over a dataset without training."""
+
+    strategy: str = "replay"
+    dataset: str
+    samples: int
+    transitions: int
+    batches: tuple[ReplayBatchSummary, ...]
+    baseline: dict[str, float]
+
+
+class BCTrainingResult(TrainingResult):
+    """Held-out accuracy of the imitation, beside the two baselines that prove nothing was learned."""
+
+    strategy: str = "bc"
+    dataset: str
+    episodes: int
+    held_out_episodes: int
+    decisions: int
+    held_out_decisions: int
+    epochs: int
+    best_epoch: int
+    loss: float = Field(description="Held-out cross-entropy of the kept epoch.")
+    accuracy: float
+    change_accuracy: float | None = Field(description="Accuracy where the expert changes its choice; null without any change.")
+    majority_accuracy: float
+    repeat_accuracy: float
+    class_balance: dict[str, float]
+    accuracy_threshold: float
+    change_accuracy_threshold: float
+    passed: bool
+    weights_hash: str
+
+
+class Interval(_Frozen):
+    value: float
+    low: float
+    high: float
+
+
+class EvaluationPoint(_Frozen):
+    """A periodic evaluation on held-out seeds, per resident and day of the residents the day began with."""
+
+    epoch: int
+    steps: int
+    measures: dict[str, Interval] = Field(description="Measures of the scorecard, mean over towns with its bootstrap interval.")
+
+    @property
+    def episode_return(self) -> float:
+        return self.measures["return"].value
+
+
+class PPOTrainingResult(TrainingResult):
+    strategy: str = "ppo"
+    data_mode: Literal["replay", "rollout", "mixed"]
+    epochs: int
+    updates: int
+    transitions: int
+    steps: int
+    loss_policy: float
+    loss_value: float
+    loss_value_first: float
+    loss_entropy: float
+    loss_total: float
+    kl_k3: float
+    episode_return_mean: float | None
+    queue_conflict_events: float | None
+    queue_conflict_intensity_sum: float | None
+    telemetry_log: str | None
+    evaluations: tuple[EvaluationPoint, ...] = ()
+    best_checkpoint: str | None = None
+    weights_hash_start: str
+    weights_hash: str
+
+
+class AnnealStageResult(_Frozen):
+    cycle: int
+    mode: Literal["bc", "ppo"]
+    bc_weight: float
+    scripted_share: float
+    epochs: int
+    bc: BCTrainingResult | None = None
+    ppo: PPOTrainingResult | None = None
+    evaluation: EvaluationPoint | None = None
+    guards: tuple[str, ...] = Field((), description="One sentence for each guard that fired.")
+    rolled_back_to: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return not self.guards
+
+
+class AnnealSummary(TrainingResult):
+    strategy: str = "anneal"
+    status: Verdict
+    reasons: tuple[str, ...]
+    stages: tuple[AnnealStageResult, ...]
+    telemetry_log: str | None = None
+    weights_hash: str | None = None

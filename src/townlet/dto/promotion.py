@@ -1,0 +1,75 @@
+"""Promotion: what a gate found, what was decided, and the entries of the ledger."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal
+
+from pydantic import Field
+
+from townlet.dto.evaluation import Frozen
+
+LEDGER_VERSION = 1
+
+
+class Outcome(Enum):
+    PROMOTE = "PROMOTE"
+    HOLD = "HOLD"
+    FAIL = "FAIL"
+
+    @property
+    def exit_code(self) -> int:
+        return {"PROMOTE": 0, "HOLD": 1, "FAIL": 2}[self.value]
+
+
+class GateResult(Frozen):
+    """One condition on one measure: `hold` means the data neither show that it is met nor that it is broken."""
+
+    metric: str
+    rule: str
+    bound: float
+    verdict: Literal["pass", "hold", "fail"]
+    value: float | None = Field(description="the difference to the champion, the measure itself, or the drift, by the rule")
+    low: float | None
+    high: float | None
+    pairs: int
+    reason: str
+
+
+class Decision(Frozen):
+    outcome: Outcome
+    window: Literal["pass", "hold", "fail"] = Field(description="this window alone")
+    passes: int = Field(description="windows passed in a row, this one included")
+    required: int
+    gates: tuple[GateResult, ...]
+    reasons: tuple[str, ...]
+
+
+class Evidence(Frozen):
+    """Everything a decision was made from, by hash."""
+
+    scorecard: str | None = Field(description="SHA-256 of the scorecard file; null when it was missing")
+    candidate: str
+    champion: str
+    gates: str = Field(description="hash of the gate list and the number of windows required")
+    configs: tuple[str, ...] = Field(description="config hashes of the towns")
+    seeds: tuple[int, ...]
+    dataset: str | None = Field(default=None, description="dataset hash the candidate was trained on, from its checkpoint")
+    training_config: str | None = Field(default=None, description="config hash the candidate was trained with")
+
+
+class LedgerEntry(Frozen):
+    """One line: a window judged, or the champion changed. `hash` covers the rest of the line, `previous` included."""
+
+    schema_version: Literal[1] = 1
+    number: int
+    previous: str
+    at: str = Field(description="UTC time, for people; no decision depends on it")
+    kind: Literal["window", "promote", "rollback"]
+    candidate: str = Field(description="weight hash of the candidate, or of the champion from now on")
+    champion: str = Field(description="weight hash of the champion at that moment")
+    source: str = Field(description="where the candidate's checkpoint was")
+    decision: Decision | None
+    evidence: Evidence | None
+    reasons: tuple[str, ...]
+    hash: str

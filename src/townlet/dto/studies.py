@@ -1,0 +1,120 @@
+"""Results of studies: counterfactuals, arms × seeds, acceptance cycles."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from townlet.dto.evaluation import Effect, Frozen, Measure
+
+
+class ForkEffect(Frozen):
+    """One measure over all futures, as it was and with the edit."""
+
+    before: Measure
+    after: Measure
+    effect: Effect
+
+
+class ForkResult(Frozen):
+    """What an edit changes in the futures of one moment."""
+
+    config_hash: str
+    edits: tuple[str, ...]
+    tick: int
+    ticks: int
+    futures: int
+    policy: str
+    effects: dict[str, ForkEffect]
+
+
+class ArmResult(Frozen):
+    """One finished job of a study: an arm trained on one seed and measured in held-out towns."""
+
+    schema_version: Literal[1] = 1
+    study: str
+    arm: str
+    seed: int
+    job: str = Field(description="hash of everything the result depends on; the file's name")
+    config_hash: str
+    policy_hash: str
+    overrides: tuple[str, ...]
+    minutes: float | None
+    training_seconds: float
+    transitions: int
+    evaluation_seed: int
+    towns: int
+    measures: dict[str, Measure]
+    versions: dict[str, str]
+
+
+class Contrast(Frozen):
+    """One arm minus another in one measure: means per seed paired, Student's interval."""
+
+    measure: str
+    arm: str
+    against: str
+    difference: float
+    low: float | None = Field(description="null with fewer than two seeds")
+    high: float | None
+    cohens_d: float | None
+    seeds: int
+
+
+class StudyReport(Frozen):
+    study: str
+    config: str
+    minutes: float | None
+    results: tuple[ArmResult, ...]
+    baselines: dict[str, dict[str, Measure]] = Field(description="scripted and random in the same towns")
+    contrasts: tuple[Contrast, ...]
+    command: str
+
+
+class SoakCycle(Frozen):
+    """One capture and the update on it: the network goes on where the cycle before left it."""
+
+    cycle: int
+    samples: int
+    captured: int = Field(description="transitions captured")
+    capture_hash: str = Field(description="SHA-256 of the capture's SHA256SUMS")
+    weights_before: str
+    weights_after: str
+    transitions: int = Field(description="transitions trained on, replayed and fresh")
+    loss_value: float
+    kl_k3: float
+    conflict_events: float | None
+    conflict_intensity: float | None
+    memory_mb: float = Field(description="resident memory of the process after the cycle")
+
+
+class SoakResult(Frozen):
+    """All cycles of one scenario and what the telemetry tools said about them."""
+
+    scenario: str
+    config_hash: str
+    cycles: tuple[SoakCycle, ...]
+    residents: int
+    records: int
+    problems: tuple[str, ...] = Field(description="of the validator")
+    alerts: tuple[str, ...] = Field(description="of the watcher")
+    baseline: dict[str, Measure] = Field(description="scripted residents on evaluation seeds")
+    files: dict[str, str] = Field(description="artefact → SHA-256")
+    seconds: float
+
+
+class Criterion(Frozen):
+    name: str
+    met: bool
+    evidence: str
+
+
+class Acceptance(Frozen):
+    """What `townlet accept` ran and found."""
+
+    accepted: bool
+    criteria: tuple[Criterion, ...]
+    soaks: tuple[SoakResult, ...]
+    versions: dict[str, str]
+    command: str

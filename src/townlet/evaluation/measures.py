@@ -1,0 +1,224 @@
+"""What a scorecard counts while towns run: one `Tally` per batch, fed once per decision.
+
+The watched residents are those the day began with (or, for a newcomer's card, those who came since). Ticks after an exit
+count as the worst living tick, so that leaving never improves a score; whoever takes the empty place is counted apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.config.models import RewardsConfig
+from townlet.dto.evaluation import MEASURES
+from townlet.envs.vector import VectorTown
+from townlet.statistics import gini
+from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS
+
+Array = NDArray[Any]
+KIND = {name: index for index, name in enumerate(EVENTS)}
+OVERTAKEN = CONFLICT_REASONS.index("overtaken")
+COLLAPSE = EXITS.index("collapse")
+RIVALRY_BINS = 10
+SHIFTS = ("shift_on_time", "shift_late", "shift_absent")
+
+
+def worst_living_tick(rewards: RewardsConfig) -> float:
+    """The reward of a tick with every need at zero and nothing else happening."""
+    return rewards.survival - rewards.needs_scale * (rewards.needs.hunger + rewards.needs.hygiene + rewards.needs.energy)
+
+
+class Tally:
+    """Sums over one episode of E towns; `row` gives one value per measure and town."""
+
+    def __init__(self, vec: VectorTown, *, learners: str = "all") -> None:
+        E, N = vec.num_towns, vec.num_residents
+        self.vec = vec
+        self.learners = learners
+        self.ticks_per_day = vec.config.world.ticks_per_day
+        self.worst = worst_living_tick(vec.config.rewards)
+        self.avoid = vec.config.conflict.rivalry.avoid_threshold
+        self.rivalry_column = vec.spec.offsets["rivalry_max"]
+        self.counts = {name: np.zeros(E) for name in ("exits", "collapses", "conflicts", "intensity", "quarrels", "overtakes")}
+        self.reward = np.zeros(E)
+        self.expected = np.zeros(E)  # ticks the watched should have lived
+        self.lived = np.zeros(E)
+        self.newcomer_reward = np.zeros(E)
+        self.newcomer_ticks = np.zeros(E)
+        self.insufficient = np.zeros(E)
+        self.resident_days = np.zeros(E)  # watched lives begun, a day each
+        self.shifts = {name: np.zeros(E) for name in (*SHIFTS, "due")}
+        self.waited = np.zeros((E, N))  # ticks waited per slot, watched lives only
+        self.waits: list[list[float]] = [[] for _ in range(E)]
+        self.reconciled: list[list[float]] = [[] for _ in range(E)]
+        self.last_feud: dict[tuple[int, int, int], int] = {}
+        self.switches = np.zeros(E)
+        self.choices = np.zeros(E)
+        self.actions = np.zeros(vec.num_actions, dtype=np.int64)
+        self.rivalry = np.zeros(RIVALRY_BINS, dtype=np.int64)
+        self.decisions = 0
+        self.ticks = 0
+        self.open = np.ones(E, dtype=bool)  # towns whose episode still runs
+        self.watched = np.zeros((E, N), dtype=bool)
+        self.gone = np.zeros((E, N), dtype=bool)  # watched lives that have ended
+        self.life = np.full((E, N), -1, dtype=np.int64)
+        self.shift_open = np.zeros((E, N), dtype=bool)  # on time or late today, not absent so far
+        self.shift_seen = np.zeros((E, N), dtype=bool)
+        self.last_action = np.full((E, N), -1, dtype=np.int64)
+        self.last_life = np.full((E, N), -1, dtype=np.int64)
+        self.began = vec.state.towns["tick"].astype(np.int64)  # (E,)
+        self.day = np.full(E, -1, dtype=np.int64)
+
+    def begin(self, actions: Array) -> None:
+        """Before the step: who is watched, and what was decided."""
+        residents, towns = self.vec.state.residents, self.vec.state.towns
+        present = residents["present"].astype(bool) & self.open[:, None]  # (E, N)
+        day = (towns["tick"] - self.began) // self.ticks_per_day
+        dawn = self.open & (day != self.day)
+        self._close_day(dawn)
+        self.day[dawn] = day[dawn]
+        residents["low"][dawn] = 0  # a statistic of the town's memory, begun anew each day
+        if self.learners == "newcomers":
+            arrived = present & ~self.watched & (residents["life"] > 0)
+            self._watch(arrived)
+        else:
+            chosen = present if self.learners == "all" else present & (np.arange(present.shape[1]) == 0)
+            self.watched[dawn] = False
+            self._watch(chosen & dawn[:, None])
+        self.alive = self.watched & ~self.gone & present  # (E, N)
+        self.strangers = present & ~(self.watched & ~self.gone) & (residents["life"] > 0)
+        self.tick = towns["tick"].astype(np.int64)
+        self._count_choices(actions, self.vec.active.astype(bool) & self.alive)
+
+    def end(self) -> None:
+        """After the step: rewards, events, exits, and towns whose episode is over."""
+        towns = self.vec.state.towns
+        elapsed = np.where(self.open, towns["tick"] - self.tick, 0)  # (E,)
+        rewards = self.vec.terms.sum(axis=2)  # (E, N)
+        self.reward += np.where(self.alive, rewards, 0.0).sum(axis=1)
+        self.newcomer_reward += np.where(self.strangers, rewards, 0.0).sum(axis=1)
+        self.newcomer_ticks += self.strangers.sum(axis=1) * elapsed
+        self.expected += self.watched.sum(axis=1) * elapsed
+        self.lived += self.alive.sum(axis=1) * elapsed
+        self.ticks += int((self.vec.state.residents["present"].astype(bool) & self.open[:, None]).sum(axis=1) @ elapsed)
+        self._count_events(self.vec.events(), elapsed)
+        over = self.open & (towns["over"] != 0)
+        self._close_day(over)
+        self.open &= ~over
+
+    def row(self) -> dict[str, list[float | None]]:
+        """Measure → one value per town; None where there is nothing to measure."""
+        days = self.expected / self.ticks_per_day  # (E,) resident-days
+        fill = (self.expected - self.lived) * self.worst
+        due = self.shifts["due"]
+        columns: dict[str, Array] = {name: _ratio(total, days) for name, total in self.counts.items()}
+        columns["return"] = _ratio(self.reward + fill, days)
+        columns["self_sufficiency"] = 1.0 - _ratio(self.insufficient, self.resident_days)
+        columns["attendance"] = 1.0 - _ratio(self.shifts["shift_absent"], due)
+        columns["lateness"] = _ratio(self.shifts["shift_late"], due)
+        columns["wait_mean"] = np.array([np.mean(w) if w else np.nan for w in self.waits])
+        columns["wait_p95"] = np.array([np.percentile(w, 95) if w else np.nan for w in self.waits])
+        columns["wait_gini"] = np.array([gini(w[s]) if s.any() else np.nan for w, s in zip(self.waited, self.life >= 0)])
+        columns["reconciliation"] = np.array([np.mean(r) if r else np.nan for r in self.reconciled])
+        columns["switching"] = _ratio(self.switches, self.choices)
+        columns["newcomer_return"] = _ratio(self.newcomer_reward, self.newcomer_ticks / self.ticks_per_day)
+        return {name: [None if np.isnan(value) else float(value) for value in columns[name]] for name in MEASURES}
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def _watch(self, rows: Array) -> None:
+        self.watched |= rows
+        self.gone[rows] = False
+        self.life[rows] = self.vec.state.residents["life"][rows]
+        self.shift_open[rows] = False
+        self.shift_seen[rows] = False
+        self.resident_days += rows.sum(axis=1)
+
+    def _close_day(self, towns: Array) -> None:
+        """Self-sufficiency of the day that ends: gone, or low in some need at some tick."""
+        rows = self.watched & towns[:, None]
+        low = self.gone | (self.vec.state.residents["low"] != 0)
+        self.insufficient += (rows & low).sum(axis=1)
+
+    def _count_choices(self, actions: Array, rows: Array) -> None:
+        life = self.vec.state.residents["life"]
+        known = rows & (self.last_action >= 0) & (self.last_life == life)
+        self.switches += (known & (actions != self.last_action)).sum(axis=1)
+        self.choices += known.sum(axis=1)
+        self.last_action[rows] = actions[rows]
+        self.last_life[rows] = life[rows]
+        self.actions += np.bincount(actions[rows], minlength=self.actions.size)
+        seen = self.vec.features[..., self.rivalry_column][rows]
+        bins = np.minimum((seen * RIVALRY_BINS).astype(np.int64), RIVALRY_BINS - 1)
+        self.rivalry += np.bincount(bins, minlength=RIVALRY_BINS)
+        self.decisions += int(rows.sum())
+
+    def _count_events(self, events: Array, elapsed: Array) -> None:
+        if not events.size:
+            return
+        town = events["town"] - self.vec.state.towns["id"][0]
+        events, town = events[self.open[town]], town[self.open[town]]
+        mine = self._watches(town, events["actor"], events["actor_life"])
+        theirs = self._watches(town, events["rival"], events["rival_life"])
+        kind = events["kind"]
+        conflict = (kind == KIND["queue_conflict"]) & (mine | theirs)
+        overtaken = conflict & (events["reason"] == OVERTAKEN)
+        exits = (kind == KIND["exit"]) & mine
+        self._add("conflicts", town, conflict)
+        self._add("intensity", town, conflict, events["intensity"])
+        self._add("quarrels", town, (kind == KIND["quarrel"]) & (mine | theirs))
+        self._add("overtakes", town, overtaken)
+        self._add("exits", town, exits)
+        self._add("collapses", town, exits & (events["reason"] == COLLAPSE))
+        waits = ((kind == KIND["use_start"]) | (kind == KIND["queue_leave"])) & mine & (events["waited"] > 0)
+        np.add.at(self.waited, (town[waits], events["actor"][waits]), events["waited"][waits])
+        for e, waited in zip(town[waits], events["waited"][waits]):
+            self.waits[e].append(float(waited))
+        shifts = mine & np.isin(kind, [KIND[name] for name in SHIFTS])
+        for e, event in zip(town[shifts], events[shifts]):
+            self._count_shift(e, event)
+        feuds = ((kind == KIND["queue_conflict"]) & (events["rivalry_after"] >= self.avoid)) | (kind == KIND["reconciliation"])
+        for e, event in zip(town[feuds], events[feuds]):
+            self._count_feud(e, event)
+        for e, event in zip(town[exits], events[exits]):
+            self._count_exit(e, event, elapsed)
+
+    def _watches(self, town: Array, slot: Array, life: Array) -> Array:
+        known = slot >= 0
+        return np.asarray(known & self.watched[town, slot] & ~self.gone[town, slot] & (self.life[town, slot] == life))
+
+    def _add(self, name: str, town: Array, rows: Array, weights: Array | None = None) -> None:
+        chosen = None if weights is None else weights[rows]
+        self.counts[name] += np.bincount(town[rows], weights=chosen, minlength=self.open.size)
+
+    def _count_shift(self, e: int, event: Any) -> None:
+        """A shift falls due once: on time or late, and absent instead of either when that comes after."""
+        name, slot = EVENTS[event["kind"]], event["actor"]
+        began = bool(self.shift_open[e, slot])
+        self.shifts["due"][e] += not (name == "shift_absent" and began)
+        self.shifts[name][e] += 1
+        self.shift_open[e, slot] = name != "shift_absent"
+        self.shift_seen[e, slot] = True
+
+    def _count_feud(self, e: int, event: Any) -> None:
+        actor, rival = int(event["actor"]), int(event["rival"])
+        pair = (e, min(actor, rival), max(actor, rival))
+        if event["kind"] == KIND["queue_conflict"]:
+            self.last_feud[pair] = int(event["tick"])
+        elif event["kind"] == KIND["reconciliation"] and pair in self.last_feud:
+            self.reconciled[e].append(float(event["tick"] - self.last_feud.pop(pair)))
+
+    def _count_exit(self, e: int, event: Any, elapsed: Array) -> None:
+        """The exit's own tick was lived; a shift that had not fallen due yet counts as missed."""
+        slot = event["actor"]
+        self.lived[e] -= elapsed[e] - (event["tick"] - self.tick[e] + 1)
+        self.gone[e, slot] = True
+        if self.vec.state.residents["job"][e, slot] >= 0 and not self.shift_seen[e, slot]:
+            self.shifts["due"][e] += 1
+            self.shifts["shift_absent"][e] += 1
+
+
+def _ratio(total: Array, over: Array) -> Array:
+    return np.asarray(np.divide(total, over, out=np.full(total.shape, np.nan), where=over > 0))

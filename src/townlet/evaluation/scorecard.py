@@ -1,0 +1,165 @@
+"""From policies and cases to a scorecard: run every policy in the same towns, measure, compare with the baseline."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from townlet import __version__
+from townlet.config.models import SimulationConfig, config_hash
+from townlet.dto.evaluation import CaseCard, PolicyCard, Scorecard
+from townlet.envs.vector import VectorTown
+from townlet.errors import CheckpointError, UsageError
+from townlet.evaluation.compare import summarise, with_effects
+from townlet.evaluation.measures import Tally
+from townlet.evaluation.seating import Seating
+from townlet.evaluation.suites import Case, draw_seed
+from townlet.files import sha256_file
+from townlet.policy.checkpoint import BEST, LATEST, WEIGHTS, resolve
+from townlet.policy.runtime import Policy, make_policy
+
+BUILT_IN = ("scripted", "random", "schedule")
+
+PolicySource = str | Mapping[str, str] | Callable[[VectorTown], Policy]
+"""A spec of `make_policy`, a mix of them by resident id, or a function that makes a policy for a batch of towns."""
+Progress = Callable[[str, str, int, int], None]  # case, policy, done, all
+
+
+def evaluate(
+    policies: Mapping[str, PolicySource],
+    cases: Sequence[Case],
+    *,
+    suite: str = "custom",
+    baseline: str | None = "scripted",
+    window: int = 0,
+    threads: int = 1,
+    resamples: int = 2000,
+    progress: Progress | None = None,
+) -> Scorecard:
+    """Every policy in every case, all on the same towns of the window's evaluation seed."""
+    if not policies:
+        raise UsageError("there is no policy to evaluate; name at least one, such as scripted or a checkpoint folder")
+    baseline = baseline if baseline in policies else None
+    cards: list[CaseCard] = []
+    rewards: set[str] = set()
+    total = len(cases) * len(policies)
+    for case in cases:
+        config = case.town()
+        rewards.add(_hash_of(config.rewards.model_dump(mode="json")))
+        vec = VectorTown(config, case.towns, seed=draw_seed("evaluation", window), threads=threads)
+        done: list[PolicyCard] = []
+        for name, source in policies.items():
+            if progress is not None:
+                progress(case.name, name, len(cards) * len(policies) + len(done), total)
+            done.append(run_case(vec, name, source, case, resamples=resamples))
+        cards.append(_case_card(case, config, vec, with_effects(done, baseline, resamples)))
+    return Scorecard(
+        suite=suite,
+        baseline=baseline,
+        policies=tuple(policies),
+        rewards_hash=rewards.pop() if len(rewards) == 1 else _hash_of(sorted(rewards)),
+        versions={
+            "townlet": __version__,
+            "numpy": version("numpy"),
+            "numba": version("numba"),
+            "python": platform.python_version(),
+        },
+        cases=tuple(cards),
+    )
+
+
+def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, *, resamples: int = 2000) -> PolicyCard:
+    """One policy through one episode of every town of the batch."""
+    vec.reset()
+    policy = _seat(vec, source, case)
+    policy.reset(vec)
+    tally = Tally(vec, learners=case.learners)
+    started = time.perf_counter()
+    while tally.open.any():
+        decision = policy.act(vec)
+        tally.begin(decision.actions)
+        vec.step(decision.actions, decision.targets)
+        tally.end()
+    seconds = time.perf_counter() - started
+    measures = {key: summarise(values, resamples) for key, values in tally.row().items()}
+    return PolicyCard(
+        name=name,
+        source=describe(source),
+        policy_hash=policy_hash(source),
+        kind=policy.kind,
+        measures=measures,
+        effects={},
+        actions={action: int(count) for action, count in zip(vec.catalogue.names, tally.actions)},
+        rivalry_histogram=tuple(int(count) for count in tally.rivalry),
+        decisions=tally.decisions,
+        steps_per_second=tally.ticks / seconds,
+    )
+
+
+def locate(spec: str) -> str:
+    """A built-in policy's name as it is; otherwise the checkpoint folder meant by a folder, a pointer (`best`) or a run."""
+    if spec in BUILT_IN:
+        return spec
+    path = Path(spec)
+    kept = [path / "checkpoints" / name for name in (BEST, LATEST)]
+    return os.fspath(resolve(next((pointer for pointer in kept if pointer.is_file()), path)))
+
+
+def describe(source: PolicySource) -> str:
+    if isinstance(source, str):
+        return source
+    if isinstance(source, Mapping):
+        return ",".join(f"{pattern}={spec}" for pattern, spec in source.items())
+    return "in memory"
+
+
+def policy_hash(source: PolicySource) -> str:
+    """The name of a built-in policy; the SHA-256 of a checkpoint's weights; a hash of the parts of a mix."""
+    if isinstance(source, str):
+        place = locate(source)
+        if place in BUILT_IN:
+            return place
+        weights = Path(place) / WEIGHTS
+        if not weights.is_file():
+            raise CheckpointError(f"{source} is neither {', '.join(BUILT_IN)} nor a checkpoint folder with {WEIGHTS}")
+        return sha256_file(weights)
+    if isinstance(source, Mapping):
+        return _hash_of({pattern: policy_hash(spec) for pattern, spec in source.items()})
+    return "unsaved"
+
+
+def _seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
+    if isinstance(source, Mapping):
+        return Seating(vec, {pattern: make_policy(locate(spec), vec) for pattern, spec in source.items()})
+    policy = make_policy(locate(source), vec) if isinstance(source, str) else source(vec)
+    if case.learners == "all" or case.neighbours is None:
+        return policy
+    learner = vec.resident_id(0, 0) if case.learners == "first" else "newcomer_*"
+    return Seating(vec, {learner: policy, "*": make_policy(locate(case.neighbours), vec)})
+
+
+def _case_card(case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard]) -> CaseCard:
+    return CaseCard(
+        name=case.name,
+        scenario=case.scenario,
+        overrides=case.overrides,
+        learners=case.learners,
+        neighbours=case.neighbours,
+        config_id=config.config_id,
+        config_hash=config_hash(config),
+        seed=int(vec.state.towns["seed"][0]),
+        towns=vec.num_towns,
+        residents=vec.num_residents,
+        days=config.scenario.episode_ticks / config.world.ticks_per_day,
+        policies=tuple(cards),
+    )
+
+
+def _hash_of(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,51 @@
+"""A scorecard as a table for the terminal: exits first, each figure with its interval."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from townlet.dto.evaluation import MEASURES, CaseCard, PolicyCard, Scorecard
+
+COLUMNS = ("exits", "return", "self_sufficiency", "attendance", "lateness", "conflicts", "wait_mean")  # the rest: HTML, JSON
+WIDTH = 118
+
+
+def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) -> str:
+    out = StringIO()
+    console = Console(file=out, force_terminal=color, no_color=not color, width=max(width, WIDTH), highlight=False)
+    for case in card.cases:
+        console.print(_table(case))
+    if card.baseline is not None:
+        console.print(f"Small figures: bootstrap 95 % interval; below it, the difference to {card.baseline}, paired by town.")
+    return out.getvalue().rstrip("\n")
+
+
+def _table(case: CaseCard) -> Table:
+    title = f"{case.name}: {case.towns} towns × {case.residents} residents × {case.days:g} days, seed {case.seed}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column("policy")
+    for name in COLUMNS:
+        table.add_column(MEASURES[name].label, justify="right", no_wrap=True)
+    table.add_column("steps/s", justify="right")
+    for policy in case.policies:
+        table.add_row(policy.name, *(_cell(policy, name) for name in COLUMNS), f"{policy.steps_per_second:,.0f}")
+    return table
+
+
+def _cell(policy: PolicyCard, name: str) -> Text:
+    measure, spec, effect = policy.measures[name], MEASURES[name], policy.effects.get(name)
+    if measure.mean is None or measure.low is None or measure.high is None:
+        return Text("none", style="dim")
+    digits = spec.decimals
+    text = Text(f"{measure.mean:.{digits}f}")
+    text.append(f"\n{measure.low:.{digits}f}…{measure.high:.{digits}f}", style="dim")
+    if effect is not None:
+        sign = 1 if effect.low > 0 else -1 if effect.high < 0 else 0
+        style = {1: "green", -1: "red", 0: "dim"}[sign * spec.better]
+        text.append(f"\n{effect.difference:+.{digits}f}", style=style)
+    return text

@@ -1,0 +1,224 @@
+"""`townlet report RUN`: a training run as one HTML file that needs nothing beside itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from townlet.config.models import SimulationConfig
+from townlet.dto.evaluation import CaseCard, Scorecard
+from townlet.errors import DamagedFileError
+from townlet.evaluation.compare import load_scorecard, save_scorecard
+from townlet.evaluation.scorecard import Progress, evaluate, locate
+from townlet.evaluation.suites import Case
+from townlet.files import read_bytes, read_json
+from townlet.observer.charts import Series, heat_strip, line_chart
+from townlet.observer.scoreboard import measure_notes, scoreboard
+from townlet.observer.style import page
+from townlet.telemetry.ndjson import read_records
+
+JSON_LIMIT = 16 << 20
+SCORECARD = "scorecard.json"
+LEARNING = (  # title, unit, telemetry fields
+    ("Return per episode", "", ("episode_return_mean",)),
+    ("Policy and value loss", "", ("loss_policy", "loss_value")),
+    ("KL to the policy before", "k3", ("kl_k3",)),
+    ("Entropy", "nats", ("batch_entropy_mean",)),
+    ("Explained variance", "", ("explained_variance",)),
+    ("Throughput", "decisions/s", ("steps_per_second",)),
+)
+CONFLICT = (
+    ("Conflict events", "per epoch", ("queue_conflict_events",)),
+    ("Conflict intensity", "sum per epoch", ("queue_conflict_intensity_sum",)),
+    ("Rivalry seen", "mean of the highest", ("conflict.rivalry_max_mean_avg",)),
+    ("Waits", "mean ticks", ("queue_wait_mean",)),
+    ("Inequality of waits", "Gini", ("queue_wait_gini",)),
+    ("Exits", "per epoch", ("exits",)),
+)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a run left behind, as far as it is there."""
+
+    name: str
+    run: Mapping[str, Any]
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    summary: Mapping[str, Any]
+    records: tuple[Mapping[str, Any], ...]  # telemetry, an anneal run's stages one after the other
+    scorecard: Scorecard | None
+
+
+def read_run(folder: Path) -> RunRecord:
+    if not (folder / "run.json").is_file():
+        raise DamagedFileError(f"{folder} is no run folder (it has no run.json); give the folder that `townlet train` printed")
+    run = _mapping(folder / "run.json")
+    log = _log(folder, run)
+    card = folder / SCORECARD
+    return RunRecord(
+        name=folder.resolve().name,
+        run=run,
+        config=_mapping(folder / "config.json"),
+        environment=_mapping(folder / "environment.json"),
+        summary=_mapping(folder / "summary.json"),
+        records=() if log is None else tuple(record for record in read_records(log) if record.get("kind") != "batch"),
+        scorecard=load_scorecard(card) if card.is_file() else None,
+    )
+
+
+def policies_of(folder: Path) -> dict[str, str]:
+    """Checkpoints of a run worth comparing: `bc`, the imitation an anneal run began with, and `trained`, the best of the run."""
+    found: dict[str, str] = {}
+    imitations = [stage for stage in sorted((folder / "stages").glob("*bc*")) if (stage / "checkpoints").is_dir()]
+    if imitations:
+        found["bc"] = locate(str(imitations[0]))
+    if (folder / "checkpoints").is_dir():
+        found["trained"] = locate(str(folder))
+    return found
+
+
+def measure_run(folder: Path, *, towns: int = 32, progress: Progress | None = None) -> Scorecard:
+    """Random, scripted, imitation and trained in the run's own town; kept as the run's scorecard."""
+    config = config_of(folder)
+    case = Case(config.config_id, config.config_id, towns=towns, config=config)
+    card = evaluate({"random": "random", "scripted": "scripted", **policies_of(folder)}, [case], progress=progress)
+    save_scorecard(card, folder / SCORECARD)
+    return card
+
+
+def config_of(folder: Path) -> SimulationConfig:
+    path = folder / "config.json"
+    try:
+        return SimulationConfig.model_validate_json(read_bytes(path, limit=JSON_LIMIT))
+    except ValueError as error:
+        raise DamagedFileError(
+            f"{path} is not a config of this version ({str(error).splitlines()[0]}); make the run again"
+        ) from error
+
+
+def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] = ()) -> str:
+    """The page; `town` is a figure of the town as HTML."""
+    parts = [f"<h1>{escape(record.name)}</h1>", f'<p class="soft">{escape(_subtitle(record))}</p>']
+    if record.scorecard is not None:
+        parts.append(f'<p class="lead">{escape(verdict(record.scorecard))}</p>')
+        parts += [scoreboard(record.scorecard), measure_notes()]
+    curves, conflict = _held_out(record) + _charts(record, LEARNING), _charts(record, CONFLICT) + _rivalry(record)
+    if curves:
+        parts.append(f'<h2>Learning</h2><div class="grid2">{curves}</div>')
+    if conflict:
+        parts.append(f'<h2>Conflict while learning</h2><div class="grid2">{conflict}</div>')
+    if town:
+        parts.append(f"<h2>The town</h2>{town}")
+    parts.append(_provenance(record))
+    if commands:
+        parts.append(f"<h2>Make it again</h2><pre>{escape(chr(10).join(commands))}</pre>")
+    return page(f"Townlet: {escape(record.name)}", "".join(parts))
+
+
+def verdict(card: Scorecard) -> str:
+    """The first case in a sentence or two: the last policy against the baseline."""
+    case, name = card.cases[0], card.policies[-1]
+    mine = case.policy(name).measures["return"]
+    if mine.mean is None or card.baseline is None or card.baseline == name:
+        return f"{name} on {case.name}: return {_figure(case, name, 'return')} per resident-day."
+    effect = case.policy(name).effects["return"]
+    relation = "above" if effect.low > 0 else "below" if effect.high < 0 else "not told apart from"
+    return (
+        f"On {case.name}, {name} earns {_figure(case, name, 'return')} per resident-day, {relation} {card.baseline} at "
+        f"{_figure(case, card.baseline, 'return')} (difference {effect.difference:+.2f}, 95 % interval {effect.low:+.2f} … "
+        f"{effect.high:+.2f}), with {_figure(case, name, 'exits')} exits against {_figure(case, card.baseline, 'exits')} and "
+        f"{_figure(case, name, 'conflicts')} conflicts against {_figure(case, card.baseline, 'conflicts')}."
+    )
+
+
+def _figure(case: CaseCard, policy: str, measure: str) -> str:
+    value = case.policy(policy).measures[measure].mean
+    return "no figure" if value is None else f"{value:.2f}"
+
+
+def _subtitle(record: RunRecord) -> str:
+    """Mode, config and seed, as far as the run says."""
+    config_id = record.config.get("config_id", "")
+    parts = [str(record.run.get("mode", "")), str(config_id), f"seed {record.config['seed']}" if "seed" in record.config else ""]
+    return " · ".join(part for part in parts if part)
+
+
+def _held_out(record: RunRecord) -> str:
+    """Periodic evaluations and the ends of stages on held-out seeds, against the scripted level."""
+    points = _evaluations(record.summary)
+    x = list(range(1, len(points) + 1))
+    ends = {end: [_number(point["measures"].get("return", {}).get(end)) for point in points] for end in ("value", "low", "high")}
+    scripted = None
+    if record.scorecard is not None and "scripted" in record.scorecard.policies:
+        scripted = record.scorecard.cases[0].policy("scripted").measures["return"].mean
+    lines = [Series("mean", x, ends["value"]), Series("95 % low", x, ends["low"]), Series("95 % high", x, ends["high"])]
+    return line_chart("Return on held-out seeds", lines, unit="dashed: scripted", x_label="evaluation", level=scripted)
+
+
+def _evaluations(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Evaluation points of a result and of the stages inside it, in the order they were made."""
+    found = [point for point in summary.get("evaluations", ()) if "measures" in point]
+    for stage in summary.get("stages", ()):
+        found += _evaluations(stage.get("ppo") or {})
+        found += [stage["evaluation"]] if stage.get("evaluation") else []
+    return found
+
+
+def _charts(record: RunRecord, table: Sequence[tuple[str, str, tuple[str, ...]]]) -> str:
+    return "".join(line_chart(title, _series(record, fields), unit=unit) for title, unit, fields in table)
+
+
+def _series(record: RunRecord, fields: Sequence[str]) -> list[Series]:
+    """One line per field, over the records in the order they were written."""
+    lines = []
+    for name in fields:
+        ys = [_number(entry.get(name)) for entry in record.records]
+        lines.append(Series(name.replace("_", " "), list(range(1, len(ys) + 1)), ys))
+    return lines
+
+
+def _rivalry(record: RunRecord) -> str:
+    found = [
+        (number, entry["rivalry_histogram"])
+        for number, entry in enumerate(record.records, start=1)
+        if entry.get("rivalry_histogram")
+    ]
+    return heat_strip("Rivalry seen by residents", [row for _, row in found], x=[n for n, _ in found], unit="share of decisions")
+
+
+def _provenance(record: RunRecord) -> str:
+    flat = {key: value for key, value in record.run.items() if isinstance(value, str | int | float)}
+    versions = record.environment.get("versions", {})
+    shown = ", ".join(f"{name} {number}" for name, number in versions.items()) if isinstance(versions, dict) else ""
+    policies = (
+        {} if record.scorecard is None else {p.name: p.policy_hash for case in record.scorecard.cases for p in case.policies}
+    )
+    rows = [*flat.items(), ("versions", shown), *((f"policy {name}", value) for name, value in policies.items())]
+    listed = "".join(f"<dt>{escape(str(key))}</dt><dd>{escape(str(value))}</dd>" for key, value in rows if value != "")
+    config = escape(json.dumps(record.config, indent=2, sort_keys=True))
+    return f"<h2>Config and hashes</h2><dl>{listed}</dl><details><summary>Resolved config</summary><pre>{config}</pre></details>"
+
+
+def _log(folder: Path, run: Mapping[str, Any]) -> Path | None:
+    """The log the run names, also when the folder was moved; else any log in it."""
+    named = run.get("telemetry")
+    places = [] if not isinstance(named, str) else [Path(named), folder / Path(named).name]
+    return next((place for place in (*places, *sorted(folder.glob("*.ndjson"))) if place.is_file()), None)
+
+
+def _mapping(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    found = read_json(path, limit=JSON_LIMIT)
+    if not isinstance(found, dict):
+        raise DamagedFileError(f"{path} holds a {type(found).__name__}, expected a JSON object; make the run again")
+    return found
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,111 @@
+"""Scorecards as HTML: a table with exits first and intervals beneath each figure, and interval charts."""
+
+from __future__ import annotations
+
+from html import escape
+
+from townlet.dto.evaluation import MEASURES, CaseCard, PolicyCard, Scorecard
+from townlet.observer.charts import Estimate, interval_chart
+from townlet.observer.style import page
+
+COLUMNS = (
+    "exits",
+    "return",
+    "self_sufficiency",
+    "attendance",
+    "lateness",
+    "conflicts",
+    "intensity",
+    "quarrels",
+    "wait_mean",
+    "wait_p95",
+    "wait_gini",
+    "overtakes",
+    "switching",
+    "newcomer_return",
+)
+CHARTED = ("return", "conflicts")
+
+
+def scoreboard(card: Scorecard) -> str:
+    """Every case: its table, and the two measures that matter most drawn beside it."""
+    return "".join(_case(card, case) for case in card.cases)
+
+
+def scorecard_page(card: Scorecard) -> str:
+    body = f"<h1>Scorecard: {escape(card.suite)}</h1>{_lead(card)}{scoreboard(card)}{measure_notes()}{_provenance(card)}"
+    return page(f"Townlet scorecard: {escape(card.suite)}", body)
+
+
+def measure_notes() -> str:
+    rows = "".join(
+        f"<dt>{escape(spec.label)}</dt><dd>{escape(spec.meaning)} ({escape(spec.unit)})</dd>" for spec in MEASURES.values()
+    )
+    return f"<details><summary>What is measured</summary><dl>{rows}</dl></details>"
+
+
+def _lead(card: Scorecard) -> str:
+    against = f" Differences are against <b>{escape(card.baseline)}</b>, paired by town." if card.baseline else ""
+    return (
+        f'<p class="lead">{len(card.policies)} policies, each in the same towns on evaluation seeds that training never sees. '
+        f"Small figures are bootstrap 95&nbsp;% intervals.{against}</p>"
+    )
+
+
+def _case(card: Scorecard, case: CaseCard) -> str:
+    shown = [name for name in COLUMNS if any(policy.measures[name].mean is not None for policy in case.policies)]
+    head = "".join(f"<th>{escape(MEASURES[name].label)}<small>{escape(MEASURES[name].unit)}</small></th>" for name in shown)
+    rows = "".join(_row(policy, shown) for policy in case.policies)
+    who = (
+        ""
+        if case.learners == "all"
+        else f"; the policy controls {escape(case.learners)}, others: {escape(case.neighbours or 'itself')}"
+    )
+    charts = "".join(_chart(case, name) for name in CHARTED)
+    return (
+        f'<h2>{escape(case.name)}</h2><p class="soft">{case.towns} towns × {case.residents} residents × {case.days:g} days, '
+        f"seed {case.seed}{who}</p>"
+        f'<div class="scroll"><table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<div class="grid2" style="margin-top:16px">{charts}</div>'
+    )
+
+
+def _row(policy: PolicyCard, shown: list[str]) -> str:
+    cells = "".join(_cell(policy, name) for name in shown)
+    kind = f"<small>{escape(policy.kind)}</small>" if policy.kind != policy.name else ""
+    return f"<tr><td>{escape(policy.name)}{kind}</td>{cells}</tr>"
+
+
+def _cell(policy: PolicyCard, name: str) -> str:
+    measure, spec, effect = policy.measures[name], MEASURES[name], policy.effects.get(name)
+    if measure.mean is None or measure.low is None or measure.high is None:
+        return '<td><span class="soft">none</span></td>'
+    digits = spec.decimals
+    text = f"{measure.mean:.{digits}f}<small>{measure.low:.{digits}f} … {measure.high:.{digits}f}</small>"
+    if effect is None:
+        return f"<td>{text}</td>"
+    sign = 1 if effect.low > 0 else -1 if effect.high < 0 else 0
+    verdict = {1: "good", -1: "bad", 0: ""}[sign * spec.better]
+    return f'<td class="{verdict}">{text}<small class="effect">{effect.difference:+.{digits}f}</small></td>'
+
+
+def _chart(case: CaseCard, name: str) -> str:
+    rows = [
+        Estimate(policy.name, m.mean, m.low, m.high)
+        for policy in case.policies
+        if (m := policy.measures[name]).mean is not None and m.low is not None and m.high is not None
+    ]
+    spec = MEASURES[name]
+    title = f"{spec.label} ({'more' if spec.better > 0 else 'less'} is better)"
+    return interval_chart(title, rows, unit=spec.unit)
+
+
+def _provenance(card: Scorecard) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in card.versions.items())
+    policies = {policy.name: policy for case in card.cases for policy in case.policies}
+    rows = "".join(f"<dt>{escape(p.name)}</dt><dd>{escape(p.source)} · {escape(p.policy_hash)}</dd>" for p in policies.values())
+    configs = "".join(f"<dt>{escape(case.name)}</dt><dd>config {escape(case.config_hash)}</dd>" for case in card.cases)
+    return (
+        f"<h2>Where the figures come from</h2><dl>{rows}{configs}<dt>reward weights</dt><dd>{escape(card.rewards_hash)}</dd>"
+        f"<dt>versions</dt><dd>{escape(versions)}</dd></dl>"
+    )

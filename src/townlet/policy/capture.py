@@ -1,0 +1,230 @@
+"""Capture: towns are run, lives become samples, and a whole folder appears at once or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from townlet import files
+from townlet.config.models import SimulationConfig
+from townlet.config.scenario import ResidentConfig
+from townlet.envs.event_words import event_records
+from townlet.envs.vector import VectorTown
+from townlet.errors import InterruptedRun, UsageError
+from townlet.policy.event_join import read_event_records
+from townlet.policy.manifest import (
+    EVENTS_NAME,
+    MANIFEST_SUFFIX,
+    METRICS_SUFFIX,
+    PREFIX,
+    find_manifest,
+    manifest_bytes,
+    read_manifest,
+)
+from townlet.policy.rollout import RolloutBuffer, source_of
+from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.policy.sample import parse_meta, read_arrays, read_meta
+from townlet.policy.selection import SampleFilter
+from townlet.policy.shelf import Shelf, about
+
+BUFFER_BYTES = 512 << 20  # towns are run in groups whose frames fit into this
+FRAME_BYTES = 2048  # of one decision of one resident, about
+SEEDED_RESIDENTS = 2
+
+Progress = Callable[[int, int], None]  # ticks done, ticks in all
+
+
+@dataclass(frozen=True)
+class CaptureOptions:
+    """How to run and what to keep. Without `ticks` an episode of the scenario."""
+
+    ticks: int | None = None
+    towns: int = 1
+    seed: int | None = None
+    start: str | None = None
+    policy: str = "schedule"
+    epsilon: float = 0.0
+    keep: SampleFilter = field(default_factory=SampleFilter)
+    prefix: str = PREFIX
+    compress: bool = False
+    max_bytes: int | None = None
+    append: bool = False
+    overwrite: bool = False
+    auto_seed_agents: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("ticks", self.ticks), ("towns", self.towns), ("max_bytes", self.max_bytes)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} is {value}, expected 1 or more")
+        if not self.prefix.replace("_", "").replace("-", "").isalnum():
+            raise UsageError(f"the prefix is {self.prefix!r}, expected letters, digits, - and _")
+
+
+@dataclass(frozen=True)
+class CaptureResult:
+    folder: str
+    samples: int
+    dropped: int  # rotated out or filtered
+    transitions: int
+    bytes: int
+    ticks: int
+    events_lost: int  # beyond the columns of a step; 0 unless a town is very busy
+    interrupted: bool
+    scenarios: dict[str, dict[str, float]]  # totals by scenario
+
+
+def capture(
+    configs: Sequence[SimulationConfig],
+    out: Path,
+    options: CaptureOptions | None = None,
+    *,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> CaptureResult:
+    """Run every scenario and publish `out`; several get a folder each inside it and one manifest over all."""
+    options = options or CaptureOptions()
+    if not configs:
+        raise UsageError("there is no scenario to capture; name one, such as town_day")
+    if options.append and len(configs) > 1:
+        raise UsageError(f"--append adds to the capture of one scenario, but {len(configs)} were named; append them one by one")
+    if out.exists() and not (options.overwrite or options.append):
+        raise UsageError(f"{out} already exists; choose another folder, or --overwrite to move it aside")
+    names = [config.scenario.name or config.config_id for config in configs]
+    if len(set(names)) < len(names):
+        raise UsageError(f"the scenario {max(names, key=names.count)} is named twice; name each once")
+    ticks = [options.ticks or config.scenario.episode_ticks for config in configs]
+    partial = files.partial_folder(out)
+    shelves, done = [], 0
+    for name, config, wanted in zip(names, configs, ticks):
+        if stop is not None and stop():
+            break
+        folder = partial if len(configs) == 1 else partial / name
+        shelf = Shelf(files.make_folder(folder), options.prefix, options.max_bytes)
+        first_town = _carry_over(out, shelf) if options.append and out.exists() else 0
+        base, total = done, sum(ticks) * options.towns
+
+        def report(now: int, base: int = base, total: int = total) -> None:
+            if progress is not None:
+                progress(base + now, total)
+
+        done += _run(config, wanted, shelf, options, first_town, report, stop or (lambda: False))
+        shelf.close()
+        if not shelf.rows:
+            files.remove(folder)
+        shelves.append((name, shelf))
+    interrupted = stop is not None and stop()
+    if not any(shelf.rows for _, shelf in shelves):
+        files.remove(partial)
+        if interrupted:
+            raise InterruptedRun("stopped before the first decision; nothing was captured")
+        raise UsageError("nothing was captured: no life passes the filters (--agent-id, --min-length, --min-reward); loosen them")
+    if len(configs) > 1:
+        _gather(partial, shelves, options.prefix)
+    _publish(partial, out, keep_old=not options.append)
+    return CaptureResult(
+        folder=str(out),
+        samples=sum(len(shelf.rows) for _, shelf in shelves),
+        dropped=sum(shelf.dropped for _, shelf in shelves),
+        transitions=sum(meta.timesteps for _, shelf in shelves for _, meta, _ in shelf.rows),
+        bytes=sum(shelf.nbytes for _, shelf in shelves),
+        ticks=done,
+        events_lost=sum(shelf.events_lost for _, shelf in shelves),
+        interrupted=interrupted,
+        scenarios={name: shelf.totals() for name, shelf in shelves if shelf.rows},
+    )
+
+
+def _publish(partial: Path, out: Path, *, keep_old: bool) -> None:
+    """Put the folder in its place; what an appended capture had before is in the new one and not kept twice."""
+    before = set(out.parent.glob(f"{out.name}.old-*"))
+    files.publish_folder(partial, out, overwrite=True)
+    if not keep_old:
+        for aside in set(out.parent.glob(f"{out.name}.old-*")) - before:
+            files.remove(aside)
+
+
+def _run(
+    config: SimulationConfig,
+    ticks: int,
+    shelf: Shelf,
+    options: CaptureOptions,
+    first_town: int,
+    report: Callable[[int], None],
+    stop: Callable[[], bool],
+) -> int:
+    """All towns of one scenario, in groups that fit into memory; returns the town-ticks made."""
+    if options.auto_seed_agents:
+        config = seed_residents(config)
+    interval = config.policy.interval
+    steps = max(1, ticks // interval)
+    numbers: dict[str, int] = _numbers(shelf)
+    group = max(1, BUFFER_BYTES // (FRAME_BYTES * steps * max(1, len(config.scenario.residents))))
+    done, first, last = 0, first_town, first_town + options.towns
+    while first < last and not stop():
+        vec = VectorTown(config, min(group, last - first), seed=options.seed, first_town=first, start=options.start)
+        runtime = PolicyRuntime(vec, make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed))
+        buffer = RolloutBuffer(vec, steps)
+        while not buffer.full and not stop():
+            runtime.step(buffer)
+            report(done + buffer.steps * interval * vec.num_towns)
+        buffer.finish(runtime.decision().values)
+        source = replace(source_of(runtime, ticks=ticks, prefix=shelf.prefix), numbers=numbers)
+        for sample in buffer.samples(source):
+            if options.keep.keeps(sample.meta, float(sample.rewards.sum(dtype="f8"))):
+                shelf.put(sample, compress=options.compress)
+            else:
+                shelf.dropped += 1
+        shelf.events += event_records(vec, *buffer.events(), run_id=f"{config.config_id}-{vec.seed}")
+        shelf.events_lost += vec.events_lost
+        done += buffer.steps * interval * vec.num_towns
+        first += vec.num_towns
+    return done
+
+
+def seed_residents(config: SimulationConfig) -> SimulationConfig:
+    """A scenario without residents gets a few, in its homes by turns; another one stays as it is."""
+    if config.scenario.residents:
+        return config
+    sites = {job.site for job in config.jobs.values()}
+    homes = [name for name in config.scenario.buildings if name not in sites]
+    residents = tuple(
+        ResidentConfig(id=f"resident_{i + 1}", home=homes[i % len(homes)] if homes else None) for i in range(SEEDED_RESIDENTS)
+    )
+    scenario = config.scenario.model_copy(update={"residents": residents})
+    return config.model_copy(update={"scenario": scenario})
+
+
+def _numbers(shelf: Shelf) -> dict[str, int]:
+    """The next number of each resident id."""
+    numbers: dict[str, int] = {}
+    for _, meta, _ in shelf.rows:
+        number = int(meta.sample_id.rpartition("_")[2])
+        numbers[meta.agent_id] = max(numbers.get(meta.agent_id, 0), number + 1)
+    return numbers
+
+
+def _carry_over(out: Path, shelf: Shelf) -> int:
+    """Put the samples and events of an existing capture first; returns the first town that is new."""
+    manifest = read_manifest(find_manifest(out))
+    shelf.prefix = manifest.path.name.removesuffix(MANIFEST_SUFFIX)
+    for entry in manifest.entries:
+        read_arrays(entry.sample, entry.sha256)
+        meta = parse_meta(read_meta(entry.meta, entry.meta_sha256), entry.meta)
+        shelf.put_bytes(meta, entry.sample.read_bytes(), entry.meta.read_bytes())
+    shelf.events += read_event_records(out / EVENTS_NAME)
+    return 1 + max(meta.capture.town for _, meta, _ in shelf.rows)
+
+
+def _gather(partial: Path, shelves: Sequence[tuple[str, Shelf]], prefix: str) -> None:
+    """One manifest and one table of metrics over the folders of several scenarios."""
+    rows, metas, metrics = [], [], {}
+    for name, shelf in shelves:
+        for row, meta, _ in shelf.rows:
+            rows.append(row | {"sample": f"{name}/{row['sample']}", "meta": f"{name}/{row['meta']}"})
+            metas.append(meta)
+            metrics[f"{name}/{meta.sample_id}"] = meta.metrics
+    files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, about(metas)), sync=False)
+    files.write_json(partial / f"{prefix}{METRICS_SUFFIX}", metrics, sync=False)
+    known = {file: digest for name, shelf in shelves for file, digest in shelf.hashes(f"{name}/").items()}
+    files.write_sums(partial, known=known, sync=False)

@@ -1,0 +1,77 @@
+"""The conflict in a dataset: rivalry statistics of batches and the optional normalisation of conflict features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from townlet.errors import ReplayError
+from townlet.observations.spec import CONFLICT, ObservationSpec
+from townlet.policy.sample import RIVALRY_FIELDS, Array, ReplaySample, SampleMeta
+from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
+
+
+def conflict_stats(features: Array, feature_names: Sequence[str]) -> dict[str, float]:
+    """Mean and maximum of `rivalry_max` and `rivalry_avoid_count` over features (…, F)."""
+    stats = {}
+    for name in RIVALRY_FIELDS:
+        column = features[..., feature_names.index(name)]
+        stats[f"{name}_mean"] = float(column.mean(dtype=np.float64))
+        stats[f"{name}_max"] = float(column.max())
+    return stats
+
+
+def conflict_columns(meta: SampleMeta) -> tuple[str, ...]:
+    """Names of the conflict group of a sample's features; for unknown layouts the two every sample has."""
+    names = meta.action_names
+    if meta.action_level == "primitive":
+        affordances = tuple(name.removeprefix("interact:") for name in names[FIRST_INTERACT:])
+    else:
+        affordances = tuple(name.removesuffix(":near") for name in names[FIRST_AFFORDANCE::2])
+    spec = ObservationSpec(meta.variant, names, affordances)
+    if spec.feature_names != meta.feature_names:
+        return RIVALRY_FIELDS
+    return tuple(spec.feature_names[i] for i in spec.columns(CONFLICT))
+
+
+class ConflictNormalizer(BaseModel):
+    """Mean and deviation of the conflict features of one dataset; stored beside what was trained with them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]  # 1 where a feature never changes
+    count: int = Field(ge=1)
+
+    @classmethod
+    def fit(cls, samples: Iterable[ReplaySample]) -> Self:
+        """One pass over the samples, in float64: Σx and Σx² of every conflict column."""
+        names: tuple[str, ...] = ()
+        columns: list[int] = []
+        total, squares, count = np.zeros(0), np.zeros(0), 0
+        for sample in samples:
+            if not names:
+                names = conflict_columns(sample.meta)
+                columns = [sample.meta.feature_names.index(name) for name in names]
+                total, squares = np.zeros(len(names)), np.zeros(len(names))
+            x = sample.features[:, columns].astype(np.float64)  # (T, K)
+            total += x.sum(axis=0)
+            squares += (x * x).sum(axis=0)
+            count += len(x)
+        mean = total / count
+        std = np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
+        std[std < 1e-6] = 1.0
+        return cls(names=names, mean=tuple(mean.tolist()), std=tuple(std.tolist()), count=count)
+
+    def apply(self, features: Array, feature_names: Sequence[str]) -> None:
+        """Normalise the conflict columns of features (…, F) in place."""
+        missing = sorted(set(self.names) - set(feature_names))
+        if missing:
+            raise ReplayError(f"the stored normalisation knows {missing[0]!r}, which the features lack; fit it on this dataset")
+        columns = [feature_names.index(name) for name in self.names]
+        mean, std = np.asarray(self.mean, np.float32), np.asarray(self.std, np.float32)
+        features[..., columns] = (features[..., columns] - mean) / std

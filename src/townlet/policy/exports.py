@@ -1,0 +1,163 @@
+"""Replay data for other tools: Parquet tables and Minari datasets."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from townlet import files
+from townlet.errors import ReplayError, UsageError
+from townlet.optional import require
+from townlet.policy.replay_report import samples_of
+from townlet.policy.sample import ReplaySample
+
+
+def _may_write(output: Path, overwrite: bool) -> None:
+    if output.exists() and not overwrite:
+        raise UsageError(f"{output} already exists; choose another place, or --overwrite to replace it")
+
+
+# --- Parquet -------------------------------------------------------------------------------------------------------------
+
+
+def export_parquet(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
+    """One row per decision: ids, every feature in a column of its name, mask and map as lists."""
+    arrow = require("pyarrow", "writing Parquet")
+    from pyarrow import parquet
+
+    _may_write(output, overwrite)
+    rows = samples = 0
+    with tempfile.TemporaryDirectory() as place:
+        target = Path(place) / "replay.parquet"
+        writer = None
+        for table in _tables(path, arrow):
+            writer = writer or parquet.ParquetWriter(target, table.schema, compression="zstd")
+            writer.write_table(table)
+            rows += table.num_rows
+            samples += 1
+        if writer is None:
+            raise ReplayError(f"{path}: holds no samples to export")
+        writer.close()
+        files.write_bytes(output, target.read_bytes())
+    return {"format": "parquet", "output": str(output), "samples": samples, "rows": rows}
+
+
+def _tables(path: Path, arrow: Any) -> Iterator[Any]:
+    names: tuple[str, ...] | None = None
+    for sample in samples_of(path):
+        if names is not None and sample.meta.feature_names != names:
+            raise ReplayError(
+                f"{sample.meta.sample_id} of {path} has other features than the samples before it; export them apart"
+            )
+        names = sample.meta.feature_names
+        yield arrow.table(_columns(sample, arrow))
+
+
+def _columns(sample: ReplaySample, arrow: Any) -> dict[str, Any]:
+    meta, steps = sample.meta, sample.timesteps
+    lookup = np.array(meta.action_names or [str(i) for i in range(meta.action_dim)])
+
+    def same(value: object) -> Any:
+        return arrow.array([value] * steps).dictionary_encode()
+
+    columns = {
+        "sample_id": same(meta.sample_id),
+        "agent_id": same(meta.agent_id),
+        "scenario": same(meta.capture.scenario),
+        "town": np.full(steps, meta.capture.town),
+        "episode": np.full(steps, meta.capture.episode),
+        "life": np.full(steps, meta.capture.life),
+        "step": np.arange(steps),
+        "tick": meta.first_tick + np.arange(steps) * meta.decision_interval,
+        "action": sample.actions,
+        "action_name": arrow.array(lookup[sample.actions].tolist()).dictionary_encode(),
+        "log_prob": sample.old_log_probs,
+        "value": sample.value_preds[:steps],
+        "reward": sample.rewards,
+        "terminated": sample.dones,
+        "truncated": sample.truncated,
+    }
+    if sample.expert_action is not None:
+        columns["expert_action"] = sample.expert_action
+    if sample.action_mask is not None:
+        columns["action_mask"] = arrow.array(list(sample.action_mask))
+    if sample.map is not None:
+        columns["map"] = arrow.array(list(sample.map.reshape(steps, -1)))
+    return columns | {f"feature.{name}": sample.features[:, i] for i, name in enumerate(meta.feature_names)}
+
+
+# --- Minari --------------------------------------------------------------------------------------------------------------
+
+
+def export_minari(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
+    """A folder of Minari datasets `townlet/<scenario>-v0`, one per scenario; each resident's life is an episode.
+
+    Masks, log-probabilities, values and what the script would do stand in the infos. Read them with
+    `MINARI_DATASETS_PATH=<folder>` and `minari.load_dataset("townlet/<scenario>-v0")`.
+    """
+    require("minari", "writing a Minari dataset")
+    _may_write(output, overwrite)
+    groups: dict[str, list[ReplaySample]] = {}
+    for sample in samples_of(path):
+        groups.setdefault(sample.meta.capture.scenario or "replay", []).append(sample)
+    if not groups:
+        raise ReplayError(f"{path}: holds no samples to export")
+    partial = files.partial_folder(output)
+    names = {}
+    for scenario, samples in sorted(groups.items()):
+        name = f"townlet/{scenario.replace('_', '-')}-v0"
+        _minari_dataset(name, samples, partial / name)
+        names[name] = len(samples)
+    files.publish_folder(partial, output, overwrite=overwrite)
+    return {"format": "minari", "output": str(output), "datasets": names}
+
+
+def _minari_dataset(name: str, samples: list[ReplaySample], folder: Path) -> None:
+    import minari
+    from gymnasium import spaces
+    from minari.data_collector import EpisodeBuffer
+    from minari.dataset.minari_storage import MinariStorage
+
+    first = samples[0]
+    seen: dict[str, spaces.Space[Any]] = {"features": spaces.Box(-1.0, 1.0, first.features.shape[1:], np.float32)}
+    if first.map is not None:
+        seen["map"] = spaces.Box(0, 255, first.map.shape[1:], first.map.dtype.type)
+    files.make_folder(folder)
+    storage = MinariStorage.new(
+        folder / "data",
+        observation_space=spaces.Dict(seen),
+        action_space=spaces.Discrete(first.meta.action_dim),
+        data_format="hdf5",
+    )
+    storage.update_metadata({"dataset_id": name, "algorithm_name": first.meta.policy.kind, "minari_version": minari.__version__})
+    storage.update_episodes([_episode(sample, k, EpisodeBuffer) for k, sample in enumerate(samples)])
+
+
+def _episode(sample: ReplaySample, number: int, buffer: Any) -> Any:
+    """Minari wants T + 1 observations: the last one is repeated, because a sample ends with its last decision."""
+    observations = {"features": np.concatenate([sample.features, sample.features[-1:]])}
+    if sample.map is not None:
+        observations["map"] = np.concatenate([sample.map, sample.map[-1:]])
+    infos: dict[str, Any] = {
+        "log_prob": np.append(sample.old_log_probs, np.float32(0)),
+        "value": np.resize(np.append(sample.value_preds, sample.value_preds[-1]), sample.timesteps + 1),
+    }
+    if sample.action_mask is not None:
+        infos["action_mask"] = np.concatenate([sample.action_mask, sample.action_mask[-1:]])
+    if sample.expert_action is not None:
+        infos["expert_action"] = np.append(sample.expert_action, sample.expert_action[-1])
+    truncated = sample.truncated.copy()
+    truncated[-1] |= not sample.dones[-1]  # a life that the capture cut off ends its episode too
+    return buffer(
+        id=number,
+        observations=observations,
+        actions=sample.actions,
+        rewards=sample.rewards.astype(np.float64),
+        terminations=sample.dones,
+        truncations=truncated,
+        infos=infos,
+    )

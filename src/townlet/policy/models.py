@@ -1,0 +1,220 @@
+"""The policy network in torch: encoders for features, conflict and map, one shared ReLU trunk, policy and value heads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from townlet.errors import CheckpointError
+from townlet.policy.inference import town_means, weight_shapes
+from townlet.policy.network import CELLS, CNN_KERNEL, OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
+
+HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
+
+
+class ConflictAwarePolicyNetwork(nn.Module):
+    """Rows (R, F) → logits (R, A) and values (R,), the latter in units of the running return statistics.
+
+    Statistics of observations and returns are buffers: they are saved with the weights, in float64.
+    """
+
+    observation_mean: Tensor
+    observation_var: Tensor
+    observation_count: Tensor
+    value_mean: Tensor
+    value_var: Tensor
+    value_count: Tensor
+
+    def __init__(self, spec: NetworkSpec, seed: int = 0) -> None:
+        super().__init__()
+        self.spec = spec
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._build()
+        self._order = np.array(spec.column_order)
+        self._reorders = spec.column_order != tuple(range(spec.features))
+        self._plain = len(spec.plain_columns)
+        self._active = torch.relu if spec.activation == "relu" else torch.tanh
+
+    def _build(self) -> None:
+        spec = self.spec
+        self.feature = _dense(len(spec.plain_columns), spec.feature_size)
+        if spec.has_conflict_encoder:
+            self.conflict = _dense(len(spec.conflict_columns), spec.conflict_size)
+        if spec.map_encoder == "cnn":
+            assert spec.map_shape is not None
+            channels = (spec.map_shape[0], *spec.map_channels)
+            steps = zip(channels, channels[1:], spec.cnn_strides)
+            self.conv = nn.ModuleList(_initialised(nn.Conv2d(c, k, CNN_KERNEL, stride)) for c, k, stride in steps)
+        if spec.sees_map:
+            self.map = _dense(spec.map_inputs, spec.map_size)
+        widths = (spec.encoded_width, *spec.trunk_sizes)
+        self.trunk = nn.ModuleList(_dense(widths[i], widths[i + 1]) for i in range(len(spec.trunk_sizes)))
+        if spec.recurrent != "none":
+            self.cell = (nn.GRU if spec.recurrent == "gru" else nn.LSTM)(widths[-1], spec.recurrent_size)
+            for name, parameter in self.cell.named_parameters():
+                nn.init.orthogonal_(parameter) if "weight" in name else nn.init.zeros_(parameter)
+        if spec.town_size:
+            self.town = _dense(spec.features, spec.feature_size)
+        self.policy = _dense(spec.hidden_width, spec.actions, POLICY_GAIN)
+        self.value = _dense(spec.critic_width, 1, VALUE_GAIN)
+        for prefix, size in (("observation", spec.features), ("value", 1)):
+            self.register_buffer(f"{prefix}_mean", torch.zeros(size, dtype=torch.float64))
+            self.register_buffer(f"{prefix}_var", torch.ones(size, dtype=torch.float64))
+            self.register_buffer(f"{prefix}_count", torch.zeros(1, dtype=torch.float64))
+
+    # --- forward ----------------------------------------------------------------------------------------------------
+    def ordered(self, features: Tensor) -> Tensor:
+        """Features (..., F) normalised and with the conflict columns last, as the encoders slice them."""
+        if self.spec.normalize_observations:
+            mean = self.observation_mean.float()
+            scale = (self.observation_var + VARIANCE_FLOOR).sqrt().float()
+            features = ((features - mean) / scale).clamp(-OBSERVATION_CLIP, OBSERVATION_CLIP)
+        if not self._reorders:
+            return features
+        return torch.from_numpy(np.take(features.numpy(), self._order, axis=-1))  # three times as fast as index_select
+
+    def hidden(self, ordered: Tensor, maps: Tensor | None) -> Tensor:
+        """Rows (R, F) in `ordered` form and maps (R, C, H, W) through encoders and trunk, (R, W)."""
+        parts = [self._active(self.feature(ordered[:, : self._plain]))]
+        if self.spec.has_conflict_encoder:
+            parts.append(self._active(self.conflict(ordered[:, self._plain :])))
+        if self.spec.sees_map:
+            assert maps is not None
+            grid = maps.float()
+            if self.spec.map_encoder == "cnn":
+                for convolution in self.conv:
+                    grid = self._active(convolution(grid))
+            parts.append(self._active(self.map(grid.flatten(1))))
+        x = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        for layer in self.trunk:
+            x = self._active(layer(x))
+        return x
+
+    def towns(self, ordered: Tensor) -> Tensor | None:
+        """What a central critic sees beside a row of (..., B, F): the mean over its town."""
+        return torch.from_numpy(town_means(ordered.numpy(), self.spec.town_size)) if self.spec.town_size else None
+
+    def heads(self, x: Tensor, town: Tensor | None) -> tuple[Tensor, Tensor]:
+        seen = x if town is None else torch.cat([x, self._active(self.town(town))], dim=1)
+        return self.policy(x), self.value(seen).squeeze(-1)
+
+    def rows(self, ordered: Tensor, maps: Tensor | None, town: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Logits (R, A) and values (R,) of a network without memory."""
+        return self.heads(self.hidden(ordered, maps), town)
+
+    def step(self, features: Tensor, maps: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One decision of B residents: logits (B, A), values (B,), next state (B, S)."""
+        ordered = self.ordered(features)
+        x = self.hidden(ordered, maps)
+        if self.spec.recurrent != "none":
+            out, carried = self.cell(x.unsqueeze(0), self._unpack_state(state))
+            x, state = out[0], self._pack_state(carried)
+        logits, values = self.heads(x, self.towns(ordered))
+        return logits, values, state
+
+    def sequences(
+        self, ordered: Tensor, maps: Tensor | None, starts: Tensor, state: Tensor, town: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Whole sequences of B residents, (T, B, F) → logits (T, B, A) and values (T, B).
+
+        A start (T, B) resets that resident's state before the decision. Each stretch between starts is one packed
+        sequence, so the cell runs once over all of them and never carries state from one life into the next.
+        """
+        steps, width = starts.shape
+        grids = maps.flatten(0, 1) if maps is not None else None
+        x = self.hidden(ordered.flatten(0, 1), grids)  # (T·B, W)
+        packed = pack_lives(starts.numpy().astype(bool))
+        first = torch.from_numpy(packed.first)  # (L,) resident whose stored state a stretch begins with, −1: zero
+        begin = torch.where((first >= 0).unsqueeze(1), state[first.clamp_min(0)], torch.zeros(1))
+        out, _ = self.cell(
+            PackedSequence(x[torch.from_numpy(packed.rows)], torch.from_numpy(packed.sizes)), self._unpack_state(begin)
+        )
+        logits, values = self.heads(out.data[torch.from_numpy(packed.places)], None if town is None else town.flatten(0, 1))
+        return logits.reshape(steps, width, -1), values.reshape(steps, width)
+
+    def outputs(self, part: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Logits (..., A) and values (...,) of a mini-batch whose features are `ordered`; with `starts`, of its sequences."""
+        if "starts" in part:
+            logits, values = self.sequences(part["features"], part.get("maps"), part["starts"], part["state"], part.get("town"))
+        else:
+            logits, values = self.rows(part["features"], part.get("maps"), part.get("town"))
+        return logits.float(), values.float()
+
+    def _unpack_state(self, state: Tensor) -> Any:
+        parts = tuple(part.unsqueeze(0).contiguous() for part in state.chunk(CELLS[self.spec.recurrent], dim=1))
+        return parts[0] if self.spec.recurrent == "gru" else parts
+
+    def _pack_state(self, carried: Any) -> Tensor:
+        return carried[0] if self.spec.recurrent == "gru" else torch.cat([part[0] for part in carried], dim=1)
+
+    # --- weights ----------------------------------------------------------------------------------------------------
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """A copy of every weight and statistic, by name."""
+        return {name: tensor.detach().numpy().copy() for name, tensor in self.state_dict().items()}
+
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        expected = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
+        found = {name: array.shape for name, array in arrays.items()}
+        if found != expected:
+            apart = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+            raise CheckpointError(
+                f"the weights do not fit the network: {', '.join(apart[:4])} differ "
+                f"(found {[found.get(name) for name in apart[:4]]}, expected {[expected.get(name) for name in apart[:4]]}); "
+                "train with the network sizes and observations of the checkpoint"
+            )
+        self.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
+
+
+class PackedLives:
+    """Stretches of decisions between starts, longest first, laid out the way a packed sequence wants them."""
+
+    def __init__(self, rows: NDArray[np.int64], places: NDArray[np.int64], sizes: NDArray[np.int64], first: NDArray[np.int64]):
+        self.rows = rows  # (T·B,) flat row t·B + b of each packed place
+        self.places = places  # (T·B,) packed place of each flat row
+        self.sizes = sizes  # (longest,) stretches still running at each step
+        self.first = first  # (L,) resident whose state at t = 0 the stretch begins with, or −1
+
+
+def pack_lives(starts: NDArray[np.bool_]) -> PackedLives:
+    """The stretches of starts (T, B): a new one begins at t = 0 and at every start."""
+    steps, width = starts.shape
+    begins = starts.copy()
+    begins[0] = True
+    resident, begin = np.nonzero(begins.T)  # ordered by resident, then time
+    following = np.append(begin[1:], steps)
+    following[np.append(resident[1:] != resident[:-1], True)] = steps
+    length = following - begin
+    order = np.argsort(-length, kind="stable")
+    resident, begin, length = resident[order], begin[order], length[order]
+    sizes = (length[None, :] > np.arange(length[0])[:, None]).sum(axis=1)  # (longest,)
+    rows = np.concatenate([(begin[:size] + k) * width + resident[:size] for k, size in enumerate(sizes)])
+    places = np.empty(steps * width, np.int64)
+    places[rows] = np.arange(steps * width)
+    first = np.where((begin == 0) & ~starts[0, resident], resident, -1)
+    return PackedLives(rows, places, sizes.astype(np.int64), first)
+
+
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+
+def _initialised(module: Layer, gain: float = HIDDEN_GAIN) -> Layer:
+    nn.init.orthogonal_(module.weight, gain)
+    assert module.bias is not None
+    nn.init.zeros_(module.bias)
+    return module
+
+
+def _dense(inputs: int, outputs: int, gain: float = HIDDEN_GAIN) -> nn.Linear:
+    return _initialised(nn.Linear(inputs, outputs), gain)
+
+
+def parameter_count(spec: NetworkSpec) -> int:
+    return sum(math.prod(shape) for name, shape in weight_shapes(spec).items() if not name.endswith(("_mean", "_var")))

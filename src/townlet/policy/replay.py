@@ -1,0 +1,304 @@
+"""Replay datasets: samples bucketed by shape, shuffled by seed and epoch, from memory or streamed by a prefetch thread.
+
+Axes: B samples, T decisions, F features, A actions, C map channels, H and W the map window, K event types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from townlet import files
+from townlet.errors import ReplayError, UsageError
+from townlet.policy.conflict import ConflictNormalizer, conflict_stats
+from townlet.policy.event_join import EventTable, read_events
+from townlet.policy.manifest import (
+    MANIFEST_LIMIT,
+    MANIFEST_SUFFIX,
+    METRICS_SUFFIX,
+    ReplayEntry,
+    check_listed,
+    find_manifest,
+    read_manifest,
+)
+from townlet.policy.prefetch import prefetched
+from townlet.policy.sample import (
+    Array,
+    FirstGenerationWarning,
+    ReplaySample,
+    SampleMeta,
+    assemble,
+    interpret,
+    read_arrays,
+    read_meta,
+)
+
+__all__ = [
+    "ConflictNormalizer",
+    "FirstGenerationWarning",
+    "ReplayBatch",
+    "ReplayDataset",
+    "ReplayDatasetConfig",
+    "ReplayEntry",
+    "ReplaySample",
+    "SampleMeta",
+    "conflict_stats",
+]
+
+Metrics = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ReplayDatasetConfig:
+    """What to read and how to batch it. `events` is the NDJSON whose events are counted per step."""
+
+    entries: tuple[ReplayEntry, ...] = ()
+    batch_size: int = 16
+    shuffle: bool = False
+    seed: int = 0
+    drop_last: bool = False
+    streaming: bool = False
+    prefetch: int = 2
+    metrics_map: Mapping[str, Metrics] = field(default_factory=dict)  # sample_id -> metrics
+    label: str = "replay"
+    events: Path | None = None
+    normalize_conflict_features: bool = False
+    normalizer: ConflictNormalizer | None = None  # stored statistics to use instead of this dataset's own
+
+    def __post_init__(self) -> None:
+        for name, low in (("batch_size", 1), ("prefetch", 1), ("seed", 0)):
+            if self.__dict__[name] < low:
+                raise UsageError(f"{name} is {self.__dict__[name]}, expected {low} or more")
+
+    @classmethod
+    def from_manifest(cls, path: Path | str, **options: Any) -> Self:
+        """The samples of a manifest file, JSON or YAML, in any of its three forms."""
+        manifest = read_manifest(Path(path))
+        return cls(entries=manifest.entries, **({"label": Path(path).stem} | options))
+
+    @classmethod
+    def from_capture_dir(cls, folder: Path | str, **options: Any) -> Self:
+        """The samples of a capture folder with their metrics; the recorded hashes of its small files are checked at once."""
+        folder = Path(folder)
+        path = find_manifest(folder)
+        manifest = read_manifest(path)
+        check_listed(folder, manifest)
+        metrics_path = folder / path.name.replace(MANIFEST_SUFFIX, METRICS_SUFFIX)
+        metrics = files.read_json(metrics_path, limit=MANIFEST_LIMIT, error=ReplayError) if metrics_path.exists() else {}
+        if not isinstance(metrics, dict) or not all(isinstance(value, dict) for value in metrics.values()):
+            raise ReplayError(f"{metrics_path}: is not a table of metrics; expected an object of sample ids, capture it again")
+        return cls(entries=manifest.entries, **({"label": folder.name, "metrics_map": metrics} | options))
+
+
+class Shape(NamedTuple):
+    """What samples of one batch share."""
+
+    timesteps: int
+    value_pred_steps: int
+    expert: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayBatch:
+    """Samples of one shape, stacked. First-generation batches have no mask."""
+
+    maps: Array | None  # (B, T, C, H, W)
+    features: Array  # (B, T, F)
+    actions: Array  # (B, T)
+    old_log_probs: Array  # (B, T)
+    value_preds: Array  # (B, T) or (B, T + 1)
+    rewards: Array  # (B, T)
+    dones: Array  # (B, T)
+    truncated: Array  # (B, T)
+    action_mask: Array | None  # (B, T, A)
+    expert_action: Array | None  # (B, T)
+    metadata: tuple[SampleMeta, ...]  # B
+    conflict_stats: Mapping[str, float]
+    events: Array | None = None  # (B, T, K) counts of `event_join.EVENT_TYPES`
+
+    @property
+    def transitions(self) -> int:
+        return int(self.actions.size)
+
+
+class ReplayDataset:
+    """Batches of a dataset. Opening it checks every sample's metadata; in memory also every array, streamed when it is read."""
+
+    def __init__(self, config: ReplayDatasetConfig, samples: Sequence[ReplaySample] | None = None) -> None:
+        self.config = config
+        self.epoch = 0
+        self._samples: list[ReplaySample] | None = None
+        if samples is not None:
+            self._entries: tuple[ReplayEntry, ...] = ()
+            self._samples = list(samples)
+            self.metas = tuple(sample.meta for sample in samples)
+        else:
+            self._entries = config.entries
+            self.metas = tuple(_read_metas(config.entries))
+        if not self.metas:
+            raise ReplayError(f"{config.label}: the dataset has no samples; capture some with `townlet capture`")
+        self._check_alike()
+        if self._samples is None and not config.streaming:
+            self._samples = [self._read(i) for i in range(len(self.metas))]
+        self._events: EventTable | None = read_events(config.events) if config.events is not None else None
+        self.normalizer = config.normalizer
+        if config.normalize_conflict_features and self.normalizer is None:
+            self.normalizer = ConflictNormalizer.fit(self.samples())
+        self._buckets = self._bucket()
+
+    @property
+    def sample_count(self) -> int:
+        return len(self.metas)
+
+    @property
+    def transitions(self) -> int:
+        return sum(meta.timesteps for meta in self.metas)
+
+    def __len__(self) -> int:
+        """Batches of an epoch."""
+        size = self.config.batch_size
+        return sum(len(b) // size if self.config.drop_last else -(-len(b) // size) for b in self._buckets.values())
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch the next iteration shuffles by; each iteration moves on by one."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[ReplayBatch]:
+        plan = self._plan(self.epoch)
+        self.epoch += 1
+        if self._samples is None:
+            return prefetched((partial(self._batch, rows) for rows in plan), self.config.prefetch)
+        return (self._batch(rows) for rows in plan)
+
+    def samples(self) -> Iterator[ReplaySample]:
+        """Every sample in the order of the manifest, one at a time when streaming."""
+        return (self._read(i) for i in range(len(self.metas)))
+
+    def baseline_metrics(self) -> dict[str, float]:
+        """Reward and log-probability of the data itself, over all transitions; `reward_sum_mean` is per sample."""
+        sums = np.array([self._summary(i) for i in range(len(self.metas))])  # (S, 3): timesteps, reward, log-prob
+        steps, reward, log_prob = sums.sum(axis=0)
+        return {
+            "sample_count": float(len(sums)),
+            "reward_mean": float(reward / steps),
+            "reward_sum": float(reward),
+            "reward_sum_mean": float(sums[:, 1].mean()),
+            "log_prob_mean": float(log_prob / steps),
+        }
+
+    def _summary(self, i: int) -> tuple[float, float, float]:
+        meta = self.metas[i]
+        metrics = self.config.metrics_map.get(meta.sample_id, meta.metrics)
+        if "reward_sum" in metrics and "log_prob_mean" in metrics:
+            return meta.timesteps, float(metrics["reward_sum"]), float(metrics["log_prob_mean"]) * meta.timesteps
+        sample = self._read(i)
+        return meta.timesteps, float(sample.rewards.sum(dtype=np.float64)), float(sample.old_log_probs.sum(dtype=np.float64))
+
+    def _name(self, i: int) -> str:
+        return str(self._entries[i].sample) if self._entries else self.metas[i].sample_id
+
+    def _read(self, i: int) -> ReplaySample:
+        if self._samples is not None:
+            return self._samples[i]
+        entry = self._entries[i]
+        return assemble(read_arrays(entry.sample, entry.sha256), self.metas[i], entry.sample)
+
+    def _check_alike(self) -> None:
+        """Everything one network or one batch needs in common; lengths may differ and are batched apart."""
+        for i, meta in enumerate(self.metas):
+            for name in ALIKE:
+                if (found := difference(self.metas[0], meta, name)) is not None:
+                    raise ReplayError(f"{self._name(0)} and {self._name(i)} do not go together: {found}")
+
+    def _bucket(self) -> dict[Shape, list[int]]:
+        buckets: dict[Shape, list[int]] = {}
+        for i, meta in enumerate(self.metas):
+            shape = Shape(meta.timesteps, meta.value_pred_steps, "expert_action" in meta.training_arrays)
+            buckets.setdefault(shape, []).append(i)
+        return buckets
+
+    def _plan(self, epoch: int) -> list[list[int]]:
+        """The samples of each batch of an epoch: shuffled inside every bucket, then the batches over all buckets."""
+        size = self.config.batch_size
+        rng = np.random.default_rng((self.config.seed, epoch))
+        plan = []
+        for rows in self._buckets.values():
+            order = rng.permutation(rows).tolist() if self.config.shuffle else rows
+            batches = [order[k : k + size] for k in range(0, len(order), size)]
+            if self.config.drop_last and len(batches[-1]) < size:
+                batches.pop()
+            plan += batches
+        return [plan[k] for k in rng.permutation(len(plan))] if self.config.shuffle else plan
+
+    def _batch(self, rows: Sequence[int]) -> ReplayBatch:
+        """Samples copied one by one into the arrays of a batch, so that no second copy of it ever stands in memory."""
+        stacked: dict[str, Array] = {}
+        for k, i in enumerate(rows):
+            for name, array in self._read(i).arrays().items():
+                if k == 0:
+                    stacked[name] = np.empty((len(rows), *array.shape), array.dtype)
+                if array.dtype != stacked[name].dtype:
+                    raise ReplayError(
+                        f"{self._name(rows[0])} and {self._name(i)} do not go together: their {name} are "
+                        f"{stacked[name].dtype.name} and {array.dtype.name}; put them into datasets of their own"
+                    )
+                stacked[name][k] = array
+        metas = tuple(self.metas[i] for i in rows)
+        stats = conflict_stats(stacked["features"], metas[0].feature_names)
+        if self.normalizer is not None:
+            self.normalizer.apply(stacked["features"], metas[0].feature_names)
+        events = None if self._events is None else np.stack([self._events.counts(meta) for meta in metas])
+        return ReplayBatch(
+            maps=stacked.pop("map", None),
+            action_mask=stacked.pop("action_mask", None),
+            expert_action=stacked.pop("expert_action", None),
+            metadata=metas,
+            conflict_stats=stats,
+            events=events,
+            **stacked,
+        )
+
+
+ALIKE = {
+    "generation": "their generations differ",
+    "variant": "the observation variant differs",
+    "feature_names": "the features differ",
+    "map_shape": "the map window differs",
+    "action_level": "the action level differs",
+    "action_catalogue_hash": "the action catalogue differs",
+    "action_dim": "the number of actions differs",
+}
+
+
+def difference(one: SampleMeta, other: SampleMeta, name: str) -> str | None:
+    """What keeps two samples apart in a field of ALIKE, or None."""
+    told = []
+    for meta in (one, other):
+        if name == "generation":
+            told.append(f"schema {meta.schema_version}" if meta.generation == 2 else "first")
+        else:
+            told.append(vars(meta)[name])
+    if told[0] == told[1]:
+        return None
+    if name == "feature_names":
+        told = [f"{len(meta.feature_names)} names" for meta in (one, other)]
+    return f"{ALIKE[name]} ({told[0]} against {told[1]}); put them into datasets of their own"
+
+
+def _read_metas(entries: Sequence[ReplayEntry]) -> Iterator[SampleMeta]:
+    """Metadata of every entry; equal lists of names are kept once."""
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for entry in entries:
+        found = read_meta(entry.meta, entry.meta_sha256)
+        arrays = {} if "schema_version" in found else read_arrays(entry.sample, entry.sha256)
+        meta = interpret(found, arrays, entry.meta)
+        if entry.frame_count is not None and entry.frame_count != meta.frame_count:
+            raise ReplayError(f"{entry.meta}: frame_count is {meta.frame_count} but the manifest says {entry.frame_count}")
+        names = known.setdefault(meta.feature_names, meta.feature_names)
+        actions = known.setdefault(meta.action_names, meta.action_names)
+        yield meta.model_copy(update={"feature_names": names, "action_names": actions})

@@ -1,0 +1,241 @@
+"""Looking at replay data: everything that is wrong with it in one report, its figures, its histograms."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from townlet import files
+from townlet.errors import ReplayError
+from townlet.policy.event_join import read_event_records
+from townlet.policy.manifest import (
+    EVENTS_NAME,
+    MANIFEST_SUFFIX,
+    ReplayEntry,
+    find_manifest,
+    read_manifest,
+    survey_manifest,
+)
+from townlet.policy.replay import ALIKE, ReplayDataset, ReplayDatasetConfig, difference
+from townlet.policy.sample import (
+    Array,
+    FirstGenerationWarning,
+    ReplaySample,
+    SampleMeta,
+    interpret,
+    problems,
+    read_arrays,
+    read_meta,
+    read_sample,
+)
+from townlet.policy.sample_metrics import histogram
+
+
+@dataclass
+class ReplayReport:
+    """The verdict on a sample, a manifest or a capture folder: all problems, and what is worth knowing."""
+
+    path: str
+    samples: int = 0
+    transitions: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def entries_of(path: Path) -> tuple[ReplayEntry, ...]:
+    """What a path means: one sample, a manifest, or a capture folder."""
+    if not path.exists():
+        raise ReplayError(f"there is no {path}; name a sample (.npz), a manifest or a capture folder")
+    if path.is_dir():
+        return ReplayDatasetConfig.from_capture_dir(path).entries
+    if path.suffix == ".npz":
+        return (ReplayEntry.of(path),)
+    return read_manifest(path).entries
+
+
+def samples_of(path: Path) -> Iterator[ReplaySample]:
+    """Every sample of a path, one at a time."""
+    for entry in entries_of(path):
+        yield read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256)
+
+
+def validate(path: Path) -> ReplayReport:
+    """Every check of every sample, and of the samples together; nothing stops at the first problem."""
+    report = ReplayReport(str(path))
+    if not path.exists():
+        raise ReplayError(f"there is no {path}; name a sample (.npz), a manifest or a capture folder")
+    try:
+        entries = _survey(path, report)
+    except ReplayError as error:
+        report.problems.append(str(error))
+        return report
+    known: list[tuple[ReplayEntry, SampleMeta]] = []
+    for entry in entries:
+        report.samples += 1
+        try:
+            arrays = read_arrays(entry.sample, entry.sha256)
+            meta = interpret(read_meta(entry.meta, entry.meta_sha256), arrays, entry.meta)
+        except ReplayError as error:
+            report.problems.append(str(error))
+            continue
+        report.problems += [f"{entry.sample}: {problem}" for problem in problems(arrays, meta)]
+        if entry.frame_count is not None and entry.frame_count != meta.frame_count:
+            report.problems.append(f"{entry.meta}: frame_count is {meta.frame_count} but the manifest says {entry.frame_count}")
+        if meta.generation == 1:
+            report.notes.append(f"{entry.sample}: of the first generation, read-only; capture it again to train on it")
+        known.append((entry, meta))
+        report.transitions += meta.timesteps
+    _compare(known, report)
+    return report
+
+
+def _survey(path: Path, report: ReplayReport) -> tuple[ReplayEntry, ...]:
+    if path.suffix == ".npz":
+        return (ReplayEntry.of(path),)
+    manifest = find_manifest(path) if path.is_dir() else path
+    entries, wrong, _ = survey_manifest(manifest)
+    report.problems += wrong
+    if path.is_dir() and ((path / files.SUMS).exists() or any(entry.sha256 for entry in entries)):
+        _check_folder(path, manifest, entries, report)
+    return entries
+
+
+def _check_folder(folder: Path, manifest: Path, entries: tuple[ReplayEntry, ...], report: ReplayReport) -> None:
+    """Every file against SHA256SUMS, both ways, and the events line by line."""
+    sums = files.read_sums(folder, error=ReplayError)
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {files.SUMS}
+    report.problems += [f"{folder / name}: is missing, though {files.SUMS} lists it" for name in sorted(set(sums) - there)]
+    report.problems += [f"{folder / name}: is not listed in {files.SUMS}" for name in sorted(there - set(sums))]
+    hashed = {entry.sample for entry in entries} | {entry.meta for entry in entries}
+    for name in sorted(there & set(sums)):
+        path = files.safe_join(folder, name, error=ReplayError)
+        if files.sha256_file(path, error=ReplayError) != sums[name]:
+            report.problems.append(f"{path}: is not what was written (its SHA-256 differs from {files.SUMS}); capture it again")
+        elif name.endswith(".npz") and path not in hashed and manifest.name.endswith(MANIFEST_SUFFIX):
+            report.problems.append(f"{path}: is a sample that {manifest.name} does not list")
+    if (folder / EVENTS_NAME).exists():
+        try:
+            for _ in read_event_records(folder / EVENTS_NAME):
+                pass
+        except ReplayError as error:
+            report.problems.append(str(error))
+
+
+def _compare(known: list[tuple[ReplayEntry, SampleMeta]], report: ReplayReport) -> None:
+    if not known:
+        return
+    entry, first = known[0]
+    for other, meta in known[1:]:
+        for name in ALIKE:
+            if (found := difference(first, meta, name)) is not None:
+                report.problems.append(f"{entry.sample} and {other.sample} do not go together: {found}")
+    lengths = Counter(meta.timesteps for _, meta in known)
+    if len(lengths) > 1:
+        told = ", ".join(f"{count} of {length} decisions" for length, count in sorted(lengths.items()))
+        report.notes.append(f"windows of {len(lengths)} lengths ({told}): they are batched apart, never padded")
+
+
+# --- figures -------------------------------------------------------------------------------------------------------------
+
+BINS = 10
+DRAWN = ("rivalry_max", "rivalry_avoid_count", "queue_position", "queue_ahead")  # the last: the longest queue in sight
+
+
+@dataclass(frozen=True)
+class ReplayStats:
+    label: str
+    samples: int
+    transitions: int
+    residents: int
+    scenarios: tuple[str, ...]
+    bytes: int
+    resident_days: float
+    baseline: dict[str, float]
+    conflict: dict[str, float]
+    actions: dict[str, int]
+    histograms: dict[str, list[int]]  # ten equal bins of [0, 1]
+
+    @property
+    def bytes_per_resident_day(self) -> float:
+        return self.bytes / self.resident_days
+
+
+def stats(path: Path, ticks_per_day: int = 1440) -> ReplayStats:
+    """The figures of a dataset in one pass, one sample in memory at a time."""
+    entries = entries_of(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FirstGenerationWarning)
+        dataset = ReplayDataset(ReplayDatasetConfig(entries=entries, streaming=True, label=path.name))
+        counts: dict[str, Array] = {}
+        actions: Counter[str] = Counter()
+        for sample in dataset.samples():
+            for name, column in _drawn_columns(sample).items():
+                counts[name] = counts.get(name, np.zeros(BINS, np.int64)) + histogram(column)
+            names = sample.meta.action_names or tuple(str(i) for i in range(sample.meta.action_dim))
+            actions.update(names[i] for i in sample.actions)
+        baseline = dataset.baseline_metrics()
+    metas = dataset.metas
+    ticks = sum(meta.timesteps * meta.decision_interval for meta in metas)
+    conflict = {
+        name: float(sum(value for meta in metas if isinstance(value := meta.metrics.get(name), int | float)))
+        for name in ("queue_conflict_events", "queue_conflict_intensity_sum", "wait_count", "wait_sum")
+    }
+    return ReplayStats(
+        label=path.name,
+        samples=len(metas),
+        transitions=dataset.transitions,
+        residents=len({meta.agent_id for meta in metas}),
+        scenarios=tuple(sorted({meta.capture.scenario for meta in metas})),
+        bytes=sum(entry.sample.stat().st_size + entry.meta.stat().st_size for entry in entries),
+        resident_days=ticks / ticks_per_day,
+        baseline=baseline,
+        conflict=conflict,
+        actions=dict(actions.most_common()),
+        histograms={name: [int(count) for count in counts[name]] for name in DRAWN if name in counts},
+    )
+
+
+def _drawn_columns(sample: ReplaySample) -> dict[str, Array]:
+    names = sample.meta.feature_names
+    columns = {name: np.clip(sample.column(name), 0.0, 1.0) for name in DRAWN if name in names}
+    queues = [i for i, name in enumerate(names) if name.endswith(("_near_queue", "_calm_queue"))]
+    if queues:
+        columns["queue_ahead"] = np.clip(sample.features[:, queues].max(axis=1), 0.0, 1.0)
+    return columns
+
+
+def draw_histogram(name: str, counts: list[int], width: int = 40) -> list[str]:
+    """A histogram of [0, 1] for a terminal, one line per bin."""
+    total, top = max(1, sum(counts)), max(1, max(counts))
+    lines = [name]
+    for k, count in enumerate(counts):
+        bar = "█" * round(width * count / top) or ("▏" if count else "")
+        lines.append(f"  {k / BINS:.1f}–{(k + 1) / BINS:.1f} {bar:<{width}} {count:>8} {100 * count / total:5.1f} %")
+    return lines
+
+
+def stats_text(found: ReplayStats) -> str:
+    base, conflict = found.baseline, found.conflict
+    where = ", ".join(found.scenarios) or "unknown scenarios"
+    lines = [
+        f"{found.label}: {found.samples} samples of {found.residents} residents in {where}",
+        f"  {found.transitions} decisions, {found.resident_days:.2f} resident-days, {found.bytes / 1e6:.2f} MB, "
+        f"{found.bytes_per_resident_day / 1e3:.1f} kB per resident-day",
+        f"  reward {base['reward_sum_mean']:.3f} per sample, {base['reward_mean']:.5f} per decision; "
+        f"log-prob {base['log_prob_mean']:.4f}",
+        f"  {conflict['queue_conflict_events']:.0f} conflicts of intensity {conflict['queue_conflict_intensity_sum']:.2f}, "
+        f"{conflict['wait_count']:.0f} waits of {conflict['wait_sum']:.0f} ticks in all",
+        "  actions: " + ", ".join(f"{name} {count}" for name, count in list(found.actions.items())[:8]),
+    ]
+    for name, counts in found.histograms.items():
+        lines += draw_histogram(name, counts)
+    return "\n".join(lines)

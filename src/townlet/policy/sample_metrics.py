@@ -1,0 +1,78 @@
+"""What one sample says in numbers; the same keys in the metadata, in the capture's table of metrics and in the goldens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from townlet.policy.frames import Frames
+from townlet.policy.sample import RIVALRY_FIELDS, Array
+from townlet.world.events import QUEUE_CONFLICT, QUEUE_LEAVE, USE_START
+from townlet.world.state import CONFLICT_REASONS, TERMS
+
+WAIT_EDGES = (1, 5, 10, 20, 40, 80, 160)  # ticks; the last bin is open
+RIVALRY_BINS = 10
+
+
+def sample_metrics(frames: Frames, feature_names: Sequence[str], action_names: Sequence[str], events: Array) -> dict[str, Any]:
+    """Figures of a life; `events` (K,) EVENT are those its resident was the actor of: summed over samples each counts once."""
+    steps = len(frames.actions)
+    reward_sum = float(frames.rewards.sum(dtype=np.float64))
+    whole = bool(frames.terminated[-1] or frames.truncated[-1])
+    metrics: dict[str, Any] = {
+        "timesteps": steps,
+        "reward_sum": reward_sum,
+        "reward_mean": reward_sum / steps,
+        "reward_terms": dict(zip(TERMS, frames.terms.tolist())),
+        "episode_return": reward_sum if whole else None,  # of a life that was seen to its end
+        "log_prob_mean": float(frames.log_probs.mean(dtype=np.float64)),
+        "value_pred_last": float(frames.values[-1]),
+    }
+    for name in RIVALRY_FIELDS:
+        column = frames.features[:, feature_names.index(name)]
+        metrics[f"{name}_mean"] = float(column.mean(dtype=np.float64))
+        metrics[f"{name}_max"] = float(column.max())
+    rivalry = frames.features[:, feature_names.index("rivalry_max")]
+    metrics["rivalry_histogram"] = histogram(rivalry)
+    metrics["lateness_mean"] = float(frames.features[:, feature_names.index("lateness_counter")].mean(dtype=np.float64))
+    metrics |= _actions(frames.actions, action_names)
+    return metrics | _conflicts(events) | _waits(events)
+
+
+def histogram(share: Array) -> list[int]:
+    """Counts of numbers in [0, 1] over ten equal bins; 1 belongs to the last."""
+    bins = np.minimum((share * RIVALRY_BINS).astype(np.int64), RIVALRY_BINS - 1)
+    return [int(count) for count in np.bincount(bins, minlength=RIVALRY_BINS)]
+
+
+def _actions(actions: Array, names: Sequence[str]) -> dict[str, Any]:
+    counts = np.bincount(actions, minlength=len(names))
+    share = counts[counts > 0] / len(actions)
+    return {
+        "action_total": len(actions),
+        "action_entropy": float(-(share * np.log(share)).sum()) + 0.0,
+        **{f"action_{name}_count": count for name, count in zip(names, counts.tolist())},
+    }
+
+
+def _conflicts(events: Array) -> dict[str, Any]:
+    rows = events[events["kind"] == QUEUE_CONFLICT]
+    reasons = np.bincount(rows["reason"], minlength=len(CONFLICT_REASONS)).tolist()
+    return {
+        "queue_conflict_events": len(rows),
+        "queue_conflict_intensity_sum": float(rows["intensity"].sum()),
+        **{f"conflict_{reason}_count": count for reason, count in zip(CONFLICT_REASONS, reasons)},
+    }
+
+
+def _waits(events: Array) -> dict[str, Any]:
+    """Waits that ended, in a use or by leaving the queue; the histogram's edges are WAIT_EDGES."""
+    waited = events["waited"][((events["kind"] == USE_START) | (events["kind"] == QUEUE_LEAVE)) & (events["waited"] > 0)]
+    bins = np.searchsorted(WAIT_EDGES, waited, side="right") - 1
+    return {
+        "wait_count": len(waited),
+        "wait_sum": int(waited.sum()),
+        "wait_histogram": np.bincount(bins, minlength=len(WAIT_EDGES)).tolist(),
+    }

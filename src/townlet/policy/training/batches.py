@@ -1,0 +1,168 @@
+"""What the learner is given and gives back: plain arrays over T decisions of B residents, and the numbers of an update."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.errors import UsageError
+
+Floats = NDArray[np.float32]
+Flags = NDArray[Any]  # uint8 or bool
+PPO_TERMS = ("loss_policy", "loss_value", "entropy", "clip_fraction", "kl_k1", "kl_k3", "adv_mean", "adv_std")
+ZERO_STD = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedBatch:
+    """Decisions as they were seen. Rows that are not active are left out of everything."""
+
+    features: Floats  # (T, B, F)
+    masks: Flags  # (T, B, A)
+    active: Flags  # (T, B)
+    maps: NDArray[Any] | None = None  # (T, B, C, H, W)
+    starts: Flags | None = None  # (T, B): the first decision of a life, recurrent state is reset before it
+    state: Floats | None = None  # (B, S): recurrent state before the first row
+
+    def __post_init__(self) -> None:
+        if self.features.ndim != 3:
+            raise UsageError(f"features have shape {self.features.shape}; a batch needs (steps, residents, features)")
+        leading = self.features.shape[:2]
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and name != "state" and value.shape[:2] != leading:
+                raise UsageError(f"{name} has shape {value.shape}; with these features it must begin with {leading}")
+
+    @property
+    def rows(self) -> int:
+        return int(np.count_nonzero(self.active))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOBatch(ObservedBatch):
+    """Decisions with what came of them, advantages and returns already worked out (`numerics.gae`)."""
+
+    actions: NDArray[np.int64]  # (T, B)
+    log_probs: Floats  # (T, B) of the policy that acted
+    values: Floats  # (T, B) in units of the return
+    rewards: Floats  # (T, B)
+    advantages: Floats  # (T, B)
+    returns: Floats  # (T, B)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloningBatch(ObservedBatch):
+    """Decisions with the choice of the expert; with returns, the value is fitted too."""
+
+    experts: NDArray[np.int64]  # (T, B)
+    returns: Floats | None = None  # (T, B)
+
+
+@dataclass(frozen=True)
+class UpdateStats:
+    """One PPO update: means over its mini-batches unless the name says otherwise."""
+
+    updates: int  # optimiser steps made
+    minibatches: int  # mini-batches evaluated
+    epochs: int  # passes begun
+    transitions: int  # active rows in the batch
+    stopped_early: bool  # the KL bound ended the passes
+    loss_policy: float
+    loss_value: float
+    loss_entropy: float  # − mean entropy
+    loss_total: float
+    clip_fraction: float
+    clip_fraction_max: float
+    clip_triggered_minibatches: int
+    adv_mean: float
+    adv_std: float
+    adv_min_std: float
+    adv_zero_std_batches: int
+    grad_norm: float
+    grad_norm_max: float
+    kl_divergence: float  # mean(old − new log-prob)
+    kl_divergence_max: float
+    kl_k3: float
+    kl_k3_max: float
+    batch_entropy_mean: float
+    batch_entropy_std: float
+    explained_variance: float  # of the values that were acted on
+    reward_advantage_corr: float
+    mask_fill_mean: float  # share of allowed actions
+    illegal_actions: int  # actions outside their mask, left out of the update
+    lr: float
+    clip_param: float
+    entropy_coef: float
+    bc_weight: float
+    bc_loss: float
+    bc_accuracy: float
+
+    def as_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CloningStats:
+    """One pass of behaviour cloning, or one evaluation of it."""
+
+    updates: int
+    transitions: int
+    loss: float  # cross-entropy
+    loss_value: float
+    accuracy: float
+    grad_norm: float
+
+    def as_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def permutation(seed: int, stream: int, update: int, epoch: int, length: int) -> NDArray[np.int64]:
+    """An order of `length` things, drawn from a counter keyed by what it is for: no generator state to save."""
+    words = np.array([seed % 2**64, stream], np.uint64)
+    counter = np.array([0, 0, update, epoch], np.uint64)
+    return np.random.Generator(np.random.Philox(key=words, counter=counter)).permutation(length)
+
+
+def uniform_draws(seed: int, stream: int, step: int, length: int) -> NDArray[np.float64]:
+    """`length` draws in [0, 1) for one decision step, keyed likewise."""
+    words = np.array([seed % 2**64, stream], np.uint64)
+    counter = np.array([0, 0, step, 0], np.uint64)
+    return np.random.Generator(np.random.Philox(key=words, counter=counter)).random(length)
+
+
+def summary(table: NDArray[np.float64], grads: NDArray[np.float64]) -> dict[str, Any]:
+    """Fields of UpdateStats from the mini-batches: columns PPO_TERMS, total loss, cloning loss, cloning accuracy."""
+    column = {name: table[:, i] for i, name in enumerate((*PPO_TERMS, "loss_total", "bc_loss", "bc_accuracy"))}
+    means = {name: float(values.mean()) for name, values in column.items()}
+    return {
+        "loss_policy": means["loss_policy"],
+        "loss_value": means["loss_value"],
+        "loss_entropy": -means["entropy"],
+        "loss_total": means["loss_total"],
+        "clip_fraction": means["clip_fraction"],
+        "clip_fraction_max": float(column["clip_fraction"].max()),
+        "clip_triggered_minibatches": int((column["clip_fraction"] > 0).sum()),
+        "adv_mean": means["adv_mean"],
+        "adv_std": means["adv_std"],
+        "adv_min_std": float(column["adv_std"].min()),
+        "adv_zero_std_batches": int((column["adv_std"] < ZERO_STD).sum()),
+        "grad_norm": float(grads.mean()) if len(grads) else 0.0,
+        "grad_norm_max": float(grads.max()) if len(grads) else 0.0,
+        "kl_divergence": means["kl_k1"],
+        "kl_divergence_max": float(column["kl_k1"].max()),
+        "kl_k3": means["kl_k3"],
+        "kl_k3_max": float(column["kl_k3"].max()),
+        "batch_entropy_mean": means["entropy"],
+        "batch_entropy_std": float(column["entropy"].std()),
+        "bc_loss": means["bc_loss"],
+        "bc_accuracy": means["bc_accuracy"],
+    }
+
+
+def legal_rows(active: Flags, masks: Flags, actions: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
+    """Active rows whose action the mask allows (T, B), and how many active rows had another."""
+    live = active.astype(bool)
+    allowed = np.take_along_axis(masks, actions[..., None], axis=2)[..., 0].astype(bool)
+    return live & allowed, int((live & ~allowed).sum())

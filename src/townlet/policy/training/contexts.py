@@ -1,0 +1,106 @@
+"""What a strategy is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from townlet.config.models import SimulationConfig
+from townlet.dto.policy import TrainingResult as TrainingResult
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
+from townlet.policy.training.run_folder import RunFolder
+from townlet.policy.training.services import TrainingServices
+from townlet.policy.training.stop import StopFlag
+from townlet.telemetry.ndjson import TelemetryWriter
+
+if TYPE_CHECKING:
+    from townlet.policy.training.strategies.base import TrainingStrategy
+
+
+class Progress(Protocol):
+    """Where a run says how it goes; the command line draws it on stderr."""
+
+    def begin(self, what: str, total: int, done: int = 0) -> None: ...
+    def advance(self, figures: Mapping[str, float | None]) -> None: ...
+    def say(self, sentence: str) -> None: ...
+
+
+class Silence:
+    """Progress that nobody watches."""
+
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        pass
+
+    def advance(self, figures: Mapping[str, float | None]) -> None:
+        pass
+
+    def say(self, sentence: str) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run is asked for beside its config."""
+
+    epochs: int | None = None  # default: training.epochs
+    dataset: ReplayDatasetConfig | ReplayDataset | None = None
+    run_dir: Path | None = None  # None: nothing is kept but the log
+    resume: bool = False
+    log_path: Path | None = None  # default: telemetry.file in the run folder
+    start_from: Path | None = None  # a checkpoint to begin with
+    allow_inexact: bool = False  # resume with other versions or threads
+    command: tuple[str, ...] = ()
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """The place of a strategy in a longer schedule; the default is a run of its own."""
+
+    cycle: int = -1  # entry of the anneal schedule
+    bc_weight: tuple[float, float] = (0.0, 0.0)  # of the auxiliary loss, at the first and after the last epoch
+    scripted_share: float = 0.0
+    start_from: Path | None = None  # checkpoint whose network, optimiser and towns go on
+    notes: Mapping[str, float | bool | str | None] = field(default_factory=dict)  # anneal_* fields of the records
+    steps: int = 0  # decisions trained on before this stage
+    collections: int = -1  # number of the last collection before this stage
+    log_position: Mapping[str, Any] | None = None  # of the telemetry log when the stage begins
+
+    def bc_weight_at(self, progress: float) -> float:
+        """The weight moves in a straight line; progress is 0 at the first epoch and 1 after the last."""
+        first, last = self.bc_weight
+        return first + (last - first) * progress
+
+
+@dataclass
+class TrainingContext:
+    config: SimulationConfig
+    services: TrainingServices
+    strategies: Mapping[str, Callable[[], TrainingStrategy]] = field(default_factory=dict)
+    mode: str = "rollout"
+    epochs: int = 1
+    dataset: ReplayDatasetConfig | ReplayDataset | None = None
+    dataset_hash: str | None = None  # filled in by `prepare`
+    disk_needed: int = 0  # bytes the run folder will hold at most, filled in by `prepare`
+    run: RunFolder | None = None
+    run_id: str = ""
+    telemetry: TelemetryWriter = field(default_factory=lambda: TelemetryWriter(None))
+    log_batches: bool = False
+    plan: StagePlan = field(default_factory=StagePlan)
+    progress: Progress = field(default_factory=Silence)
+    stop: StopFlag = field(default_factory=StopFlag)
+    allow_inexact: bool = False
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    def strategy(self, name: str) -> TrainingStrategy:
+        return self.strategies[name]()
+
+    def stage(self, name: str, *, mode: str, epochs: int, plan: StagePlan) -> TrainingContext:
+        """The context of one entry of a schedule: its own folder inside the run's, the same log, the same stop flag."""
+        run = None if self.run is None else self.run.child(name)
+        return replace(self, mode=mode, epochs=epochs, plan=plan, run=run)

@@ -1,0 +1,89 @@
+"""One epoch of PPO: a collection and its update, or a pass over stored data. Both drive the same network and optimiser."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.policy.replay import ReplayDataset
+from townlet.policy.sample import RIVALRY_FIELDS
+from townlet.policy.training.contexts import TrainingContext
+from townlet.policy.training.session import Session
+from townlet.policy.training.sources import replay_batch, rollout_batch, script_batch
+from townlet.policy.training.telemetry import EpochData, replay_town
+
+
+def horizon(context: TrainingContext) -> int:
+    """Decisions per resident and collection: `training.rollout_ticks` when set, else `training.horizon`."""
+    training, interval = context.config.training, context.config.policy.interval
+    return training.horizon if training.rollout_ticks is None else max(1, training.rollout_ticks // interval)
+
+
+def rollout_epoch(session: Session, context: TrainingContext, progress: float) -> EpochData:
+    collector, learner = session.collector, session.learner
+    assert collector is not None
+    bc_weight = context.plan.bc_weight_at(progress)
+    started = perf_counter()
+    rollout = collector.collect(
+        learner,
+        horizon(context),
+        ask_script=bc_weight > 0,
+        scripted_share=context.plan.scripted_share,
+        epsilon=context.config.training.bc.epsilon,
+    )
+    seconds = perf_counter() - started
+    session.standing.cycle += 1
+    script = script_batch(rollout) if bc_weight > 0 else None
+    batch = rollout_batch(rollout, learner.ppo)
+    if not batch.rows:
+        return EpochData()  # everybody was scripted: nothing to update
+    update = learner.update(batch, progress=progress, bc_batch=script, bc_weight=bc_weight)
+    data = EpochData(
+        updates=[update],
+        minibatches=learner.minibatches,
+        town=rollout.tally.record(),
+        returns=rollout.returns,
+        lengths=rollout.lengths,
+        ticks=horizon(context) * context.config.policy.interval,
+        simulated=rollout.decisions,
+        sim_seconds=seconds,
+    )
+    live = rollout.active[:-1] != 0
+    columns = collector.vec.spec.offsets
+    seen = rollout.features[:-1][live]
+    data.rivalry.add(seen[:, columns["rivalry_max"]], seen[:, columns["rivalry_avoid_count"]])
+    return data
+
+
+def replay_epoch(session: Session, context: TrainingContext, progress: float, dataset: ReplayDataset, digest: str) -> EpochData:
+    """One pass; order by seed and epoch, one update per batch of samples."""
+    data = EpochData(dataset_hash=digest, baseline=dataset.baseline_metrics())
+    metrics, exits = [], 0
+    dataset.set_epoch(session.standing.epoch)
+    for batch in dataset:
+        data.updates.append(session.learner.update(replay_batch(batch, session.learner), progress=progress))
+        data.minibatches += session.learner.minibatches
+        names = batch.metadata[0].feature_names
+        data.rivalry.add(*(_raw(dataset, batch.features[..., names.index(name)], name) for name in RIVALRY_FIELDS))
+        data.masked = data.masked and batch.action_mask is not None
+        exits += int(batch.dones.sum())
+        for meta in batch.metadata:
+            found = dataset.config.metrics_map.get(meta.sample_id, meta.metrics)
+            metrics.append(found)
+            if found.get("episode_return") is not None:
+                data.returns.append(float(found["episode_return"]))
+                data.lengths.append(meta.timesteps)
+    data.town = replay_town(metrics, exits)
+    return data
+
+
+def _raw(dataset: ReplayDataset, column: NDArray[Any], name: str) -> NDArray[Any]:
+    """A feature as it was observed, when the dataset hands it out normalised."""
+    normalizer = dataset.normalizer
+    if normalizer is None or name not in normalizer.names:
+        return column
+    k = normalizer.names.index(name)
+    return np.clip(column * normalizer.std[k] + normalizer.mean[k], 0.0, 1.0)

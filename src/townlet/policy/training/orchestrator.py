@@ -1,0 +1,132 @@
+"""The façade of training: selects a strategy, hands out services, opens the run folder. Importable without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+from townlet.config.models import SimulationConfig
+from townlet.dto.policy import AnnealSummary, BCTrainingResult, PPOTrainingResult, ReplayBatchSummary, ReplaySummary
+from townlet.errors import UsageError
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
+from townlet.policy.training.contexts import Progress, RunOptions, Silence, TrainingContext, TrainingResult
+from townlet.policy.training.opening import dry_run, opened_run
+from townlet.policy.training.services import CapturedRollout, TrainingServices
+from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, available
+from townlet.policy.training.strategies.base import TrainingStrategy
+
+REPLAY_MODES = ("replay", "mixed")
+Data = ReplayDatasetConfig | ReplayDataset
+
+
+class PolicyTrainingOrchestrator:
+    def __init__(
+        self,
+        config: SimulationConfig,
+        *,
+        services: TrainingServices | None = None,
+        strategies: Mapping[str, Callable[[], TrainingStrategy]] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.config = config
+        self.services = services or TrainingServices.of(config)
+        self.strategies = dict(STRATEGIES) | dict(strategies or {})
+        self.progress = progress or Silence()
+
+    def available_strategies(self) -> tuple[str, ...]:
+        """Names of the strategies that can run here."""
+        return available(self.strategies)
+
+    def run(self, mode: str | None = None, options: RunOptions | None = None) -> TrainingResult:
+        """Train in `mode`, by default that of the config. All inputs are checked before anything is written."""
+        mode, options = mode or self.config.training.source, options or RunOptions()
+        if mode not in STRATEGY_OF_MODE:
+            raise UsageError(f"The mode is {mode!r}; it must be one of {', '.join(STRATEGY_OF_MODE)}.")
+        dataset = options.dataset
+        if dataset is None and mode in REPLAY_MODES:
+            dataset = self.services.replay.dataset_config()
+        context = TrainingContext(
+            config=self.config,
+            services=self.services,
+            strategies=self.strategies,
+            mode=mode,
+            epochs=options.epochs or self.config.training.epochs,
+            dataset=dataset,
+            log_batches=self.config.telemetry.batches,
+            progress=self.progress,
+            allow_inexact=options.allow_inexact,
+        )
+        strategy = context.strategy(STRATEGY_OF_MODE[mode])
+        strategy.prepare(context)
+        if options.dry_run:
+            return dry_run(context, strategy.name)
+        with opened_run(context, options):
+            result = strategy.run(context)
+            if context.run is not None:
+                context.run.write_summary(result.model_dump(mode="json"))
+        return result
+
+    def run_bc_training(self, manifest: Path | str | None = None, options: RunOptions | None = None) -> BCTrainingResult:
+        """Behaviour cloning on a manifest (by default `training.bc.manifest`), or on fresh scripted demonstrations."""
+        options = options or RunOptions()
+        manifest = manifest or self.config.training.bc.manifest
+        if manifest is not None and options.dataset is None:
+            options = replace(options, dataset=self.services.replay.dataset_config(Path(manifest)))
+        result = self.run("bc", options)
+        assert isinstance(result, BCTrainingResult)
+        return result
+
+    def run_ppo(
+        self,
+        dataset: Data | None = None,
+        options: RunOptions | None = None,
+        *,
+        mode: str | None = None,
+    ) -> PPOTrainingResult:
+        """PPO on a dataset (mode `replay`), or in the given mode."""
+        options = options or RunOptions()
+        if dataset is not None:
+            options, mode = replace(options, dataset=dataset), mode or "replay"
+        result = self.run(mode or self._ppo_mode(), options)
+        assert isinstance(result, PPOTrainingResult)
+        return result
+
+    def run_anneal(self, options: RunOptions | None = None) -> AnnealSummary:
+        result = self.run("anneal", options)
+        assert isinstance(result, AnnealSummary)
+        return result
+
+    def capture_rollout(self, ticks: int | None = None, *, auto_seed_agents: bool | None = None) -> CapturedRollout:
+        """Frames of the config's town under its scripted residents; its `build_dataset` feeds them to `run_ppo`."""
+        return self.services.capture.capture(ticks, auto_seed_agents=auto_seed_agents)
+
+    def build_replay_dataloader(self, dataset: Data | None = None) -> ReplayDataset:
+        return self.services.replay.build(dataset)
+
+    def run_replay_dataset(
+        self,
+        dataset: Data | None = None,
+        on_batch: Callable[[ReplayBatchSummary], None] | None = None,
+    ) -> ReplaySummary:
+        """Iterate over a dataset once, without training, and say what is in it."""
+        started = perf_counter()
+        data = self.build_replay_dataloader(dataset)
+        batches = []
+        for batch in self.services.replay.summaries(data):
+            batches.append(batch)
+            if on_batch is not None:
+                on_batch(batch)
+        return ReplaySummary(
+            duration_sec=perf_counter() - started,
+            dataset=self.services.replay.label(data),
+            samples=sum(batch.samples for batch in batches),
+            transitions=sum(batch.transitions for batch in batches),
+            batches=tuple(batches),
+            baseline=data.baseline_metrics(),
+        )
+
+    def _ppo_mode(self) -> str:
+        source = self.config.training.source
+        return source if STRATEGY_OF_MODE[source] == "ppo" else "rollout"

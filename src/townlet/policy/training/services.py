@@ -1,0 +1,231 @@
+"""What strategies are handed out: towns and captures, replay datasets, scores, promotion. None of it needs torch."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from townlet.config.models import SimulationConfig
+from townlet.dto.evaluation import Measure
+from townlet.dto.policy import Interval, ReplayBatchSummary, RolloutFrame
+from townlet.dto.promotion import Decision
+from townlet.envs.vector import VectorTown
+from townlet.errors import ReplayError, UsageError
+from townlet.evaluation.compare import save_scorecard
+from townlet.evaluation.scorecard import PolicySource, evaluate, run_case
+from townlet.evaluation.suites import Case, draw_seed, suite_cases
+from townlet.files import sha256_file
+from townlet.policy.capture import seed_residents
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
+from townlet.policy.rollout import RolloutBuffer, collect, source_of
+from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.promotion.desk import CANDIDATE, CHAMPION, PromotionDesk
+
+log = logging.getLogger("townlet.training")
+
+
+@dataclass
+class RolloutCaptureService:
+    """Towns of the config: batches to learn in, and captures of scripted residents."""
+
+    config: SimulationConfig
+
+    def towns(self, num_towns: int, *, index: int = 0, config: SimulationConfig | None = None) -> VectorTown:
+        """A batch of towns for training, on the index-th training seed, started as `training.start` says."""
+        config = config or self.config
+        start = config.training.start
+        clock = None if start == "scenario" else start if isinstance(start, str) else f"{start // 60:02d}:{start % 60:02d}"
+        seed = draw_seed("training", config.seed * 1_000 + index)
+        return VectorTown(config, num_towns, seed=seed, start=clock, threads=config.training.threads)
+
+    def capture(
+        self, ticks: int | None = None, *, auto_seed_agents: bool | None = None, policy: str = "schedule", epsilon: float = 0.05
+    ) -> CapturedRollout:
+        """One town over `ticks`; empty, with a warning, when nobody takes a decision in that time."""
+        config = self.config
+        interval = config.policy.interval
+        ticks = ticks or config.training.rollout_ticks or config.training.horizon * interval
+        if auto_seed_agents if auto_seed_agents is not None else config.training.rollout_auto_seed_agents:
+            config = seed_residents(config)
+        if not config.scenario.residents or ticks < interval:
+            why = f"{ticks} ticks are less than one decision ({interval})" if config.scenario.residents else "it has no residents"
+            log.warning(
+                "capture_rollout: nothing was captured in %s: %s; place residents, use --rollout-auto-seed-agents, or ask for "
+                "more ticks",
+                config.config_id,
+                why,
+            )
+            return CapturedRollout((), 0)
+        vec = VectorTown(config, 1, seed=draw_seed("training", config.seed))
+        runtime = PolicyRuntime(vec, make_policy(policy, vec, epsilon=epsilon, seed=config.seed))
+        buffer = RolloutBuffer(vec, ticks // interval)
+        collect(runtime, buffer)
+        return CapturedRollout(tuple(buffer.samples(source_of(runtime, ticks=ticks))), ticks)
+
+
+@dataclass(frozen=True)
+class CapturedRollout:
+    """Samples of a capture in memory, one per resident and life."""
+
+    samples: tuple[ReplaySample, ...]
+    ticks: int
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def build_dataset(self, **options: Any) -> ReplayDataset:
+        """The interface of a dataset read from files, without files."""
+        return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), self.samples)
+
+    def frames(self) -> Iterator[RolloutFrame]:
+        """Every decision as a typed frame, resident after resident."""
+        for sample in self.samples:
+            meta = sample.meta
+            for t in range(sample.timesteps):
+                yield RolloutFrame(
+                    agent_id=meta.agent_id,
+                    town=meta.capture.town,
+                    life=meta.capture.life,
+                    tick=meta.first_tick + t * meta.decision_interval,
+                    features=sample.features[t],
+                    map=None if sample.map is None else sample.map[t],
+                    action_mask=sample.action_mask[t] if sample.action_mask is not None else np.ones(meta.action_dim, bool),
+                    action=int(sample.actions[t]),
+                    log_prob=float(sample.old_log_probs[t]),
+                    value=float(sample.value_preds[t]),
+                    reward=float(sample.rewards[t]),
+                    terminated=bool(sample.dones[t]),
+                    truncated=bool(sample.truncated[t]),
+                    expert_action=None if sample.expert_action is None else int(sample.expert_action[t]),
+                )
+
+
+@dataclass
+class ReplayDatasetService:
+    """Which replay data a run reads, opened and summarised."""
+
+    config: SimulationConfig
+
+    def resolve(self, source: Path | str | None = None) -> Path:
+        """The manifest or capture folder to read: the one given, else `training.replay_manifest`, else `training.capture_dir`."""
+        training = self.config.training
+        found = source or training.replay_manifest or training.capture_dir
+        if found is None:
+            raise UsageError(
+                "There is no replay data: give --replay-manifest FILE or --capture-dir FOLDER, or set training.replay_manifest."
+            )
+        path = Path(found)
+        if not path.exists():
+            raise ReplayError(f"{path} does not exist; expected a manifest or a capture folder, made by `townlet capture`.")
+        return path
+
+    def dataset_config(self, source: Path | str | None = None) -> ReplayDatasetConfig:
+        path = self.resolve(source)
+        replay = self.config.training.replay
+        options: dict[str, Any] = {
+            "batch_size": replay.batch_size,
+            "shuffle": replay.shuffle,
+            "seed": self.config.seed if replay.seed is None else replay.seed,
+            "drop_last": replay.drop_last,
+            "streaming": replay.streaming,
+            "prefetch": replay.prefetch,
+            "normalize_conflict_features": self.config.training.normalize_conflict_features,
+        }
+        if path.is_dir():
+            return ReplayDatasetConfig.from_capture_dir(path, **options)
+        return ReplayDatasetConfig.from_manifest(path, **options)
+
+    def build(self, dataset: ReplayDatasetConfig | ReplayDataset | None = None) -> ReplayDataset:
+        """Open a dataset: all its metadata are checked, and its arrays too unless they are streamed."""
+        if isinstance(dataset, ReplayDataset):
+            return dataset
+        return ReplayDataset(dataset or self.dataset_config())
+
+    def label(self, data: ReplayDataset) -> str:
+        return data.config.label
+
+    def digest(self, data: ReplayDataset) -> str:
+        """Hash of the data: of the recorded (or computed) hashes of its files, or of the arrays in memory."""
+        whole = hashlib.sha256()
+        for entry in data.config.entries:
+            whole.update((entry.sha256 or sha256_file(entry.sample)).encode())
+        if not data.config.entries:
+            for sample in data.samples():
+                for array in sample.arrays().values():
+                    whole.update(array.tobytes())
+        return whole.hexdigest()[:16]
+
+    def summaries(self, data: ReplayDataset) -> Iterator[ReplayBatchSummary]:
+        for number, batch in enumerate(data):
+            yield ReplayBatchSummary(
+                batch=number, samples=len(batch.metadata), transitions=batch.transitions, **dict(batch.conflict_stats)
+            )
+
+
+@dataclass
+class EvaluationService:
+    """Scores of a policy in the config's own town on evaluation seeds, with the committed reward weights."""
+
+    config: SimulationConfig
+    _towns: VectorTown | None = field(default=None, repr=False)
+
+    def score(self, source: PolicySource, *, resamples: int = 500) -> dict[str, Measure]:
+        training = self.config.training
+        case = Case("training", self.config.config_id, towns=training.eval_towns, config=self.config)
+        if self._towns is None:
+            self._towns = VectorTown(case.town(), case.towns, seed=draw_seed("evaluation", 0), threads=training.threads)
+        return run_case(self._towns, "policy", source, case, resamples=resamples).measures
+
+
+def intervals(measures: dict[str, Measure]) -> dict[str, Interval]:
+    """The measures that exist, as value and interval."""
+    return {
+        name: Interval(value=measure.mean, low=measure.low, high=measure.high)
+        for name, measure in measures.items()
+        if measure.mean is not None and measure.low is not None and measure.high is not None
+    }
+
+
+@dataclass
+class PromotionServiceAdapter:
+    """A trained checkpoint put before the promotion gates: measured beside the champion, judged, written into the ledger."""
+
+    config: SimulationConfig
+
+    @property
+    def desk(self) -> PromotionDesk:
+        return PromotionDesk(Path(self.config.promotion.ledger), self.config.promotion)
+
+    def consider(self, candidate: Path, scorecard: Path) -> Decision:
+        """One window: the scorecard of candidate and champion on that window's evaluation seeds is written, then judged."""
+        desk = self.desk
+        release = desk.release()
+        policies = {CANDIDATE: str(candidate), CHAMPION: "scripted" if release is None else str(release)}
+        suite = self.config.promotion.suite
+        cases = suite_cases(suite, self.config.evaluation)
+        card = evaluate(policies, cases, suite=suite, baseline=CHAMPION, window=desk.next_window(candidate))
+        save_scorecard(card, scorecard)
+        return desk.evaluate(candidate, scorecard)
+
+
+@dataclass
+class TrainingServices:
+    capture: RolloutCaptureService
+    replay: ReplayDatasetService
+    evaluation: EvaluationService
+    promotion: PromotionServiceAdapter
+
+    @classmethod
+    def of(cls, config: SimulationConfig) -> TrainingServices:
+        return cls(
+            RolloutCaptureService(config),
+            ReplayDatasetService(config),
+            EvaluationService(config),
+            PromotionServiceAdapter(config),
+        )

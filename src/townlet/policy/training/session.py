@@ -1,0 +1,144 @@
+"""A training run under way: the learner, its towns, how far it has come; and the checkpoints it goes on from bit for bit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from townlet.config.models import SimulationConfig, config_hash
+from townlet.dto.policy import EvaluationPoint
+from townlet.errors import CheckpointError, UsageError
+from townlet.observations.spec import ObservationSpec
+from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
+from townlet.policy.inference import weight_shapes
+from townlet.policy.network import NetworkSpec
+from townlet.policy.training.collect import ActorPolicy, Collector
+from townlet.policy.training.contexts import TrainingContext
+from townlet.policy.training.learner import LearnerState, PPOLearner
+from townlet.policy.training.run_folder import disk_estimate
+from townlet.policy.training.services import intervals
+from townlet.world.actions import Catalogue, catalogue
+
+LOG_START = {"rotation": 0, "byte": 0, "offset": 0, "epochs": 0, "records_dropped": 0}  # position of a log without records
+
+
+class Standing(BaseModel):
+    """How far a run has come: the counters of a checkpoint."""
+
+    epoch: int = 0  # finished
+    updates: int = 0  # optimiser steps
+    steps: int = 0  # decisions trained on
+    cycle: int = -1  # collections
+    loss_value_first: float | None = None
+    last: dict[str, Any] = Field(default_factory=dict)  # the last record
+    evaluations: list[EvaluationPoint] = Field(default_factory=list)
+    best: float | None = None  # highest return, or lowest held-out loss of cloning
+    best_epoch: int = 0
+    stale: int = 0  # cloning: epochs since the best
+    weights_hash_start: str = ""
+    finished: bool = False
+
+
+def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
+    """The action catalogue and the observation of a config, without building a town."""
+    affordances = tuple(spec.id for spec in config.affordances.specs)
+    actions = catalogue(config.policy.action_level, affordances)
+    variant: str = config.features.systems.observations
+    if variant == "compact" and config.observations.compact_map:
+        variant = "compact_map"
+    return actions, ObservationSpec(variant, actions.names, affordances)
+
+
+def network_spec(config: SimulationConfig) -> NetworkSpec:
+    """The network a config asks for; what this version cannot do is refused here, before anything is written."""
+    if config.training.device != "cpu":
+        raise UsageError(f"training.device is {config.training.device!r}; this version trains on the cpu only, set it to cpu.")
+    if config.policy.critic != "own":
+        raise UsageError(f"policy.critic is {config.policy.critic!r}; this version has a critic of its own observations only.")
+    return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo)
+
+
+@dataclass
+class Session:
+    learner: PPOLearner
+    standing: Standing
+    collector: Collector | None = None
+
+    @property
+    def weights_hash(self) -> str:
+        return weights_hash(self.learner.network.arrays())
+
+    def save(self, context: TrainingContext, *, best: bool = False, number: int | None = None) -> Path | None:
+        """A checkpoint of everything, in the run folder, numbered by epoch; None when nothing is kept."""
+        if context.run is None:
+            return None
+        state, collector = self.learner.state(), self.collector
+        world: dict[str, Any] = {}
+        if collector is not None:
+            world |= {f"town_{name}": array for name, array in collector.vec.save().items()}
+            world |= {f"collector_{name}": array for name, array in collector.save().items()}
+        about = {
+            "network": self.learner.spec.to_json(),
+            "learner": state.meta,
+            "standing": self.standing.model_dump(mode="json"),
+            "telemetry": context.telemetry.position(),
+            "config_hash": config_hash(context.config),
+            "run_id": context.run_id,
+        }
+        checkpoint = Checkpoint(state.weights, about, state.optimizer, world)
+        return context.run.save(self.standing.epoch if number is None else number, checkpoint, best=best)
+
+    def evaluate(self, context: TrainingContext) -> EvaluationPoint:
+        """Score the network as it stands on evaluation seeds; the best so far is remembered in `standing`."""
+        measures = context.services.evaluation.score(lambda vec: ActorPolicy(self.learner, context.seed))
+        point = EvaluationPoint(epoch=self.standing.epoch, steps=self.standing.steps, measures=intervals(measures))
+        self.standing.evaluations.append(point)
+        return point
+
+
+def open_session(context: TrainingContext, collector: Collector | None) -> Session:
+    """A new run, one that starts from a checkpoint, or the one that the run folder's latest checkpoint goes on with."""
+    config = context.config
+    learner = PPOLearner(network_spec(config), config.ppo, seed=context.seed, threads=config.training.threads)
+    plan = context.plan
+    session = Session(learner, Standing(steps=plan.steps, cycle=plan.collections), collector)
+    latest = None if context.run is None else context.run.latest()
+    if latest is not None:
+        found = load_checkpoint(latest)
+        _restore(session, found)
+        session.standing = Standing.model_validate(found.state["standing"])
+        context.telemetry.rewind(found.state["telemetry"])
+    else:
+        context.telemetry.rewind(plan.log_position or LOG_START)
+        if plan.start_from is not None:
+            _restore(session, load_checkpoint(plan.start_from), with_towns=plan.cycle >= 0)
+    if not session.standing.weights_hash_start:
+        session.standing.weights_hash_start = session.weights_hash
+    return session
+
+
+def _restore(session: Session, found: Checkpoint, *, with_towns: bool = True) -> None:
+    learner, collector = session.learner, session.collector
+    expected, stored = learner.spec.to_json(), found.state["network"]
+    if stored != expected:
+        apart = sorted(name for name in expected if stored.get(name) != expected[name])
+        raise CheckpointError(
+            f"the checkpoint's network differs from the config's in {', '.join(apart)} "
+            f"({stored.get(apart[0])!r} against {expected[apart[0]]!r}); use the config it was trained with"
+        )
+    learner.load_state(LearnerState(found.weights, found.optimizer, found.state["learner"]))
+    towns = {name.removeprefix("town_"): array for name, array in found.world.items() if name.startswith("town_")}
+    if collector is not None and towns and with_towns:
+        collector.vec.restore(towns)
+        collector.restore({n.removeprefix("collector_"): a for n, a in found.world.items() if n.startswith("collector_")})
+
+
+def disk_needed(context: TrainingContext, spec: NetworkSpec, collector: Collector | None) -> int:
+    """Bytes the run folder will hold at most."""
+    weights = 4 * sum(math.prod(shape) for shape in weight_shapes(spec).values())
+    world = 0 if collector is None else sum(array.nbytes for array in collector.vec.save().values())
+    return disk_estimate(weights, world, context.config.training.keep_checkpoints, context.epochs)

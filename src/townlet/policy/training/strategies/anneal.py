@@ -1,0 +1,198 @@
+"""Anneal: a schedule of cloning and PPO stages over one network, guarded, with a way back to the last good stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from townlet import files
+from townlet.config.learning import AnnealStage
+from townlet.dto.policy import AnnealStageResult, AnnealSummary, BCTrainingResult, EvaluationPoint, Interval, PPOTrainingResult
+from townlet.errors import CheckpointError, DivergedError, UsageError
+from townlet.policy.checkpoint import load_checkpoint
+from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
+from townlet.policy.training.guards import score_guards, update_guards
+from townlet.policy.training.services import intervals
+
+TRACKER = "anneal.json"
+STRIKES = 2  # guards that fire in so many PPO stages running end the run
+
+
+class Tracker(BaseModel):
+    """How far the schedule has come, kept on disk between stages: a resume starts with the first unfinished one."""
+
+    done: list[AnnealStageResult] = Field(default_factory=list)
+    random: dict[str, Interval] = Field(default_factory=dict)
+    good: str | None = None  # checkpoint of the last good stage
+    good_score: EvaluationPoint | None = None
+    good_value_loss: float | None = None
+    mix: tuple[float, float] = (0.0, 0.0)  # bc_weight and scripted_share of the last good stage
+    frozen: bool = False
+    strikes: int = 0
+    steps: int = 0
+    cycle: int = -1
+    notes: dict[str, float | bool | str | None] = Field(default_factory=dict)
+    log: dict[str, Any] = Field(default_factory=dict)  # position of the telemetry log after the last stage
+
+
+class AnnealStrategy:
+    name: ClassVar[str] = "anneal"
+    requires_torch: ClassVar[bool] = False  # its stages need it, and say so when they are loaded
+
+    def prepare(self, context: TrainingContext) -> None:
+        """Let every kind of stage check its inputs."""
+        for mode in sorted({stage.mode for stage in context.config.training.anneal_schedule}):
+            probe = context.stage("probe", mode=_data_mode(mode), epochs=1, plan=StagePlan())
+            context.strategy(mode).prepare(probe)
+            context.disk_needed += probe.disk_needed
+            context.dataset_hash = context.dataset_hash or probe.dataset_hash
+
+    def run(self, context: TrainingContext) -> AnnealSummary:
+        started = perf_counter()
+        if context.run is None:
+            raise UsageError("An anneal run keeps its stages in a run folder; name one with --run-dir.")
+        schedule = context.config.training.anneal_schedule
+        tracker = _read(context.run.path)
+        if not tracker.random:
+            tracker.random = intervals(context.services.evaluation.score("random"))
+        for stage in schedule[len(tracker.done) :]:
+            if tracker.strikes >= STRIKES:
+                break
+            before = tracker.done[-1].bc_weight if tracker.done else stage.bc_weight
+            self._stage(context, tracker, stage, before)
+            files.write_json(context.run.path / TRACKER, tracker.model_dump(mode="json"))
+            if context.stop.asked:
+                raise context.stop.interruption(f"after stage {stage.cycle}; the state is saved in {context.run.path}")
+        return self._summary(context, tracker, perf_counter() - started)
+
+    def _stage(self, context: TrainingContext, tracker: Tracker, stage: AnnealStage, before: float) -> None:
+        assert context.run is not None
+        weight, share = tracker.mix if tracker.frozen and stage.mode == "ppo" else (stage.bc_weight, stage.scripted_share)
+        plan = StagePlan(
+            cycle=stage.cycle,
+            bc_weight=(weight if tracker.frozen else before, weight),
+            scripted_share=share,
+            start_from=None if tracker.good is None else Path(tracker.good),
+            notes=tracker.notes | {"anneal_cycle": stage.cycle, "anneal_stage": stage.mode},
+            steps=tracker.steps,
+            collections=tracker.cycle,
+            log_position=tracker.log or None,
+        )
+        inner = context.stage(f"{stage.cycle:02d}_{stage.mode}", mode=_data_mode(stage.mode), epochs=stage.epochs, plan=plan)
+        context.progress.say(f"stage {stage.cycle}: {stage.mode}, BC weight {plan.bc_weight[0]:g} → {weight:g}, script {share:g}")
+        strategy = context.strategy(stage.mode)
+        strategy.prepare(inner)
+        guards: tuple[str, ...] = ()
+        result: TrainingResult | None = None
+        point: EvaluationPoint | None = None
+        try:
+            result = strategy.run(inner)
+        except DivergedError as error:
+            guards = (str(error),)
+        if result is not None and result.checkpoint is not None:
+            scores = intervals(context.services.evaluation.score(result.checkpoint))
+            point = EvaluationPoint(epoch=stage.epochs, steps=tracker.steps, measures=scores)
+            guards = self._guards(context, tracker, result, point)
+        self._book(tracker, stage, (weight, share), result, point, guards)
+        tracker.log = dict(context.telemetry.position())
+        for sentence in guards:
+            context.progress.say(f"stage {stage.cycle}: {sentence}; back to {tracker.good}")
+
+    def _guards(
+        self, context: TrainingContext, tracker: Tracker, result: TrainingResult, point: EvaluationPoint
+    ) -> tuple[str, ...]:
+        if not isinstance(result, PPOTrainingResult):
+            return ()
+        bounds = context.config.training.anneal_guards
+        fired = update_guards(result, tracker.good_value_loss, bounds)
+        if tracker.good_score is not None:
+            fired = score_guards(point, tracker.good_score, tracker.random, bounds) + fired
+        return fired
+
+    def _book(
+        self,
+        tracker: Tracker,
+        stage: AnnealStage,
+        mix: tuple[float, float],
+        result: TrainingResult | None,
+        point: EvaluationPoint | None,
+        guards: tuple[str, ...],
+    ) -> None:
+        """Keep the stage as the last good one, or freeze the mix and go back to the one before it."""
+        bc = result if isinstance(result, BCTrainingResult) else None
+        ppo = result if isinstance(result, PPOTrainingResult) else None
+        if guards:
+            tracker.frozen, tracker.strikes = True, tracker.strikes + 1
+        else:
+            tracker.strikes, tracker.mix = 0, mix
+            tracker.good = result.checkpoint if result is not None and result.checkpoint is not None else tracker.good
+            tracker.good_score = point or tracker.good_score
+        if bc is not None:
+            tracker.notes["anneal_dataset"] = bc.dataset
+            tracker.notes["anneal_bc_accuracy"] = bc.accuracy
+            tracker.notes["anneal_bc_threshold"] = bc.accuracy_threshold
+            tracker.notes["anneal_bc_passed"] = bc.passed
+        if ppo is not None:
+            tracker.steps, tracker.cycle = max(tracker.steps, ppo.steps), tracker.cycle + ppo.epochs
+            if not guards:
+                tracker.good_value_loss = ppo.loss_value
+                tracker.notes["anneal_loss_baseline"] = ppo.loss_value
+                tracker.notes["anneal_queue_baseline"] = ppo.queue_conflict_events
+                tracker.notes["anneal_intensity_baseline"] = ppo.queue_conflict_intensity_sum
+        tracker.done.append(
+            AnnealStageResult(
+                cycle=stage.cycle,
+                mode=stage.mode,
+                bc_weight=mix[0],
+                scripted_share=mix[1],
+                epochs=stage.epochs,
+                bc=bc,
+                ppo=ppo,
+                evaluation=point,
+                guards=guards,
+                rolled_back_to=tracker.good if guards else None,
+            )
+        )
+
+    def _summary(self, context: TrainingContext, tracker: Tracker, seconds: float) -> AnnealSummary:
+        assert context.run is not None
+        reasons = [f"stage {stage.cycle}: {guard}" for stage in tracker.done for guard in stage.guards]
+        reasons += [f"stage {stage.cycle}: {_gate(stage.bc)}" for stage in tracker.done if stage.bc and not stage.bc.passed]
+        status: Literal["PASS", "HOLD", "FAIL"] = "HOLD" if reasons else "PASS"
+        if tracker.strikes >= STRIKES or (tracker.done and tracker.done[-1].guards and tracker.good is None):
+            status = "FAIL"
+        kept = None
+        if tracker.good is not None:
+            checkpoint = load_checkpoint(tracker.good)
+            kept = context.run.save(len(tracker.done), checkpoint, best=True)
+        return AnnealSummary(
+            duration_sec=seconds,
+            run_dir=str(context.run.path),
+            checkpoint=None if kept is None else str(kept),
+            status=status,
+            reasons=tuple(reasons),
+            stages=tuple(tracker.done),
+            telemetry_log=None if context.telemetry.path is None else str(context.telemetry.path),
+            weights_hash=None if kept is None else str(load_checkpoint(kept).state["weights_hash"]),
+        )
+
+
+def _data_mode(mode: str) -> str:
+    return "rollout" if mode == "ppo" else mode
+
+
+def _gate(bc: BCTrainingResult) -> str:
+    change = "none" if bc.change_accuracy is None else f"{bc.change_accuracy:.3f}"
+    return (
+        f"cloning reached {bc.accuracy:.3f} (gate {bc.accuracy_threshold:g}) and {change} on changes "
+        f"(gate {bc.change_accuracy_threshold:g})"
+    )
+
+
+def _read(folder: Path) -> Tracker:
+    if not (folder / TRACKER).is_file():
+        return Tracker()
+    return Tracker.model_validate(files.read_json(folder / TRACKER, limit=1 << 26, error=CheckpointError))

@@ -1,0 +1,140 @@
+"""Behaviour cloning: imitate the script's choice under the mask, fit the value, stop when held-out episodes say so."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import ClassVar
+
+import numpy as np
+
+from townlet.dto.policy import BCTrainingResult
+from townlet.errors import DivergedError
+from townlet.policy.checkpoint import load_checkpoint
+from townlet.policy.replay import ReplayDataset
+from townlet.policy.training.batches import CloningBatch
+from townlet.policy.training.collect import Collector
+from townlet.policy.training.contexts import TrainingContext
+from townlet.policy.training.demonstrations import Demonstrations, imitation, stored, watched
+from townlet.policy.training.learner import LearnerState
+from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, town_tables
+from townlet.policy.training.sources import check_samples
+
+DEMONSTRATION_TOWNS = 1  # index of the training seed that demonstrations are drawn from
+
+
+class BCStrategy:
+    name: ClassVar[str] = "bc"
+    requires_torch: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.data: ReplayDataset | None = None
+        self.collector: Collector | None = None
+        self._best: LearnerState | None = None
+
+    def prepare(self, context: TrainingContext) -> None:
+        """Open and check the manifest, or build the towns in which the script is watched."""
+        config, spec = context.config, network_spec(context.config)
+        source = context.dataset or config.training.bc.manifest
+        if source is not None:
+            service = context.services.replay
+            self.data = service.build(service.dataset_config(source) if isinstance(source, str) else source)
+            check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
+            context.dataset_hash = service.digest(self.data)
+        else:
+            vec = context.services.capture.towns(config.training.bc.towns, index=DEMONSTRATION_TOWNS)
+            self.collector = Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
+        context.disk_needed = disk_needed(context, spec, None)
+
+    def run(self, context: TrainingContext) -> BCTrainingResult:
+        started = perf_counter()
+        bc, session = context.config.training.bc, open_session(context, None)
+        shown = self._demonstrations(context, session)
+        train, held = shown.split(bc.validation_fraction, context.seed)
+        judged = train if held is None else held
+        self._recall_best(context, session)
+        epochs = context.epochs if context.plan.cycle >= 0 else bc.epochs
+        standing = session.standing
+        context.progress.begin("bc", epochs, standing.epoch)
+        while standing.epoch < epochs and standing.stale < bc.patience and not standing.finished:
+            self._epoch(session, context, train, judged)
+            if context.stop.asked:
+                saved = session.save(context)
+                where = f"after cloning epoch {standing.epoch}" + (f"; the state is saved in {saved}" if saved else "")
+                raise context.stop.interruption(where)
+        if self._best is not None:
+            session.learner.load_state(self._best)
+        if not standing.finished:  # the kept weights become the last checkpoint, whichever epoch they are from
+            standing.finished = True
+            session.save(context, best=True, number=standing.epoch + 1)
+        counts = np.bincount(train.experts[train.active.astype(bool)], minlength=session.learner.spec.actions)
+        stats, choices = session.learner.assess_cloning(judged)
+        scores = imitation(judged, choices, int(counts.argmax()))
+        training, run = context.config.training, context.run
+        passed = scores.accuracy >= training.anneal_accuracy_threshold and (
+            scores.change_accuracy is not None and scores.change_accuracy >= training.anneal_change_accuracy_threshold
+        )
+        names = town_tables(context.config)[0].names
+        return BCTrainingResult(
+            duration_sec=perf_counter() - started,
+            run_dir=None if run is None else str(run.path),
+            checkpoint=None if run is None else str(run.latest()),
+            dataset=shown.label,
+            episodes=len(np.unique(shown.episodes)),
+            held_out_episodes=0 if held is None else shown.held_out(bc.validation_fraction),
+            decisions=train.rows,
+            held_out_decisions=0 if held is None else held.rows,
+            epochs=standing.epoch,
+            best_epoch=standing.best_epoch,
+            loss=stats.loss,
+            accuracy=scores.accuracy,
+            change_accuracy=scores.change_accuracy,
+            majority_accuracy=scores.majority,
+            repeat_accuracy=scores.repeat,
+            class_balance={name: float(n) / max(int(counts.sum()), 1) for name, n in zip(names, counts)},
+            accuracy_threshold=training.anneal_accuracy_threshold,
+            change_accuracy_threshold=training.anneal_change_accuracy_threshold,
+            passed=passed,
+            weights_hash=session.weights_hash,
+        )
+
+    def _demonstrations(self, context: TrainingContext, session: Session) -> Demonstrations:
+        spec, ppo, bc = session.learner.spec, context.config.ppo, context.config.training.bc
+        if self.data is not None:
+            return stored(self.data, actions=spec.actions, state_width=spec.state_width, gamma=ppo.gamma, maps=spec.sees_map)
+        assert self.collector is not None
+        day = -(-context.config.scenario.episode_ticks // context.config.policy.interval)
+        return watched(self.collector, day, epsilon=bc.epsilon, gamma=ppo.gamma)
+
+    def _recall_best(self, context: TrainingContext, session: Session) -> None:
+        """After a resume, the weights of the best epoch come from its checkpoint."""
+        best = None if context.run is None or session.standing.epoch == 0 else context.run.best()
+        if best is not None:
+            found = load_checkpoint(best)
+            self._best = LearnerState(found.weights, found.optimizer, found.state["learner"])
+
+    def _epoch(self, session: Session, context: TrainingContext, train: CloningBatch, judged: CloningBatch) -> None:
+        bc, standing, learner = context.config.training.bc, session.standing, session.learner
+        try:
+            made = learner.clone(
+                train,
+                learning_rate=bc.learning_rate,
+                batch_size=bc.batch_size,
+                weight_decay=bc.weight_decay,
+                value_coef=bc.value_coef,
+            )
+        except DivergedError as error:
+            latest = None if context.run is None else context.run.latest()
+            raise DivergedError(
+                f"Cloning diverged in epoch {standing.epoch + 1}: {error}; the last good checkpoint is {latest or 'none yet'}."
+            ) from error
+        stats, _ = learner.assess_cloning(judged)
+        standing.epoch += 1
+        standing.updates += made.updates
+        standing.steps += made.transitions
+        better = standing.best is None or stats.loss < standing.best
+        standing.stale = 0 if better else standing.stale + 1
+        if better:
+            standing.best, standing.best_epoch, self._best = stats.loss, standing.epoch, learner.state()
+        if better or standing.epoch % context.config.training.checkpoint_every == 0:
+            session.save(context, best=better)
+        context.progress.advance({"loss": stats.loss, "accuracy": stats.accuracy, "loss_value": stats.loss_value})

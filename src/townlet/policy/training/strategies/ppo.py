@@ -1,0 +1,147 @@
+"""PPO over live towns, stored samples, or both in turn: one network, one optimiser, one record per epoch."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any, ClassVar
+
+from townlet.config.models import config_hash
+from townlet.dto.policy import PPOTrainingResult
+from townlet.errors import DivergedError, UsageError
+from townlet.policy.replay import ReplayDataset
+from townlet.policy.training.collect import Collector
+from townlet.policy.training.contexts import TrainingContext
+from townlet.policy.training.epochs import replay_epoch, rollout_epoch
+from townlet.policy.training.guards import epoch_flags
+from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, town_tables
+from townlet.policy.training.sources import check_samples
+from townlet.policy.training.telemetry import EpochData, batch_records, diverged_record, epoch_record
+from townlet.telemetry.schema import volatile_names
+
+VOLATILE = volatile_names()
+SHOWN = ("episode_return_mean", "queue_conflict_events", "kl_k3", "batch_entropy_mean", "loss_value", "steps_per_second")
+
+
+class PPOStrategy:
+    name: ClassVar[str] = "ppo"
+    requires_torch: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        self.data: ReplayDataset | None = None
+        self.collector: Collector | None = None
+
+    def prepare(self, context: TrainingContext) -> None:
+        """Open the data and refuse what the network could not read; build the towns."""
+        config, spec = context.config, network_spec(context.config)
+        if context.mode in ("replay", "mixed"):
+            self.data = context.services.replay.build(context.dataset)
+            check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
+            context.dataset_hash = context.services.replay.digest(self.data)
+        if context.mode in ("rollout", "mixed"):
+            vec = context.services.capture.towns(config.training.towns)
+            self.collector = Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
+        context.disk_needed = disk_needed(context, spec, self.collector)
+
+    def run(self, context: TrainingContext) -> PPOTrainingResult:
+        started = perf_counter()
+        session = open_session(context, self.collector)
+        standing, limit = session.standing, context.config.training.time_limit
+        context.progress.begin(f"ppo {context.mode}", context.epochs, standing.epoch)
+        while standing.epoch < context.epochs:
+            self._epoch(session, context)
+            self._evaluate_and_save(session, context)
+            if context.stop.asked:
+                saved = session.save(context)
+                where = f"after epoch {standing.epoch}" + (f"; the state is saved in {saved}" if saved else "")
+                raise context.stop.interruption(where)
+            if limit is not None and perf_counter() - started > limit * 60:
+                break
+        return self._result(session, context, perf_counter() - started)
+
+    def _epoch(self, session: Session, context: TrainingContext) -> None:
+        """One epoch and its record. A loss that is no number is logged, and ends the run with its last checkpoint intact."""
+        standing, started = session.standing, perf_counter()
+        progress = standing.epoch / context.epochs
+        data = EpochData()
+        try:
+            if self.data is not None:
+                digest = context.dataset_hash or ""
+                data.add(replay_epoch(session, context, progress, self.data, digest))
+            if self.collector is not None:
+                data.add(rollout_epoch(session, context, progress))
+        except DivergedError as error:
+            context.telemetry.write(diverged_record(standing.last, self._ids(session, context)))
+            latest = None if context.run is None else context.run.latest()
+            kept = f"the last good checkpoint is {latest}" if latest is not None else "no checkpoint had been written yet"
+            raise DivergedError(f"Training diverged in epoch {standing.epoch + 1}: {error}; {kept}.") from error
+        if not data.updates:
+            raise UsageError(
+                "No decision was left to learn from: the script controlled every resident; lower scripted_share or add towns."
+            )
+        standing.epoch += 1
+        standing.updates += sum(update.updates for update in data.updates)
+        standing.steps += sum(update.transitions for update in data.updates)
+        ids = self._ids(session, context)
+        record = epoch_record(data, ids, perf_counter() - started)
+        record |= epoch_flags(record, context.plan.notes, context.config.training.anneal_guards)
+        if standing.loss_value_first is None:
+            standing.loss_value_first = record["loss_value"]
+        for row in batch_records(data.minibatches, ids, record["lr"]) if context.log_batches else ():
+            context.telemetry.write(row)
+        context.telemetry.write(record)
+        standing.last = {name: value for name, value in record.items() if name not in VOLATILE}
+        context.progress.advance({name: record[name] for name in SHOWN})
+
+    def _ids(self, session: Session, context: TrainingContext) -> dict[str, Any]:
+        standing = session.standing
+        return {
+            "epoch": standing.epoch,
+            "cycle_id": standing.cycle,
+            "steps": standing.steps,
+            "data_mode": context.mode,
+            "run_id": context.run_id,
+            "config_hash": config_hash(context.config),
+            "policy_hash": session.weights_hash,
+            **context.plan.notes,
+        }
+
+    def _evaluate_and_save(self, session: Session, context: TrainingContext) -> None:
+        training, standing = context.config.training, session.standing
+        last = standing.epoch == context.epochs
+        best = False
+        if training.eval_every and (standing.epoch % training.eval_every == 0 or (last and context.epochs > training.eval_every)):
+            point = session.evaluate(context)
+            best = standing.best is None or point.episode_return > standing.best
+            standing.best = point.episode_return if best else standing.best
+            context.progress.say(f"epoch {standing.epoch}: return {point.episode_return:.2f} on held-out seeds")
+        if best or last or standing.epoch % training.checkpoint_every == 0:
+            session.save(context, best=best)
+
+    def _result(self, session: Session, context: TrainingContext, seconds: float) -> PPOTrainingResult:
+        standing, last, run = session.standing, session.standing.last, context.run
+        saved = session.save(context)
+        best = None if run is None else run.best()
+        return PPOTrainingResult(
+            duration_sec=seconds,
+            run_dir=None if run is None else str(run.path),
+            checkpoint=None if saved is None else str(saved),
+            data_mode=context.mode,
+            epochs=standing.epoch,
+            updates=standing.updates,
+            transitions=last["transitions"],
+            steps=standing.steps,
+            loss_policy=last["loss_policy"],
+            loss_value=last["loss_value"],
+            loss_value_first=standing.loss_value_first or 0.0,
+            loss_entropy=last["loss_entropy"],
+            loss_total=last["loss_total"],
+            kl_k3=last["kl_k3"],
+            episode_return_mean=last["episode_return_mean"],
+            queue_conflict_events=last["queue_conflict_events"],
+            queue_conflict_intensity_sum=last["queue_conflict_intensity_sum"],
+            telemetry_log=None if context.telemetry.path is None else str(context.telemetry.path),
+            evaluations=tuple(standing.evaluations),
+            best_checkpoint=None if best is None else str(best),
+            weights_hash_start=standing.weights_hash_start,
+            weights_hash=session.weights_hash,
+        )

@@ -1,0 +1,243 @@
+"""Training records: what happened in the town during one epoch, and the flat record the log keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.policy.training.batches import UpdateStats
+from townlet.statistics import gini
+from townlet.telemetry.schema import CURRENT, FIELDS, RIVALRY_BINS
+from townlet.world.state import CONFLICT_REASONS, EVENTS
+
+Array = NDArray[Any]
+KIND = {name: number for number, name in enumerate(EVENTS)}
+COUNTED = ("shared_meal", "late_help", "shift_takeover", "chat_success", "chat_failure")
+TOWN_FIELDS = (
+    *("queue_conflict_events", "queue_conflict_intensity_sum", "conflict_reasons", "queue_wait_mean", "queue_wait_gini"),
+    *(f"{name}_events" for name in COUNTED),
+    *("chat_quality_mean", "exits"),
+)
+
+
+@dataclass
+class TownTally:
+    """Sums over the events and observations of one epoch of rollouts."""
+
+    kinds: Array = field(default_factory=lambda: np.zeros(len(EVENTS), np.int64))
+    reasons: Array = field(default_factory=lambda: np.zeros(len(CONFLICT_REASONS), np.int64))
+    intensity: float = 0.0
+    chat_quality: float = 0.0
+    waits: list[Array] = field(default_factory=list)  # rows (town, actor, life, waited) of waits that ended
+
+    def add(self, events: Array) -> None:
+        """Count the rows of `VectorTown.events()` of one step."""
+        if not len(events):
+            return
+        kinds = events["kind"]
+        self.kinds += np.bincount(kinds, minlength=len(EVENTS))
+        conflicts = events[kinds == KIND["queue_conflict"]]
+        if len(conflicts):
+            self.reasons += np.bincount(conflicts["reason"], minlength=len(CONFLICT_REASONS))
+            self.intensity += float(conflicts["intensity"].sum())
+        self.chat_quality += float(events["amount"][kinds == KIND["chat_success"]].sum())
+        ended = events[((kinds == KIND["use_start"]) | (kinds == KIND["queue_leave"])) & (events["waited"] > 0)]
+        if len(ended):
+            self.waits.append(np.stack([ended[name] for name in ("town", "actor", "actor_life", "waited")], axis=1))
+
+    def count(self, kind: str) -> int:
+        return int(self.kinds[KIND[kind]])
+
+    def record(self) -> dict[str, Any]:
+        waits = np.concatenate(self.waits) if self.waits else np.zeros((0, 4), np.int64)
+        per_resident = np.bincount(np.unique(waits[:, :3], axis=0, return_inverse=True)[1].ravel(), waits[:, 3])
+        chats = self.count("chat_success")
+        return {
+            "queue_conflict_events": float(self.count("queue_conflict")),
+            "queue_conflict_intensity_sum": self.intensity,
+            "conflict_reasons": {name: int(n) for name, n in zip(CONFLICT_REASONS, self.reasons)},
+            **{f"{name}_events": float(self.count(name)) for name in COUNTED},
+            "chat_quality_mean": self.chat_quality / chats if chats else None,
+            "queue_wait_mean": float(waits[:, 3].mean()) if len(waits) else 0.0,
+            "queue_wait_gini": float(gini(per_resident)) if len(waits) else 0.0,
+            "exits": self.count("exit"),
+        }
+
+
+@dataclass
+class RivalryTally:
+    """The four conflict averages and the histogram over the batches of one epoch, the same for replay and rollout data."""
+
+    batches: list[tuple[float, float, float, float]] = field(default_factory=list)
+    histogram: Array = field(default_factory=lambda: np.zeros(RIVALRY_BINS, np.int64))  # decisions by highest rivalry
+
+    def add(self, rivalry_max: Array, avoid_count: Array) -> None:
+        """One batch: values of `rivalry_max` and `rivalry_avoid_count` of its true decisions, any shape."""
+        if not rivalry_max.size:
+            return
+        self.batches.append(
+            (float(rivalry_max.mean()), float(rivalry_max.max()), float(avoid_count.mean()), float(avoid_count.max()))
+        )
+        self.histogram += np.histogram(rivalry_max, RIVALRY_BINS, (0.0, 1.0))[0]
+
+    def record(self) -> dict[str, Any]:
+        means = np.asarray(self.batches, np.float64).mean(axis=0) if self.batches else np.zeros(4)
+        names = ("rivalry_max_mean", "rivalry_max_max", "rivalry_avoid_count_mean", "rivalry_avoid_count_max")
+        return {
+            **{f"conflict.{name}_avg": float(value) for name, value in zip(names, means)},
+            "rivalry_histogram": [float(n) / max(int(self.histogram.sum()), 1) for n in self.histogram],
+        }
+
+
+@dataclass
+class EpochData:
+    """What one epoch saw and did; a mixed epoch is the sum of a replay and a rollout part."""
+
+    updates: list[UpdateStats] = field(default_factory=list)
+    minibatches: list[dict[str, float]] = field(default_factory=list)
+    rivalry: RivalryTally = field(default_factory=RivalryTally)
+    town: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(TOWN_FIELDS))
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    ticks: int = 0
+    simulated: int = 0  # decisions
+    sim_seconds: float = 0.0
+    masked: bool = True  # every row had an action mask
+    dataset_hash: str | None = None
+    baseline: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: EpochData) -> None:
+        self.updates += other.updates
+        self.minibatches += other.minibatches
+        self.rivalry.batches += other.rivalry.batches
+        self.rivalry.histogram += other.rivalry.histogram
+        self.town = other.town if all(value is None for value in self.town.values()) else sum_known(self.town, other.town)
+        self.returns += other.returns
+        self.lengths += other.lengths
+        self.ticks += other.ticks
+        self.simulated += other.simulated
+        self.sim_seconds += other.sim_seconds
+        self.masked = self.masked and other.masked
+        self.dataset_hash = self.dataset_hash or other.dataset_hash
+        self.baseline = self.baseline or other.baseline
+
+
+def sum_known(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """Counts of two parts of an epoch; waits and qualities, which do not add up, are those of the towns just stepped."""
+    total = {}
+    for name in TOWN_FIELDS:
+        if a.get(name) is None or b.get(name) is None or name in ("queue_wait_mean", "queue_wait_gini", "chat_quality_mean"):
+            total[name] = b.get(name)
+        elif name == "conflict_reasons":
+            total[name] = {reason: a[name].get(reason, 0) + count for reason, count in b[name].items()}
+        else:
+            total[name] = a[name] + b[name]
+    return total
+
+
+def replay_town(metrics: Sequence[Mapping[str, Any]], exits: int) -> dict[str, Any]:
+    """The town fields of stored samples, from their capture metrics; null where a sample does not have them."""
+    town: dict[str, Any] = dict.fromkeys(TOWN_FIELDS)
+    town["exits"] = exits
+    if not metrics or any("queue_conflict_events" not in each for each in metrics):
+        return town
+    waits, counts = (np.array([float(each.get(name, 0.0)) for each in metrics]) for name in ("wait_sum", "wait_count"))
+    reasons = {name: sum(int(each.get(f"conflict_{name}_count", 0)) for each in metrics) for name in CONFLICT_REASONS}
+    return town | {
+        "queue_conflict_events": float(sum(each["queue_conflict_events"] for each in metrics)),
+        "queue_conflict_intensity_sum": float(sum(each.get("queue_conflict_intensity_sum", 0.0) for each in metrics)),
+        "conflict_reasons": reasons,
+        "queue_wait_mean": float(waits.sum() / counts.sum()) if counts.sum() > 0 else 0.0,
+        "queue_wait_gini": float(gini(waits)) if waits.sum() > 0 else 0.0,
+    }
+
+
+SUMS = ("updates", "transitions", "clip_triggered_minibatches", "adv_zero_std_batches", "illegal_actions")
+LARGEST = ("clip_fraction_max", "grad_norm_max", "kl_divergence_max")
+LATEST = ("lr", "entropy_coef")
+MEANS = (
+    *("loss_policy", "loss_value", "loss_total", "clip_fraction", "adv_mean", "adv_std", "grad_norm", "kl_divergence", "kl_k3"),
+    *("batch_entropy_mean", "explained_variance", "reward_advantage_corr", "mask_fill_mean"),
+)
+
+
+def merge_updates(updates: Sequence[UpdateStats]) -> dict[str, Any]:
+    """One epoch's figures from its updates: sums, extremes, and means weighted by mini-batches."""
+    rows = [update.as_record() for update in updates]
+    weights = np.array([float(row["minibatches"]) for row in rows])
+    merged: dict[str, Any] = {name: sum(row[name] for row in rows) for name in SUMS}
+    merged |= {name: max(row[name] for row in rows) for name in LARGEST}
+    merged |= {name: rows[-1][name] for name in LATEST}
+    merged["adv_min_std"] = min(row["adv_min_std"] for row in rows)
+    for name in MEANS:
+        merged[name] = float(np.average([row[name] for row in rows], weights=weights))
+    means, stds = (np.array([row[f"batch_entropy_{part}"] for row in rows]) for part in ("mean", "std"))
+    within, between = (
+        np.average(stds**2, weights=weights),
+        np.average((means - merged["batch_entropy_mean"]) ** 2, weights=weights),
+    )
+    merged["batch_entropy_std"] = float(np.sqrt(within + between))
+    merged["loss_entropy"] = merged["batch_entropy_mean"]
+    for name in ("explained_variance", "reward_advantage_corr"):  # exactly 0 says that nothing varied
+        merged[name] = merged[name] or None
+    return merged
+
+
+def epoch_record(data: EpochData, ids: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """A record of version 1.3. `ids` holds epoch, cycle, steps, hashes and the anneal fields."""
+    merged = merge_updates(data.updates)
+    if not data.masked:
+        merged["mask_fill_mean"] = merged["illegal_actions"] = None
+    return {
+        "telemetry_version": CURRENT,
+        **merged,
+        **data.rivalry.record(),
+        **data.town,
+        **{f"baseline_{name}": value for name, value in data.baseline.items()},
+        "episode_return_mean": float(np.mean(data.returns)) if data.returns else None,
+        "episode_length_mean": float(np.mean(data.lengths)) if data.lengths else None,
+        "rollout_ticks": data.ticks,
+        "dataset_hash": data.dataset_hash,
+        "epoch_duration_sec": seconds,
+        "steps_per_second": merged["transitions"] / max(seconds, 1e-9),
+        "sim_steps_per_second": data.simulated / max(data.sim_seconds, 1e-9) if data.simulated else None,
+        **ids,
+    }
+
+
+def batch_records(minibatches: Sequence[Mapping[str, float]], ids: Mapping[str, Any], lr: float) -> list[dict[str, Any]]:
+    """A record of kind `batch` for each mini-batch of one epoch."""
+    shared = {name: ids[name] for name in ("run_id", "epoch", "cycle_id", "steps")}
+    return [
+        {
+            "kind": "batch",
+            "telemetry_version": CURRENT,
+            **shared,
+            "lr": lr,
+            "batch": number,
+            "transitions": int(row["transitions"]),
+            "loss_policy": row["loss_policy"],
+            "loss_value": row["loss_value"],
+            "loss_entropy": row["entropy"],
+            "loss_total": row["loss_total"],
+            "clip_fraction": row["clip_fraction"],
+            "adv_mean": row["adv_mean"],
+            "adv_std": row["adv_std"],
+            "grad_norm": row["grad_norm"],
+            "kl_divergence": row["kl_k1"],
+            "kl_k3": row["kl_k3"],
+        }
+        for number, row in enumerate(minibatches)
+    ]
+
+
+def diverged_record(last: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of an epoch whose loss was no number: the losses are not finite, so the log names them under `nonfinite`."""
+    blank: dict[str, Any] = {item.name: last.get(item.name, 0) for item in FIELDS if item.required and not item.volatile}
+    losses = dict.fromkeys(("loss_policy", "loss_value", "loss_total", "grad_norm"), float("nan"))
+    clock = {"epoch_duration_sec": 0.0, "steps_per_second": 0.0, "sim_steps_per_second": None}
+    return {**blank, "telemetry_version": CURRENT, **clock, **losses, **ids, "nonfinite": sorted(losses)}

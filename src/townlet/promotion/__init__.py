@@ -1,0 +1,1 @@
+"""Which policy the town runs by: gates on scorecards, a hash-chained ledger of decisions, and the way back."""

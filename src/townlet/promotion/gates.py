@@ -1,0 +1,156 @@
+"""From a scorecard to a decision: pure functions of what they are given.
+
+A gate passes only on evidence: the interval of the paired difference must clear its margin. It fails when the interval lies
+wholly beyond the margin, and holds in between or when there is too little data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from townlet.config.models import GateConfig
+from townlet.dto.evaluation import MEASURES, Scorecard
+from townlet.dto.promotion import Decision, GateResult, Outcome
+from townlet.errors import UsageError
+from townlet.statistics import Interval, paired_difference, student_interval, total_variation
+
+MIN_PAIRS = 5
+MIXES = ("action_mix", "rivalry_histogram")  # measures of drift beside those of the scorecard
+
+
+def decide(
+    scorecard: Scorecard, gates: Sequence[GateConfig], *, candidate: str, champion: str, passes: int, required: int
+) -> Decision:
+    """PROMOTE after `required` windows passed in a row, of which `passes` came before this one; FAIL on one failed gate."""
+    results = tuple(judge(gate, scorecard, candidate, champion) for gate in gates)
+    verdicts = {result.verdict for result in results}
+    window = "fail" if "fail" in verdicts else "hold" if "hold" in verdicts or not results else "pass"
+    reasons = [result.reason for result in results if result.verdict != "pass"]
+    if window == "fail":
+        return Decision(outcome=Outcome.FAIL, window="fail", passes=0, required=required, gates=results, reasons=tuple(reasons))
+    if window == "hold":
+        return Decision(outcome=Outcome.HOLD, window="hold", passes=0, required=required, gates=results, reasons=tuple(reasons))
+    passed = passes + 1
+    outcome = Outcome.PROMOTE if passed >= required else Outcome.HOLD
+    reasons.append(f"{passed} of {required} windows in a row passed every gate")
+    return Decision(outcome=outcome, window="pass", passes=passed, required=required, gates=results, reasons=tuple(reasons))
+
+
+def judge(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str) -> GateResult:
+    check_gate(gate)
+    if gate.rule == "drift":
+        return _drift(gate, scorecard, candidate, champion)
+    mine = scorecard.values(gate.metric, candidate)
+    if gate.rule in ("at_least", "at_most"):
+        known = [value for value in mine if value is not None]
+        return _floor(gate, known)
+    base = scorecard.values(gate.metric, champion)
+    pairs = [(a, b) for a, b in zip(mine, base, strict=True) if a is not None and b is not None]
+    return _against_champion(gate, pairs)
+
+
+def check_gate(gate: GateConfig) -> None:
+    known = (*MEASURES, *MIXES) if gate.rule == "drift" else tuple(MEASURES)
+    if gate.metric not in known:
+        raise UsageError(f"a gate names the measure {gate.metric!r}; known for the rule {gate.rule} are {', '.join(known)}")
+
+
+def gates_hash(gates: Sequence[GateConfig], required: int) -> str:
+    text = json.dumps([required, [gate.model_dump(mode="json") for gate in gates]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]]) -> GateResult:
+    if len(pairs) < MIN_PAIRS:
+        return _too_little(gate, len(pairs))
+    mine, base = np.array(pairs).T
+    direction = MEASURES[gate.metric].better or 1
+    gain = paired_difference(direction * mine, direction * base, method="student")  # above 0: the candidate is better
+    margin = gate.bound if gate.rule == "better" else -gate.bound
+    worse = 0.0 if gate.rule == "better" else -gate.bound
+    verdict = "pass" if gain.low > margin else "fail" if gain.high < worse else "hold"
+    shown = gain if direction == 1 else Interval(-gain.value, -gain.high, -gain.low)
+    return _result(gate, verdict, shown, len(pairs), f"{gate.metric} {_words(gate, verdict)}: difference {_range(shown)}")
+
+
+def _words(gate: GateConfig, verdict: str) -> str:
+    by = f" by more than {gate.bound:g}" if gate.bound else ""
+    if gate.rule == "better":
+        return {"pass": f"is better{by}", "hold": f"is not shown to be better{by}", "fail": "is worse than the champion's"}[
+            verdict
+        ]
+    return {"pass": f"is not worse{by}", "hold": f"is not shown to be no worse{by}", "fail": f"is worse{by}"}[verdict]
+
+
+def _floor(gate: GateConfig, values: Sequence[float]) -> GateResult:
+    if len(values) < MIN_PAIRS:
+        return _too_little(gate, len(values))
+    interval = student_interval(values)
+    if gate.rule == "at_least":
+        verdict = "pass" if interval.low >= gate.bound else "fail" if interval.high < gate.bound else "hold"
+        wanted = f"at least {gate.bound:g}"
+    else:
+        verdict = "pass" if interval.high <= gate.bound else "fail" if interval.low > gate.bound else "hold"
+        wanted = f"at most {gate.bound:g}"
+    found = {"pass": "is", "hold": "is not shown to be", "fail": "is not"}[verdict]
+    return _result(gate, verdict, interval, len(values), f"{gate.metric} {found} {wanted}: {_range(interval)}")
+
+
+def _drift(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str) -> GateResult:
+    """Too great a drift holds: it asks for a look, it does not prove a fault."""
+    distances: list[float] = []
+    for case in scorecard.cases:
+        mine, base = case.policy(candidate), case.policy(champion)
+        if gate.metric == "action_mix":
+            distances.append(total_variation(list(mine.actions.values()), list(base.actions.values())))
+        elif gate.metric == "rivalry_histogram":
+            distances.append(total_variation(mine.rivalry_histogram, base.rivalry_histogram))
+        else:
+            a, b = mine.measures[gate.metric].mean, base.measures[gate.metric].mean
+            if a is not None and b is not None:
+                distances.append(abs(a - b) / max(abs(b), 1e-9))
+    if not distances:
+        return _too_little(gate, 0)
+    worst = max(distances)
+    verdict = "pass" if worst <= gate.bound else "hold"
+    reason = f"{gate.metric} drifts by {worst:.3g} at most, bound {gate.bound:g}"
+    return _result(gate, verdict, Interval(worst, min(distances), worst), len(distances), reason)
+
+
+def _too_little(gate: GateConfig, count: int) -> GateResult:
+    reason = f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; evaluate more towns"
+    return GateResult(
+        metric=gate.metric,
+        rule=gate.rule,
+        bound=gate.bound,
+        verdict="hold",
+        value=None,
+        low=None,
+        high=None,
+        pairs=count,
+        reason=reason,
+    )
+
+
+def _result(gate: GateConfig, verdict: str, interval: Interval, pairs: int, reason: str) -> GateResult:
+    return GateResult.model_validate(
+        {
+            "metric": gate.metric,
+            "rule": gate.rule,
+            "bound": gate.bound,
+            "verdict": verdict,
+            "value": interval.value,
+            "low": interval.low,
+            "high": interval.high,
+            "pairs": pairs,
+            "reason": reason,
+        }
+    )
+
+
+def _range(interval: Interval) -> str:
+    return f"{interval.value:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"

@@ -1,0 +1,69 @@
+"""What a sense is worth: the same budget and seeds, once with sight and once blind to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from townlet.dto.evaluation import MEASURES
+from townlet.dto.studies import Contrast, StudyReport
+from townlet.studies.spec import StudySpec
+
+SIGHTED, BLIND = "sighted", "blind"
+SHOWN = ("return", "conflicts", "intensity", "exits", "self_sufficiency", "attendance", "wait_mean")
+
+
+def ablation(
+    config: str,
+    blind: str,
+    *,
+    seeds: int = 5,
+    minutes: float | None = 4.0,
+    mode: str | None = None,
+    overrides: Sequence[str] = (),
+    towns: int = 64,
+) -> StudySpec:
+    """The study of two arms, paired by seed."""
+    name = f"{config.rsplit('/', 1)[-1].removesuffix('.yaml')}_blind_{blind}"
+    return StudySpec(
+        name=name,
+        config=config,
+        mode=mode,
+        minutes=minutes,
+        seeds=seeds,
+        towns=towns,
+        overrides=tuple(overrides),
+        arms={SIGHTED: (), BLIND: (f"observations.blind=[{blind}]",)},
+        contrasts=((SIGHTED, BLIND),),
+    )
+
+
+def report_text(report: StudyReport) -> str:
+    """Markdown: the baselines, the arms, and every contrast with its interval."""
+    lines = [f"# {report.study}", "", f"`{report.command}`", ""]
+    budget = f"{report.minutes:g} minutes" if report.minutes is not None else "a fixed number of epochs"
+    towns = report.results[0].towns if report.results else 0
+    lines += [f"{len(report.results)} jobs of {budget} each on `{report.config}`, measured in {towns} held-out towns.", ""]
+    lines += ["| arm | seed | " + " | ".join(SHOWN) + " |", "| --- | --- | " + " | ".join("---:" for _ in SHOWN) + " |"]
+    for name, measures in report.baselines.items():
+        cells = " | ".join(_figure(measures[key].mean, key) for key in SHOWN)
+        lines.append(f"| {name} | | {cells} |")
+    for result in sorted(report.results, key=lambda one: (one.arm, one.seed)):
+        cells = " | ".join(_figure(result.measures[key].mean, key) for key in SHOWN)
+        lines.append(f"| {result.arm} | {result.seed} | {cells} |")
+    lines += [
+        "",
+        "| contrast | measure | difference | 95 % interval | Cohen's d | seeds |",
+        "| --- | --- | ---: | --- | ---: | ---: |",
+    ]
+    lines += [_contrast(row) for row in report.contrasts if row.measure in SHOWN]
+    return "\n".join(lines)
+
+
+def _contrast(row: Contrast) -> str:
+    interval = "one seed" if row.low is None or row.high is None else f"{row.low:+.3f} … {row.high:+.3f}"
+    d = "" if row.cohens_d is None else f"{row.cohens_d:+.2f}"
+    return f"| {row.arm} − {row.against} | {row.measure} | {row.difference:+.3f} | {interval} | {d} | {row.seeds} |"
+
+
+def _figure(value: float | None, key: str) -> str:
+    return "" if value is None else f"{value:.{MEASURES[key].decimals}f}"

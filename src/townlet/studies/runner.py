@@ -1,0 +1,210 @@
+"""Arms × seeds: two processes of one thread each, every finished job kept, continued after a stop."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from townlet import __version__
+from townlet.config.loader import load_config
+from townlet.config.models import config_hash
+from townlet.dto.evaluation import MEASURES, Measure
+from townlet.dto.studies import ArmResult, Contrast, StudyReport
+from townlet.envs.vector import VectorTown
+from townlet.errors import DamagedFileError, TownletError
+from townlet.evaluation.scorecard import policy_hash, run_case
+from townlet.evaluation.suites import Case, draw_seed
+from townlet.files import make_folder, read_bytes, remove, write_json
+from townlet.policy.training.contexts import RunOptions
+from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+from townlet.policy.training.run_folder import RunFolder
+from townlet.statistics import cohens_d, paired_difference
+from townlet.studies.spec import Job, StudySpec, job_of, jobs_of
+
+RESULTS = Path("benchmarks/learning/results")
+RUNS = Path("runs/studies")
+RESULT_LIMIT = 16 << 20
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+BASELINES = ("scripted", "random")
+
+Say = Callable[[str], None]
+
+
+class JobFailed(TownletError):
+    """A job of a study ended with an error; the finished ones are kept."""
+
+
+def run_study(
+    spec: StudySpec, *, results: Path = RESULTS, runs: Path = RUNS, processes: int = 2, say: Say = print
+) -> StudyReport:
+    """Run what is not finished yet, then report on all of it."""
+    spec_file = make_folder(runs / spec.name) / "spec.json"
+    write_json(spec_file, spec.model_dump(mode="json"))
+    jobs = jobs_of(spec)
+    todo = [job for job in jobs if read_result(results, job) is None]
+    say(f"{spec.name}: {len(jobs)} jobs, {len(jobs) - len(todo)} finished before")
+    _run_all(todo, spec_file, results, runs, processes, say)
+    return report_study(spec, results=results)
+
+
+def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, runs: Path = RUNS) -> ArmResult:
+    """Train one arm on one seed, measure its best checkpoint, keep the result."""
+    job = job_of(spec, arm, seed)
+    folder = runs / spec.name / f"{arm}_{seed}_{job.hash}"
+    started = time.perf_counter()
+    resume = (folder / "run.json").is_file() and any(folder.glob("**/checkpoints/latest"))
+    if not resume and folder.exists():
+        remove(folder)  # stopped before its first checkpoint
+    options = RunOptions(run_dir=folder, resume=resume, command=("townlet", "study", spec.name, f"{arm}:{seed}"))
+    trained = PolicyTrainingOrchestrator(job.config).run(spec.mode, options)
+    seconds = time.perf_counter() - started
+    run = RunFolder(folder)
+    checkpoint = run.best() or run.latest()
+    if checkpoint is None:
+        raise JobFailed(f"{folder} holds no checkpoint after training; its log says why")
+    measures = measure(spec, job, os.fspath(checkpoint))
+    result = ArmResult(
+        study=spec.name,
+        arm=arm,
+        seed=seed,
+        job=job.hash,
+        config_hash=config_hash(job.config),
+        policy_hash=policy_hash(os.fspath(checkpoint)),
+        overrides=(*spec.overrides, *spec.arms[arm]),
+        minutes=spec.minutes,
+        training_seconds=seconds,
+        transitions=_transitions(trained.model_dump()),
+        evaluation_seed=draw_seed("evaluation", 0),
+        towns=spec.towns,
+        measures=measures,
+        versions={"townlet": __version__, "numpy": np.__version__, "python": platform.python_version()},
+    )
+    make_folder(results)
+    write_json(results / f"{job.hash}.json", result.model_dump(mode="json"))
+    return result
+
+
+def measure(spec: StudySpec, job: Job, policy: str) -> dict[str, Measure]:
+    """A policy in the held-out towns of the study, seen as the arm sees them and scored with the committed weights."""
+    config = job.config
+    if spec.scenario is not None:
+        config = load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]])
+    case = Case(spec.name, config.config_id, towns=spec.towns, days=spec.days, config=config)
+    vec = VectorTown(case.town(), spec.towns, seed=draw_seed("evaluation", 0))
+    return run_case(vec, policy, policy, case).measures
+
+
+def read_result(results: Path, job: Job) -> ArmResult | None:
+    """The kept result of a job; one that cannot be read is named, never run over."""
+    path = results / f"{job.hash}.json"
+    if not path.is_file():
+        return None
+    try:
+        return ArmResult.model_validate_json(read_bytes(path, limit=RESULT_LIMIT))
+    except ValueError as error:
+        raise DamagedFileError(f"{path} is not a result of version 1; remove it to run the job again") from error
+
+
+def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
+    """What the finished jobs say; seeds that not every arm of a contrast has finished are left out of it."""
+    found = [result for job in jobs_of(spec) if (result := read_result(results, job)) is not None]
+    first = job_of(spec, next(iter(spec.arms)), 0)
+    baselines = {name: measure(spec, first, name) for name in BASELINES}
+    contrasts = [c for a, b in spec.contrasts for c in _contrasts(found, a, b)]
+    for arm in spec.arms:
+        contrasts += _against_baseline(found, arm, "scripted", baselines["scripted"])
+    return StudyReport(
+        study=spec.name,
+        config=spec.config,
+        minutes=spec.minutes,
+        results=tuple(found),
+        baselines=baselines,
+        contrasts=tuple(contrasts),
+        command=f"townlet study benchmarks/learning/{spec.name}.yaml",
+    )
+
+
+def _run_all(todo: Sequence[Job], spec_file: Path, results: Path, runs: Path, processes: int, say: Say) -> None:
+    waiting, running = list(todo), dict[subprocess.Popen[bytes], Job]()
+    failed: list[str] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < processes:
+                job = waiting.pop(0)
+                words = [sys.executable, "-m", "townlet", "study", str(spec_file), "--job", f"{job.arm}:{job.seed}"]
+                words += ["--results", str(results), "--runs", str(runs)]
+                running[subprocess.Popen(words, env=os.environ | ONE_THREAD, stdout=subprocess.DEVNULL)] = job
+                say(f"  {job.arm}, seed {job.seed}: started")
+            time.sleep(0.2)
+            for process, job in [item for item in running.items() if item[0].poll() is not None]:
+                del running[process]
+                if process.returncode:
+                    failed.append(f"{job.arm}, seed {job.seed} (exit code {process.returncode})")
+                say(f"  {job.arm}, seed {job.seed}: {'finished' if process.returncode == 0 else 'failed'}")
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
+    if failed:
+        raise JobFailed(f"{len(failed)} jobs failed: {', '.join(failed)}; run the study again to retry them, the others are kept")
+
+
+def _contrasts(found: Sequence[ArmResult], arm: str, against: str) -> list[Contrast]:
+    mine = {result.seed: result for result in found if result.arm == arm}
+    other = {result.seed: result for result in found if result.arm == against}
+    seeds = sorted(mine.keys() & other.keys())
+    rows = []
+    for name in MEASURES:
+        pairs = [(mine[seed].measures[name].mean, other[seed].measures[name].mean) for seed in seeds]
+        rows += _contrast(name, arm, against, [(a, b) for a, b in pairs if a is not None and b is not None])
+    return rows
+
+
+def _against_baseline(found: Sequence[ArmResult], arm: str, name: str, base: dict[str, Measure]) -> list[Contrast]:
+    rows = []
+    for measure_name in MEASURES:
+        level = base[measure_name].mean
+        means = [result.measures[measure_name].mean for result in found if result.arm == arm]
+        rows += _contrast(measure_name, arm, name, [(a, level) for a in means if a is not None and level is not None])
+    return rows
+
+
+def _contrast(name: str, arm: str, against: str, pairs: Sequence[tuple[float, float]]) -> list[Contrast]:
+    if not pairs:
+        return []
+    a, b = np.array(pairs).T
+    interval, d = paired_difference(a, b, method="student"), cohens_d(a, b)
+    known = bool(np.isfinite(interval.low))
+    return [
+        Contrast(
+            measure=name,
+            arm=arm,
+            against=against,
+            difference=interval.value,
+            low=interval.low if known else None,
+            high=interval.high if known else None,
+            cohens_d=d if np.isfinite(d) else None,
+            seeds=len(pairs),
+        )
+    ]
+
+
+def _transitions(result: dict[str, object]) -> int:
+    """Transitions a run was trained on: its own, or those of its stages."""
+    own = result.get("transitions")
+    if isinstance(own, int):
+        return own
+    stages = result.get("stages")
+    return (
+        sum(_transitions(part) for stage in stages for part in stage.values() if isinstance(part, dict))
+        if isinstance(stages, tuple | list)
+        else 0
+    )

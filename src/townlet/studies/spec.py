@@ -1,0 +1,78 @@
+"""What a study is: arms × seeds of one training config, a budget, and which arms are compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import Field, ValidationError, model_validator
+
+from townlet import __version__
+from townlet.config.base import Id, Many, Section
+from townlet.config.loader import load_config, read_yaml
+from townlet.config.models import SimulationConfig, config_hash
+from townlet.errors import ConfigError
+
+Words = Annotated[tuple[str, ...], Many]
+Pair = Annotated[tuple[str, str], Many]
+
+
+class StudySpec(Section):
+    """The file `townlet study` reads (YAML or JSON)."""
+
+    name: Id = Field(description="Name; results and report are filed under it.")
+    config: str = Field(min_length=1, description="Training config or scenario every arm starts from.")
+    mode: str | None = Field(None, description="Training mode; by default training.source of the config.")
+    minutes: float | None = Field(None, gt=0, description="Minutes of training per job; null leaves it to training.epochs.")
+    seeds: int = Field(5, ge=1, le=1000, description="Training seeds per arm.")
+    towns: int = Field(64, ge=1, le=10_000, description="Held-out towns every trained policy is measured in.")
+    days: int | None = Field(1, ge=1, le=365, description="Days per town; null: the scenario's episode.")
+    scenario: str | None = Field(None, description="Measure in this town instead of the one trained in.")
+    overrides: Words = Field((), description="Config overrides of every arm, as a.b=c.")
+    arms: dict[str, Words] = Field(min_length=1, description="Arm → its own overrides.")
+    contrasts: Annotated[tuple[Pair, ...], Many] = Field((), description="Pairs of arms: the first minus the second.")
+
+    @model_validator(mode="after")
+    def _known_arms(self) -> StudySpec:
+        for pair in self.contrasts:
+            for arm in pair:
+                if arm not in self.arms:
+                    raise ValueError(f"contrasts names the arm {arm!r}; known are {', '.join(self.arms)}")
+        return self
+
+
+class Job(NamedTuple):
+    """One arm on one seed. The hash covers everything its result depends on, so that a finished job is never run twice."""
+
+    arm: str
+    seed: int
+    config: SimulationConfig
+    hash: str
+
+
+def load_spec(path: Path) -> StudySpec:
+    tree = read_yaml(path)
+    try:
+        return StudySpec.model_validate_json(json.dumps(tree))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part) for part in problem["loc"]) or "the study"
+        raise ConfigError(f"{path}: {where}: {problem['msg']}; see `townlet study --help` for the fields") from error
+
+
+def jobs_of(spec: StudySpec) -> list[Job]:
+    """All jobs, seed by seed, so that a stopped study has whole pairs."""
+    return [job_of(spec, arm, seed) for seed in range(spec.seeds) for arm in spec.arms]
+
+
+def job_of(spec: StudySpec, arm: str, seed: int) -> Job:
+    if arm not in spec.arms:
+        raise ConfigError(f"the study {spec.name} has no arm {arm!r}; known are {', '.join(spec.arms)}")
+    words = [*spec.overrides, *spec.arms[arm], f"seed={seed}", "training.threads=1"]
+    if spec.minutes is not None:
+        words.append(f"training.time_limit={spec.minutes}")
+    config = load_config(spec.config, words)
+    facts = [__version__, config_hash(config), spec.mode, spec.towns, spec.days, spec.scenario]
+    return Job(arm, seed, config, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16])

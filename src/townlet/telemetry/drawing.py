@@ -1,0 +1,125 @@
+"""Drawings made of characters: sparklines, line charts and shaded strips for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+BARS = "▁▂▃▄▅▆▇█"
+SHADES = " ░▒▓█"
+MARKS = "●▲■◆✚✖"  # one per run: told apart without colour
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille dots by row and column of a cell
+
+Floats = NDArray[np.float64]
+
+
+def short(value: float) -> str:
+    """A number in at most eight characters or so."""
+    if math.isnan(value):
+        return "–"
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if size >= 1e9 or size < 1e-4:
+        return f"{value:.2e}"
+    if size >= 1e4:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> list[str]:
+    """Columns as wide as they need be, numbers to the right, the columns named by `left` to the left."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        cells = (cell.ljust(width) if i in left else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths)))
+        return "  ".join(cells).rstrip()
+
+    return [line(head), "  ".join("─" * width for width in widths), *(line(row) for row in rows)]
+
+
+def thinned(values: ArrayLike, width: int) -> Floats:
+    """At most `width` means of neighbouring values; a stretch without a number stays NaN."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.size <= width:
+        return array
+    edges = np.linspace(0, array.size, width + 1).round().astype(int)
+    parts = (array[a:b] for a, b in pairwise(edges))
+    return np.array([part[np.isfinite(part)].mean() if np.isfinite(part).any() else np.nan for part in parts])
+
+
+def sparkline(values: ArrayLike, width: int = 30) -> str:
+    array = thinned(values, width)
+    finite = array[np.isfinite(array)]
+    if finite.size == 0:
+        return ""
+    low, high = float(finite.min()), float(finite.max())
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(" " if math.isnan(value) else BARS[round((value - low) * scale) if scale else 3] for value in array)
+
+
+def strip(rows: Floats, width: int = 60) -> list[str]:
+    """A heat strip: one text line per column of `rows` (T, B), the last bin on top; darker = more."""
+    shown = np.stack([thinned(rows[:, b], width) for b in range(rows.shape[1])])  # (B, width)
+    top = float(np.nanmax(shown)) if np.isfinite(shown).any() else 0.0
+    lines = []
+    for row in shown[::-1]:
+        levels = [0 if math.isnan(v) or top == 0 else round((v / top) ** 0.7 * (len(SHADES) - 1)) for v in row]
+        lines.append("".join(SHADES[level] for level in levels))
+    return lines
+
+
+def chart(series: Sequence[tuple[str, ArrayLike]], *, width: int = 60, height: int = 8) -> list[str]:
+    """Line charts over a common scale: one curve in braille dots, several told apart by their marks."""
+    thin = [(label, thinned(values, width * 2 if len(series) == 1 else width)) for label, values in series]
+    finite = np.concatenate([values[np.isfinite(values)] for _, values in thin])
+    if finite.size == 0:
+        return ["(no numbers)"]
+    low, high = float(finite.min()), float(finite.max())
+    if high == low:
+        low, high = low - (abs(low) * 0.1 or 1.0), high + (abs(high) * 0.1 or 1.0)
+    rows = _braille(thin[0][1], low, high, width, height) if len(thin) == 1 else _marked(thin, low, high, width, height)
+    labels = [short(high), *[""] * (height - 2), short(low)] if height > 1 else [short(high)]
+    margin = max(len(label) for label in labels)
+    lines = [f"{label:>{margin}} ┤{row}" for label, row in zip(labels, rows)]
+    lines.append(" " * margin + " └" + "─" * width)
+    if len(thin) > 1:
+        lines.append(" " * margin + "  " + "   ".join(f"{MARKS[i % len(MARKS)]} {label}" for i, (label, _) in enumerate(thin)))
+    return lines
+
+
+def _spread(count: int, slots: int) -> list[int]:
+    """Slots of `count` points over the whole width."""
+    return [round(i * (slots - 1) / max(1, count - 1)) for i in range(count)]
+
+
+def _braille(values: Floats, low: float, high: float, width: int, height: int) -> list[str]:
+    cells = np.zeros((height, width), dtype=int)
+    last: tuple[int, int] | None = None
+    for x, value in zip(_spread(len(values), width * 2), values):
+        if math.isnan(value):
+            last = None
+            continue
+        y = round((high - value) / (high - low) * (height * 4 - 1))
+        for dot_x, dot_y in _line(last or (x, y), (x, y)):
+            cells[dot_y // 4, dot_x // 2] |= DOTS[dot_y % 4][dot_x % 2]
+        last = (x, y)
+    return ["".join(chr(0x2800 + int(cell)) for cell in row).rstrip("\u2800") for row in cells]
+
+
+def _line(a: tuple[int, int], b: tuple[int, int]) -> list[tuple[int, int]]:
+    steps = max(abs(b[0] - a[0]), abs(b[1] - a[1]), 1)
+    return [(round(a[0] + (b[0] - a[0]) * i / steps), round(a[1] + (b[1] - a[1]) * i / steps)) for i in range(steps + 1)]
+
+
+def _marked(series: Sequence[tuple[str, Floats]], low: float, high: float, width: int, height: int) -> list[str]:
+    cells = [[" "] * width for _ in range(height)]
+    for index, (_, values) in enumerate(series):
+        for x, value in zip(_spread(len(values), width), values):
+            if not math.isnan(value):
+                cells[round((high - value) / (high - low) * (height - 1))][x] = MARKS[index % len(MARKS)]
+    return ["".join(row).rstrip() for row in cells]

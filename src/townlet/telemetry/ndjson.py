@@ -1,0 +1,382 @@
+"""Newline-delimited JSON: the log writer of a training run, and the reader every telemetry tool shares.
+
+Rotation by rename: a full `<name>` becomes `<name>.1`, the next `<name>.2`, …; so `<name>.1` is the oldest part and `<name>`
+the one being written. `log_stream_offset` counts the written records over rotations and resumes, from 1.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from townlet.errors import StorageError, TelemetryError, UsageError
+from townlet.files import AppendLog, move, remove
+
+log = logging.getLogger("townlet.telemetry")
+MAX_LINE = 1 << 20  # bytes; a longer line is no telemetry record
+CHUNK = 1 << 20
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars and arrays as Python values, for the encoder."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TelemetryError(
+        f"a telemetry value of type {type(value).__name__} cannot be written as JSON; use numbers, text or lists"
+    )
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+
+
+def _diverged(record: Mapping[str, Any]) -> bool:
+    """Does a record hold a number that is none? Such a record is always written."""
+    return any(isinstance(value, float) and not math.isfinite(value) for value in record.values())
+
+
+def encode_record(record: Mapping[str, Any]) -> bytes:
+    """One line without its newline. What is not finite is written as null and named under `nonfinite`."""
+    line: dict[str, Any] = {}
+    lost: list[str] = []
+    for name, value in record.items():
+        if isinstance(value, float):
+            value = float(value)  # NumPy's float64 is a float that the encoder refuses
+            if not math.isfinite(value):
+                lost.append(name)
+                value = None
+        elif hasattr(value, "tolist"):
+            value = value.tolist()
+            if isinstance(value, float) and not math.isfinite(value):
+                lost.append(name)
+                value = None
+        line[name] = value
+    if lost:
+        line["nonfinite"] = sorted(lost)
+    return _ENCODER.encode(line)
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+class TelemetryWriter:
+    """Appends records to one log. Never stops the training: a full disk stops the log, once and aloud."""
+
+    def __init__(
+        self, path: Path | str | None, *, frequency: int = 1, max_entries: int | None = None, start_offset: int = 0
+    ) -> None:
+        if frequency < 1:
+            raise UsageError(f"the log frequency is {frequency}; it must be at least 1 (1 = every epoch)")
+        if max_entries is not None and max_entries < 1:
+            raise UsageError(f"the log's largest number of entries is {max_entries}; it must be at least 1")
+        self.path = None if path is None else Path(path)
+        self.frequency = frequency
+        self.max_entries = max_entries
+        self.offset = start_offset  # of the last written record
+        self.records_dropped = 0
+        self._epochs = 0  # epoch records seen, written or not
+        self._entries = 0  # lines in the file being written
+        self._rotation = 0  # number of the newest rotated part
+        self._log: AppendLog | None = None
+        self._stopped = False
+
+    def write(self, record: Mapping[str, Any]) -> bool:
+        """Write one record unless sampling leaves it out; sets `log_stream_offset` and `records_dropped`. True when written."""
+        if self.path is None:
+            return False
+        due = self._epochs % self.frequency == 0
+        batch = record.get("kind") == "batch"
+        if not batch:
+            self._epochs += 1
+        if not due and not _diverged(record):
+            return False
+        if self._stopped:
+            self.records_dropped += 1
+            return False
+        try:
+            self._log = self._log or self._open()
+            if self.max_entries is not None and self._entries >= self.max_entries:
+                self._log = self._rotate(self._log)
+            line = dict(record)
+            line["log_stream_offset"] = self.offset + 1
+            if not batch:
+                line["records_dropped"] = self.records_dropped
+            self._log.write(encode_record(line))
+        except StorageError as error:
+            self._stopped = True
+            self.records_dropped += 1
+            log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
+            return False
+        self.offset += 1
+        self._entries += 1
+        return True
+
+    def _open(self) -> AppendLog:
+        assert self.path is not None
+        opened = AppendLog(self.path)
+        if opened.torn:
+            log.warning("%s ended in half a line (%d bytes); it was cut off", self.path, len(opened.torn))
+        self._entries = _count_lines(self.path)
+        self._rotation = last_rotation(self.path)
+        self.offset = max(self.offset, last_offset(self.path))
+        return opened
+
+    def _rotate(self, full: AppendLog) -> AppendLog:
+        full.close()
+        move(full.path, rotated(full.path, self._rotation + 1))
+        self._rotation += 1
+        self._entries = 0
+        return AppendLog(full.path)
+
+    def position(self) -> dict[str, Any]:
+        """Where the log stands, on disk, for a checkpoint."""
+        if self.path is None:
+            return {}
+        if self._log is None and self.path.exists():
+            self._log = self._open()
+        if self._log is not None and not self._stopped:
+            self._log.sync()
+        return {
+            "file": self.path.name,
+            "rotation": last_rotation(self.path),
+            "byte": 0 if self._log is None else self._log.position,
+            "offset": self.offset,
+            "epochs": self._epochs,
+            "records_dropped": self.records_dropped,
+        }
+
+    def rewind(self, position: Mapping[str, Any]) -> int:
+        """Go back to a position: whatever follows it goes to `<name>.discarded`. Returns the number of bytes moved.
+
+        Safe to repeat after a crash at any step: the part that was written at the position becomes `<name>` again, then the
+        rest of it and then the later parts are moved, each copied and synced before it goes.
+        """
+        if self.path is None or not position:
+            return 0
+        self.close()
+        rotation, byte, offset = int(position["rotation"]), int(position["byte"]), int(position["offset"])
+        part = rotated(self.path, rotation + 1)
+        part = part if part.exists() else self.path
+        _check_position(part, byte, offset)
+        if part != self.path:
+            if self.path.exists():
+                move(self.path, rotated(self.path, last_rotation(self.path) + 1))
+            move(part, self.path)
+        moved = 0
+        with AppendLog(self.path) as kept:
+            moved += kept.discard_after(byte)
+        for number in rotations(self.path):
+            if number > rotation:
+                moved += _discard(self.path, rotated(self.path, number))
+        self.offset = offset
+        self.records_dropped = int(position["records_dropped"])
+        self._epochs = int(position["epochs"])
+        self._stopped = False
+        return moved
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def __enter__(self) -> TelemetryWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check_position(part: Path, byte: int, offset: int) -> None:
+    """The log must still hold what it held at the position: refuse before anything is moved."""
+    size = part.stat().st_size if part.exists() else 0
+    remedy = "restore the log, or resume with another --ppo-log"
+    if size < byte:
+        raise TelemetryError(f"{part} has {size} bytes, the checkpoint was taken at byte {byte}; {remedy}")
+    if byte == 0:
+        return
+    with open(part, "rb") as file:
+        start = max(0, byte - MAX_LINE)
+        file.seek(start)
+        before = file.read(byte - start)
+    last = before[:-1].rpartition(b"\n")[2]
+    if not before.endswith(b"\n") or (offset and _offset_of(last) != offset):
+        raise TelemetryError(f"{part} does not hold record {offset} at byte {byte}, where the checkpoint was taken; {remedy}")
+
+
+def _discard(path: Path, later: Path) -> int:
+    size = later.stat().st_size
+    with AppendLog(path.with_name(path.name + ".discarded")) as discarded:
+        for _, raw in read_lines(later):
+            discarded.write(raw)
+        discarded.sync()
+    remove(later)
+    return size
+
+
+# --- parts of a rotated log ------------------------------------------------------------------------------------------
+
+
+def rotated(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def rotations(path: Path) -> list[int]:
+    """Numbers of the rotated parts that exist, in order."""
+    prefix = path.name + "."
+    if not path.parent.is_dir():
+        return []
+    found = (entry.name[len(prefix) :] for entry in os.scandir(path.parent) if entry.name.startswith(prefix))
+    return sorted(int(tail) for tail in found if tail.isascii() and tail.isdigit() and not tail.startswith("0"))
+
+
+def last_rotation(path: Path) -> int:
+    return max(rotations(path), default=0)
+
+
+def log_parts(path: Path | str) -> list[Path]:
+    """The files of one log, oldest record first. Logs that rotate the other way round are put right by their offsets."""
+    path = Path(path)
+    parts = [rotated(path, number) for number in rotations(path)]
+    if path.exists():
+        parts.append(path)
+    if not parts:
+        raise TelemetryError(f"{path} does not exist; give the path of a telemetry log (NDJSON)")
+    first = [_first_offset(part) for part in parts]
+    if len(parts) > 1 and all(offset is not None for offset in first):
+        parts = [part for _, part in sorted(zip(first, parts), key=lambda pair: pair[0] or 0)]
+    return parts
+
+
+class _OffsetOnly(msgspec.Struct):
+    log_stream_offset: float = 0.0
+
+
+_OFFSET = msgspec.json.Decoder(_OffsetOnly)
+
+
+def _offset_of(raw: bytes) -> int | None:
+    try:
+        return int(_OFFSET.decode(raw).log_stream_offset)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _first_offset(path: Path) -> int | None:
+    for _, raw in read_lines(path):
+        return _offset_of(raw)
+    return None
+
+
+def last_offset(path: Path) -> int:
+    """Offset of the last whole record of the log, 0 when there is none."""
+    for part in (path, *(rotated(path, number) for number in reversed(rotations(path)))):
+        if not part.exists():
+            continue
+        with open(part, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - MAX_LINE))
+            lines = file.read().split(b"\n")
+        for raw in reversed(lines):
+            if raw.strip():
+                return _offset_of(raw) or 0
+    return 0
+
+
+def _count_lines(path: Path) -> int:
+    with open(path, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(CHUNK), b""))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    number: int  # from 1
+    raw: bytes  # without the newline
+
+
+class TornTail(NamedTuple):
+    """A last line without its newline: a writer is in the middle of it, or was killed there."""
+
+    path: Path
+    number: int
+    raw: bytes
+
+    @property
+    def reason(self) -> str:
+        return f"the last line is torn ({len(self.raw)} bytes without a newline) and was skipped"
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number}: {self.reason}"
+
+
+class LineTooLong(TelemetryError):
+    def __init__(self, path: Path, number: int) -> None:
+        self.number = number
+        self.reason = f"a line is longer than {MAX_LINE} bytes; this is no telemetry log"
+        super().__init__(f"{path}:{number}: {self.reason}")
+
+
+class LogReader:
+    """Iterate over the whole lines of one file; `torn` holds the torn tail once the end was reached.
+
+    A last line without a newline counts as whole when it is a complete JSON object: other programs leave the newline out.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.torn: TornTail | None = None
+
+    def __iter__(self) -> Iterator[Line]:
+        try:
+            file = open(self.path, "rb")  # noqa: SIM115  closed below, in a generator
+        except OSError as error:
+            raise TelemetryError(
+                f"cannot read {self.path}: {error.strerror}; give the path of a telemetry log (NDJSON)"
+            ) from error
+        with file:
+            number, rest = 0, b""
+            while block := file.read(CHUNK):
+                lines = (rest + block).split(b"\n")
+                rest = lines.pop()
+                for raw in lines:
+                    number += 1
+                    if raw and not raw.isspace():
+                        yield Line(number, raw)
+                if len(rest) > MAX_LINE:
+                    raise LineTooLong(self.path, number + 1)
+            if rest.strip():
+                number += 1
+                if is_object(rest):
+                    yield Line(number, rest)
+                else:
+                    self.torn = TornTail(self.path, number, rest)
+
+
+def is_object(raw: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(raw), dict)
+    except msgspec.MsgspecError:
+        return False
+
+
+def read_lines(path: Path | str) -> Iterator[Line]:
+    return iter(LogReader(path))
+
+
+def read_records(path: Path | str) -> Iterator[dict[str, Any]]:
+    """The records of a log and its rotated parts, oldest first, without checks beyond JSON; `validate` says what is wrong."""
+    decoder = msgspec.json.Decoder(dict[str, Any])
+    for part in log_parts(path):
+        for number, raw in read_lines(part):
+            try:
+                yield decoder.decode(raw)
+            except msgspec.MsgspecError as error:
+                raise TelemetryError(
+                    f"{part}:{number}: not a JSON object ({error}); run `townlet telemetry validate {path}` for all problems"
+                ) from error

@@ -1,0 +1,207 @@
+"""What a watcher alerts on: rules by flag, from a YAML or JSON file, or the defaults of the schema."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from townlet.errors import ConfigError
+from townlet.files import read_json
+from townlet.telemetry.drawing import short
+from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, declared, field
+from townlet.telemetry.series import number
+
+Side = Literal["above", "below", "is"]
+SIDES: tuple[Side, ...] = ("above", "below", "is")
+RULE_KEYS = ("field", "above", "below", "is", "versus", "anneal", "smoothing", "patience")
+FILE_KEYS = ("rules", "defaults", "smoothing", "patience", "max_gap")
+MAX_RULES_FILE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Alert when a field is above or below a threshold, or a flag is as given, for `patience` records running.
+
+    The value is the mean of the last `smoothing` records, once there are so many. With `versus` the threshold is a share on top
+    of that other field of the same record. With `anneal` only records of anneal stages count.
+    """
+
+    field: str
+    side: Side
+    threshold: float
+    versus: str = ""
+    anneal: bool = False
+    smoothing: int = 1
+    patience: int = 1
+
+    @property
+    def name(self) -> str:
+        if self.side == "is":
+            return f"{self.field} is {'true' if self.threshold else 'false'}"
+        versus = f" × {self.versus}" if self.versus else ""
+        return f"{self.field} {self.side} {short(self.threshold)}{versus}"
+
+
+class Alarm(NamedTuple):
+    rule: str
+    field: str
+    value: float
+    threshold: float
+    epoch: float
+    message: str
+
+
+def default_rules() -> list[Rule]:
+    """The declared default alerts, and the guards of anneal stages."""
+    rules = [
+        Rule(item.name, item.alert.side, item.alert.threshold)
+        for item in FIELDS
+        if item.alert is not None and item.alert.threshold is not None
+    ]
+    rules += [Rule(item.name, "is", 1.0) for item in FIELDS if item.kind == "flag" and item.name.endswith("_flag")]
+    return [*rules, Rule("anneal_bc_passed", "is", 0.0)]
+
+
+def flag_rules(values: Mapping[str, float | None]) -> list[Rule]:
+    """Rules of the thresholds given by flag, flag → value."""
+    by_flag = {item.alert.flag: item for item in FIELDS if item.alert is not None}
+    rules = []
+    for flag, value in values.items():
+        if value is None:
+            continue
+        if flag in ANNEAL_ALERTS:
+            name, side, versus = ANNEAL_ALERTS[flag]
+            rules.append(Rule(name, side, value, versus, anneal=True))
+        else:
+            item = by_flag[flag]
+            assert item.alert is not None
+            rules.append(Rule(item.name, item.alert.side, value))
+    return rules
+
+
+def merged(base: Iterable[Rule], over: Iterable[Rule]) -> list[Rule]:
+    """Later rules replace earlier ones on the same field, side and condition."""
+    by_key = {(rule.field, rule.side, rule.versus, rule.anneal): rule for rule in (*base, *over)}
+    return list(by_key.values())
+
+
+# --- a rules file ----------------------------------------------------------------------------------------------------
+
+
+class RulesFile(NamedTuple):
+    rules: list[Rule]
+    defaults: bool
+    max_gap: float | None
+
+
+def read_rules(path: Path | str) -> RulesFile:
+    path = Path(path)
+    if path.suffix == ".json":
+        tree = read_json(path, limit=MAX_RULES_FILE, error=ConfigError)
+    else:
+        from townlet.config.loader import read_yaml  # the YAML door; only a YAML file needs it
+
+        tree = read_yaml(path, limit=MAX_RULES_FILE)
+    return rules_of(tree, str(path))
+
+
+def rules_of(tree: Any, name: str = "rules") -> RulesFile:
+    if isinstance(tree, list):
+        tree = {"rules": tree}
+    if not isinstance(tree, dict) or not isinstance(tree.get("rules"), list):
+        raise ConfigError(f"{name} holds no list `rules`; write rules: [{{field: kl_k3, above: 0.05}}, …]")
+    _known(tree, FILE_KEYS, name)
+    common = {key: tree[key] for key in ("smoothing", "patience") if key in tree}
+    rules = [_rule(entry, common, f"{name}: rule {index + 1}") for index, entry in enumerate(tree["rules"])]
+    defaults = tree.get("defaults", True)
+    if not isinstance(defaults, bool):
+        raise ConfigError(f"{name}: defaults is {defaults!r}, expected true or false")
+    max_gap = tree.get("max_gap")
+    if max_gap is not None and not number(max_gap) > 0:
+        raise ConfigError(f"{name}: max_gap is {max_gap!r}, expected a number of seconds above 0")
+    return RulesFile(rules, defaults, max_gap)
+
+
+def _known(tree: Mapping[Any, Any], keys: tuple[str, ...], where: str) -> None:
+    for key in tree:
+        if key not in keys:
+            near = difflib.get_close_matches(str(key), keys, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(keys)}"
+            raise ConfigError(f"{where}: {key!r} is not a key of a rule; {hint}")
+
+
+def _rule(entry: Any, common: Mapping[str, Any], where: str) -> Rule:
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{where} is {entry!r}, expected an object such as {{field: kl_k3, above: 0.05}}")
+    _known(entry, RULE_KEYS, where)
+    name = entry.get("field")
+    if not isinstance(name, str) or not declared(name):
+        near = difflib.get_close_matches(str(name), [item.name for item in FIELDS], 1)
+        raise ConfigError(f"{where}: field is {name!r}, which no record has" + (f"; did you mean {near[0]}?" if near else ""))
+    sides = [side for side in SIDES if side in entry]
+    if len(sides) != 1:
+        raise ConfigError(f"{where}: {name} needs exactly one of above, below and is")
+    side, wanted = sides[0], entry[sides[0]]
+    flag = field(name).kind == "flag"
+    if flag != (side == "is") or flag != isinstance(wanted, bool) or (not flag and math.isnan(number(wanted))):
+        expected = "is: true or false" if flag else "above or below: a number"
+        raise ConfigError(f"{where}: {name} has {side}: {wanted!r}, expected {expected}")
+    counts = {key: entry.get(key, common.get(key, 1)) for key in ("smoothing", "patience")}
+    for key, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{where}: {key} is {value!r}, expected a whole number from 1 on")
+    versus = entry.get("versus", "")
+    if versus and not (isinstance(versus, str) and declared(versus) and field(versus).numeric):
+        raise ConfigError(f"{where}: versus is {versus!r}, which is no number of a record")
+    if not isinstance(entry.get("anneal", False), bool):
+        raise ConfigError(f"{where}: anneal is {entry['anneal']!r}, expected true or false")
+    return Rule(name, side, float(wanted), versus, entry.get("anneal", False), counts["smoothing"], counts["patience"])
+
+
+# --- a rule at work --------------------------------------------------------------------------------------------------
+
+
+class RuleState:
+    """One rule over the records of a run. Alerts once when the patience is used up, and again only after it was well between."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.value = math.nan  # smoothed
+        self.bad = 0  # records running
+        self._last: deque[float] = deque(maxlen=rule.smoothing)
+
+    def feed(self, record: Mapping[str, Any]) -> Alarm | None:
+        rule = self.rule
+        raw = record.get(rule.field)
+        if not isinstance(raw, int | float) or (rule.anneal and record.get("anneal_cycle") is None):
+            return None
+        limit = rule.threshold
+        if rule.versus:
+            base = number(record.get(rule.versus))
+            if math.isnan(base):
+                return None
+            limit = base + abs(base) * rule.threshold
+        self._last.append(float(raw))
+        self.value = math.fsum(self._last) / len(self._last)
+        bad = {"above": self.value > limit, "below": self.value < limit, "is": self.value == limit}[rule.side]
+        self.bad = self.bad + 1 if bad and len(self._last) == rule.smoothing else 0
+        if self.bad != rule.patience:
+            return None
+        return self._alert(record, limit)
+
+    def _alert(self, record: Mapping[str, Any], limit: float) -> Alarm:
+        rule = self.rule
+        epoch = number(record.get("epoch"))
+        if rule.side == "is":
+            what = f"{rule.field} is {json.dumps(bool(limit))}"
+        else:
+            mean = f" (mean of {len(self._last)})" if len(self._last) > 1 else ""
+            what = f"{rule.field} is {short(self.value)}{mean}, {rule.side} {short(limit)}"
+        running = f", {self.bad} records running" if self.bad > 1 else ""
+        return Alarm(rule.name, rule.field, self.value, limit, epoch, f"epoch {short(epoch)}: {what}{running}")

@@ -1,0 +1,241 @@
+"""Anneal: the schedule, its guards, the way back, resume; with fake stages, and once with real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from townlet.config import SimulationConfig
+from townlet.config.learning import AnnealGuardsConfig
+from townlet.dto.evaluation import Measure
+from townlet.dto.policy import BCTrainingResult, EvaluationPoint, Interval, PPOTrainingResult, TrainingResult
+from townlet.errors import DivergedError, InterruptedRun
+from townlet.policy.checkpoint import Checkpoint, load_checkpoint
+from townlet.policy.network import NetworkSpec
+from townlet.policy.runner import TrainingHarness
+from townlet.policy.training.contexts import RunOptions, TrainingContext
+from townlet.policy.training.guards import epoch_flags, score_guards, update_guards
+from townlet.policy.training.services import TrainingServices
+from townlet.telemetry.ndjson import read_records
+from townlet.telemetry.validate import validate_log
+
+Small = Callable[..., SimulationConfig]
+SCHEDULE = (
+    "training.anneal_schedule=[{cycle: 0, mode: bc, epochs: 2, bc_weight: 1.0, scripted_share: 1.0}, "
+    "{cycle: 1, mode: ppo, epochs: 2, bc_weight: 0.5, scripted_share: 0.5}, "
+    "{cycle: 2, mode: ppo, epochs: 2, bc_weight: 0.0, scripted_share: 0.0}]"
+)
+
+
+def measure(value: float) -> Measure:
+    return Measure(values=(value,), count=1, mean=value, iqm=value, low=value - 0.1, high=value + 0.1)
+
+
+class Scores:
+    """Evaluation that answers from a list: random first, then stage after stage."""
+
+    def __init__(self, returns: list[float]) -> None:
+        self.returns = returns
+        self.asked: list[str] = []
+
+    def score(self, source: str, *, resamples: int = 0) -> dict[str, Measure]:
+        self.asked.append(source)
+        value = self.returns[len(self.asked) - 1]
+        return {"return": measure(value), "conflicts": measure(1.0), "intensity": measure(1.0), "self_sufficiency": measure(0.9)}
+
+
+class FakeStage:
+    """Writes a checkpoint that says where it started from, and remembers the plans it was given."""
+
+    plans: ClassVar[list[Any]] = []
+    diverge_in: ClassVar[int | None] = None
+    requires_torch: ClassVar[bool] = False
+
+    def prepare(self, context: TrainingContext) -> None:
+        pass
+
+    def save(self, context: TrainingContext) -> str:
+        assert context.run is not None
+        self.plans.append(context.plan)
+        if self.diverge_in == context.plan.cycle:
+            raise DivergedError("the loss is not a number")
+        start = context.plan.start_from
+        weight = np.zeros(1) if start is None else load_checkpoint(start).weights["w"]
+        spec = NetworkSpec(features=2, actions=2)
+        checkpoint = Checkpoint({"w": weight + 1}, {"network": spec.to_json()})
+        return str(context.run.save(context.epochs, checkpoint))
+
+    def run(self, context: TrainingContext) -> TrainingResult:
+        raise NotImplementedError
+
+
+class FakeBC(FakeStage):
+    name: ClassVar[str] = "bc"
+
+    def run(self, context: TrainingContext) -> BCTrainingResult:
+        return BCTrainingResult(
+            duration_sec=0.0, checkpoint=self.save(context), dataset="fake", episodes=2, held_out_episodes=1, decisions=1,
+            held_out_decisions=1, epochs=1, best_epoch=1, loss=0.1, accuracy=0.97, change_accuracy=0.7, majority_accuracy=0.5,
+            repeat_accuracy=0.9, class_balance={}, accuracy_threshold=0.95, change_accuracy_threshold=0.6, passed=True,
+            weights_hash="",
+        )  # fmt: skip
+
+
+def ppo_result(**changes: Any) -> PPOTrainingResult:
+    values: dict[str, Any] = {
+        "duration_sec": 0.0, "data_mode": "rollout", "epochs": 2, "updates": 1, "transitions": 1, "steps": 10, "loss_policy": 0.0,
+        "loss_value": 1.0, "loss_value_first": 1.0, "loss_entropy": 1.0, "loss_total": 1.0, "kl_k3": 0.01,
+        "episode_return_mean": 1.0, "queue_conflict_events": 5.0, "queue_conflict_intensity_sum": 3.0, "telemetry_log": None,
+        "weights_hash_start": "", "weights_hash": "",
+    }  # fmt: skip
+    return PPOTrainingResult(**(values | changes))
+
+
+class FakePPO(FakeStage):
+    name: ClassVar[str] = "ppo"
+
+    def run(self, context: TrainingContext) -> PPOTrainingResult:
+        return ppo_result(checkpoint=self.save(context), steps=context.plan.steps + 10)
+
+
+def fakes(config: SimulationConfig, returns: list[float]) -> tuple[TrainingHarness, Scores]:
+    FakeStage.plans.clear()
+    FakeStage.diverge_in = None
+    services, scores = TrainingServices.of(config), Scores(returns)
+    services.evaluation = scores  # type: ignore[assignment]
+    from townlet.policy.training.strategies.anneal import AnnealStrategy
+
+    loaders: Mapping[str, Any] = {"bc": FakeBC, "ppo": FakePPO, "anneal": AnnealStrategy}
+    return TrainingHarness(config, services=services, strategies=loaders), scores
+
+
+def test_a_schedule_that_goes_well_passes(small_town: Small, tmp_path: Path) -> None:
+    harness, scores = fakes(small_town(SCHEDULE), [0.0, 10.0, 11.0, 12.0])
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    assert summary.status == "PASS"
+    assert summary.reasons == ()
+    assert [plan.bc_weight for plan in FakeStage.plans] == [(1.0, 1.0), (1.0, 0.5), (0.5, 0.0)]
+    assert [plan.scripted_share for plan in FakeStage.plans] == [1.0, 0.5, 0.0]
+    assert [plan.steps for plan in FakeStage.plans] == [0, 0, 10]
+    assert scores.asked[0] == "random"
+    assert summary.checkpoint is not None
+    assert load_checkpoint(summary.checkpoint).weights["w"].tolist() == [3.0]  # three stages over one network
+
+
+def test_a_stage_that_falls_is_rolled_back_and_the_mix_is_frozen(small_town: Small, tmp_path: Path) -> None:
+    four = SCHEDULE[:-1] + ", {cycle: 3, mode: ppo, epochs: 1, bc_weight: 0.0, scripted_share: 0.0}]"
+    harness, _ = fakes(small_town(four), [0.0, 10.0, 11.0, 2.0, 11.5])
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    assert summary.status == "HOLD"
+    assert summary.reasons == ("stage 2: return per resident-day fell from 11.00 to 2.00, below 7.70",)
+    assert summary.stages[2].rolled_back_to is not None
+    assert "01_ppo" in summary.stages[2].rolled_back_to
+    assert (FakeStage.plans[3].bc_weight, FakeStage.plans[3].scripted_share) == ((0.5, 0.5), 0.5)
+    assert summary.checkpoint is not None
+    assert load_checkpoint(summary.checkpoint).weights["w"].tolist() == [3.0]  # bc, 1, (2 is undone), 3
+
+
+def test_two_bad_stages_running_end_the_run(small_town: Small, tmp_path: Path) -> None:
+    harness, _ = fakes(small_town(SCHEDULE), [0.0, 10.0, 1.0, 1.0])
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    assert summary.status == "FAIL"
+    assert summary.checkpoint is not None
+    assert load_checkpoint(summary.checkpoint).weights["w"].tolist() == [1.0]
+
+
+def test_a_stage_that_diverges_is_rolled_back(small_town: Small, tmp_path: Path) -> None:
+    harness, _ = fakes(small_town(SCHEDULE), [0.0, 10.0, 11.0])
+    FakeStage.diverge_in = 1
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    assert summary.status == "HOLD"
+    assert "not a number" in summary.reasons[0]
+
+
+def test_finished_stages_are_not_made_again(small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness, _ = fakes(small_town(SCHEDULE), [0.0, 10.0, 11.0, 12.0])
+    whole = harness.run_anneal(RunOptions(run_dir=tmp_path / "whole"))
+    harness, scores = fakes(small_town(SCHEDULE), [0.0, 10.0, 11.0, 12.0])
+    real = FakePPO.run
+
+    class Killed(BaseException):
+        pass
+
+    def killed(self: FakePPO, context: TrainingContext) -> PPOTrainingResult:
+        if context.plan.cycle == 2:
+            raise Killed
+        return real(self, context)
+
+    monkeypatch.setattr(FakePPO, "run", killed)
+    with pytest.raises(Killed):
+        harness.run_anneal(RunOptions(run_dir=tmp_path / "parts"))
+    monkeypatch.setattr(FakePPO, "run", real)
+    assert len(FakeStage.plans) == 2
+    parts = harness.run_anneal(RunOptions(run_dir=tmp_path / "parts", resume=True))
+    assert len(FakeStage.plans) == 3
+    assert parts.status == whole.status
+    assert parts.weights_hash == whole.weights_hash
+    assert scores.asked.count("random") == 1
+
+
+def point(**values: float) -> EvaluationPoint:
+    intervals = {name: Interval(value=value, low=value - 0.5, high=value + 0.5) for name, value in values.items()}
+    return EvaluationPoint(epoch=1, steps=1, measures=intervals)
+
+
+@pytest.mark.parametrize(
+    ("now", "fired"),
+    [
+        (point(**{"return": 10.0, "conflicts": 4.0}), 0),
+        (point(**{"return": 10.0, "conflicts": 4.55}), 0),  # 14 % more
+        (point(**{"return": 10.0, "conflicts": 4.7}), 1),  # 17.5 % more and outside the interval
+        (point(**{"return": 7.1, "conflicts": 4.0}), 0),  # 29 % of the way back to random
+        (point(**{"return": 6.9, "conflicts": 4.0}), 1),
+        (point(**{"return": 30.0, "conflicts": 1.0}), 0),  # better is never a fault
+    ],
+)
+def test_score_guards_are_one_sided_and_leave_the_interval_alone(now: EvaluationPoint, fired: int) -> None:
+    good = point(**{"return": 10.0, "conflicts": 4.0})
+    random = {"return": Interval(value=0.0, low=-1.0, high=1.0)}
+    assert len(score_guards(now, good, random, AnnealGuardsConfig())) == fired
+
+
+def test_a_rise_inside_the_interval_of_the_good_stage_does_not_fire() -> None:
+    good, now = point(conflicts=1.0), point(conflicts=1.4)  # 40 % more, but the interval reaches to 1.5
+    assert score_guards(now, good, {}, AnnealGuardsConfig()) == ()
+
+
+def test_update_guards_and_flags() -> None:
+    bounds = AnnealGuardsConfig()
+    assert update_guards(ppo_result(loss_value=1.9), 1.0, bounds) == ()
+    assert len(update_guards(ppo_result(loss_value=2.1, kl_k3=0.2), 1.0, bounds)) == 2
+    record = {"loss_value": 3.0, "queue_conflict_events": 5.0, "queue_conflict_intensity_sum": 1.0}
+    notes = {"anneal_loss_baseline": 1.0, "anneal_queue_baseline": 5.0, "anneal_intensity_baseline": 0.5}
+    flags = epoch_flags(record, notes, bounds)
+    assert flags == {"anneal_loss_flag": True, "anneal_queue_flag": False, "anneal_intensity_flag": True}
+
+
+def test_real_stages_share_one_network_and_one_log_and_resume_bit_for_bit(
+    small_town: Small, stop_after: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    config = small_town(SCHEDULE, "training.anneal_guards.conflict_rise=100", "training.anneal_guards.kl_bound=10")
+    whole = TrainingHarness(config).run_anneal(RunOptions(run_dir=tmp_path / "whole"))
+    assert len(whole.stages) == 3
+    log = tmp_path / "whole" / "ppo.ndjson"
+    assert validate_log([log]).problems == []
+    records = list(read_records(log))
+    assert [record["anneal_cycle"] for record in records] == [1, 1, 2, 2]
+    assert records[0]["anneal_bc_accuracy"] == whole.stages[0].bc.accuracy  # type: ignore[union-attr]
+    assert records[2]["anneal_loss_baseline"] == records[1]["loss_value"]
+    with pytest.raises(InterruptedRun):  # two cloning epochs, two of stage 1, one of stage 2
+        TrainingHarness(config, progress=stop_after(5)).run_anneal(RunOptions(run_dir=tmp_path / "parts"))
+    parts = TrainingHarness(config).run_anneal(RunOptions(run_dir=tmp_path / "parts", resume=True))
+    assert parts.weights_hash == whole.weights_hash
+    assert parts.status == whole.status
+    left, right = (list(read_records(tmp_path / name / "ppo.ndjson")) for name in ("whole", "parts"))
+    assert [r["policy_hash"] for r in left] == [r["policy_hash"] for r in right]
+    assert [r["log_stream_offset"] for r in right] == [1, 2, 3, 4]

@@ -1,0 +1,178 @@
+"""PPO over live towns, stored samples and both: exact resume, divergence, records, refusals."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from townlet.config import SimulationConfig
+from townlet.errors import DivergedError, InterruptedRun, ReplayError, UsageError
+from townlet.policy.checkpoint import Checkpoint, load_checkpoint
+from townlet.policy.runner import TrainingHarness
+from townlet.policy.training.contexts import RunOptions
+from townlet.telemetry.ndjson import read_records
+from townlet.telemetry.schema import comparable
+from townlet.telemetry.validate import validate_log
+
+pytest.importorskip("torch")
+
+Small = Callable[..., SimulationConfig]
+
+
+def equal(a: Checkpoint, b: Checkpoint) -> list[str]:
+    """What differs between two checkpoints; the byte position of the log depends on the clock and is left out."""
+    apart = []
+    for part in ("weights", "optimizer", "world"):
+        left, right = vars(a)[part], vars(b)[part]
+        apart += sorted(set(left) ^ set(right))
+        apart += [f"{part}/{name}" for name in left if name in right and left[name].tobytes() != right[name].tobytes()]
+    left, right = (json.loads(json.dumps(c.state)) for c in (a, b))
+    for state in (left, right):
+        state["telemetry"].pop("byte")
+    return apart + [name for name in left if left[name] != right.get(name)]
+
+
+def log_of(run: Path) -> list[dict[str, Any]]:
+    return [comparable(record) for record in read_records(run / "ppo.ndjson")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_goes_on_bit_for_bit(small_town: Small, stop_after: Any, tmp_path: Path, number: int) -> None:
+    config = small_town()
+    whole = TrainingHarness(config).run("rollout", RunOptions(epochs=5, run_dir=tmp_path / "whole"))
+    stopped = TrainingHarness(config, progress=stop_after(3, number))
+    with pytest.raises(InterruptedRun, match=r"after epoch 3; the state is saved") as caught:
+        stopped.run("rollout", RunOptions(epochs=5, run_dir=tmp_path / "parts"))
+    assert caught.value.exit_code == 128 + number
+    parts = TrainingHarness(config).run("rollout", RunOptions(epochs=5, run_dir=tmp_path / "parts", resume=True))
+    assert whole.checkpoint is not None
+    assert parts.checkpoint is not None
+    assert equal(load_checkpoint(whole.checkpoint), load_checkpoint(parts.checkpoint)) == []
+    assert log_of(tmp_path / "whole") == log_of(tmp_path / "parts")
+    assert [record["epoch"] for record in log_of(tmp_path / "parts")] == [1, 2, 3, 4, 5]
+
+
+def test_what_follows_the_last_checkpoint_is_discarded_and_made_again(small_town: Small, tmp_path: Path) -> None:
+    """A killed run leaves records beyond its checkpoint: here the last checkpoint (epoch 2) of a run of three epochs."""
+    config = small_town()
+    options = RunOptions(epochs=3, run_dir=tmp_path / "a")
+    whole = TrainingHarness(config).run("rollout", options)
+    run = tmp_path / "a"
+    (run / "summary.json").unlink()
+    (run / "checkpoints" / "latest").write_text("000002\n")
+    again = TrainingHarness(config).run("rollout", RunOptions(epochs=3, run_dir=run, resume=True))
+    assert again.model_dump(exclude={"duration_sec"}) == whole.model_dump(exclude={"duration_sec"})
+    assert [record["log_stream_offset"] for record in log_of(run)] == [1, 2, 3]
+    assert (run / "ppo.ndjson.discarded").read_bytes().count(b"\n") == 1
+
+
+def test_resume_refuses_another_config_and_another_environment(small_town: Small, tmp_path: Path) -> None:
+    run = tmp_path / "a"
+    TrainingHarness(small_town()).run("rollout", RunOptions(epochs=1, run_dir=run))
+    with pytest.raises(UsageError, match="already holds a run"):
+        TrainingHarness(small_town()).run("rollout", RunOptions(epochs=1, run_dir=run))
+    with pytest.raises(UsageError, match="config hash"):
+        TrainingHarness(small_town("ppo.gamma=0.9")).run("rollout", RunOptions(epochs=1, run_dir=run, resume=True))
+    there = json.loads((run / "environment.json").read_text())
+    there["versions"]["numpy"] = "0.1"
+    (run / "environment.json").write_text(json.dumps(there))
+    with pytest.raises(UsageError, match="--allow-inexact"):
+        TrainingHarness(small_town()).run("rollout", RunOptions(epochs=1, run_dir=run, resume=True))
+    result = TrainingHarness(small_town()).run("rollout", RunOptions(epochs=1, run_dir=run, resume=True, allow_inexact=True))
+    assert result.checkpoint is not None
+
+
+def test_records_of_a_live_run_validate_and_say_what_happened(small_town: Small, tmp_path: Path) -> None:
+    log = tmp_path / "ppo.jsonl"
+    harness = TrainingHarness(small_town("training.horizon=30", "telemetry.batches=true"))
+    harness.run_ppo(mode="rollout", options=RunOptions(epochs=2, log_path=log))
+    assert validate_log([log]).problems == []
+    batches = [record for record in read_records(log) if record.get("kind") == "batch"]
+    records = [record for record in read_records(log) if record.get("kind", "epoch") == "epoch"]
+    assert [row["batch"] for row in batches] == [0, 1, 2, 3] * 2  # two passes of two mini-batches
+    first = [row for row in batches if row["epoch"] == 1]
+    assert sum(row["transitions"] for row in first) == 2 * records[0]["transitions"]
+    assert sum(row["loss_total"] for row in first) / 4 == pytest.approx(records[0]["loss_total"])
+    assert max(row["grad_norm"] for row in first) == pytest.approx(records[0]["grad_norm_max"])
+    for record in records:
+        assert record["data_mode"] == "rollout"
+        assert record["rollout_ticks"] == 300
+        assert record["transitions"] <= 2 * 30 * 8
+        assert sum(record["rivalry_histogram"]) == pytest.approx(1.0)
+        assert sum(record["conflict_reasons"].values()) == record["queue_conflict_events"]
+        assert 0 < record["mask_fill_mean"] < 1
+        assert record["illegal_actions"] == 0
+        assert record["dataset_hash"] is None
+    assert records[1]["steps"] == records[0]["transitions"] + records[1]["transitions"]
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_a_record_and_the_last_checkpoint(
+    small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from townlet.policy.training import epochs
+
+    real, calls = epochs.rollout_batch, []
+
+    def poisoned(*args: Any) -> Any:
+        batch = real(*args)
+        calls.append(1)
+        if len(calls) == 3:
+            batch.advantages[...] = np.nan
+        return batch
+
+    monkeypatch.setattr(epochs, "rollout_batch", poisoned)
+    run = tmp_path / "a"
+    with pytest.raises(DivergedError, match=r"diverged in epoch 3.*last good checkpoint is .*000002") as caught:
+        TrainingHarness(small_town()).run("rollout", RunOptions(epochs=5, run_dir=run))
+    assert caught.value.exit_code == 5
+    assert (run / "checkpoints" / "latest").read_text() == "000002\n"
+    last = list(read_records(run / "ppo.ndjson"))[-1]
+    assert "loss_total" in last["nonfinite"]
+    assert last["loss_total"] is None
+
+
+def test_replay_data_of_another_town_are_refused_by_name(small_town: Small) -> None:
+    captured = TrainingHarness(small_town()).capture_rollout(60)
+    data = captured.build_dataset()
+    other = TrainingHarness(small_town("policy.action_level=primitive"))
+    with pytest.raises(ReplayError, match=r"rollout_sample_\w+ has \d+ features"):
+        other.run_ppo(data, RunOptions(epochs=1))
+
+
+def test_mixed_mode_changes_one_network_by_both_kinds_of_data(small_town: Small, tmp_path: Path) -> None:
+    harness = TrainingHarness(small_town())
+    data = harness.capture_rollout(100).build_dataset(batch_size=2)
+    result = harness.run_ppo(data, RunOptions(epochs=2, log_path=tmp_path / "log"), mode="mixed")
+    assert result.weights_hash != result.weights_hash_start
+    first, second = read_records(tmp_path / "log")
+    assert first["data_mode"] == "mixed"
+    assert first["transitions"] == data.transitions + 2 * 5 * 8
+    assert second["cycle_id"] == 1
+    assert first["dataset_hash"] is not None
+    assert first["baseline_sample_count"] == 8
+
+
+def test_periodic_evaluation_keeps_the_best(small_town: Small, tmp_path: Path) -> None:
+    config = small_town("training.eval_every=1")
+    result = TrainingHarness(config).run_ppo(mode="rollout", options=RunOptions(epochs=2, run_dir=tmp_path / "a"))
+    assert [point.epoch for point in result.evaluations] == [1, 2]
+    best = max(result.evaluations, key=lambda point: point.episode_return)
+    assert result.best_checkpoint is not None
+    assert Path(result.best_checkpoint).name == f"{best.epoch:06d}"
+
+
+def test_a_network_with_memory_goes_on_bit_for_bit_too(small_town: Small, stop_after: Any, tmp_path: Path) -> None:
+    config = small_town("ppo.recurrent=gru", "policy.network.recurrent_size=8", "ppo.normalize_observations=true")
+    whole = TrainingHarness(config).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "whole"))
+    with pytest.raises(InterruptedRun):
+        TrainingHarness(config, progress=stop_after(1)).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "parts"))
+    parts = TrainingHarness(config).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "parts", resume=True))
+    assert whole.checkpoint is not None
+    assert parts.checkpoint is not None
+    assert equal(load_checkpoint(whole.checkpoint), load_checkpoint(parts.checkpoint)) == []

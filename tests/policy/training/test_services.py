@@ -1,0 +1,108 @@
+"""The services strategies are handed: which data are read, what a capture gives, how runs are kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from townlet.config import SimulationConfig
+from townlet.errors import ReplayError, StorageError, UsageError
+from townlet.evaluation.suites import draw_seed
+from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.training.run_folder import RunFolder, check_disk, config_differences, disk_estimate
+from townlet.policy.training.services import ReplayDatasetService, RolloutCaptureService, TrainingServices
+
+Small = Callable[..., SimulationConfig]
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from townlet.config import load_config
+
+    folder = tmp_path_factory.mktemp("capture") / "town"
+    capture([load_config("town_day")], folder, CaptureOptions(ticks=60))
+    return folder
+
+
+def test_services_need_no_torch(small_town: Small) -> None:
+    services = TrainingServices.of(small_town())
+    assert services.replay.config.config_id == "town_day"
+
+
+def test_the_manifest_given_wins_over_the_config(small_town: Small, captured: Path) -> None:
+    manifest = captured / "rollout_sample_manifest.json"
+    service = ReplayDatasetService(small_town(f"training.capture_dir={captured}"))
+    assert service.resolve() == captured
+    assert service.resolve(manifest) == manifest
+    both = ReplayDatasetService(small_town(f"training.capture_dir={captured}", f"training.replay_manifest={manifest}"))
+    assert both.resolve() == manifest
+
+
+def test_no_data_and_missing_data_are_told_apart(small_town: Small, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--replay-manifest"):
+        ReplayDatasetService(small_town()).resolve()
+    with pytest.raises(ReplayError, match=r"nothing\.json does not exist"):
+        ReplayDatasetService(small_town()).resolve(tmp_path / "nothing.json")
+
+
+def test_a_capture_folder_brings_its_metrics_and_a_manifest_does_not(small_town: Small, captured: Path) -> None:
+    service = ReplayDatasetService(small_town("training.replay.batch_size=4"))
+    from_folder = service.build(service.dataset_config(captured))
+    from_manifest = service.build(service.dataset_config(captured / "rollout_sample_manifest.json"))
+    assert len(from_folder.config.metrics_map) == 8
+    assert from_manifest.config.metrics_map == {}
+    assert from_folder.baseline_metrics() == pytest.approx(from_manifest.baseline_metrics())
+    assert service.digest(from_folder) == service.digest(from_manifest)
+    rows = list(service.summaries(from_folder))
+    assert [row.samples for row in rows] == [4, 4]
+    assert sum(row.transitions for row in rows) == 8 * 6
+
+
+def test_a_capture_without_residents_warns_and_is_empty(small_town: Small, caplog: pytest.LogCaptureFixture) -> None:
+    config = small_town("scenario.residents=[]", "scenario.ties=[]")
+    with caplog.at_level(logging.WARNING, logger="townlet.training"):
+        result = RolloutCaptureService(config).capture(60)
+    assert len(result) == 0
+    assert list(result.frames()) == []
+    assert "nothing was captured in town_day: it has no residents" in caplog.text
+    assert len(RolloutCaptureService(config).capture(60, auto_seed_agents=True)) > 0
+
+
+def test_a_capture_shorter_than_a_decision_warns_and_is_empty(small_town: Small, caplog: pytest.LogCaptureFixture) -> None:
+    result = RolloutCaptureService(small_town()).capture(9)
+    assert len(result) == 0
+    assert "9 ticks are less than one decision (10)" in caplog.text
+
+
+def test_frames_of_a_capture_are_typed(small_town: Small) -> None:
+    result = RolloutCaptureService(small_town()).capture(30)
+    frames = list(result.frames())
+    assert len(frames) == 8 * 3
+    assert frames[1].tick - frames[0].tick == 10
+    assert frames[0].action_mask[frames[0].action]
+    assert isinstance(frames[0].model_dump(mode="json")["features"], list)
+
+
+def test_training_towns_start_apart_and_never_on_an_evaluation_seed(small_town: Small) -> None:
+    config = small_town("training.towns=16")
+    vec = RolloutCaptureService(config).towns(16)
+    assert len(np.unique(vec.state.towns["minute"])) > 4
+    assert vec.seed % 2 == 0
+    assert draw_seed("evaluation", 0) % 2 == 1
+    assert RolloutCaptureService(config).towns(2, index=1).seed != vec.seed
+
+
+def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None:
+    check_disk(tmp_path / "new" / "run", disk_estimate(1000, 1000, 5, 100))
+    with pytest.raises(StorageError, match=r"needs about .* MB .* are free"):
+        check_disk(tmp_path / "new" / "run", 1 << 60)
+
+
+def test_runs_are_compared_key_by_key(tmp_path: Path) -> None:
+    assert config_differences([{"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}]) == {"a.c": [2, 3]}
+    with pytest.raises(UsageError, match="is no run folder"):
+        RunFolder(tmp_path).card()

@@ -1,0 +1,101 @@
+"""Scorecards and checkpoint folders made by hand, for tests of what reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from townlet.dto.evaluation import MEASURES, CaseCard, PolicyCard, Scorecard
+from townlet.evaluation.compare import effect_of, summarise
+from townlet.evaluation.suites import draw_seed
+from townlet.files import sha256_file, write_sums
+
+TYPICAL = {"return": 55.0, "self_sufficiency": 0.95, "attendance": 0.95, "conflicts": 3.0, "intensity": 2.0, "wait_mean": 12.0}
+SPREAD = {"return": 3.0, "self_sufficiency": 0.05, "attendance": 0.04, "conflicts": 0.4, "intensity": 0.3, "wait_mean": 2.0}
+
+
+def town_days(seed: int, towns: int, shift: Mapping[str, float] | None = None) -> dict[str, list[float | None]]:
+    """Plausible values per measure and town; `shift` moves the mean of some."""
+    rng = np.random.default_rng(seed)
+    rows: dict[str, list[float | None]] = {}
+    for name in MEASURES:
+        values = TYPICAL.get(name, 0.0) + SPREAD.get(name, 0.0) * rng.normal(size=towns) + (shift or {}).get(name, 0.0)
+        rows[name] = [float(value) for value in values]
+    return rows
+
+
+def policy_card(
+    name: str,
+    rows: Mapping[str, Sequence[float | None]],
+    *,
+    policy_hash: str | None = None,
+    base: Mapping[str, Sequence[float | None]] | None = None,
+    actions: Sequence[int] = (70, 20, 10),
+) -> PolicyCard:
+    effects = {} if base is None else {key: effect_of(rows[key], base[key], 10) for key in MEASURES}
+    return PolicyCard(
+        name=name,
+        source=name,
+        policy_hash=policy_hash or name,
+        kind=name,
+        measures={key: summarise(values, 10) for key, values in rows.items()},
+        effects={key: effect for key, effect in effects.items() if effect is not None},
+        actions=dict(zip(("wait", "work", "use_shower:calm"), actions)),
+        rivalry_histogram=(5, 3, 1, 1, 0, 0, 0, 0, 0, 0),
+        decisions=sum(actions),
+        steps_per_second=1.0,
+    )
+
+
+def scorecard(
+    policies: Sequence[PolicyCard], *, suite: str = "standard", window: int = 0, baseline: str | None = None
+) -> Scorecard:
+    case = CaseCard(
+        name="town_day",
+        scenario="town_day",
+        overrides=(),
+        learners="all",
+        neighbours=None,
+        config_id="town_day",
+        config_hash="0123456789abcdef",
+        seed=draw_seed("evaluation", window),
+        towns=len(policies[0].measures["return"].values),
+        residents=8,
+        days=1.0,
+        policies=tuple(policies),
+    )
+    return Scorecard(
+        suite=suite,
+        baseline=baseline,
+        policies=tuple(card.name for card in policies),
+        rewards_hash="fedcba9876543210",
+        versions={"townlet": "0"},
+        cases=(case,),
+    )
+
+
+def duel(
+    seed: int,
+    shift: Mapping[str, float] | None = None,
+    *,
+    towns: int = 48,
+    candidate: str = "candidate",
+    champion: str = "scripted",
+    window: int = 0,
+) -> Scorecard:
+    """A candidate that differs from the champion by `shift`, each with its own luck in every town."""
+    mine = policy_card("candidate", town_days(2 * seed + 1, towns, shift), policy_hash=candidate)
+    base = policy_card("champion", town_days(2 * seed, towns), policy_hash=champion)
+    return scorecard([mine, base], window=window)
+
+
+def checkpoint_folder(folder: Path, content: str) -> str:
+    """A folder shaped like a checkpoint; its weight hash."""
+    folder.mkdir(parents=True)
+    (folder / "weights.safetensors").write_bytes(content.encode())
+    (folder / "state.json").write_text(json.dumps({"config_hash": "cafe", "dataset_hash": "beef"}))
+    write_sums(folder)
+    return sha256_file(folder / "weights.safetensors")

@@ -1,0 +1,182 @@
+"""`townlet train`, `townlet runs` and `scripts/run_training.py`, in process: flags, refusals, output, exit codes."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from townlet.cli.app import main, run
+from townlet.cli.train import BOTH_WAYS, SWITCHES, VALUES, train
+from townlet.telemetry.ndjson import read_records
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "run_training.py"
+TINY = (
+    *("--set", "training.towns=2", "--set", "training.horizon=5", "--set", "training.eval_every=0"),
+    *("--set", "policy.network.map_encoder=none", "--set", "policy.network.feature_size=16"),
+)
+FOUNDING = """
+    --mode --replay-sample --replay-meta --replay-manifest --capture-dir --replay-batch-size --replay-shuffle --replay-seed
+    --replay-drop-last --replay-streaming --bc-manifest --anneal-log-dir --anneal-exit-on-failure --train-ppo --rollout-ticks
+    --rollout-save-dir --rollout-auto-seed-agents --epochs --ppo-log --ppo-ndjson --ppo-log-frequency --ppo-log-batches
+    --ppo-log-max-entries --device --ppo-learning-rate --ppo-clip-param --ppo-value-loss-coef --ppo-entropy-coef
+    --ppo-num-epochs --ppo-mini-batch-size --ppo-num-mini-batches --ppo-gae-lambda --ppo-gamma --max-grad-norm
+    --ppo-value-clip --ppo-normalize-advantages --ppo-no-normalize-advantages
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def townlet(capsys: pytest.CaptureFixture[str]) -> Call:
+    def call(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main(args)
+        seen = capsys.readouterr()
+        return int(left.value.code or 0), seen.out, seen.err
+
+    return call
+
+
+@pytest.fixture
+def script(capsys: pytest.CaptureFixture[str]) -> Call:
+    command = runpy.run_path(str(SCRIPT))["run_training"]
+
+    def call(*args: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            run(command, args, "run_training.py")
+        seen = capsys.readouterr()
+        return int(left.value.code or 0), seen.out, seen.err
+
+    return call
+
+
+def test_every_founding_flag_is_there() -> None:
+    known = {name for option in train.params for name in (*option.opts, *option.secondary_opts)}
+    assert set(FOUNDING.split()) <= known
+
+
+def test_every_flag_that_changes_the_config_names_a_key_of_it() -> None:
+    from townlet.config.models import SimulationConfig
+
+    keys = [key for key, *_ in VALUES.values()] + [key for key, _ in SWITCHES.values()] + list(BOTH_WAYS.values())
+    for key in keys:
+        model: Any = SimulationConfig
+        for part in key.split("."):
+            assert part in model.model_fields, key
+            model = model.model_fields[part].annotation
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (("town_day", "--ppo-gamma", "1.5"), 2, "ppo.gamma"),
+        (("town_day", "--ppo-learning-rate", "0"), 2, "ppo.learning_rate"),
+        (("town_day", "--mode", "fly"), 2, "--mode"),
+        (("town_dya", "--mode", "rollout"), 2, "town_day"),
+        ((), 2, "There is no config"),
+        (("town_day", "--replay-meta", "x.json"), 2, "--replay-sample"),
+        (("town_day", "--mode", "replay"), 2, "There is no replay data"),
+        (("town_day", "--replay-manifest", "none.json", "--train-ppo"), 3, "none.json does not exist"),
+        (("town_day", "--replay-sample", "none.npz"), 3, "none"),
+        (("town_day", "--mode", "bc", "--train-ppo"), 2, "leave one of them out"),
+        (("--resume", "nowhere"), 2, "is no run folder"),
+        (("--resume", "nowhere", "--epochs", "3"), 2, "resumed as it was started"),
+        (("town_day", "--device", "moon", "--mode", "rollout"), 2, "moon"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_leaves_nothing(
+    here: Path, script: Call, args: tuple[str, ...], code: int, words: str
+) -> None:
+    pytest.importorskip("torch")
+    found, out, err = script(*args)
+    assert (found, out) == (code, "")
+    assert words in err
+    assert err.count("\n") == 1
+    assert list(here.iterdir()) == []
+
+
+def test_reading_a_capture_prints_the_conflict_of_each_batch_and_trains_nothing(here: Path, script: Call) -> None:
+    code, _, err = script("town_day", "--rollout-save-dir", "cap", "--rollout-ticks", "100", *TINY)
+    assert code == 0
+    assert "captured 8 samples" in err
+    code, out, _ = script("town_day", "--replay-manifest", "cap/rollout_sample_manifest.json", "--replay-batch-size", "3")
+    assert code == 0
+    lines = out.splitlines()
+    assert [line.split(":")[0] for line in lines[:3]] == ["batch 0", "batch 1", "batch 2"]
+    assert "rivalry_max mean" in lines[0]
+    assert lines[-1].startswith("rollout_sample_manifest: 8 samples, 80 decisions")
+    assert sorted(path.name for path in here.iterdir()) == ["cap"]
+    sample = sorted((here / "cap").glob("*.npz"))[0]
+    code, out, _ = script("town_day", "--replay-sample", str(sample), "--json")
+    assert json.loads(out)["samples"] == 1
+
+
+def test_train_ppo_on_a_capture_logs_and_exits_with_0(here: Path, script: Call) -> None:
+    pytest.importorskip("torch")
+    script("town_day", "--rollout-save-dir", "cap", "--rollout-ticks", "100", *TINY)
+    args = ("--capture-dir", "cap", "--train-ppo", "--epochs", "4", "--ppo-log", "log.jsonl", "--ppo-log-frequency", "2")
+    code, out, _ = script("town_day", *args, "--ppo-log-max-entries", "1", "--ppo-no-normalize-advantages", *TINY, "--json")
+    assert code == 0
+    assert json.loads(out)["data_mode"] == "replay"
+    assert [record["epoch"] for record in read_records(Path("log.jsonl"))] == [1, 3]
+    assert Path("log.jsonl.1").is_file()
+    config = json.loads((here / json.loads(out)["run_dir"] / "config.json").read_text())
+    assert config["ppo"]["advantage_normalization"] is False
+
+
+def test_a_run_is_kept_listed_compared_and_resumed(here: Path, townlet: Call) -> None:
+    pytest.importorskip("torch")
+    assert townlet("train", "town_day", "--mode", "rollout", "--epochs", "1", *TINY)[0] == 0
+    assert townlet("train", "town_day", "--mode", "rollout", "--epochs", "1", "--ppo-gamma", "0.9", *TINY)[0] == 0
+    code, out, _ = townlet("runs", "list", "--json")
+    assert code == 0
+    assert [row["run"] for row in json.loads(out)] == ["runs/town_day_rollout_001", "runs/town_day_rollout_002"]
+    code, out, _ = townlet("runs", "compare", "runs/town_day_rollout_001", "runs/town_day_rollout_002", "--json")
+    assert json.loads(out)["config"]["ppo.gamma"] == [0.99, 0.9]
+    code, out, _ = townlet("runs", "compare", "runs/town_day_rollout_001", "runs/town_day_rollout_002")
+    assert "ppo.gamma" in out
+    code, out, _ = townlet("train", "--resume", "runs/town_day_rollout_001", "--json")
+    assert (code, json.loads(out)["epochs"]) == (0, 1)
+
+
+def test_a_dry_run_writes_nothing(here: Path, townlet: Call) -> None:
+    pytest.importorskip("torch")
+    code, out, _ = townlet("train", "town_day", "--mode", "anneal", "--dry-run", *TINY)
+    assert code == 0
+    assert out.startswith("would train anneal")
+    assert list(here.iterdir()) == []
+
+
+def test_an_anneal_that_does_not_pass_can_fail_the_command(here: Path, townlet: Call) -> None:
+    """Two epochs of cloning do not reach the gate: HOLD, which is exit 1 only when asked for."""
+    pytest.importorskip("torch")
+    schedule = "training.anneal_schedule=[{cycle: 0, mode: bc, epochs: 1}, {cycle: 1, mode: ppo, epochs: 1}]"
+    args = ("train", "town_day", "--mode", "anneal", "--set", schedule, "--set", "training.eval_towns=2", *TINY)
+    bc = ("--set", "training.bc.towns=2", "--set", "training.bc.batch_size=512", "--set", "training.anneal_guards.kl_bound=10")
+    code, out, _ = townlet(*args, *bc, "--anneal-exit-on-failure", "--anneal-log-dir", "logs")
+    assert code == 1
+    assert "anneal HOLD" in out or "anneal FAIL" in out
+    assert json.loads((here / "logs" / "anneal_summary.json").read_text())["status"] in ("HOLD", "FAIL")
+    assert (here / "logs" / "ppo.ndjson").is_file()
+
+
+def test_training_without_torch_is_refused_with_the_install_line(
+    here: Path, townlet: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("townlet.optional.installed", lambda name: name != "torch")
+    code, out, err = townlet("train", "town_day", "--mode", "rollout")
+    assert (code, out) == (4, "")
+    assert "pip install 'townlet[ml]'" in err
+    assert list(here.iterdir()) == []

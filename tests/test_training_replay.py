@@ -1,0 +1,141 @@
+"""Training on stored data: the captures of all founding scenarios, telemetry of conflict, streaming, normalisation."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from townlet.config import SimulationConfig, load_config
+from townlet.errors import ReplayError
+from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.replay import ReplayDatasetConfig
+from townlet.policy.runner import TrainingHarness
+from townlet.policy.training.contexts import RunOptions
+from townlet.telemetry.ndjson import read_records
+from townlet.telemetry.schema import FIELDS
+from townlet.telemetry.validate import validate_log
+
+SCENARIOS = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
+SMALL = ("policy.network.map_encoder=none", "policy.network.feature_size=32", "training.eval_every=0")
+
+
+def captured(name: str, folder: Path, ticks: int = 300, *overrides: str) -> tuple[SimulationConfig, Path]:
+    config = load_config(name, (*SMALL, *overrides))
+    capture([config], folder / name, CaptureOptions(ticks=ticks, epsilon=0.05))
+    return config, folder / name
+
+
+def epochs_of(log: Path) -> list[dict[str, Any]]:
+    return [record for record in read_records(log) if record.get("kind", "epoch") == "epoch"]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_training_harness_run_ppo_on_capture(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config, folder = captured(name, tmp_path)
+    log = tmp_path / "ppo.jsonl"
+    data = ReplayDatasetConfig.from_capture_dir(folder, batch_size=2, shuffle=True, seed=3)
+    result = TrainingHarness(config).run_ppo(data, RunOptions(epochs=2, log_path=log))
+    assert result.data_mode == "replay"
+    assert validate_log([log]).problems == []
+    for record in epochs_of(log):
+        numbers = [value for value in record.values() if isinstance(value, float)]
+        assert all(math.isfinite(number) for number in numbers)
+        missing = [item.name for item in FIELDS if item.required and item.name not in record]
+        assert missing == []
+        assert record["baseline_sample_count"] == len(list(folder.glob("*.npz")))
+    if name == "queue_conflict":
+        assert epochs_of(log)[0]["queue_conflict_events"] > 0
+    if name == "observation_baseline":
+        assert epochs_of(log)[0]["queue_conflict_events"] == 0
+
+
+def test_training_harness_ppo_conflict_telemetry(tmp_path: Path) -> None:
+    """The conflict fields of a replay record are those of the data, computed here a second time from the files."""
+    pytest.importorskip("torch")
+    config, folder = captured("queue_conflict", tmp_path)
+    log = tmp_path / "ppo.jsonl"
+    data = ReplayDatasetConfig.from_capture_dir(folder, batch_size=1)
+    TrainingHarness(config).run_ppo(data, RunOptions(epochs=1, log_path=log))
+    (record,) = epochs_of(log)
+    columns, metrics = [], json.loads((folder / "rollout_sample_metrics.json").read_text())
+    for path in sorted(folder.glob("*.npz")):
+        names = json.loads(path.with_suffix(".json").read_text())["feature_names"]
+        with np.load(path) as arrays:
+            columns.append([arrays["features"][:, names.index(n)] for n in ("rivalry_max", "rivalry_avoid_count")])
+    rivalry = [column[0] for column in columns]
+    avoid = [column[1] for column in columns]
+    assert record["conflict.rivalry_max_mean_avg"] == pytest.approx(np.mean([x.mean() for x in rivalry]), abs=1e-6)
+    assert record["conflict.rivalry_max_max_avg"] == pytest.approx(np.mean([x.max() for x in rivalry]), abs=1e-6)
+    assert record["conflict.rivalry_avoid_count_mean_avg"] == pytest.approx(np.mean([x.mean() for x in avoid]), abs=1e-6)
+    assert record["conflict.rivalry_avoid_count_max_avg"] == pytest.approx(np.mean([x.max() for x in avoid]), abs=1e-6)
+    counts, _ = np.histogram(np.concatenate(rivalry), bins=10, range=(0, 1))
+    assert record["rivalry_histogram"] == pytest.approx((counts / counts.sum()).tolist())
+    events = [json.loads(line) for line in (folder / "events.ndjson").read_text().splitlines()]
+    conflicts = [event for event in events if event["type"] == "queue_conflict"]
+    assert record["queue_conflict_events"] == len(conflicts) == sum(m["queue_conflict_events"] for m in metrics.values())
+    assert record["queue_conflict_intensity_sum"] == pytest.approx(sum(event["intensity"] for event in conflicts))
+    for reason, count in record["conflict_reasons"].items():
+        assert count == sum(event["reason"] == reason for event in conflicts)
+
+
+def test_streaming_and_memory_train_the_same_network(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config, folder = captured("queue_conflict", tmp_path)
+    results = [
+        TrainingHarness(config).run_ppo(
+            ReplayDatasetConfig.from_capture_dir(folder, batch_size=1, shuffle=True, seed=5, streaming=streaming),
+            RunOptions(epochs=2),
+        )
+        for streaming in (False, True)
+    ]
+    assert results[0].weights_hash == results[1].weights_hash
+
+
+def test_the_order_of_samples_is_that_of_the_epoch_after_a_resume_too(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config, folder = captured("queue_conflict", tmp_path, 300, "training.checkpoint_every=1")
+    data = ReplayDatasetConfig.from_capture_dir(folder, batch_size=1, shuffle=True, seed=5)
+    run = tmp_path / "run"
+    whole = TrainingHarness(config).run_ppo(data, RunOptions(epochs=3, run_dir=run))
+    (run / "checkpoints" / "latest").write_text("000001\n")
+    again = TrainingHarness(config).run_ppo(data, RunOptions(epochs=3, run_dir=run, resume=True))
+    assert again.weights_hash == whole.weights_hash
+    (sample := sorted(folder.glob("*.npz"))[0]).write_bytes(sample.read_bytes()[:-1])
+    with pytest.raises(ReplayError, match=r"SHA-256|damaged"):
+        TrainingHarness(config).run_ppo(data, RunOptions(epochs=3, run_dir=run, resume=True))
+
+
+def test_normalised_conflict_features_are_logged_as_they_were_observed(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config, folder = captured("queue_conflict", tmp_path)
+    logs = []
+    for normalize in (False, True):
+        data = ReplayDatasetConfig.from_capture_dir(folder, normalize_conflict_features=normalize)
+        logs.append(tmp_path / f"{normalize}.jsonl")
+        TrainingHarness(config).run_ppo(data, RunOptions(epochs=1, log_path=logs[-1]))
+    (plain,), (normal,) = (epochs_of(log) for log in logs)
+    assert normal["rivalry_histogram"] == pytest.approx(plain["rivalry_histogram"], abs=0.05)
+    assert normal["conflict.rivalry_max_mean_avg"] == pytest.approx(plain["conflict.rivalry_max_mean_avg"], abs=1e-4)
+    assert normal["policy_hash"] != plain["policy_hash"]
+
+
+def test_the_value_loss_falls_to_less_than_half_in_twenty_epochs(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config, folder = captured("queue_conflict", tmp_path)
+    data = ReplayDatasetConfig.from_capture_dir(folder, batch_size=3)
+    result = TrainingHarness(config).run_ppo(data, RunOptions(epochs=20))
+    assert result.loss_value < 0.5 * result.loss_value_first
+
+
+def test_a_bound_on_kl_ends_the_passes_over_data_of_another_policy(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config, folder = captured("queue_conflict", tmp_path, 300, "ppo.target_kl=0.01")
+    data = ReplayDatasetConfig.from_capture_dir(folder, batch_size=3)
+    result = TrainingHarness(config).run_ppo(data, RunOptions(epochs=1))
+    assert result.updates < 4 * 4  # an untrained network is far from the script: the passes end at once
