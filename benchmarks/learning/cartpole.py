@@ -30,7 +30,7 @@ PPO = PPOConfig(  # rl-zoo's for CartPole-v1: 8 environments × 32 steps, learni
     max_grad_norm=0.5,
     value_clip=None,
 )
-SPEC = NetworkSpec(features=4, actions=2, feature_size=64, trunk_sizes=(64,))
+SPEC = NetworkSpec(features=4, actions=2, feature_size=64, trunk_sizes=(64,), activation="tanh")
 JOB = Job(make=lambda: gym.make("CartPole-v1"), spec=SPEC, ppo=PPO, steps=100_000, horizon=32)
 
 

@@ -28,6 +28,7 @@ class _Order:
     running: bool = False
     moment: int = 0  # minutes since the first midnight at which the step began, or ended when it is not running
     until: int | None = None  # the same clock
+    left: bool = False  # the last decision left a use that was not this step's: its end is not the step's end
 
 
 class Schedules:
@@ -71,11 +72,13 @@ class Schedules:
                     continue  # a newcomer is free
                 order = self._orders[e, slot]
                 timed_out = False
-                if order.running and self._over(order, steps[order.step][1], now, vec, e, slot, (e, slot) in ended):
+                done = (e, slot) in ended and not order.left
+                if order.running and self._over(order, steps[order.step][1], now, vec, e, slot, done):
                     timed_out = order.until is not None
                     order.running, order.moment, order.until = False, now, None
                 self._begin(order, steps, now)
                 actions[e, slot], targets[e, slot] = self._now(order, steps, timed_out, vec, e, slot)
+                order.left = actions[e, slot] == self._leave
 
     @staticmethod
     def _ended_uses(vec: VectorTown) -> set[tuple[int, int]]:

@@ -23,6 +23,7 @@ from townlet.files import (
     sha256_file,
     write_bytes,
 )
+from townlet.policy.checkpoint import STATE, WEIGHTS, resolve
 from townlet.promotion.gates import check_gate, decide, gates_hash
 from townlet.promotion.ledger import FIRST_CHAMPION, LedgerError, append, champion, champions, passes_in_a_row, read_ledger
 
@@ -210,7 +211,7 @@ class PromotionDesk:
         if final.exists():
             return
         partial = partial_folder(final)
-        shutil.copytree(candidate, partial, dirs_exist_ok=True)
+        shutil.copytree(resolve(candidate), partial, dirs_exist_ok=True)
         publish_folder(partial, final)
 
     def _evidence(self, digest: str) -> Path:
@@ -227,15 +228,14 @@ class PromotionDesk:
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Hashes of a checkpoint whose files all match its SHA256SUMS."""
-    if not folder.is_dir():
-        raise DamagedFileError(f"{folder} is not a checkpoint folder; give the folder that holds weights.safetensors")
+    folder = resolve(folder)
     check_sums(folder)
-    state = read_json(folder / "state.json", limit=16 << 20)
+    state = read_json(folder / STATE, limit=16 << 20)
     fields = state if isinstance(state, dict) else {}
     dataset, config = fields.get("dataset_hash"), fields.get("config_hash")
     return Checkpoint(
         os.fspath(folder),
-        sha256_file(folder / "weights.safetensors"),
+        sha256_file(folder / WEIGHTS),
         dataset if isinstance(dataset, str) else None,
         config if isinstance(config, str) else None,
     )

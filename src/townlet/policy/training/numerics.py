@@ -172,14 +172,16 @@ def masked_mean(x: Tensor, mask: Tensor | None) -> Tensor:
 
 def normalized(advantages: Tensor, mask: Tensor | None = None) -> Tensor:
     """(A − mean) / (std + 1e-8) over the rows of the mask, std with n − 1 (1 over fewer than two rows)."""
-    weight = torch.ones_like(advantages) if mask is None else mask.to(advantages.dtype)
-    mean, std = masked_moments(advantages, weight)
-    return (advantages - mean) * weight / (std + STD_FLOOR)
+    mean, std = masked_moments(advantages, mask)
+    scaled = (advantages - mean) / (std + STD_FLOOR)
+    return scaled if mask is None else scaled * mask
 
 
 def masked_moments(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation (n − 1); std is 1 over fewer than two rows."""
-    weight = torch.ones_like(x) if mask is None else mask.to(x.dtype)
+    if mask is None:
+        return x.mean(), x.std() if x.numel() > 1 else torch.ones_like(x[0])
+    weight = mask.to(x.dtype)
     count = weight.sum()
     mean = (x * weight).sum() / count.clamp_min(1.0)
     if count < 2:
