@@ -112,7 +112,9 @@ class GenerateConfig(Section):
     residents_per_home: int = Field(40, ge=1, description="Beds of a home.")
     workers_per_site: int = Field(100, ge=1, description="Workers of a workplace.")
     residents_per: DensityConfig = Field(default_factory=DensityConfig, description="Residents per object.")
-    shifts: Annotated[tuple[Clock, ...], Many] = Field((540,), min_length=1, description="Starts of shifts, taken in turn by the workers of a place.")
+    shifts: Annotated[tuple[Clock, ...], Many] = Field(
+        (540,), min_length=1, description="Starts of shifts, taken in turn by the workers of a place."
+    )
     shift_ticks: Ticks = Field(240, ge=1, lt=1440, description="Length of a shift.")
     wage: float = Field(0.0035, ge=0, le=100, description="Coins per tick present.")
     services: Literal["at_home", "apart"] = Field(
@@ -128,7 +130,9 @@ class ScenarioConfig(Section):
     description: str = Field("", description="One or two sentences: what happens here and why it is worth a look.")
     start: Clock = Field(360, lt=1440, description="Clock time at which an episode begins.")
     episode_ticks: Ticks = Field(1440, ge=1, description="Length of an episode in ticks.")
-    generate: GenerateConfig | None = Field(None, description="A town built from a few numbers on a map of `size`, instead of a map.")
+    generate: GenerateConfig | None = Field(
+        None, description="A town built from a few numbers on a map of `size`, instead of a map."
+    )
     sight_bar: float | None = Field(
         None, description="Least value of sight per resident-day (scripted calm − near) the linter asks for; null: none."
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.config.models import SimulationConfig
-from townlet.world._jit import kernel
+from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
 from townlet.world.state import Array
 
@@ -57,7 +57,11 @@ def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
     behavior, decay = config.behavior, config.world.need_decay
     h = np.zeros(1, dtype=HABITS)
     row = h[0]
-    row["hunger"], row["hygiene"], row["energy"] = behavior.act_below.hunger, behavior.act_below.hygiene, behavior.act_below.energy
+    row["hunger"], row["hygiene"], row["energy"] = (
+        behavior.act_below.hunger,
+        behavior.act_below.hygiene,
+        behavior.act_below.energy,
+    )
     row["decay_hunger"], row["decay_hygiene"], row["decay_energy"] = decay.hunger, decay.hygiene, decay.energy
     row["leave_above"], row["meals_in_hand"] = behavior.leave_above, behavior.meals_in_hand
     row["look_ahead"], row["work_margin"] = behavior.look_ahead, behavior.work_margin
@@ -74,13 +78,13 @@ def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
     return h
 
 
-@kernel
+@leaf
 def steps_of(seen: float) -> float:
     """The walking distance behind a squashed one."""
     return HALF_DISTANCE * seen / (1.0 - seen) if seen < 0.999 else 1000.0
 
 
-@kernel
+@leaf
 def option(options: np.ndarray, mask: np.ndarray, a: int, calm: int) -> int:
     """The affordance's option when the mask allows it, or -1."""
     first = options[a]
@@ -111,7 +115,7 @@ def leave_use(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
     return False
 
 
-@kernel
+@leaf
 def time_before_work(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> float:
     """Ticks until it must set out for work; a whole day without a job or within a shift."""
     if x[c[TO_SHIFT]] >= 1.0 or x[c[SHIFT_LEFT]] > 0.0:
@@ -119,7 +123,7 @@ def time_before_work(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> float:
     return x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]]
 
 
-@kernel
+@leaf
 def is_night(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
     return bool(x[c[SIN]] * h[0]["night_sin"] + x[c[COS]] * h[0]["night_cos"] > h[0]["night_bound"])
 
@@ -212,7 +216,7 @@ def scripted_choice(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarra
     return WAIT
 
 
-@kernel
+@entry
 def choose_scripted(
     features: np.ndarray, masks: np.ndarray, columns: np.ndarray, options: np.ndarray, h: np.ndarray, out: np.ndarray
 ) -> None:
@@ -222,7 +226,7 @@ def choose_scripted(
         out[b] = choice if masks[b, choice] == 1 else WAIT
 
 
-@kernel
+@entry
 def choose_random(masks: np.ndarray, draws: np.ndarray, out: np.ndarray) -> None:
     """An even choice among the allowed: ``masks (B, A)``, ``draws (B,)`` in [0, 1) → ``out (B,)``."""
     for b in range(masks.shape[0]):
