@@ -245,6 +245,7 @@ def test_appending_adds_new_towns_and_rotates_the_oldest_out(tmp_path: Path) -> 
     assert result.dropped == 2
     assert [s.meta.capture.town for s in samples_of(tmp_path / "c")] == [1, 1, 2, 2]
     assert validate(tmp_path / "c").ok
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]  # what it had before is not kept twice
     assert stats(tmp_path / "c").bytes == result.bytes
 
 

@@ -21,7 +21,7 @@ class PersonalityConfig(Section):
 class NeedsConfig(Section):
     hunger: Share = Field(0.8, description="Hunger at the start; 1 is satisfied.")
     hygiene: Share = Field(0.8, description="Hygiene at the start; 1 is satisfied.")
-    energy: Share = Field(0.8, description="Energy at the start; 1 is satisfied.")
+    energy: Share = Field(0.95, description="Energy at the start; 1 is satisfied.")
 
 
 class ObjectConfig(Section):
@@ -83,10 +83,10 @@ class TieConfig(Section):
     mutual: bool = Field(True, description="b feels the same for a.")
 
 
-class HouseTieConfig(Section):
-    """What everyone in one home feels for everyone in another, and they for them."""
+class CircleConfig(Section):
+    """What everyone of a group feels for everyone else in it."""
 
-    between: Annotated[tuple[Id, Id], Many] = Field(description="Two homes.")
+    among: Annotated[tuple[Id, ...], Many] = Field(min_length=2, description="Residents.")
     trust: Signed = Field(0.0, description="Trust at the start.")
     familiarity: Signed = Field(0.0, description="Familiarity at the start.")
     rivalry: Share = Field(0.0, description="Rivalry at the start.")
@@ -112,7 +112,9 @@ class GenerateConfig(Section):
     residents_per_home: int = Field(40, ge=1, description="Beds of a home.")
     workers_per_site: int = Field(100, ge=1, description="Workers of a workplace.")
     residents_per: DensityConfig = Field(default_factory=DensityConfig, description="Residents per object.")
-    shifts: Annotated[tuple[Clock, ...], Many] = Field((540,), min_length=1, description="Starts of shifts, taken in turn by the workers of a place.")
+    shifts: Annotated[tuple[Clock, ...], Many] = Field(
+        (540,), min_length=1, description="Starts of shifts, taken in turn by the workers of a place."
+    )
     shift_ticks: Ticks = Field(240, ge=1, lt=1440, description="Length of a shift.")
     wage: float = Field(0.0035, ge=0, le=100, description="Coins per tick present.")
     services: Literal["at_home", "apart"] = Field(
@@ -128,7 +130,9 @@ class ScenarioConfig(Section):
     description: str = Field("", description="One or two sentences: what happens here and why it is worth a look.")
     start: Clock = Field(360, lt=1440, description="Clock time at which an episode begins.")
     episode_ticks: Ticks = Field(1440, ge=1, description="Length of an episode in ticks.")
-    generate: GenerateConfig | None = Field(None, description="A town built from a few numbers on a map of `size`, instead of a map.")
+    generate: GenerateConfig | None = Field(
+        None, description="A town built from a few numbers on a map of `size`, instead of a map."
+    )
     sight_bar: float | None = Field(
         None, description="Least value of sight per resident-day (scripted calm − near) the linter asks for; null: none."
     )
@@ -146,8 +150,8 @@ class ScenarioConfig(Section):
     buildings: dict[Id, BuildingConfig] = Field(default_factory=dict, description="Homes and workplaces by id.")
     residents: Annotated[tuple[ResidentConfig, ...], Many] = Field((), description="Who lives here, in slot order.")
     ties: Annotated[tuple[TieConfig, ...], Many] = Field((), description="Who feels what for whom at the start.")
-    house_ties: Annotated[tuple[HouseTieConfig, ...], Many] = Field(
-        (), description="What two homes feel for each other at the start; a tie of `ties` takes precedence."
+    circles: Annotated[tuple[CircleConfig, ...], Many] = Field(
+        (), description="Groups and what their members feel for each other at the start; a tie of `ties` takes precedence."
     )
 
     @model_validator(mode="after")

@@ -8,9 +8,10 @@ from typing import Any
 
 from townlet import files
 from townlet.config.loader import load_config
+from townlet.envs.event_words import event_lines
 from townlet.errors import ReplayError
 from townlet.policy.capture import CaptureOptions, capture
-from townlet.policy.event_join import event_lines, read_event_records
+from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample

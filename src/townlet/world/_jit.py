@@ -72,12 +72,27 @@ def mark_warm() -> None:
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function of the tick: cached, GIL released, plain IEEE arithmetic, and nothing allocated.
+    """Compile a function that other kernels call: cached, GIL released, plain IEEE arithmetic, and nothing allocated.
 
-    Numba would compile a function anew for every constant and every width of integer it is called with; here they are all
-    int64. Without its runtime (`_nrt=False`) no reference is counted. Both shorten the first start several times.
+    Three things keep the first start short. Constants and all widths of integers are passed as int64, where Numba would
+    compile a function anew for each. Without its runtime (`_nrt=False`) no reference is counted. And no wrapper is built to
+    call it from Python: that is for an `entry`.
     """
-    compiled = numba.njit(cache=True, nogil=True, fastmath=False, error_model="numpy", _nrt=False)(function)
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def leaf(function: Callable[P, R]) -> Callable[P, R]:
+    """A kernel so small and so often called that it is always inlined: passing a Town would cost more than its work."""
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+
+
+def entry(function: Callable[P, R]) -> Callable[P, R]:
+    """A kernel that Python calls."""
+    return _compile(function)
+
+
+def _compile(function: Callable[P, R], **options: bool) -> Callable[P, R]:
+    compiled = numba.njit(cache=True, nogil=True, fastmath=False, error_model="numpy", _nrt=False, **options)(function)
     if JIT:
         resolve = compiled.get_call_template
 
