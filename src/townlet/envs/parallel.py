@@ -84,9 +84,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
 
     def step(
         self, actions: Mapping[str, int]
-    ) -> tuple[
-        dict[str, dict[str, Array]], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
-    ]:
+    ) -> tuple[dict[str, dict[str, Array]], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         if not self.agents:
             raise UsageError("the episode is over (nobody is left to act); call reset first")
         self._actions[:] = 0

@@ -10,9 +10,10 @@ from typing import Any
 from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
+from townlet.envs.events import event_record, run_id_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, UsageError
-from townlet.policy.event_join import event_record, read_event_records
+from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import (
     EVENTS_NAME,
     MANIFEST_SUFFIX,
@@ -172,7 +173,7 @@ def _records(buffer: RolloutBuffer, vec: VectorTown) -> Iterator[dict[str, Any]]
     events, episodes = buffer.events()
     index = {int(name): e for e, name in enumerate(vec.state.towns["id"])}
     objects = {town: vec.object_ids(e) for town, e in index.items()}
-    run_id = f"{vec.config.config_id}-{vec.seed}"
+    run_id = run_id_of(vec)
     for event, episode in zip(events, episodes.tolist()):
         yield event_record(
             event,
