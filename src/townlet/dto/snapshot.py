@@ -33,7 +33,7 @@ class Parting(_Frozen):
 
     town: int
     tick: int
-    table: str = Field(description="residents, ties, objects, towns, occupant, terms; or decision.")
+    table: str = Field(description="residents, ties, objects, towns or grid; or decision.")
     resident: str | None = Field(None, description="Whose value, when it is a resident's.")
     object_id: str | None = None
     field: str

@@ -54,6 +54,8 @@ def picture(scene: Scene) -> Array:
     _head(canvas, scene, left)
     for k, one in enumerate(shown if cell >= 12 else shown[:per_column]):
         _row(canvas, one, left + (k // per_column) * PANEL, 80 + (k % per_column) * ROW)
+    if 80 + ROW * len(shown) + 70 < height:
+        _key(canvas, scene, left, height)
     return canvas.pixels
 
 
@@ -64,11 +66,11 @@ def _map(canvas: Canvas, scene: Scene, cell: int) -> None:
     for y, line in enumerate(scene.tiles):
         for x, tile in enumerate(line):
             canvas.box(x * cell, y * cell, cell, cell, TILE_COLOURS[TILES[tile]])
-    for thing in scene.things:
-        _thing(canvas, thing, cell)
     for one in scene.residents:
         if one.waiting and one.at is not None:
             canvas.line(_centre(one.x, one.y, cell), _centre(*one.at, cell), WAITS, max(1, cell // 10), dash=max(2, cell // 5))
+    for thing in scene.things:
+        _thing(canvas, thing, cell)
     where = {one.id: (one.x, one.y) for one in scene.residents}
     for actor, rival, _ in scene.clashes:
         if actor in where and rival in where:
@@ -91,7 +93,7 @@ def _thing(canvas: Canvas, thing: Thing, cell: int) -> None:
         return
     canvas.box(x + 2, y + 2, cell - 4, cell - 4, (255, 236, 214) if thing.busy else WHITE)
     canvas.frame(x + 2, y + 2, cell - 4, cell - 4, edge, 2 if thing.busy else 1)
-    canvas.centred(x + cell // 2, y + cell // 2, thing.mark, INK, 1 if cell < 26 else 2 if cell >= 40 else 1)
+    canvas.centred(x + cell // 2, y + cell // 2, thing.mark, INK)
 
 
 def _resident(canvas: Canvas, one: Figure, cell: int) -> None:
@@ -142,6 +144,16 @@ def _row(canvas: Canvas, one: Figure, left: int, top: int) -> None:
         canvas.box(x, top, round(66 * level), 7, NEED_COLOURS[need] if level >= 0.25 else BAD)
     words = "quarrels, " + one.doing if one.quarrels else one.doing
     canvas.text(left + 24, top + 12, words[:48], BAD if one.quarrels else WAITS if one.waiting else SOFT)
+
+
+def _key(canvas: Canvas, scene: Scene, left: int, bottom: int) -> None:
+    """What the marks mean, at the foot of the panel."""
+    marks = sorted({(thing.mark, thing.kind.replace("_", " ")) for thing in scene.things})
+    words = [f"{mark} {kind}" for mark, kind in marks]
+    lines = [", ".join(words[k : k + 4]) for k in range(0, len(words), 4)]
+    lines += ["rim: worst need; purple: waits; number: queue", "orange box: in use; red: conflict, quarrel"]
+    for k, line in enumerate(lines):
+        canvas.text(left, bottom - 12 * (len(lines) - k), line, SOFT)
 
 
 # --- text ----------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
-from townlet.envs.event_words import event_records
+from townlet.envs.events import event_records
 from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, UsageError
 from townlet.policy.event_join import read_event_records

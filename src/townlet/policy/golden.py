@@ -8,7 +8,7 @@ from typing import Any
 
 from townlet import files
 from townlet.config.loader import load_config
-from townlet.envs.event_words import event_lines
+from townlet.envs.events import event_lines
 from townlet.errors import ReplayError
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.event_join import read_event_records

@@ -18,13 +18,12 @@ from pydantic import ValidationError
 from townlet import __version__, files
 from townlet.config import SimulationConfig, config_hash
 from townlet.dto.snapshot import SNAPSHOT_SCHEMA, Parting, SnapshotHeader
-from townlet.envs.vector import VectorTown
+from townlet.envs.vector import FINGERPRINT, VectorTown
 from townlet.errors import SnapshotError
 
 Array = NDArray[Any]
 LIMIT = 8 << 30
 HEADER, EVENTS, MEMORY = "header", "last_events", "memory_"
-COMPARED = ("residents", "ties", "objects", "towns", "occupant")
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def differences(a: VectorTown, b: VectorTown) -> Iterator[Parting]:
     """Every value in which two worlds of one shape differ: by town, residents first, in the order of their fields."""
     for town in range(a.num_towns):
         tick = int(a.state.towns[town]["tick"])
-        for table in COMPARED:
+        for table in FINGERPRINT:
             left, right = a.state._asdict()[table][town], b.state._asdict()[table][town]
             if left.shape != right.shape:
                 yield Parting(town=town, tick=tick, table=table, field="shape", a=list(left.shape), b=list(right.shape))
@@ -169,6 +168,6 @@ def _unequal(vec: VectorTown, town: int, tick: int, table: str, left: Array, rig
 def _field(table: str, name: str, index: tuple[int, ...]) -> str:
     if table == "ties":
         return f"ties[{index[1]}].{name}"
-    if table == "occupant":
-        return f"occupant of column {index[1]}, row {index[0]}"
+    if table == "grid":
+        return f"{name} of column {index[1]}, row {index[0]}"
     return name
