@@ -1,7 +1,7 @@
 """Checks for what others add to Townlet: a scenario, a policy, a training strategy, a sink. Each raises AssertionError.
 
-    from townlet.testing import check_policy, tiny_town
-    check_policy(MyPolicy())
+from townlet.testing import check_policy, tiny_town
+check_policy(MyPolicy())
 """
 
 from __future__ import annotations

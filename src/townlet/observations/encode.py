@@ -106,7 +106,7 @@ def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int
     for kind in range(len(PERTURBATIONS)):
         out[f] = 1.0 if clock["active_until"][kind] > clock["tick"] else 0.0
         f += 1
-    return f
+    return int(f)
 
 
 @leaf

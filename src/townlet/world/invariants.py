@@ -79,7 +79,14 @@ def problems(vec: Batch) -> list[str]:
     s = vec.state
     for e in range(len(s.towns)):
         t = _Town(
-            s.residents[e], s.ties[e], s.objects[e], s.towns[e], s.grid[e], s.events[e], vec.tables.affordances, vec.tables.rules[0]
+            s.residents[e],
+            s.ties[e],
+            s.objects[e],
+            s.towns[e],
+            s.grid[e],
+            s.events[e],
+            vec.tables.affordances,
+            vec.tables.rules[0],
         )
         where = f"town {t.clock['id']}, tick {t.clock['tick']}"
         for check in (_money, _bodies, _clock, _uses, _queues, _calls, _tiles, _ties, _cooldowns, _empty_slots, _events):
@@ -143,7 +150,8 @@ def _uses(t: _Town) -> Iterator[str]:
         if me["affordance"] != o["affordance"]:
             yield f"resident {i} uses object {thing} for affordance {me['affordance']}, which offers {o['affordance']}"
         elif not 0 < me["ticks_left"] <= t.affordances["ticks"][o["affordance"]]:
-            yield f"the use of resident {i} has {me['ticks_left']} ticks left, expected 1 to {t.affordances['ticks'][o['affordance']]}"
+            most = t.affordances["ticks"][o["affordance"]]
+            yield f"the use of resident {i} has {me['ticks_left']} ticks left, expected 1 to {most}"
         if abs(me["x"] - o["x"]) + abs(me["y"] - o["y"]) > 1:
             yield f"resident {i} uses object {thing} from ({me['x']}, {me['y']}), which is not beside it"
 
@@ -208,7 +216,7 @@ def _tiles(t: _Town) -> Iterator[str]:
             yield f"the list of tile ({x}, {y}) runs into resident {i}, who is listed already or does not exist"
     height, width = t.grid.shape
     shared: dict[tuple[int, int], int] = {}
-    for i in np.flatnonzero(t.residents["present"] == 1):
+    for i in np.flatnonzero(t.residents["present"] == 1).tolist():
         at = int(t.residents["x"][i]), int(t.residents["y"][i])
         if listed.pop(int(i), None) != at:
             yield f"resident {i} stands on {at}, where no list has it"
@@ -250,10 +258,12 @@ def _cooldowns(t: _Town) -> Iterator[str]:
         if things[i, s] >= len(t.objects) or (things[i, :s] == things[i, s]).any():
             yield f"cooldown {s} of resident {i} is for object {things[i, s]}, which is listed twice or does not exist"
         if t.residents["cooldown_until"][i, s] > tick + longest:
-            yield f"cooldown {s} of resident {i} lasts until {t.residents['cooldown_until'][i, s]}, at most {longest} ticks are given"
+            until = t.residents["cooldown_until"][i, s]
+            yield f"cooldown {s} of resident {i} lasts until {until}, at most {longest} ticks are given"
     assert things.shape[1] == COOLDOWNS
     for i in np.flatnonzero(t.residents["chat_ready"] > tick + t.rules["chat_cooldown"]):
-        yield f"resident {i} may not chat until {t.residents['chat_ready'][i]}, at most {t.rules['chat_cooldown']} ticks are given"
+        until = t.residents["chat_ready"][i]
+        yield f"resident {i} may not chat until {until}, at most {t.rules['chat_cooldown']} ticks are given"
 
 
 def _empty_slots(t: _Town) -> Iterator[str]:

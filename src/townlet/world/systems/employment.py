@@ -99,7 +99,7 @@ def attendance(t: Town, i: int) -> float:
     total = 0.0
     for s in range(kept):
         total += me["attended"][s]
-    return total / kept
+    return float(total / kept)
 
 
 @kernel

@@ -116,8 +116,8 @@ def depart(t: Town, i: int) -> None:
             forget(t, j, back)
         if t.residents[j]["replaced_by"] == i:
             t.residents[j]["replaced_by"] = -1
-    k = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + clock["tick"])
-    due = clock["tick"] + 1 + rules["newcomer_delay"] + rng.below(k, i, 0, int(rules["newcomer_spread"]) + 1)
+    draw = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + clock["tick"])
+    due = clock["tick"] + 1 + rules["newcomer_delay"] + rng.below(draw, i, 0, int(rules["newcomer_spread"]) + 1)
     interval = rules["interval"]
     whole = ((clock["tick"] + interval - 1) // interval + 1) * interval  # the slot is empty for a whole decision at least
     me["arrives_at"] = max(due, whole)
