@@ -160,7 +160,7 @@ def test_after_the_bound_the_first_is_next() -> None:
     waiting = shower("bob", "carol", "dave")
     play.until("queue_interaction", **waiting)
     assert play["carol"]["called"] >= 0
-    play.put("bob", 9, 1)  # out of Carol's way
+    play.put("bob", 10, 2)  # out of Carol's way
     end = play.until("use_end", **waiting)
     assert end["actor"] == play.slot["carol"]
     assert play["bob"]["called"] >= 0
