@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from townlet.observations.encode import observe
-from townlet.world._jit import entry, kernel
+from townlet.world._jit import entry, kernel, leaf
 from townlet.world.rng import POLICY, key, uniform
 from townlet.world.state import TERMS, Array, State, Tables, Town
 from townlet.world.tick import begin_episode, boundary, decisions, departures, tick
@@ -47,7 +47,7 @@ def observe_town(t: Town, b: Buffers, e: int, circle: np.ndarray, conflict: np.n
             b.masks[e, i, 0] = 1
 
 
-@kernel
+@leaf
 def count_tick(t: Town, b: Buffers, e: int) -> None:
     """Add a tick's terms to the step's and clear them."""
     for i in range(t.residents.shape[0]):
@@ -56,7 +56,7 @@ def count_tick(t: Town, b: Buffers, e: int) -> None:
             t.terms[i, k] = 0.0
 
 
-@kernel
+@leaf
 def step_reward(b: Buffers, e: int, i: int) -> float:
     """The reward of a step is the sum of its terms, in order."""
     reward = 0.0

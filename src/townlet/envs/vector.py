@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class VectorTown:
         self.seed = self.config.seed if seed is None else seed
         self.primitive = self.config.policy.action_level == "primitive"
         self.interval = self.config.policy.interval
-        variant = self.config.features.systems.observations
+        variant: str = self.config.features.systems.observations
         if variant == "compact" and self.config.observations.compact_map:
             variant = "compact_map"
         affordances = tuple(spec.id for spec in self.config.affordances.specs)
@@ -84,7 +85,9 @@ class VectorTown:
         self.state.towns["id"] = first_town + np.arange(num_towns)
         self.state.towns["layout"] = np.arange(num_towns) % len(self.towns)
         self.sights = True
-        self.set_buffers(self.new_buffers())
+        buffers = self.new_buffers()
+        self._shapes = {name: np.broadcast_to(array.dtype.type(0), array.shape) for name, array in buffers._asdict().items()}
+        self.set_buffers(buffers)
         self._no_targets: Array = np.full((num_towns, self.num_residents), -1, dtype=np.int64)
         self.reset()
 
@@ -106,13 +109,12 @@ class VectorTown:
 
     def set_buffers(self, buffers: Buffers) -> None:
         """Let the next reset or step write here; shapes and types are those of `new_buffers`."""
-        for name, want in (
-            self.new_buffers()._asdict().items() if not hasattr(self, "buffers") else self.buffers._asdict().items()
-        ):
-            have = buffers._asdict()[name]
+        for name, have in buffers._asdict().items():
+            want = self._shapes[name]
             if have.shape != want.shape or have.dtype != want.dtype or not have.flags.c_contiguous:
                 raise UsageError(
-                    f"buffer {name} is {have.dtype}{have.shape}, expected contiguous {want.dtype}{want.shape}; see VectorTown.new_buffers"
+                    f"buffer {name} is {have.dtype}{have.shape}, expected contiguous {want.dtype}{want.shape}; "
+                    "VectorTown.new_buffers makes such buffers"
                 )
         self.buffers = buffers
         self.features, self.masks, self.active = buffers.features, buffers.masks, buffers.active
@@ -155,7 +157,7 @@ class VectorTown:
             function(*args, 0, self.num_towns)
         else:
             edges = np.linspace(0, self.num_towns, self.threads + 1).astype(int)
-            jobs = [self._pool.submit(function, *args, int(a), int(b)) for a, b in zip(edges[:-1], edges[1:])]
+            jobs = [self._pool.submit(function, *(*args, int(a), int(b))) for a, b in pairwise(edges)]
             for job in jobs:
                 job.result()
 
@@ -221,8 +223,8 @@ class VectorTown:
             have = arrays[name]
             if have.shape != target.shape or have.dtype != target.dtype:
                 raise SnapshotError(
-                    f"{name} of the snapshot is {have.dtype.name}{have.shape}, this town needs {target.dtype.name}{target.shape}; "
-                    "it was made with another config or batch"
+                    f"{name} of the snapshot is {have.dtype.name}{have.shape}, this town needs "
+                    f"{target.dtype.name}{target.shape}; it was made with another config or batch"
                 )
         for name, target in targets.items():
             target[...] = arrays[name]
@@ -318,5 +320,5 @@ def _pad(arrays: Sequence[Array], filler: Array | None = None) -> Array:
     if filler is not None and len(filler):
         out[...] = filler[0]
     for k, array in enumerate(arrays):
-        out[(k, *(slice(0, size) for size in array.shape))] = array
+        out[k][tuple(slice(0, size) for size in array.shape)] = array
     return out

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from townlet.world._jit import kernel
+from townlet.world._jit import leaf
 from townlet.world.actions import FIRST_AFFORDANCE
 from townlet.world.options import (
     candidate,
-    distance_to,
     inside,
     legal_option,
     legal_primitive,
     packed_to_building,
     quiet_cost,
     shift_phase,
-    way_to,
+    way_to_candidate,
     worst_rivalry,
 )
 from townlet.world.state import CANDIDATES, FAR, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, SHIFT_STATES, Town
@@ -29,19 +28,19 @@ HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
 SMALL_TOWN = 64  # up to here the agents channel is filled from the residents, above it from the tiles in the window
 
 
-@kernel
+@leaf
 def squash(x: float, half: float) -> float:
     """[0, ∞) → [0, 1), with `half` at 0.5."""
     return x / (x + half)
 
 
-@kernel
+@leaf
 def offset(d: float) -> float:
     """A signed distance in tiles → (-1, 1)."""
     return d / (abs(d) + 5.0)
 
 
-@kernel
+@leaf
 def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int) -> int:
     """Fields up to the candidates; returns the next offset."""
     me, clock, rules = t.residents[i], t.clock, t.rules
@@ -69,7 +68,7 @@ def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int
         f += 1
     out[f] = i / t.residents.shape[0]
     out[f + 1] = 1.0 if me["born"] == clock["tick"] else 0.0
-    out[f + 2] = clock["tick"] / rules["episode_ticks"]
+    out[f + 2] = min(clock["tick"] / rules["episode_ticks"], 1.0)  # the last decision may run over the end
     highest, avoided = 0.0, 0
     for s in range(MAX_EDGES):
         if t.ties[i, s]["other"] >= 0:
@@ -107,15 +106,15 @@ def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int
     for kind in range(len(PERTURBATIONS)):
         out[f] = 1.0 if clock["active_until"][kind] > clock["tick"] else 0.0
         f += 1
-    return f
+    return int(f)
 
 
-@kernel
-def write_candidate(t: Town, i: int, thing: int, out: np.ndarray, f: int) -> None:
+@leaf
+def write_candidate(t: Town, i: int, thing: int, packed: int, out: np.ndarray, f: int) -> None:
     if thing < 0:
         out[f], out[f + 1], out[f + 2], out[f + 3], out[f + 4], out[f + 5] = 0.0, 0.0, 1.0, 0.0, 0.0, 0.0
         return
-    packed, o = way_to(t, i, thing), t.objects[thing]
+    o = t.objects[thing]
     step = (packed & 7) - 1
     out[f], out[f + 1] = step_x(step), step_y(step)
     out[f + 2] = squash(float(packed >> 3), HALF_DISTANCE)
@@ -125,29 +124,32 @@ def write_candidate(t: Town, i: int, thing: int, out: np.ndarray, f: int) -> Non
     out[f + 5] = worst_rivalry(t, i, thing) if busy or o["head"] >= 0 else 0.0
 
 
-@kernel
+@leaf
 def write_candidates(t: Town, i: int, out: np.ndarray, f: int, mask: np.ndarray, options: bool) -> int:
     """Both candidates of every affordance, and at option level their part of the mask."""
     me = t.residents[i]
     waits = me["queued"] >= 0 or me["called"] >= 0
     for a in range(t.affordances.shape[0]):
-        near, calm = -1, -1
+        near, calm, near_way, calm_way, least = -1, -1, 0, 0, 0.0
         if willing(t, i, a):
-            least, least_calm = 0, 0.0
             for k in range(CANDIDATES):
                 thing = candidate(t, i, a, k)
                 if thing < 0:
                     continue
-                distance = distance_to(t, i, thing)
-                if distance >= FAR:
+                packed = way_to_candidate(t, i, a, k, thing)
+                if packed >= FAR * 8:
                     continue
-                cost = quiet_cost(t, i, thing)
-                if near < 0 or distance < least:
-                    near, least = thing, distance
-                if calm < 0 or cost < least_calm:
-                    calm, least_calm = thing, cost
-        write_candidate(t, i, near, out, f)
-        write_candidate(t, i, calm, out, f + 6)
+                cost = quiet_cost(t, i, thing, packed >> 3)
+                if near < 0 or packed >> 3 < near_way >> 3:
+                    near, near_way = thing, packed
+                if calm < 0 or cost < least:
+                    calm, calm_way, least = thing, packed, cost
+        write_candidate(t, i, near, near_way, out, f)
+        if calm == near:
+            for k in range(6):
+                out[f + 6 + k] = out[f + k]
+        else:
+            write_candidate(t, i, calm, calm_way, out, f + 6)
         f += 12
         if options:
             legal = me["using"] < 0 and (near >= 0 or (waits and me["affordance"] == a))
@@ -156,7 +158,7 @@ def write_candidates(t: Town, i: int, out: np.ndarray, f: int, mask: np.ndarray,
     return f
 
 
-@kernel
+@leaf
 def write_place(t: Town, i: int, building: int, out: np.ndarray, f: int) -> int:
     out[f], out[f + 1], out[f + 2], out[f + 3] = 0.0, 0.0, 1.0, 0.0
     if building >= 0:
@@ -168,7 +170,7 @@ def write_place(t: Town, i: int, building: int, out: np.ndarray, f: int) -> int:
     return f + 4
 
 
-@kernel
+@leaf
 def write_tie(t: Town, i: int, s: int, out: np.ndarray, f: int) -> None:
     if s < 0:
         for k in range(6):
@@ -180,7 +182,7 @@ def write_tie(t: Town, i: int, s: int, out: np.ndarray, f: int) -> None:
     out[f + 5] = 1.0
 
 
-@kernel
+@leaf
 def write_ties(t: Town, i: int, out: np.ndarray, f: int) -> int:
     """Two friends, two rivals, and the averages over all ties."""
     friend, friend_2, rival, rival_2 = -1, -1, -1, -1
@@ -217,7 +219,7 @@ def write_ties(t: Town, i: int, out: np.ndarray, f: int) -> int:
     return f + 4
 
 
-@kernel
+@leaf
 def write_mask(t: Town, i: int, mask: np.ndarray, primitive: bool) -> None:
     """The part of the mask that is not about candidates; at primitive level all of it."""
     if primitive:
@@ -228,7 +230,7 @@ def write_mask(t: Town, i: int, mask: np.ndarray, primitive: bool) -> None:
             mask[a] = 1 if legal_option(t, i, a) else 0
 
 
-@kernel
+@leaf
 def write_map(t: Town, i: int, out: np.ndarray) -> None:
     """Channels self, agents, objects, reservations (4), + rivals, walkable (6) or + walkable (5)."""
     channels, window = out.shape[0], out.shape[1]
@@ -281,7 +283,7 @@ def write_map(t: Town, i: int, out: np.ndarray) -> None:
                     out[channels - 1, y, x] = 1
 
 
-@kernel
+@leaf
 def observe(
     t: Town,
     i: int,

@@ -56,7 +56,9 @@ def _prepare() -> bool:
 
 WARM = _prepare()
 
-import numba  # noqa: E402
+import numba as _numba  # noqa: E402
+
+numba: Any = _numba  # its stubs know neither the config nor the options used here
 
 JIT = not numba.config.DISABLE_JIT
 
@@ -79,6 +81,11 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
     call it from Python: that is for an `entry`.
     """
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def leaf(function: Callable[P, R]) -> Callable[P, R]:
+    """A kernel so small and so often called that it is always inlined: passing a Town would cost more than its work."""
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:

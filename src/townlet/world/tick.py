@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.world import rng
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.decisions import decide
 from townlet.world.options import control_option, control_primitive, shift_phase
 from townlet.world.state import MAX_EDGES, Tables, Town
@@ -29,7 +29,7 @@ TICK_ORDER = (
 )  # fmt: skip
 
 
-@kernel
+@leaf
 def actions(t: Town, primitive: bool) -> None:
     """The controllers: what each resident tries in this tick."""
     for i in range(t.residents.shape[0]):

@@ -6,7 +6,7 @@ so leaving early never pays.
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import USE_END, USE_START, emit
 from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_MEALS, MONEY, Town
 
@@ -17,7 +17,7 @@ OP_AND, OP_OR, OP_NOT, OP_LT, OP_LE, OP_GT, OP_GE, OP_EQ, OP_NE = range(9)
 PRICE_SPIKE, BLACKOUT, OUTAGE, ARRANGED_MEET = range(4)
 
 
-@kernel
+@leaf
 def value_of(t: Town, i: int, thing: int, name: int) -> float:
     clock = t.clock
     if name == 0:
@@ -40,12 +40,12 @@ def value_of(t: Town, i: int, thing: int, name: int) -> float:
     return float(me["energy"])
 
 
-@kernel
+@leaf
 def operand(t: Town, i: int, thing: int, name: int, number: float) -> float:
     return value_of(t, i, thing, name) if name >= 0 else number
 
 
-@kernel
+@leaf
 def holds(t: Town, i: int, thing: int, a: int, part: int) -> bool:
     """Run a compiled precondition on a stack of bits; part 0 is the town's, 1 the resident's. An empty one holds."""
     what = t.affordances[a]
@@ -77,7 +77,7 @@ def holds(t: Town, i: int, thing: int, a: int, part: int) -> bool:
     return (stack & 1) == 1
 
 
-@kernel
+@leaf
 def ready(t: Town, thing: int) -> bool:
     """The town's part of the preconditions of an object, worked out at most once a tick."""
     o = t.objects[thing]
@@ -87,7 +87,7 @@ def ready(t: Town, thing: int) -> bool:
     return bool(o["ready"] == 1)
 
 
-@kernel
+@leaf
 def price_now(t: Town, a: int) -> int:
     price = t.affordances[a]["price"]
     if t.clock["active_until"][PRICE_SPIKE] > t.clock["tick"]:
@@ -95,7 +95,7 @@ def price_now(t: Town, a: int) -> int:
     return int(price)
 
 
-@kernel
+@leaf
 def willing(t: Town, i: int, a: int) -> bool:
     """The resident's part of the preconditions, and the price is there."""
     me, what = t.residents[i], t.affordances[a]
@@ -104,7 +104,7 @@ def willing(t: Town, i: int, a: int) -> bool:
     return holds(t, i, 0, a, 1)
 
 
-@kernel
+@leaf
 def off_cooldown(t: Town, i: int, thing: int) -> bool:
     me, tick = t.residents[i], t.clock["tick"]
     for s in range(COOLDOWNS):
@@ -180,7 +180,7 @@ def end_use(t: Town, i: int, finished: bool) -> int:
     return thing
 
 
-@kernel
+@leaf
 def share(t: Town, i: int) -> None:
     """One tick's part of the effects."""
     me = t.residents[i]

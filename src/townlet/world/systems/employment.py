@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import LATE_HELP, NOTICE, SHIFT_ABSENT, SHIFT_LATE, SHIFT_ON_TIME, SHIFT_TAKEOVER, emit
 from townlet.world.options import inside, shift_phase
 from townlet.world.state import Town
@@ -23,7 +23,7 @@ def colleague(t: Town, i: int) -> int:
     return found
 
 
-@kernel
+@leaf
 def pay(t: Town, i: int, amount: int) -> None:
     t.residents[i]["wallet"] += amount
     t.clock["purse"] -= amount
@@ -89,7 +89,7 @@ def end_shift(t: Town, i: int, length: int) -> None:
     me["replaced_by"] = -1
 
 
-@kernel
+@leaf
 def attendance(t: Town, i: int) -> float:
     """Mean share of the last three shifts; 1 before the first."""
     me = t.residents[i]
@@ -99,7 +99,7 @@ def attendance(t: Town, i: int) -> float:
     total = 0.0
     for s in range(kept):
         total += me["attended"][s]
-    return total / kept
+    return float(total / kept)
 
 
 @kernel
@@ -107,6 +107,8 @@ def on_shift(t: Town, i: int, phase: int) -> None:
     """One tick of a shift that this resident began."""
     me, rules = t.residents[i], t.rules
     job = t.jobs[me["job"]]
+    if me["shift"] == AWAIT_START and phase > rules["grace_ticks"]:
+        turn_late(t, i)
     if inside(t, i, int(job["site"])):
         me["working"] = 1
         me["away_ticks"] = 0
@@ -117,8 +119,6 @@ def on_shift(t: Town, i: int, phase: int) -> None:
                 emit(t, SHIFT_ON_TIME, i, -1, -1, -1, 0.0)
     else:
         me["away_ticks"] += 1
-    if me["shift"] == AWAIT_START and phase > rules["grace_ticks"]:
-        turn_late(t, i)
     if me["arrived"] == 0:
         me["late_ticks"] += 1
     away = me["away_ticks"] > rules["absence_slack"] if me["arrived"] == 1 else phase > rules["absent_cutoff"]

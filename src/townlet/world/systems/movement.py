@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from townlet.world import rng
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import BUMP, emit
 from townlet.world.state import OBJECT_TILE, WALL, Town
 
 
-@kernel
+@leaf
 def place(t: Town, i: int, x: int, y: int) -> None:
     """Stand on a tile, on top of whoever is there."""
     me = t.residents[i]
@@ -18,7 +18,7 @@ def place(t: Town, i: int, x: int, y: int) -> None:
     t.grid[y, x]["occupant"] = i
 
 
-@kernel
+@leaf
 def lift(t: Town, i: int) -> None:
     """Take a resident off its tile."""
     me = t.residents[i]
@@ -32,31 +32,31 @@ def lift(t: Town, i: int) -> None:
     me["below"] = -1
 
 
-@kernel
+@leaf
 def walkable(t: Town, x: int, y: int) -> bool:
     height, width = t.grid.shape
     if x < 0 or y < 0 or x >= width or y >= height:
         return False
-    return t.grid[y, x]["tile"] != WALL and t.grid[y, x]["tile"] != OBJECT_TILE
+    return bool(t.grid[y, x]["tile"] != WALL and t.grid[y, x]["tile"] != OBJECT_TILE)
 
 
-@kernel
+@leaf
 def shares_tile(t: Town, i: int) -> bool:
     me = t.residents[i]
     return bool(me["below"] >= 0 or t.grid[me["y"], me["x"]]["occupant"] != i)
 
 
-@kernel
+@leaf
 def step_x(step: int) -> int:
     return 1 if step == 1 else (-1 if step == 3 else 0)
 
 
-@kernel
+@leaf
 def step_y(step: int) -> int:
     return -1 if step == 0 else (1 if step == 2 else 0)
 
 
-@kernel
+@leaf
 def way_out(t: Town, i: int) -> int:
     """A step to a free neighbouring tile, or -1."""
     me = t.residents[i]
@@ -67,7 +67,7 @@ def way_out(t: Town, i: int) -> int:
     return -1
 
 
-@kernel
+@leaf
 def first_mover(t: Town) -> int:
     """Slots act in order from here, rotated by a hash of (seed, town, tick)."""
     clock = t.clock

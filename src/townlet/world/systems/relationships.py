@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.world import rng
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import CHAT_FAILURE, CHAT_SUCCESS, RECONCILIATION, SHARED_MEAL, emit
 from townlet.world.state import MAX_EDGES, TERMS, Town
 
@@ -17,7 +17,7 @@ TIE_CHAT_SUCCESS, TIE_CHAT_FAILURE, TIE_HAND_OVER, TIE_SHARED_MEAL, TIE_LATE_HEL
 SOCIAL, SHAPING = TERMS.index("social"), TERMS.index("shaping")
 
 
-@kernel
+@leaf
 def towards_zero(value: float, fall: float) -> float:
     if value > fall:
         return value - fall
@@ -26,7 +26,7 @@ def towards_zero(value: float, fall: float) -> float:
     return 0.0
 
 
-@kernel
+@leaf
 def find(t: Town, i: int, other: int) -> int:
     """Slot of the tie from i to other, or -1."""
     for s in range(MAX_EDGES):
@@ -35,25 +35,25 @@ def find(t: Town, i: int, other: int) -> int:
     return -1
 
 
-@kernel
+@leaf
 def trust_now(t: Town, i: int, s: int) -> float:
     tie = t.ties[i, s]
     return towards_zero(tie["trust"], t.rules["trust_decay"] * (t.clock["tick"] - tie["since"]))
 
 
-@kernel
+@leaf
 def familiarity_now(t: Town, i: int, s: int) -> float:
     tie = t.ties[i, s]
     return towards_zero(tie["familiarity"], t.rules["familiarity_decay"] * (t.clock["tick"] - tie["since"]))
 
 
-@kernel
+@leaf
 def rivalry_now(t: Town, i: int, s: int) -> float:
     tie = t.ties[i, s]
     return towards_zero(tie["rivalry"], t.rules["rivalry_decay"] * (t.clock["tick"] - tie["since"]))
 
 
-@kernel
+@leaf
 def rivalry_of(t: Town, i: int, other: int) -> float:
     s = find(t, i, other)
     return rivalry_now(t, i, s) if s >= 0 else 0.0
@@ -75,7 +75,7 @@ def forget(t: Town, i: int, s: int) -> None:
     tie["peak"] = 0
 
 
-@kernel
+@leaf
 def clamp(x: float, low: float, high: float) -> float:
     return min(max(x, low), high)
 
@@ -143,7 +143,7 @@ def tie_event(t: Town, i: int, other: int, kind: int, scale: float) -> None:
     )
 
 
-@kernel
+@leaf
 def chat_partner(t: Town, i: int) -> int:
     """The free resident beside i it could chat with now, or -1."""
     me = t.residents[i]
@@ -200,7 +200,7 @@ def chat(t: Town, i: int, j: int, k: np.uint64) -> None:
         tie_event(t, j, i, TIE_CHAT_FAILURE, 1.0)
 
 
-@kernel
+@leaf
 def eats(t: Town, i: int) -> bool:
     me = t.residents[i]
     return bool(me["using"] >= 0 and t.affordances[me["affordance"]]["is_meal"] == 1)
