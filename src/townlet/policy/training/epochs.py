@@ -52,7 +52,7 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
         sim_seconds=seconds,
     )
     live = rollout.active[:-1] != 0
-    columns = collector.vec.spec.offsets
+    columns = collector.spec.offsets
     seen = rollout.features[:-1][live]
     data.rivalry.add(seen[:, columns["rivalry_max"]], seen[:, columns["rivalry_avoid_count"]])
     return data

@@ -13,7 +13,8 @@ from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.epochs import replay_epoch, rollout_epoch
 from townlet.policy.training.guards import epoch_flags
-from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, town_tables
+from townlet.policy.training.pool import CollectorPool
+from townlet.policy.training.session import Session, disk_needed, make_collector, network_spec, open_session, town_tables
 from townlet.policy.training.sources import check_samples
 from townlet.policy.training.telemetry import EpochData, batch_records, diverged_record, epoch_record
 from townlet.telemetry.schema import volatile_names
@@ -28,7 +29,7 @@ class PPOStrategy:
 
     def __init__(self) -> None:
         self.data: ReplayDataset | None = None
-        self.collector: Collector | None = None
+        self.collector: Collector | CollectorPool | None = None
 
     def prepare(self, context: TrainingContext) -> None:
         """Open the data and refuse what the network could not read; build the towns."""
@@ -38,11 +39,17 @@ class PPOStrategy:
             check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
             context.dataset_hash = context.services.replay.digest(self.data)
         if context.mode in ("rollout", "mixed"):
-            vec = context.services.capture.towns(config.training.towns)
-            self.collector = Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
+            self.collector = make_collector(context, spec)
         context.disk_needed = disk_needed(context, spec, self.collector)
 
     def run(self, context: TrainingContext) -> PPOTrainingResult:
+        try:
+            return self._run(context)
+        finally:
+            if self.collector is not None:
+                self.collector.close()
+
+    def _run(self, context: TrainingContext) -> PPOTrainingResult:
         started = perf_counter()
         session = open_session(context, self.collector)
         standing, limit = session.standing, context.config.training.time_limit
