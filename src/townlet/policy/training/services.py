@@ -37,9 +37,9 @@ class RolloutCaptureService:
 
     config: SimulationConfig
 
-    def towns(self, num_towns: int, *, index: int = 0, first_town: int = 0) -> VectorTown:
+    def towns(self, num_towns: int, *, index: int = 0, first_town: int = 0, config: SimulationConfig | None = None) -> VectorTown:
         """A batch of towns for training, on the index-th training seed, started as `training.start` says."""
-        config = self.config
+        config = config or self.config
         start = config.training.start
         clock = None if start == "scenario" else start if isinstance(start, str) else f"{start // 60:02d}:{start % 60:02d}"
         seed = draw_seed("training", config.seed * 1_000 + index)

@@ -99,14 +99,24 @@ class Session:
         return point
 
 
-def make_collector(context: TrainingContext, spec: NetworkSpec) -> Collector | CollectorPool:
+def social_stage(context: TrainingContext, epoch: int) -> SimulationConfig:
+    """The config with the social rewards that `training.social_reward_schedule` says for this anneal stage, or this epoch."""
+    config, cycle = context.config, context.plan.cycle if context.plan.cycle >= 0 else epoch
+    reached = [entry.stage for entry in config.training.social_reward_schedule if entry.cycle <= cycle]
+    if not reached:
+        return config
+    stages = config.features.stages.model_copy(update={"social_rewards": reached[-1]})
+    return config.model_copy(update={"features": config.features.model_copy(update={"stages": stages})})
+
+
+def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) -> Collector | CollectorPool:
     """The towns of a run: in this process, or shared out to workers."""
-    config = context.config
+    config = social_stage(context, epoch)
     if config.training.engine == "ray":
         raise UsageError("training.engine is 'ray', which this version does not have; use local or process.")
     if config.training.engine == "process" or config.training.workers > 1:
         return CollectorPool(config, spec, town_tables(config)[1])
-    vec = context.services.capture.towns(config.training.towns)
+    vec = context.services.capture.towns(config.training.towns, config=config)
     return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
 
 
