@@ -70,9 +70,7 @@ def founding_flags(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--resume", type=PATH, metavar="RUN", help="Go on with a run, bit for bit."),
         click.option("--allow-inexact", is_flag=True, help="Resume also with other versions or threads."),
         click.option("--start-from", type=PATH, metavar="CHECKPOINT", help="Begin with the network of a checkpoint."),
-        click.option(
-            "--plots/--no-plots", default=True, help="Draw curves.png into the run folder, given matplotlib."
-        ),
+        click.option("--plots/--no-plots", default=True, help="Draw curves.png into the run folder, given matplotlib."),
         click.option("--dry-run", is_flag=True, help="Check everything, say what would be done, write nothing."),
     ]
     options += [click.option(flag, type=kind, default=None, help=text) for flag, (_, kind, text) in VALUES.items()]
