@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from townlet.world.actions import STEPS
-from townlet.world.layout import UNREACHABLE, neighbours, nearest_objects, step_fields, walkable
+from townlet.world.layout import UNREACHABLE, nearest_objects, neighbours, step_fields, walkable
 from townlet.world.state import CANDIDATES, TILES
 
 
@@ -19,7 +19,7 @@ def ground(*rows: str) -> np.ndarray:
 def flood(walk: np.ndarray, starts: list[int]) -> dict[int, int]:
     """Distances by a plain queue: the slow twin."""
     height, width = walk.shape
-    seen = {tile: 0 for tile in starts}
+    seen = dict.fromkeys(starts, 0)
     queue = deque(starts)
     while queue:
         tile = queue.popleft()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from townlet.cli.telemetry import telemetry
+from townlet.cli.telemetry_watch import LiveTable, chosen_rules
 from townlet.errors import ConfigError, TelemetryError, TownletError, UsageError
 from townlet.telemetry.example import example_record
+from townlet.telemetry.watch import Watch, watch_log
 
 
 def run(*arguments: Any) -> Result:
@@ -175,3 +181,45 @@ def test_help_is_complete_and_shows_an_example() -> None:
         --queue-intensity-min --shared-meal-min --late-help-min --chat-quality-min --shift-takeover-max --anneal-bc-min
         --anneal-loss-max --anneal-queue-min --anneal-intensity-min --max-gap --on-alert --smoothing --patience"""
     assert [flag for flag in flags.split() if flag not in watch] == []
+
+
+def test_the_live_table_shows_values_thresholds_curves_and_what_was_said(log: Path) -> None:
+    rules, _ = chosen_rules(None, True, None, None, {"queue_events_min": 1000.0})
+    watching = Watch(rules)
+    table = LiveTable(log, watching)
+    for event in watch_log(log, watching, follow=False):
+        table.show(event)
+    console = Console(width=120, file=io.StringIO())
+    console.print(table.table())
+    drawn = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "30 records" in drawn
+    assert "245,760 steps" in drawn
+    assert "! queue_conflict_events" in drawn
+    assert "below 1000" in drawn
+    assert "█" in drawn
+    assert "ALERT epoch 1: queue_conflict_events is " in drawn
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "told"),
+    [
+        ("validate_ppo_telemetry", ["--relative"], "valid: 30 records"),
+        ("telemetry_watch", ["--kl-threshold", "0.5"], "epoch 30: "),
+        ("telemetry_summary", ["--format", "markdown"], "# Training summary"),
+        ("ppo_telemetry_plot", [], "losses: loss_total"),
+    ],
+)
+def test_the_founding_scripts_do_the_same(
+    script: str, words: list[str], told: str, log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(__file__).resolve().parent.parent / "scripts" / f"{script}.py"
+    monkeypatch.setattr(sys, "argv", [str(path), str(log), *words])
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(str(path), run_name="__main__")
+    assert left.value.code == 0
+    assert told in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [str(path), str(log.with_name("none.jsonl"))])
+    with pytest.raises(SystemExit) as left:
+        runpy.run_path(str(path), run_name="__main__")
+    assert left.value.code == 3
+    assert "does not exist; give the path of a telemetry log" in capsys.readouterr().err

@@ -21,7 +21,7 @@ class PersonalityConfig(Section):
 class NeedsConfig(Section):
     hunger: Share = Field(0.8, description="Hunger at the start; 1 is satisfied.")
     hygiene: Share = Field(0.8, description="Hygiene at the start; 1 is satisfied.")
-    energy: Share = Field(0.8, description="Energy at the start; 1 is satisfied.")
+    energy: Share = Field(0.95, description="Energy at the start; 1 is satisfied. By default after a night of sleep.")
 
 
 class ObjectConfig(Section):
@@ -83,6 +83,15 @@ class TieConfig(Section):
     mutual: bool = Field(True, description="b feels the same for a.")
 
 
+class CircleConfig(Section):
+    """What everyone of a group feels for everyone else in it."""
+
+    among: Annotated[tuple[Id, ...], Many] = Field(min_length=2, description="Residents.")
+    trust: Signed = Field(0.0, description="Trust at the start.")
+    familiarity: Signed = Field(0.0, description="Familiarity at the start.")
+    rivalry: Share = Field(0.0, description="Rivalry at the start.")
+
+
 class DensityConfig(Section):
     """How many residents share one object of a kind; 0 leaves the kind out."""
 
@@ -103,9 +112,14 @@ class GenerateConfig(Section):
     residents_per_home: int = Field(40, ge=1, description="Beds of a home.")
     workers_per_site: int = Field(100, ge=1, description="Workers of a workplace.")
     residents_per: DensityConfig = Field(default_factory=DensityConfig, description="Residents per object.")
-    shifts: Annotated[tuple[Clock, ...], Many] = Field((540,), min_length=1, description="Starts of shifts, taken in turn by the workplaces.")
+    shifts: Annotated[tuple[Clock, ...], Many] = Field(
+        (540,), min_length=1, description="Starts of shifts, taken in turn by the workers of a place."
+    )
     shift_ticks: Ticks = Field(240, ge=1, lt=1440, description="Length of a shift.")
     wage: float = Field(0.0035, ge=0, le=100, description="Coins per tick present.")
+    services: Literal["at_home", "apart"] = Field(
+        "at_home", description="Showers, stoves, fridges and tables stand in the homes, or in blocks of their own."
+    )
     open_services: bool = Field(False, description="Services stand in the open instead of behind walls.")
     feuds: Share = Field(0.1, description="Share of residents with a feud (rivalry 0.6 to 0.9) in their own home.")
     friendships: Share = Field(0.3, description="Share of residents with a friend in their own home.")
@@ -116,7 +130,12 @@ class ScenarioConfig(Section):
     description: str = Field("", description="One or two sentences: what happens here and why it is worth a look.")
     start: Clock = Field(360, lt=1440, description="Clock time at which an episode begins.")
     episode_ticks: Ticks = Field(1440, ge=1, description="Length of an episode in ticks.")
-    generate: GenerateConfig | None = Field(None, description="A town built from a few numbers on a map of `size`, instead of a map.")
+    generate: GenerateConfig | None = Field(
+        None, description="A town built from a few numbers on a map of `size`, instead of a map."
+    )
+    sight_bar: float | None = Field(
+        None, description="Least value of sight per resident-day (scripted calm − near) the linter asks for; null: none."
+    )
     map: str = Field("", description="ASCII art, a character per tile; meanings in `legend`. Empty: `size` and `objects`.")
     legend: dict[str, str] = Field(
         default_factory=dict,
@@ -131,6 +150,9 @@ class ScenarioConfig(Section):
     buildings: dict[Id, BuildingConfig] = Field(default_factory=dict, description="Homes and workplaces by id.")
     residents: Annotated[tuple[ResidentConfig, ...], Many] = Field((), description="Who lives here, in slot order.")
     ties: Annotated[tuple[TieConfig, ...], Many] = Field((), description="Who feels what for whom at the start.")
+    circles: Annotated[tuple[CircleConfig, ...], Many] = Field(
+        (), description="Groups and what their members feel for each other at the start; a tie of `ties` takes precedence."
+    )
 
     @model_validator(mode="after")
     def _names(self) -> ScenarioConfig:

@@ -70,3 +70,51 @@ class StudyReport(Frozen):
     baselines: dict[str, dict[str, Measure]] = Field(description="scripted and random in the same towns")
     contrasts: tuple[Contrast, ...]
     command: str
+
+
+class SoakCycle(Frozen):
+    """One capture and the update on it: the network goes on where the cycle before left it."""
+
+    cycle: int
+    samples: int
+    captured: int = Field(description="transitions captured")
+    capture_hash: str = Field(description="SHA-256 of the capture's SHA256SUMS")
+    weights_before: str
+    weights_after: str
+    transitions: int = Field(description="transitions trained on, replayed and fresh")
+    loss_value: float
+    kl_k3: float
+    conflict_events: float | None
+    conflict_intensity: float | None
+    memory_mb: float = Field(description="resident memory of the process after the cycle")
+
+
+class SoakResult(Frozen):
+    """All cycles of one scenario and what the telemetry tools said about them."""
+
+    scenario: str
+    config_hash: str
+    cycles: tuple[SoakCycle, ...]
+    residents: int
+    records: int
+    problems: tuple[str, ...] = Field(description="of the validator")
+    alerts: tuple[str, ...] = Field(description="of the watcher")
+    baseline: dict[str, Measure] = Field(description="scripted residents on evaluation seeds")
+    files: dict[str, str] = Field(description="artefact → SHA-256")
+    seconds: float
+
+
+class Criterion(Frozen):
+    name: str
+    met: bool
+    evidence: str
+
+
+class Acceptance(Frozen):
+    """What `townlet accept` ran and found."""
+
+    accepted: bool
+    criteria: tuple[Criterion, ...]
+    soaks: tuple[SoakResult, ...]
+    versions: dict[str, str]
+    command: str

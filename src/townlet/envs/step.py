@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from townlet.observations.encode import observe
-from townlet.world._jit import kernel
+from townlet.world._jit import entry, kernel, leaf
 from townlet.world.rng import POLICY, key, uniform
 from townlet.world.state import TERMS, Array, State, Tables, Town
-from townlet.world.tick import begin_episode, boundary, decisions, departures, tick, view
+from townlet.world.tick import begin_episode, boundary, decisions, departures, tick
 
 
 class Buffers(NamedTuple):
@@ -28,15 +28,26 @@ class Buffers(NamedTuple):
 
 
 @kernel
-def observe_town(t: Town, tables: Tables, b: Buffers, e: int, conflict: np.ndarray, primitive: bool) -> None:
-    over = t.clock[0]["over"]
+def observe_town(t: Town, b: Buffers, e: int, circle: np.ndarray, conflict: np.ndarray, primitive: bool, leaving: bool) -> None:
+    """Observations of a whole town; or, within a step, the last ones of those who leave with this tick."""
+    over = t.clock["over"]
     for i in range(t.residents.shape[0]):
-        b.active[e, i] = 1 if t.residents[i]["present"] == 1 and over == 0 else 0
-        if b.terminated[e, i] == 0 or t.residents[i]["present"] == 1:  # who left keeps its last observation
-            observe(t, i, tables.circle, conflict, primitive, b.features[e, i], b.maps[e, i], b.masks[e, i])
+        me = t.residents[i]
+        if leaving:
+            if me["leaving"] == 0:
+                continue
+            b.terminated[e, i] = 1
+        else:
+            b.active[e, i] = 1 if me["present"] == 1 and over == 0 else 0
+            if b.terminated[e, i] == 1 and me["present"] == 0:
+                continue  # who left keeps its last observation
+        observe(t, i, circle, conflict, primitive, b.features[e, i], b.maps[e, i], b.masks[e, i])
+        if leaving:
+            b.masks[e, i, :] = 0
+            b.masks[e, i, 0] = 1
 
 
-@kernel
+@leaf
 def count_tick(t: Town, b: Buffers, e: int) -> None:
     """Add a tick's terms to the step's and clear them."""
     for i in range(t.residents.shape[0]):
@@ -45,7 +56,7 @@ def count_tick(t: Town, b: Buffers, e: int) -> None:
             t.terms[i, k] = 0.0
 
 
-@kernel
+@leaf
 def step_reward(b: Buffers, e: int, i: int) -> float:
     """The reward of a step is the sum of its terms, in order."""
     reward = 0.0
@@ -54,18 +65,7 @@ def step_reward(b: Buffers, e: int, i: int) -> float:
     return reward
 
 
-@kernel
-def last_sights(t: Town, tables: Tables, b: Buffers, e: int, conflict: np.ndarray, primitive: bool) -> None:
-    """Whoever leaves with this tick: terminated, and its last observation."""
-    for i in range(t.residents.shape[0]):
-        if t.residents[i]["leaving"] == 1:
-            b.terminated[e, i] = 1
-            observe(t, i, tables.circle, conflict, primitive, b.features[e, i], b.maps[e, i], b.masks[e, i])
-            b.masks[e, i, :] = 0
-            b.masks[e, i, 0] = 1
-
-
-@kernel
+@entry
 def step_towns(
     s: State,
     tables: Tables,
@@ -82,58 +82,42 @@ def step_towns(
     """One decision for the towns [first, last); a town that was over begins its next episode instead."""
     n = s.residents.shape[1]
     for e in range(first, last):
-        t = view(s, tables, e)
-        clock = t.clock[0]
+        at = s.towns[e]["layout"]
+        t = Town(
+            s.residents[e], s.ties[e], s.objects[e], s.towns[e], s.grid[e], s.events[e], s.terms[e], tables.nearest[at],
+            tables.towards[at], tables.bed_steps[at], tables.buildings[at], tables.jobs[at], tables.affordances, tables.rules[0],
+        )  # fmt: skip
+        clock = t.clock
         clock["events"] = 0
-        b.terms[e] = 0.0
-        b.terminated[e] = 0
-        b.truncated[e] = 0
-        b.illegal[e] = 0
+        for i in range(n):
+            for k in range(len(TERMS)):
+                b.terms[e, i, k] = 0.0
+            b.terminated[e, i] = 0
+            b.truncated[e, i] = 0
+            b.illegal[e, i] = 0
         if clock["over"] == 1:
             clock["episode"] += 1
-            begin_episode(t, tables.start_ties[clock["layout"]], start_minute)
+            begin_episode(t, tables, start_minute)
         else:
             decisions(t, choices[e], targets[e], primitive)
             for i in range(n):
                 b.illegal[e, i] = t.residents[i]["illegal"]
-            for _ in range(t.rules[0]["interval"]):
-                tick(t, primitive)
+            for _ in range(t.rules["interval"]):
+                tick(t, tables.scheduled[at], primitive)
                 count_tick(t, b, e)
                 if clock["departures"] > 0:
-                    last_sights(t, tables, b, e, conflict, primitive)
+                    observe_town(t, b, e, tables.circle, conflict, primitive, True)
                     departures(t)
-            boundary(t)
+            boundary(t, tables.start[at])
         for i in range(n):
             b.rewards[e, i] = step_reward(b, e, i)
             if clock["over"] == 1 and t.residents[i]["present"] == 1:
                 b.truncated[e, i] = 1
         if sights:
-            observe_town(t, tables, b, e, conflict, primitive)
+            observe_town(t, b, e, tables.circle, conflict, primitive, False)
 
 
-@kernel
-def reset_towns(
-    s: State,
-    tables: Tables,
-    b: Buffers,
-    conflict: np.ndarray,
-    primitive: bool,
-    start_minute: int,
-    first: int,
-    last: int,
-) -> None:
-    for e in range(first, last):
-        t = view(s, tables, e)
-        begin_episode(t, tables.start_ties[t.clock[0]["layout"]], start_minute)
-        b.terms[e] = 0.0
-        b.rewards[e] = 0.0
-        b.terminated[e] = 0
-        b.truncated[e] = 0
-        b.illegal[e] = 0
-        observe_town(t, tables, b, e, conflict, primitive)
-
-
-@kernel
+@entry
 def draw_uniform(s: State, index: int, out: np.ndarray) -> None:
     """One policy draw per town and resident for the coming decision: ``out (E, N)`` float64."""
     for e in range(out.shape[0]):

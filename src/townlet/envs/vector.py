@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,32 @@ from numpy.typing import ArrayLike
 
 from townlet.config import SimulationConfig, config_hash, load_config
 from townlet.config.base import minutes
-from townlet.envs.step import Buffers, draw_uniform, reset_towns, step_towns
+from townlet.envs.step import Buffers, draw_uniform, step_towns
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.world._jit import JIT, mark_warm
 from townlet.world.actions import Catalogue, catalogue
 from townlet.world.rules import make_affordances, make_rules
-from townlet.world.state import EVENT, MAX_EDGES, OBJECT, RESIDENT, SCRATCH, TERMS, TIE, TOWN, Array, State, Tables
+from townlet.world.state import (
+    EVENT,
+    GRID,
+    MAX_EDGES,
+    OBJECT,
+    OBJECT_SPEC,
+    RESIDENT,
+    SCHEDULED,
+    TERMS,
+    TIE,
+    TOWN,
+    Array,
+    Layout,
+    State,
+    Tables,
+)
 
 Scenario = str | Path | SimulationConfig
-FINGERPRINT = ("residents", "ties", "objects", "towns", "occupant")  # state that a digest and a snapshot hold
+FINGERPRINT = ("residents", "ties", "objects", "towns", "grid")  # state that a digest and a snapshot hold
 
 
 class VectorTown:
@@ -53,7 +69,7 @@ class VectorTown:
         self.seed = self.config.seed if seed is None else seed
         self.primitive = self.config.policy.action_level == "primitive"
         self.interval = self.config.policy.interval
-        variant = self.config.features.systems.observations
+        variant: str = self.config.features.systems.observations
         if variant == "compact" and self.config.observations.compact_map:
             variant = "compact_map"
         affordances = tuple(spec.id for spec in self.config.affordances.specs)
@@ -69,8 +85,10 @@ class VectorTown:
         self.state.towns["id"] = first_town + np.arange(num_towns)
         self.state.towns["layout"] = np.arange(num_towns) % len(self.towns)
         self.sights = True
-        self.set_buffers(self.new_buffers())
-        self._no_targets = np.full((num_towns, self.num_residents), -1, dtype=np.int64)
+        buffers = self.new_buffers()
+        self._shapes = {name: np.broadcast_to(array.dtype.type(0), array.shape) for name, array in buffers._asdict().items()}
+        self.set_buffers(buffers)
+        self._no_targets: Array = np.full((num_towns, self.num_residents), -1, dtype=np.int64)
         self.reset()
 
     # --- buffers ----------------------------------------------------------------------------------------------------
@@ -91,11 +109,12 @@ class VectorTown:
 
     def set_buffers(self, buffers: Buffers) -> None:
         """Let the next reset or step write here; shapes and types are those of `new_buffers`."""
-        for name, want in self.new_buffers()._asdict().items() if not hasattr(self, "buffers") else self.buffers._asdict().items():
-            have = buffers._asdict()[name]
+        for name, have in buffers._asdict().items():
+            want = self._shapes[name]
             if have.shape != want.shape or have.dtype != want.dtype or not have.flags.c_contiguous:
                 raise UsageError(
-                    f"buffer {name} is {have.dtype}{have.shape}, expected contiguous {want.dtype}{want.shape}; see VectorTown.new_buffers"
+                    f"buffer {name} is {have.dtype}{have.shape}, expected contiguous {want.dtype}{want.shape}; "
+                    "VectorTown.new_buffers makes such buffers"
                 )
         self.buffers = buffers
         self.features, self.masks, self.active = buffers.features, buffers.masks, buffers.active
@@ -110,10 +129,10 @@ class VectorTown:
         if seed is not None:
             self.seed = seed
         self.state.towns["seed"] = np.uint64(self.seed)
-        self.state.towns["episode"] = 0
+        self.state.towns["episode"] = -1
         self.state.towns["events_lost"] = 0
-        args = (self.state, self.tables, self.buffers, self._conflict, self.primitive, self.start_minute)
-        self._run(reset_towns, args)
+        self.state.towns["over"] = 1  # a step of a town that is over begins its next episode: the first one
+        self._step(self._no_targets, self._no_targets)
         mark_warm()
 
     def step(self, actions: ArrayLike, targets: Array | None = None) -> None:
@@ -138,7 +157,7 @@ class VectorTown:
             function(*args, 0, self.num_towns)
         else:
             edges = np.linspace(0, self.num_towns, self.threads + 1).astype(int)
-            jobs = [self._pool.submit(function, *args, int(a), int(b)) for a, b in zip(edges[:-1], edges[1:])]
+            jobs = [self._pool.submit(function, *(*args, int(a), int(b))) for a, b in pairwise(edges)]
             for job in jobs:
                 job.result()
 
@@ -204,8 +223,8 @@ class VectorTown:
             have = arrays[name]
             if have.shape != target.shape or have.dtype != target.dtype:
                 raise SnapshotError(
-                    f"{name} of the snapshot is {have.dtype.name}{have.shape}, this town needs {target.dtype.name}{target.shape}; "
-                    "it was made with another config or batch"
+                    f"{name} of the snapshot is {have.dtype.name}{have.shape}, this town needs "
+                    f"{target.dtype.name}{target.shape}; it was made with another config or batch"
                 )
         for name, target in targets.items():
             target[...] = arrays[name]
@@ -220,17 +239,16 @@ def make_vec(scenario: Scenario | Sequence[Scenario], num_towns: int = 64, **opt
 
 def _blank_state(tables: Tables, config: SimulationConfig, towns: int) -> State:
     n, m = tables.start.shape[1], tables.objects.shape[1]
-    height, width = tables.tiles.shape[1:]
+    height, width = tables.grid.shape[1:]
     capacity = config.world.event_capacity or 64 + 2 * n * max(1, min(config.policy.interval, 8) // 2)
     return State(
         residents=np.zeros((towns, n), dtype=RESIDENT),
         ties=np.zeros((towns, n, MAX_EDGES), dtype=TIE),
         objects=np.zeros((towns, m), dtype=OBJECT),
         towns=np.zeros(towns, dtype=TOWN),
-        occupant=np.full((towns, height, width), -1, dtype=np.int32),
+        grid=np.zeros((towns, height, width), dtype=GRID),
         events=np.zeros((towns, capacity), dtype=EVENT),
         terms=np.zeros((towns, n, len(TERMS)), dtype=np.float64),
-        scratch=np.zeros((towns, SCRATCH), dtype=np.float64),
     )
 
 
@@ -244,41 +262,63 @@ def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, *, random_st
                 f"{town.config.config_id} is a map of {layout.tiles.shape} with {len(layout.residents)} residents, "
                 f"{towns[0].config.config_id} one of {first.tiles.shape} with {len(first.residents)}; one batch takes one size"
             )
-    kind_of = {kind: a for a, spec in enumerate(config.affordances.specs) for kind in spec.objects}
-    affordances, program = make_affordances(config)
-    affordance_of, object_at = [], []
-    for town in towns:
-        objects = town.layout.objects
-        affordance_of.append(np.array([kind_of[town.kinds[k]] for k in objects["kind"]], dtype=np.int64))
-        where = np.full(first.tiles.shape, -1, dtype=np.int32)
-        where[objects["y"], objects["x"]] = np.arange(len(objects))
-        object_at.append(where)
     angle = 2 * np.pi * np.arange(config.world.ticks_per_day) / config.world.ticks_per_day
     return Tables(
-        tiles=_pad([layout.tiles for layout in layouts]),
-        objects=_pad([layout.objects for layout in layouts]),
-        object_at=_pad(object_at),
-        affordance_of=_pad(affordance_of),
+        grid=_pad([_grid(layout) for layout in layouts]),
+        objects=_pad([_objects(town, config) for town in towns], _objects(towns[0], config, away=True)),
         nearest=_pad([layout.nearest for layout in layouts]),
         towards=_pad([layout.towards for layout in layouts]),
         bed_steps=_pad([layout.bed_steps for layout in layouts]),
         buildings=_pad([layout.buildings for layout in layouts]),
         jobs=_pad([layout.jobs for layout in layouts]),
-        workers=_pad([layout.workers for layout in layouts]),
-        scheduled=_pad([layout.scheduled for layout in layouts]),
-        start=_pad([layout.residents for layout in layouts]),
+        scheduled=_pad([layout.scheduled for layout in layouts], np.array([(-1, -1, 0, 0, -1)], dtype=SCHEDULED)),
+        start=_pad([_with_colleagues(layout) for layout in layouts]),
         start_ties=_pad([layout.ties for layout in layouts]),
-        affordances=affordances,
-        program=program,
+        affordances=make_affordances(config),
         rules=make_rules(config, random_start=random_start),
         circle=np.stack([np.sin(angle), np.cos(angle)], axis=1),
     )
 
 
-def _pad(arrays: Sequence[Array]) -> Array:
-    """Stack along a new first axis."""
+def _grid(layout: Layout) -> Array:
+    grid = np.zeros(layout.tiles.shape, dtype=GRID)
+    grid["occupant"], grid["object"], grid["tile"] = -1, -1, layout.tiles
+    grid["object"][layout.objects["y"], layout.objects["x"]] = np.arange(len(layout.objects))
+    return grid
+
+
+def _objects(town: CompiledTown, config: SimulationConfig, *, away: bool = False) -> Array:
+    """Objects as an episode begins; `away`: a row that stands nowhere, to fill up a shorter layout."""
+    kind_of = {kind: a for a, spec in enumerate(config.affordances.specs) for kind in spec.objects}
+    spec = town.layout.objects
+    objects = np.zeros(len(spec), dtype=OBJECT)
+    for name in OBJECT_SPEC.names or ():
+        objects["full" if name == "stock" else name] = spec[name]
+    objects["stock"] = spec["stock"]
+    objects["affordance"] = [kind_of[town.kinds[kind]] for kind in spec["kind"]]
+    for name in ("user", "head", "tail", "holder", "checked"):
+        objects[name] = -1
+    if away:
+        objects["x"] = objects["y"] = -(10**6)
+    return objects
+
+
+def _with_colleagues(layout: Layout) -> Array:
+    """Residents as an episode begins, those of one job linked in a ring."""
+    residents = layout.residents.copy()
+    residents["colleague"] = -1
+    for job in layout.jobs:
+        staff = layout.workers[job["first"] : job["first"] + job["workers"]]
+        residents["colleague"][staff] = np.roll(staff, -1)
+    return residents
+
+
+def _pad(arrays: Sequence[Array], filler: Array | None = None) -> Array:
+    """Stack along a new first axis; what is missing is zero, or the filler's first row."""
     shape = tuple(max(sizes) for sizes in zip(*(array.shape for array in arrays)))
     out = np.zeros((len(arrays), *shape), dtype=arrays[0].dtype)
+    if filler is not None and len(filler):
+        out[...] = filler[0]
     for k, array in enumerate(arrays):
-        out[(k, *(slice(0, size) for size in array.shape))] = array
+        out[k][tuple(slice(0, size) for size in array.shape)] = array
     return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from townlet.evaluation.measures import Tally
 from townlet.evaluation.seating import Seating
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.files import sha256_file
+from townlet.policy.checkpoint import BEST, LATEST, WEIGHTS, resolve
 from townlet.policy.runtime import Policy, make_policy
 
 BUILT_IN = ("scripted", "random", "schedule")
@@ -100,6 +102,15 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, *, re
     )
 
 
+def locate(spec: str) -> str:
+    """A built-in policy's name as it is; otherwise the checkpoint folder meant by a folder, a pointer (`best`) or a run."""
+    if spec in BUILT_IN:
+        return spec
+    path = Path(spec)
+    kept = [path / "checkpoints" / name for name in (BEST, LATEST)]
+    return os.fspath(resolve(next((pointer for pointer in kept if pointer.is_file()), path)))
+
+
 def describe(source: PolicySource) -> str:
     if isinstance(source, str):
         return source
@@ -111,11 +122,12 @@ def describe(source: PolicySource) -> str:
 def policy_hash(source: PolicySource) -> str:
     """The name of a built-in policy; the SHA-256 of a checkpoint's weights; a hash of the parts of a mix."""
     if isinstance(source, str):
-        if source in BUILT_IN:
-            return source
-        weights = Path(source) / "weights.safetensors"
+        place = locate(source)
+        if place in BUILT_IN:
+            return place
+        weights = Path(place) / WEIGHTS
         if not weights.is_file():
-            raise CheckpointError(f"{source} is neither {', '.join(BUILT_IN)} nor a checkpoint folder with weights.safetensors")
+            raise CheckpointError(f"{source} is neither {', '.join(BUILT_IN)} nor a checkpoint folder with {WEIGHTS}")
         return sha256_file(weights)
     if isinstance(source, Mapping):
         return _hash_of({pattern: policy_hash(spec) for pattern, spec in source.items()})
@@ -124,12 +136,12 @@ def policy_hash(source: PolicySource) -> str:
 
 def _seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
     if isinstance(source, Mapping):
-        return Seating(vec, {pattern: make_policy(spec, vec) for pattern, spec in source.items()})
-    policy = make_policy(source, vec) if isinstance(source, str) else source(vec)
+        return Seating(vec, {pattern: make_policy(locate(spec), vec) for pattern, spec in source.items()})
+    policy = make_policy(locate(source), vec) if isinstance(source, str) else source(vec)
     if case.learners == "all" or case.neighbours is None:
         return policy
     learner = vec.resident_id(0, 0) if case.learners == "first" else "newcomer_*"
-    return Seating(vec, {learner: policy, "*": make_policy(case.neighbours, vec)})
+    return Seating(vec, {learner: policy, "*": make_policy(locate(case.neighbours), vec)})
 
 
 def _case_card(case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard]) -> CaseCard:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from townlet.world._jit import kernel
+from townlet.world._jit import leaf
 from townlet.world.actions import FIRST_AFFORDANCE
 from townlet.world.options import (
     candidate,
-    distance_to,
     inside,
     legal_option,
     legal_primitive,
     packed_to_building,
     quiet_cost,
     shift_phase,
-    way_to,
+    way_to_candidate,
     worst_rivalry,
 )
 from townlet.world.state import CANDIDATES, FAR, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, SHIFT_STATES, Town
@@ -29,22 +28,22 @@ HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
 SMALL_TOWN = 64  # up to here the agents channel is filled from the residents, above it from the tiles in the window
 
 
-@kernel
+@leaf
 def squash(x: float, half: float) -> float:
     """[0, ∞) → [0, 1), with `half` at 0.5."""
     return x / (x + half)
 
 
-@kernel
+@leaf
 def offset(d: float) -> float:
     """A signed distance in tiles → (-1, 1)."""
     return d / (abs(d) + 5.0)
 
 
-@kernel
+@leaf
 def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int) -> int:
     """Fields up to the candidates; returns the next offset."""
-    me, clock, rules = t.residents[i], t.clock[0], t.rules[0]
+    me, clock, rules = t.residents[i], t.clock, t.rules
     day = rules["ticks_per_day"]
     out[0], out[1], out[2] = me["hunger"], me["hygiene"], me["energy"]
     out[3] = squash(float(me["wallet"]), float(MONEY))
@@ -69,7 +68,7 @@ def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int
         f += 1
     out[f] = i / t.residents.shape[0]
     out[f + 1] = 1.0 if me["born"] == clock["tick"] else 0.0
-    out[f + 2] = clock["tick"] / rules["episode_ticks"]
+    out[f + 2] = min(clock["tick"] / rules["episode_ticks"], 1.0)  # the last decision may run over the end
     highest, avoided = 0.0, 0
     for s in range(MAX_EDGES):
         if t.ties[i, s]["other"] >= 0:
@@ -107,15 +106,15 @@ def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int
     for kind in range(len(PERTURBATIONS)):
         out[f] = 1.0 if clock["active_until"][kind] > clock["tick"] else 0.0
         f += 1
-    return f
+    return int(f)
 
 
-@kernel
-def write_candidate(t: Town, i: int, thing: int, out: np.ndarray, f: int) -> None:
+@leaf
+def write_candidate(t: Town, i: int, thing: int, packed: int, out: np.ndarray, f: int) -> None:
     if thing < 0:
         out[f], out[f + 1], out[f + 2], out[f + 3], out[f + 4], out[f + 5] = 0.0, 0.0, 1.0, 0.0, 0.0, 0.0
         return
-    packed, o = way_to(t, i, thing), t.objects[thing]
+    o = t.objects[thing]
     step = (packed & 7) - 1
     out[f], out[f + 1] = step_x(step), step_y(step)
     out[f + 2] = squash(float(packed >> 3), HALF_DISTANCE)
@@ -125,29 +124,32 @@ def write_candidate(t: Town, i: int, thing: int, out: np.ndarray, f: int) -> Non
     out[f + 5] = worst_rivalry(t, i, thing) if busy or o["head"] >= 0 else 0.0
 
 
-@kernel
+@leaf
 def write_candidates(t: Town, i: int, out: np.ndarray, f: int, mask: np.ndarray, options: bool) -> int:
     """Both candidates of every affordance, and at option level their part of the mask."""
     me = t.residents[i]
     waits = me["queued"] >= 0 or me["called"] >= 0
     for a in range(t.affordances.shape[0]):
-        near, calm = -1, -1
+        near, calm, near_way, calm_way, least = -1, -1, 0, 0, 0.0
         if willing(t, i, a):
-            least, least_calm = 0, 0.0
             for k in range(CANDIDATES):
                 thing = candidate(t, i, a, k)
                 if thing < 0:
                     continue
-                distance = distance_to(t, i, thing)
-                if distance >= FAR:
+                packed = way_to_candidate(t, i, a, k, thing)
+                if packed >= FAR * 8:
                     continue
-                cost = quiet_cost(t, i, thing)
-                if near < 0 or distance < least:
-                    near, least = thing, distance
-                if calm < 0 or cost < least_calm:
-                    calm, least_calm = thing, cost
-        write_candidate(t, i, near, out, f)
-        write_candidate(t, i, calm, out, f + 6)
+                cost = quiet_cost(t, i, thing, packed >> 3)
+                if near < 0 or packed >> 3 < near_way >> 3:
+                    near, near_way = thing, packed
+                if calm < 0 or cost < least:
+                    calm, calm_way, least = thing, packed, cost
+        write_candidate(t, i, near, near_way, out, f)
+        if calm == near:
+            for k in range(6):
+                out[f + 6 + k] = out[f + k]
+        else:
+            write_candidate(t, i, calm, calm_way, out, f + 6)
         f += 12
         if options:
             legal = me["using"] < 0 and (near >= 0 or (waits and me["affordance"] == a))
@@ -156,7 +158,7 @@ def write_candidates(t: Town, i: int, out: np.ndarray, f: int, mask: np.ndarray,
     return f
 
 
-@kernel
+@leaf
 def write_place(t: Town, i: int, building: int, out: np.ndarray, f: int) -> int:
     out[f], out[f + 1], out[f + 2], out[f + 3] = 0.0, 0.0, 1.0, 0.0
     if building >= 0:
@@ -168,40 +170,48 @@ def write_place(t: Town, i: int, building: int, out: np.ndarray, f: int) -> int:
     return f + 4
 
 
-@kernel
-def write_ties(t: Town, i: int, out: np.ndarray, f: int) -> int:
-    """Two friends, two rivals, and the averages over all ties."""
-    me = t.residents[i]
-    warm, hot, chosen = t.scratch[16:24], t.scratch[24:32], t.scratch[32:36]
-    warm[:] = 0.0
-    hot[:] = 0.0
-    chosen[:] = -1.0
-    filled, trust_sum, fam_sum, rival_sum = 0, 0.0, 0.0, 0.0
-    for s in range(MAX_EDGES):
-        if t.ties[i, s]["other"] >= 0:
-            trust, fam, rivalry = trust_now(t, i, s), familiarity_now(t, i, s), rivalry_now(t, i, s)
-            warm[s], hot[s] = trust + fam - rivalry, rivalry
-            filled += 1
-            trust_sum += trust
-            fam_sum += fam
-            rival_sum += rivalry
-    for slot in range(4):
-        best = 0.0
-        for s in range(MAX_EDGES):
-            score = warm[s] if slot < 2 else hot[s]
-            if score > best and chosen[slot & 2] != s:
-                best = score
-                chosen[slot] = s
-    for slot in range(4):
-        s = int(chosen[slot])
+@leaf
+def write_tie(t: Town, i: int, s: int, out: np.ndarray, f: int) -> None:
+    if s < 0:
         for k in range(6):
             out[f + k] = 0.0
-        if s >= 0:
-            other = t.residents[t.ties[i, s]["other"]]
-            out[f], out[f + 1], out[f + 2] = trust_now(t, i, s), familiarity_now(t, i, s), hot[s]
-            out[f + 3], out[f + 4] = offset(float(other["x"] - me["x"])), offset(float(other["y"] - me["y"]))
-            out[f + 5] = 1.0
-        f += 6
+        return
+    me, other = t.residents[i], t.residents[t.ties[i, s]["other"]]
+    out[f], out[f + 1], out[f + 2] = trust_now(t, i, s), familiarity_now(t, i, s), rivalry_now(t, i, s)
+    out[f + 3], out[f + 4] = offset(float(other["x"] - me["x"])), offset(float(other["y"] - me["y"]))
+    out[f + 5] = 1.0
+
+
+@leaf
+def write_ties(t: Town, i: int, out: np.ndarray, f: int) -> int:
+    """Two friends, two rivals, and the averages over all ties."""
+    friend, friend_2, rival, rival_2 = -1, -1, -1, -1
+    warm, warm_2, hot, hot_2 = 0.0, 0.0, 0.0, 0.0
+    filled, trust_sum, fam_sum, rival_sum = 0, 0.0, 0.0, 0.0
+    for s in range(MAX_EDGES):
+        if t.ties[i, s]["other"] < 0:
+            continue
+        trust, fam, rivalry = trust_now(t, i, s), familiarity_now(t, i, s), rivalry_now(t, i, s)
+        filled += 1
+        trust_sum += trust
+        fam_sum += fam
+        rival_sum += rivalry
+        liking = trust + fam - rivalry
+        if liking > warm:
+            friend_2, warm_2 = friend, warm
+            friend, warm = s, liking
+        elif liking > warm_2:
+            friend_2, warm_2 = s, liking
+        if rivalry > hot:
+            rival_2, hot_2 = rival, hot
+            rival, hot = s, rivalry
+        elif rivalry > hot_2:
+            rival_2, hot_2 = s, rivalry
+    write_tie(t, i, friend, out, f)
+    write_tie(t, i, friend_2, out, f + 6)
+    write_tie(t, i, rival, out, f + 12)
+    write_tie(t, i, rival_2, out, f + 18)
+    f += 24
     out[f] = filled / MAX_EDGES
     out[f + 1] = trust_sum / MAX_EDGES
     out[f + 2] = fam_sum / MAX_EDGES
@@ -209,7 +219,7 @@ def write_ties(t: Town, i: int, out: np.ndarray, f: int) -> int:
     return f + 4
 
 
-@kernel
+@leaf
 def write_mask(t: Town, i: int, mask: np.ndarray, primitive: bool) -> None:
     """The part of the mask that is not about candidates; at primitive level all of it."""
     if primitive:
@@ -220,15 +230,15 @@ def write_mask(t: Town, i: int, mask: np.ndarray, primitive: bool) -> None:
             mask[a] = 1 if legal_option(t, i, a) else 0
 
 
-@kernel
+@leaf
 def write_map(t: Town, i: int, out: np.ndarray) -> None:
     """Channels self, agents, objects, reservations (4), + rivals, walkable (6) or + walkable (5)."""
     channels, window = out.shape[0], out.shape[1]
     half = window // 2
     me = t.residents[i]
-    height, width = t.tiles.shape
+    height, width = t.grid.shape
     x0, y0 = int(me["x"]) - half, int(me["y"]) - half
-    blind = t.rules[0]["blind_conflict"] == 1
+    blind = t.rules["blind_conflict"] == 1
     out[:] = 0
     out[0, half, half] = 1
     if t.residents.shape[0] <= SMALL_TOWN:
@@ -240,12 +250,12 @@ def write_map(t: Town, i: int, out: np.ndarray) -> None:
     else:
         for y in range(max(0, -y0), min(window, height - y0)):
             for x in range(max(0, -x0), min(window, width - x0)):
-                j = t.occupant[y0 + y, x0 + x]
+                j = t.grid[y0 + y, x0 + x]["occupant"]
                 if j >= 0 and (j != i or t.residents[j]["below"] >= 0):
                     out[1, y, x] = 1
     if t.objects.shape[0] <= SMALL_TOWN:
         for m in range(t.objects.shape[0]):
-            x, y = t.spec[m]["x"] - x0, t.spec[m]["y"] - y0
+            x, y = t.objects[m]["x"] - x0, t.objects[m]["y"] - y0
             if 0 <= x < window and 0 <= y < window:
                 out[2, y, x] = 1
                 if not blind and (t.objects[m]["user"] >= 0 or t.objects[m]["holder"] >= 0):
@@ -253,7 +263,7 @@ def write_map(t: Town, i: int, out: np.ndarray) -> None:
     else:
         for y in range(max(0, -y0), min(window, height - y0)):
             for x in range(max(0, -x0), min(window, width - x0)):
-                m = t.object_at[y0 + y, x0 + x]
+                m = t.grid[y0 + y, x0 + x]["object"]
                 if m >= 0:
                     out[2, y, x] = 1
                     if not blind and (t.objects[m]["user"] >= 0 or t.objects[m]["holder"] >= 0):
@@ -261,21 +271,28 @@ def write_map(t: Town, i: int, out: np.ndarray) -> None:
     if channels == 6 and not blind:
         for s in range(MAX_EDGES):
             j = int(t.ties[i, s]["other"])
-            if j >= 0 and t.residents[j]["present"] == 1 and rivalry_now(t, i, s) > t.rules[0]["avoid_threshold"]:
+            if j >= 0 and t.residents[j]["present"] == 1 and rivalry_now(t, i, s) > t.rules["avoid_threshold"]:
                 x, y = t.residents[j]["x"] - x0, t.residents[j]["y"] - y0
                 if 0 <= x < window and 0 <= y < window:
                     out[4, y, x] = 1
     if channels > 4:
         for y in range(max(0, -y0), min(window, height - y0)):
             for x in range(max(0, -x0), min(window, width - x0)):
-                tile = t.tiles[y0 + y, x0 + x]
+                tile = t.grid[y0 + y, x0 + x]["tile"]
                 if tile != 1 and tile != 4:
                     out[channels - 1, y, x] = 1
 
 
-@kernel
+@leaf
 def observe(
-    t: Town, i: int, circle: np.ndarray, conflict: np.ndarray, primitive: bool, out: np.ndarray, window: np.ndarray, mask: np.ndarray
+    t: Town,
+    i: int,
+    circle: np.ndarray,
+    conflict: np.ndarray,
+    primitive: bool,
+    out: np.ndarray,
+    window: np.ndarray,
+    mask: np.ndarray,
 ) -> None:
     """One resident's observation and mask; an empty slot sees nothing and may only wait."""
     if t.residents[i]["present"] == 0:
@@ -294,8 +311,6 @@ def observe(
     write_ties(t, i, out, f + 3)
     if window.shape[0] > 0:
         write_map(t, i, window)
-    if t.rules[0]["blind_conflict"] == 1:
+    if t.rules["blind_conflict"] == 1:
         for c in conflict:
             out[c] = 0.0
-
-

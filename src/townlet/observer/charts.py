@@ -44,7 +44,7 @@ def line_chart(
     if level is not None:
         parts.append(f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{to_y(level):.1f}" y2="{to_y(level):.1f}"/>')
     for number, (one, line) in enumerate(zip(series, drawn)):
-        colour = f"s{number % SERIES_CLASSES}"
+        colour = f"s{(number + 1) % SERIES_CLASSES}"
         if one.marker or len(line) == 1:
             parts += [f'<circle class="{colour} dot" cx="{to_x(x):.1f}" cy="{to_y(y):.1f}" r="3"/>' for x, y in line]
         elif line:
@@ -103,7 +103,7 @@ def heat_strip(
 
 def _figure(title: str, unit: str, body: str, width: int, height: int, names: Sequence[str]) -> str:
     shown = f"{escape(title)} <small>{escape(unit)}</small>" if unit else escape(title)
-    key = "".join(f'<span><i class="s{i % SERIES_CLASSES}"></i>{escape(name)}</span>' for i, name in enumerate(names))
+    key = "".join(f'<span><i class="s{(i + 1) % SERIES_CLASSES}"></i>{escape(name)}</span>' for i, name in enumerate(names))
     legend = f'<div class="key">{key}</div>' if key else ""
     return (
         f'<figure><figcaption>{shown}</figcaption>{legend}<svg viewBox="0 0 {width} {height}" role="img" '

@@ -13,7 +13,7 @@ from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import CaseCard, Scorecard
 from townlet.errors import DamagedFileError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
-from townlet.evaluation.scorecard import Progress, evaluate
+from townlet.evaluation.scorecard import Progress, evaluate, locate
 from townlet.evaluation.suites import Case
 from townlet.files import read_bytes, read_json
 from townlet.observer.charts import Series, heat_strip, line_chart
@@ -74,13 +74,11 @@ def read_run(folder: Path) -> RunRecord:
 def policies_of(folder: Path) -> dict[str, str]:
     """Checkpoints of a run worth comparing: `bc`, the imitation an anneal run began with, and `trained`, the best of the run."""
     found: dict[str, str] = {}
-    for stage in sorted((folder / "stages").glob("*")):
-        checkpoint = _checkpoint(stage)
-        if checkpoint is not None and "bc" in stage.name and "bc" not in found:
-            found["bc"] = str(checkpoint)
-    checkpoint = _checkpoint(folder)
-    if checkpoint is not None:
-        found["trained"] = str(checkpoint)
+    imitations = [stage for stage in sorted((folder / "stages").glob("*bc*")) if (stage / "checkpoints").is_dir()]
+    if imitations:
+        found["bc"] = locate(str(imitations[0]))
+    if (folder / "checkpoints").is_dir():
+        found["trained"] = locate(str(folder))
     return found
 
 
@@ -109,7 +107,7 @@ def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] 
     if record.scorecard is not None:
         parts.append(f'<p class="lead">{escape(verdict(record.scorecard))}</p>')
         parts += [scoreboard(record.scorecard), measure_notes()]
-    curves, conflict = _charts(record, LEARNING), _charts(record, CONFLICT) + _rivalry(record)
+    curves, conflict = _held_out(record) + _charts(record, LEARNING), _charts(record, CONFLICT) + _rivalry(record)
     if curves:
         parts.append(f'<h2>Learning</h2><div class="grid2">{curves}</div>')
     if conflict:
@@ -150,6 +148,27 @@ def _subtitle(record: RunRecord) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def _held_out(record: RunRecord) -> str:
+    """Periodic evaluations and the ends of stages on held-out seeds, against the scripted level."""
+    points = _evaluations(record.summary)
+    x = list(range(1, len(points) + 1))
+    ends = {end: [_number(point["measures"].get("return", {}).get(end)) for point in points] for end in ("value", "low", "high")}
+    scripted = None
+    if record.scorecard is not None and "scripted" in record.scorecard.policies:
+        scripted = record.scorecard.cases[0].policy("scripted").measures["return"].mean
+    lines = [Series("mean", x, ends["value"]), Series("95 % low", x, ends["low"]), Series("95 % high", x, ends["high"])]
+    return line_chart("Return on held-out seeds", lines, unit="dashed: scripted", x_label="evaluation", level=scripted)
+
+
+def _evaluations(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Evaluation points of a result and of the stages inside it, in the order they were made."""
+    found = [point for point in summary.get("evaluations", ()) if "measures" in point]
+    for stage in summary.get("stages", ()):
+        found += _evaluations(stage.get("ppo") or {})
+        found += [stage["evaluation"]] if stage.get("evaluation") else []
+    return found
+
+
 def _charts(record: RunRecord, table: Sequence[tuple[str, str, tuple[str, ...]]]) -> str:
     return "".join(line_chart(title, _series(record, fields), unit=unit) for title, unit, fields in table)
 
@@ -183,11 +202,6 @@ def _provenance(record: RunRecord) -> str:
     listed = "".join(f"<dt>{escape(str(key))}</dt><dd>{escape(str(value))}</dd>" for key, value in rows if value != "")
     config = escape(json.dumps(record.config, indent=2, sort_keys=True))
     return f"<h2>Config and hashes</h2><dl>{listed}</dl><details><summary>Resolved config</summary><pre>{config}</pre></details>"
-
-
-def _checkpoint(run: Path) -> Path | None:
-    places = (run / "checkpoints" / "best", run / "checkpoints" / "latest")
-    return next((place.resolve() for place in places if place.exists()), None)
 
 
 def _log(folder: Path, run: Mapping[str, Any]) -> Path | None:

@@ -72,7 +72,8 @@ def _case(card: Scorecard, case: CaseCard) -> str:
 
 def _row(policy: PolicyCard, shown: list[str]) -> str:
     cells = "".join(_cell(policy, name) for name in shown)
-    return f"<tr><td>{escape(policy.name)}<small>{escape(policy.kind)}</small></td>{cells}</tr>"
+    kind = f"<small>{escape(policy.kind)}</small>" if policy.kind != policy.name else ""
+    return f"<tr><td>{escape(policy.name)}{kind}</td>{cells}</tr>"
 
 
 def _cell(policy: PolicyCard, name: str) -> str:

@@ -6,8 +6,8 @@ from html import escape
 
 import numpy as np
 
-from townlet.config.base import clock
 from townlet.config.models import SimulationConfig
+from townlet.envs.scene import look, marks_of
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.suites import draw_seed
 from townlet.policy.runtime import make_policy
@@ -30,22 +30,18 @@ def town_picture(config: SimulationConfig, *, minute: int = NOON, policy: str = 
 
 
 def draw_town(vec: VectorTown, town: int = 0) -> str:
-    compiled = vec.town_of(town)
-    height, width = compiled.layout.tiles.shape
-    residents = vec.state.residents[town]
-    present = np.flatnonzero(residents["present"])
-    parts = [_tiles(compiled.layout.tiles)]
-    for index, row in enumerate(compiled.layout.objects):
-        kind = compiled.kinds[row["kind"]]
-        busy = " busy" if vec.state.objects[town, index]["user"] >= 0 else ""
-        parts.append(_object(int(row["x"]), int(row["y"]), kind, compiled.object_ids[index], busy))
-    parts += [_resident(int(residents[i]["x"]), int(residents[i]["y"]), vec.resident_id(town, int(i))) for i in present]
-    now = clock(int(vec.state.towns[town]["minute"]))
-    kinds = sorted({compiled.kinds[row["kind"]] for row in compiled.layout.objects})
-    key = "".join(f"<span><b>{escape(_mark(kind))}</b> {escape(kind.replace('_', ' '))}</span>" for kind in kinds)
-    title = f"{vec.config.config_id} at {now}: {len(present)} residents"
-    drawing = f'<svg class="map" viewBox="0 0 {width * TILE} {height * TILE}" role="img" aria-label="{escape(title)}">'
-    return f'<figure><figcaption>{escape(title)}</figcaption>{drawing}{"".join(parts)}</svg><div class="key">{key}</div></figure>'
+    scene = look(vec, town)
+    height, width = scene.tiles.shape
+    parts = [_tiles(scene.tiles)]
+    parts += [_object(one.x, one.y, one.mark, one.id, " busy" if one.busy else "") for one in scene.things]
+    parts += [_resident(one.x, one.y, one.id) for one in scene.residents]
+    marks = marks_of(sorted({one.kind for one in scene.things}))
+    key = "".join(f"<span><b>{escape(mark)}</b> {escape(kind.replace('_', ' '))}</span>" for kind, mark in marks.items())
+    drawing = f'<svg class="map" viewBox="0 0 {width * TILE} {height * TILE}" role="img" aria-label="{escape(scene.title)}">'
+    return (
+        f"<figure><figcaption>{escape(scene.title)}</figcaption>{drawing}{''.join(parts)}</svg>"
+        f'<div class="key">{key}</div></figure>'
+    )
 
 
 def _tiles(tiles: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
@@ -54,19 +50,17 @@ def _tiles(tiles: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
     for y, row in enumerate(tiles):
         edges = np.flatnonzero(np.diff(row)) + 1
         for start, end in zip((0, *edges), (*edges, len(row))):
-            name = TILES[row[start]]
-            parts.append(
-                f'<rect class="t-{name}" x="{start * TILE}" y="{y * TILE}" width="{(end - start) * TILE}" height="{TILE}"/>'
-            )
-    return "".join(parts)
+            box = f'x="{start * TILE}" y="{y * TILE}" width="{(end - start) * TILE}" height="{TILE}"'
+            parts.append(f'<rect class="t-{TILES[row[start]]}" {box}/>')
+    return f'<g shape-rendering="crispEdges">{"".join(parts)}</g>'
 
 
-def _object(x: int, y: int, kind: str, name: str, busy: str) -> str:
+def _object(x: int, y: int, mark: str, name: str, busy: str) -> str:
     left, top = x * TILE + 2, y * TILE + 2
     box = f'<rect x="{left}" y="{top}" width="{TILE - 4}" height="{TILE - 4}" rx="4"/>'
     return (
         f'<g class="thing{busy}"><title>{escape(name)}</title>{box}'
-        f'<text x="{left + TILE / 2 - 2}" y="{top + TILE / 2 + 2}" text-anchor="middle">{escape(_mark(kind))}</text></g>'
+        f'<text x="{left + TILE / 2 - 2}" y="{top + TILE / 2 + 2}" text-anchor="middle">{escape(mark)}</text></g>'
     )
 
 
@@ -76,9 +70,3 @@ def _resident(x: int, y: int, name: str) -> str:
         f'<g class="resident"><title>{escape(name)}</title><circle cx="{cx}" cy="{cy}" r="{TILE * 0.42}"/>'
         f'<text x="{cx}" y="{cy + 4}" text-anchor="middle">{escape(name[:2])}</text></g>'
     )
-
-
-def _mark(kind: str) -> str:
-    """Two letters that tell kinds apart."""
-    words = kind.split("_")
-    return (words[0][:2] if len(words) == 1 else words[0][0] + words[1][0]).capitalize()

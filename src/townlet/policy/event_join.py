@@ -1,8 +1,8 @@
-"""Simulation events as NDJSON lines, and their counts per decision of a sample."""
+"""The events of a capture, read back and counted per decision of a sample."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,53 +12,10 @@ import numpy as np
 from townlet import files
 from townlet.errors import ReplayError
 from townlet.policy.sample import Array, SampleMeta
-from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS
+from townlet.world.state import EVENTS
 
-EVENT_SCHEMA = 1
 EVENT_TYPES = EVENTS  # the K axis of `ReplayBatch.events`
 EVENTS_LIMIT = 1 << 30
-_REASONS = {"queue_conflict": CONFLICT_REASONS, "quarrel": CONFLICT_REASONS, "exit": EXITS, "perturbation": PERTURBATIONS}
-_CONFLICT_KEYS = ("queue_length", "intensity", "waited", "rivalry_before", "rivalry_after")
-_WAITED = ("queue_leave", "use_start")
-
-Names = Callable[[int, int, int], str]  # town id, slot, life -> resident id
-Objects = Callable[[int, int], str]  # town id, object -> object id
-
-
-def event_record(event: Any, episode: int, run_id: str, resident: Names, thing: Objects) -> dict[str, Any]:
-    """One row of EVENT in words; a key is there when the type has it."""
-    kind, town = EVENTS[event["kind"]], int(event["town"])
-    record: dict[str, Any] = {
-        "schema_version": EVENT_SCHEMA,
-        "run_id": run_id,
-        "event_id": f"{town}.{episode}.{int(event['number'])}",
-        "tick": int(event["tick"]),
-        "type": kind,
-        "town": town,
-        "episode": episode,
-    }
-    if event["actor"] >= 0:
-        record["actor"] = resident(town, int(event["actor"]), int(event["actor_life"]))
-    if event["rival"] >= 0:
-        record["rival"] = resident(town, int(event["rival"]), int(event["rival_life"]))
-    if event["object"] >= 0:
-        record["object_id"] = thing(town, int(event["object"]))
-    if kind in _REASONS and 0 <= event["reason"] < len(_REASONS[kind]):
-        record["reason"] = _REASONS[kind][event["reason"]]
-    if kind == "queue_conflict":
-        record |= {key: event[key].item() for key in _CONFLICT_KEYS}
-    elif kind in _WAITED:
-        record["waited"] = int(event["waited"])
-    if kind == "queue_interaction":
-        record["variant"] = "handover"
-    if event["amount"] != 0.0:
-        record["amount"] = float(event["amount"])
-    return record
-
-
-def event_lines(records: Iterable[dict[str, Any]]) -> bytes:
-    encode = msgspec.json.Encoder().encode
-    return b"".join(encode(record) + b"\n" for record in records)
 
 
 class EventTable:

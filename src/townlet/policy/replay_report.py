@@ -53,6 +53,8 @@ class ReplayReport:
 
 def entries_of(path: Path) -> tuple[ReplayEntry, ...]:
     """What a path means: one sample, a manifest, or a capture folder."""
+    if not path.exists():
+        raise ReplayError(f"there is no {path}; name a sample (.npz), a manifest or a capture folder")
     if path.is_dir():
         return ReplayDatasetConfig.from_capture_dir(path).entries
     if path.suffix == ".npz":
@@ -69,6 +71,8 @@ def samples_of(path: Path) -> Iterator[ReplaySample]:
 def validate(path: Path) -> ReplayReport:
     """Every check of every sample, and of the samples together; nothing stops at the first problem."""
     report = ReplayReport(str(path))
+    if not path.exists():
+        raise ReplayError(f"there is no {path}; name a sample (.npz), a manifest or a capture folder")
     try:
         entries = _survey(path, report)
     except ReplayError as error:

@@ -107,10 +107,12 @@ class RolloutBuffer:
         return lives
 
     def events(self) -> tuple[Array, Array]:
-        """All events in the order of steps, and the episode each belongs to. (K,) EVENT, (K,) i8"""
+        """All events by town, then in their order, and the episode each belongs to. (K,) EVENT, (K,) i8"""
         first = int(self.vec.state.towns["id"][0])
         episodes = [self.episodes[t, rows["town"] - first] for t, rows in enumerate(self._events)]
-        return np.concatenate([np.empty(0, EVENT), *self._events]), np.concatenate([np.empty(0, np.int64), *episodes])
+        rows = np.concatenate([np.empty(0, EVENT), *self._events])
+        order = np.argsort(rows["town"], kind="stable")
+        return rows[order], np.concatenate([np.empty(0, np.int64), *episodes])[order]
 
     def frames(self, life: Life) -> Frames:
         """The frames of one life, copied out of the buffer."""

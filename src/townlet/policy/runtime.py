@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from townlet import files
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
+from townlet.policy.checkpoint import weights_hash
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.world.rng import POLICY, fill_uniform
@@ -42,6 +43,13 @@ class Policy(Protocol):
 
     def reset(self, vec: VectorTown) -> None: ...
     def act(self, vec: VectorTown) -> Decision: ...
+
+
+class RememberingPolicy(Policy, Protocol):
+    """What it knows besides the world can be put into a snapshot and taken out again."""
+
+    def memory(self) -> dict[str, Array]: ...
+    def recall(self, memory: Mapping[str, Array]) -> None: ...
 
 
 class Recorder(Protocol):
@@ -98,6 +106,12 @@ class RandomPolicy:
         log_probs = -np.log(vec.masks.sum(axis=-1)).astype(np.float32)
         return Decision(actions, log_probs, np.zeros((E, N), np.float32))
 
+    def memory(self) -> dict[str, Array]:
+        return {}
+
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        """Its draws hang on the moment alone."""
+
 
 class ScriptedPolicy:
     """The scripted townspeople, ε-soft on request; with `follow_schedules` the orders of the scenario come first."""
@@ -135,6 +149,13 @@ class ScriptedPolicy:
             targets[actions != expert] = -1
         return Decision(actions, log_probs, np.zeros((E, N), np.float32), expert, targets)
 
+    def memory(self) -> dict[str, Array]:
+        return {} if self._schedules is None else self._schedules.memory()
+
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        if self._schedules is not None:
+            self._schedules.recall(memory)
+
 
 class CheckpointPolicy:
     """A trained policy, run in plain NumPy; its recurrent state is set to zero at the first decision of a life."""
@@ -142,11 +163,19 @@ class CheckpointPolicy:
     kind, has_values = "checkpoint", True
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
+        self.folder = folder
         self.network = NumpyPolicy.load(folder)
-        self.hash = files.sha256_file(folder / "weights.safetensors")
+        self.hash = weights_hash(self.network.weights)
         self.draws = Draws(seed)
 
     def reset(self, vec: VectorTown) -> None:
+        spec = self.network.spec
+        seen, choices = vec.features.shape[2], vec.num_actions
+        if (spec.features, spec.actions) != (seen, choices):
+            raise CheckpointError(
+                f"the checkpoint {self.folder} was trained on {spec.features} features and {spec.actions} actions, this town has "
+                f"{seen} and {choices}; use the observation variant and action level it was trained with"
+            )
         self._state = self.network.initial_state(vec.num_towns * vec.num_residents)
         self._was_active = np.zeros(vec.active.shape, np.uint8)
 
@@ -165,17 +194,23 @@ class CheckpointPolicy:
         )
         return Decision(actions.reshape(E, N), log_probs.reshape(E, N), values.reshape(E, N))
 
+    def memory(self) -> dict[str, Array]:
+        return {"state": np.asarray(self._state).copy(), "was_active": self._was_active.copy()}
 
-def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int = 0) -> Policy:
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        self._state, self._was_active = memory["state"].copy(), memory["was_active"].copy()
+
+
+def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int = 0) -> RememberingPolicy:
     """A policy by its name, or the checkpoint in a folder; ε concerns the scripted ones."""
-    policy: Policy
+    policy: RememberingPolicy
     if spec in ("scripted", "schedule"):
         policy = ScriptedPolicy(epsilon, seed, follow_schedules=spec == "schedule")
     elif epsilon > 0.0:
         raise UsageError(f"epsilon is {epsilon} but the policy is {spec!r}; only scripted and schedule are made ε-soft")
     elif spec == "random":
         policy = RandomPolicy(seed)
-    elif Path(spec).is_dir():
+    elif Path(spec).exists():
         policy = CheckpointPolicy(Path(spec), seed)
     elif "/" in spec or "." in spec:
         raise CheckpointError(f"there is no checkpoint folder {spec}; expected one, or {', '.join(POLICIES)}")

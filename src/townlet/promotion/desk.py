@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +22,12 @@ from townlet.files import (
     sha256_file,
     write_bytes,
 )
+from townlet.policy.checkpoint import STATE, WEIGHTS, resolve
 from townlet.promotion.gates import check_gate, decide, gates_hash
 from townlet.promotion.ledger import FIRST_CHAMPION, LedgerError, append, champion, champions, passes_in_a_row, read_ledger
 
 SCORECARD_LIMIT = 64 << 20
+CHECKPOINT_LIMIT = 8 << 30
 CANDIDATE, CHAMPION = "candidate", "champion"  # names of the two policies in a scorecard made for promotion
 
 
@@ -210,7 +211,8 @@ class PromotionDesk:
         if final.exists():
             return
         partial = partial_folder(final)
-        shutil.copytree(candidate, partial, dirs_exist_ok=True)
+        for path in sorted(resolve(candidate).iterdir()):
+            write_bytes(partial / path.name, read_bytes(path, limit=CHECKPOINT_LIMIT), sync=False)
         publish_folder(partial, final)
 
     def _evidence(self, digest: str) -> Path:
@@ -227,15 +229,14 @@ class PromotionDesk:
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Hashes of a checkpoint whose files all match its SHA256SUMS."""
-    if not folder.is_dir():
-        raise DamagedFileError(f"{folder} is not a checkpoint folder; give the folder that holds weights.safetensors")
+    folder = resolve(folder)
     check_sums(folder)
-    state = read_json(folder / "state.json", limit=16 << 20)
+    state = read_json(folder / STATE, limit=16 << 20)
     fields = state if isinstance(state, dict) else {}
     dataset, config = fields.get("dataset_hash"), fields.get("config_hash")
     return Checkpoint(
         os.fspath(folder),
-        sha256_file(folder / "weights.safetensors"),
+        sha256_file(folder / WEIGHTS),
         dataset if isinstance(dataset, str) else None,
         config if isinstance(config, str) else None,
     )

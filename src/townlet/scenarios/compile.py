@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,14 +41,26 @@ class CompiledTown:
     config: SimulationConfig
 
 
+@contextmanager
+def named(config: SimulationConfig) -> Iterator[None]:
+    """An error of a scenario begins with the config it is about."""
+    try:
+        yield
+    except ScenarioError as error:
+        raise ScenarioError(f"{config.config_id}: {error}") from None
+
+
 def read_plan(config: SimulationConfig) -> Plan:
     """What the scenario says, written out or generated."""
-    return written_plan(config) if config.scenario.generate is None else generated_plan(config)
+    with named(config):
+        return written_plan(config) if config.scenario.generate is None else generated_plan(config)
 
 
 def compile_town(config: SimulationConfig) -> CompiledTown:
     """The tables of one scenario; a scenario that cannot work is refused with the row and column at fault."""
-    return compile_plan(read_plan(config), config)
+    plan = read_plan(config)
+    with named(config):
+        return compile_plan(plan, config)
 
 
 def compile_plan(plan: Plan, config: SimulationConfig) -> CompiledTown:
@@ -55,7 +69,7 @@ def compile_plan(plan: Plan, config: SimulationConfig) -> CompiledTown:
     check_size(len(plan.residents), len(plan.objects), plan.tiles.shape, len(plan.buildings), config)
     walk = walkable(plan.tiles)
     _check_buildings(plan, walk)
-    houses = _houses(plan)
+    houses = houses_of(plan)
     private = {kind for spec in config.affordances.specs if spec.own_home for kind in spec.objects}
     order = _order(plan, houses, private)
     reach = [_reach(one, walk) for one in order]
@@ -100,7 +114,7 @@ def _check_buildings(plan: Plan, walk: Array) -> None:
             raise ScenarioError(f"{where} has no tile to stand on; draw floor inside it")
 
 
-def _houses(plan: Plan) -> Array:
+def houses_of(plan: Plan) -> Array:
     """Building of every tile, -1 outside; where two overlap, the first.  # (H, W) i8"""
     houses = np.full(plan.tiles.shape, -1, dtype=np.int64)
     for b in range(len(plan.buildings) - 1, -1, -1):

@@ -1,7 +1,8 @@
 """Towns built from a few numbers: square blocks with streets around them, homes, workplaces and services well mixed.
 
 Inside a block furniture stands in rows with aisles of three tiles between them and a way of two tiles through the middle, so that
-whoever sleeps or queues leaves room to pass. Doors are two wide.
+whoever sleeps or queues leaves room to pass; in a home it stands side by side, each piece with a tile of its own. Doors are two
+tiles wide.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from townlet.scenarios.spec import DOOR, FLOOR, FURNITURE, ROAD, WALL, Building,
 from townlet.world.state import PROFILES, Array
 
 HOME, WORK, SERVICE, PARK = range(4)
+HOME_KINDS = ("shower", "stove", "fridge", "table")
 SERVICE_KINDS = ("shower", "stove", "fridge", "table", "cafe_counter", "bench")
 NAMES = (
     *("alice", "bob", "carol", "dave", "erin", "frank", "grace", "henry", "iris", "jack", "kate", "liam", "mona", "noah", "olga"),
@@ -43,7 +45,7 @@ class Block:
     def slots(self) -> list[tuple[int, int]]:
         """Where furniture may stand, row by row: beside an aisle, never in the way through the middle."""
         n = self.inner
-        rows = [r for r in range(n) if r % 5 == 4 or (r % 5 == 0 and r + 1 < n)]
+        rows = [r for r in range(n) if r % 5 == 4 or (r % 5 == 0 and r + 2 < n)]
         middle = (n // 2 - 1, n // 2)
         return [(self.x + 2 + c, self.y + 2 + r) for r in rows for c in range(n) if c not in middle]
 
@@ -56,13 +58,23 @@ def generated_plan(config: SimulationConfig) -> Plan:
     width, height = size
     check_size(how.residents, how.residents * 2, (height, width), min(MAX_BUILDINGS, how.residents), config)
     wanted = {kind: _count(how, kind) for kind in SERVICE_KINDS}
-    blocks = _blocks(how, width, height, sum(wanted.values()))
+    at_home = {kind: count for kind, count in wanted.items() if how.services == "at_home" and kind in HOME_KINDS}
+    apart = {kind: count for kind, count in wanted.items() if kind not in at_home}
+    blocks = _blocks(how, width, height, at_home, sum(apart.values()))
     tiles = np.full((height, width), ROAD, dtype=np.uint8)
     for block in blocks:
         _build(tiles, block, walls=block.kind in (HOME, WORK) or (block.kind == SERVICE and not how.open_services))
-    objects = _furnish(tiles, blocks, wanted)
-    buildings, jobs, residents = _people(how, config, tiles, blocks, objects)
-    return Plan(tiles, tuple(objects), tuple(buildings), tuple(jobs), tuple(residents), tuple(_feelings(how, residents)))
+    spots = _furnish_homes(how, blocks, at_home) + _furnish_services(blocks, apart)
+    objects = _number(spots)
+    for one in objects:
+        tiles[one.y, one.x] = FURNITURE
+    buildings, jobs, residents = _people(how, config, blocks)
+    return Plan(tiles, objects, tuple(buildings), tuple(jobs), tuple(residents), tuple(_feelings(how, residents)))
+
+
+def _part(count: int, i: int, of: int) -> int:
+    """Share of the i-th of `of` places in `count` things, spread evenly."""
+    return count * (i + 1) // of - count * i // of
 
 
 def _count(how: GenerateConfig, kind: str) -> int:
@@ -70,23 +82,25 @@ def _count(how: GenerateConfig, kind: str) -> int:
     return -(-how.residents // max(1, round(per))) if per > 0 else 0
 
 
-def _blocks(how: GenerateConfig, width: int, height: int, services: int) -> list[Block]:
+def _blocks(how: GenerateConfig, width: int, height: int, at_home: dict[str, int], services: int) -> list[Block]:
     """Every block of the map with its kind; kinds are mixed so that services and sites are near every home."""
     side = how.block
     columns, rows = width // side, height // side
     room = len(Block(HOME, 0, 0, side).slots())
     floor = (side - 4) ** 2
-    if how.residents_per_home > room:
+    homes = -(-how.residents // how.residents_per_home)
+    things = sum(-(-count // homes) for count in at_home.values())
+    if -(-how.residents // homes) + things > room:
         raise ScenarioError(
-            f"scenario.generate: a block of {side} has room for {room} beds, not for {how.residents_per_home}; "
-            "lower residents_per_home or raise block"
+            f"scenario.generate: a block of {side} has room for {room} pieces of furniture, not for {how.residents_per_home} "
+            f"beds and {things} things shared at home; lower residents_per_home or raise block"
         )
     if how.workers_per_site > floor:
         raise ScenarioError(
             f"scenario.generate: a block of {side} has {floor} tiles, too few for {how.workers_per_site} workers; "
             "lower workers_per_site or raise block"
         )
-    need = [-(-how.residents // how.residents_per_home), -(-how.residents // how.workers_per_site), -(-services // room)]
+    need = [homes, -(-how.residents // how.workers_per_site), -(-services // room)]
     total = columns * rows
     if sum(need) > total:
         raise ScenarioError(
@@ -102,13 +116,20 @@ def _blocks(how: GenerateConfig, width: int, height: int, services: int) -> list
     counts = [*need, total - sum(need)]
     placed = [0, 0, 0, 0]
     blocks = []
-    for i in range(total):
-        row, column = divmod(i, columns)
-        column = column if row % 2 == 0 else columns - 1 - column
+    for i, (column, row) in enumerate(_path(columns, rows)):
         kind = max(range(4), key=lambda k: (counts[k] * (i + 1) / total - placed[k], -k))
         placed[kind] += 1
         blocks.append(Block(kind, column * side, row * side, side))
     return blocks
+
+
+def _path(columns: int, rows: int) -> list[tuple[int, int]]:
+    """Blocks as (column, row) in bands of two rows, to and fro: what is near on the path is near in the town."""
+    path = []
+    for band in range(0, rows, 2):
+        there = range(columns) if band % 4 == 0 else range(columns - 1, -1, -1)
+        path += [(column, row) for column in there for row in range(band, min(band + 2, rows))]
+    return path
 
 
 def _build(tiles: Array, block: Block, walls: bool) -> None:
@@ -122,71 +143,71 @@ def _build(tiles: Array, block: Block, walls: bool) -> None:
     tiles[y + 2 : y + last, x + 2 : x + last] = FLOOR
 
 
-def _furnish(tiles: Array, blocks: list[Block], wanted: dict[str, int]) -> list[PlacedObject]:
-    """Services spread evenly over their blocks, benches of the parks included."""
+def _furnish_homes(how: GenerateConfig, blocks: list[Block], at_home: dict[str, int]) -> list[tuple[str, int, int]]:
+    """Beds, with what is shared at home evenly between them: everybody's nearest things are then other people's too."""
+    homes = [block for block in blocks if block.kind == HOME]
+    spots = []
+    for i, home in enumerate(homes):
+        counts = {"bed": _part(how.residents, i, len(homes))}
+        counts |= {kind: _part(count, i, len(homes)) for kind, count in at_home.items()}
+        total, placed = sum(counts.values()), dict.fromkeys(counts, 0)
+        for k, (x, y) in enumerate(home.slots()[:total]):
+            kind = max(counts, key=lambda name: counts[name] * (k + 1) / total - placed[name])
+            placed[kind] += 1
+            spots.append((kind, x, y))
+    return spots
+
+
+def _furnish_services(blocks: list[Block], apart: dict[str, int]) -> list[tuple[str, int, int]]:
+    """Services spread evenly over their blocks, kind by kind, and benches in the parks."""
     service = [block for block in blocks if block.kind == SERVICE]
-    objects = []
-    given = dict.fromkeys(wanted, 0)
+    spots = []
     for i, block in enumerate(service):
-        kinds: list[str] = []
-        for kind, count in wanted.items():
-            share = count * (i + 1) // len(service) - given[kind]
-            given[kind] += share
-            kinds += [kind] * share
+        kinds = [kind for kind, count in apart.items() for _ in range(_part(count, i, len(service)))]
         slots = block.slots()
         step = max(1, len(slots) // max(1, len(kinds)))
-        for kind, (x, y) in zip(kinds, slots[::step]):
-            objects.append((kind, x, y))
+        spots += [(kind, x, y) for kind, (x, y) in zip(kinds, slots[::step])]
     for block in blocks:
         if block.kind == PARK:
-            objects += [("bench", x, y) for x, y in block.slots()[::6]]
-    numbers = dict.fromkeys(wanted, 0)
+            spots += [("bench", x, y) for x, y in block.slots()[::6]]
+    return spots
+
+
+def _number(spots: list[tuple[str, int, int]]) -> tuple[PlacedObject, ...]:
+    """Objects with ids in reading order."""
+    numbers: dict[str, int] = {}
     placed = []
-    for kind, x, y in sorted(objects, key=lambda one: (one[2], one[1])):
-        numbers[kind] += 1
-        tiles[y, x] = FURNITURE
+    for kind, x, y in sorted(spots, key=lambda one: (one[2], one[1])):
+        numbers[kind] = numbers.get(kind, 0) + 1
         placed.append(PlacedObject(f"{kind}_{numbers[kind]}", kind, x, y))
-    return placed
+    return tuple(placed)
 
 
 def _people(
-    how: GenerateConfig, config: SimulationConfig, tiles: Array, blocks: list[Block], objects: list[PlacedObject]
+    how: GenerateConfig, config: SimulationConfig, blocks: list[Block]
 ) -> tuple[list[Building], list[Job], list[Resident]]:
-    """Homes with beds, workplaces with shifts, and residents who work as near to their home as there is room."""
+    """Homes, workplaces with shifts, and residents who work near their home."""
     draw = random.Random(how.seed)
     homes = [block for block in blocks if block.kind == HOME]
     sites = [block for block in blocks if block.kind == WORK]
     buildings = [Building(f"home_{i + 1}", b.x + 2, b.y + 2, b.inner, b.inner) for i, b in enumerate(homes)]
     buildings += [Building(f"site_{i + 1}", b.x + 2, b.y + 2, b.inner, b.inner) for i, b in enumerate(sites)]
+    penalty = coins(0.05)
     jobs = [
-        Job(
-            f"job_{i + 1}",
-            f"site_{i + 1}",
-            how.shifts[i % len(how.shifts)] % DAY,
-            how.shift_ticks,
-            coins(how.wage),
-            coins(0.05),
-        )
+        Job(f"job_{i + 1}_{k + 1}", f"site_{i + 1}", start % DAY, how.shift_ticks, coins(how.wage), penalty)
         for i in range(len(sites))
+        for k, start in enumerate(how.shifts)
     ]
-    room = [how.workers_per_site] * len(sites)
     profiles = config.personalities.model_dump()
     residents: list[Resident] = []
-    bed = 0
-    for i, home in enumerate(homes):
-        lodgers = how.residents * (i + 1) // len(homes) - how.residents * i // len(homes)
-        slots = home.slots()
-        step = max(1, len(slots) // lodgers)
-        nearest = sorted(range(len(sites)), key=lambda s: abs(sites[s].x - home.x) + abs(sites[s].y - home.y))
-        for x, y in slots[::step][:lodgers]:
-            bed += 1
-            objects.append(PlacedObject(f"bed_{bed}", "bed", x, y))
-            tiles[y, x] = FURNITURE
-            site = next(s for s in nearest if room[s] > 0)
-            room[site] -= 1
+    for i in range(len(homes)):
+        for _ in range(_part(how.residents, i, len(homes))):
+            n = len(residents)
+            site = n * len(sites) // how.residents  # homes and sites follow one way through the town
             own = profiles[PROFILES[int(draw.random() * len(PROFILES))]]
             character = (own["extroversion"], own["forgiveness"], own["ambition"])
-            residents.append(Resident(_name(len(residents)), f"home_{i + 1}", f"job_{site + 1}", character))
+            job = f"job_{site + 1}_{n % len(how.shifts) + 1}"
+            residents.append(Resident(_name(n), f"home_{i + 1}", job, character))
     return buildings, jobs, residents
 
 

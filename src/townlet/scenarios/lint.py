@@ -5,6 +5,7 @@ The static verdicts of world.md are here; the value of sight is measured by `stu
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +14,7 @@ from townlet.config.base import DAY
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.budget import Day, day_of, offered
-from townlet.scenarios.compile import CompiledTown, compile_plan, read_plan
-from townlet.scenarios.settle import desks
+from townlet.scenarios.compile import CompiledTown, compile_plan, houses_of, read_plan
 from townlet.scenarios.size import LIMIT, in_words, town_bytes
 from townlet.scenarios.spec import Plan, floor_of
 from townlet.world.layout import neighbours, walkable
@@ -23,6 +23,8 @@ from townlet.world.state import FAR, Array
 VERDICTS = ("tiles", "reachability", "doors", "time", "money", "capacity", "starvation", "memory")
 TIME_SHARE = 0.92  # of a day that may be spoken for
 BUSY_SHARE = 0.80  # of an object's open hours that may be in use
+STOCK_SHARE = 0.90  # of the meals of a day that may be needed
+SPARE_COINS = 0.05  # of what is spent, to be left at the end
 PER_DOOR = 32  # lodgers or workers per tile of a way in
 ERRANDS = 4  # trips from home and back in a day, beside the way to work
 
@@ -107,16 +109,18 @@ def _tiles(plan: Plan, config: SimulationConfig) -> Verdict:
     """A bed per resident, a tile of the site per worker."""
     walk = walkable(plan.tiles)
     private = {kind for spec in config.affordances.specs if spec.own_home for kind in spec.objects}
+    houses = houses_of(plan)
+    beds = Counter(int(houses[one.y, one.x]) for one in plan.objects if one.kind in private)
+    lodgers = Counter(one.home for one in plan.residents)
+    sites = {job.id: job.site for job in plan.jobs}
+    workers = Counter(sites[one.job] for one in plan.residents if one.job is not None)
     short = []
-    for building in plan.buildings:
-        beds = sum(1 for one in plan.objects if one.kind in private and building.holds(one.x, one.y))
-        lodgers = sum(1 for one in plan.residents if one.home == building.id)
-        if lodgers > beds:
-            short.append(f"{building.id} has {beds} beds for {lodgers} residents")
-        here = [job.id for job in plan.jobs if job.site == building.id]
-        workers = sum(1 for one in plan.residents if one.job in here)
-        if workers and workers > len(desks(building, walk)):
-            short.append(f"{building.id} has {len(desks(building, walk))} tiles for {workers} workers")
+    for b, building in enumerate(plan.buildings):
+        if lodgers[building.id] > beds[b]:
+            short.append(f"{building.id} has {beds[b]} beds for {lodgers[building.id]} residents")
+        room = len(floor_of(building, walk))
+        if workers[building.id] > room:
+            short.append(f"{building.id} has {room} tiles for {workers[building.id]} workers")
     if short:
         return Verdict("tiles", False, "; ".join(short), "add beds, enlarge the site or move residents")
     free = int(walk.sum())
@@ -129,14 +133,15 @@ def _doors(plan: Plan) -> Verdict:
     """People per tile of a building's ways in."""
     walk = walkable(plan.tiles)
     width = walk.shape[1]
+    staff = Counter(one.job for one in plan.residents)
+    lodgers = Counter(one.home for one in plan.residents)
     worst, where = 0.0, "none"
     for building in plan.buildings:
         floor = [(tile % width, tile // width) for tile in floor_of(building, walk)]
         ways = sum(1 for x, y in floor if any(not building.holds(near % width, near // width) for near in neighbours(walk, x, y)))
-        here = [job.id for job in plan.jobs if job.site == building.id]
-        people = max(
-            sum(1 for one in plan.residents if one.home == building.id), sum(1 for one in plan.residents if one.job in here)
-        )
+        crowds = [lodgers[building.id]]
+        crowds += [staff[job.id] for job in plan.jobs if job.site == building.id]  # shifts of one site come one after the other
+        people = max(crowds)
         if people and people / max(ways, 1) > worst:
             worst, where = people / max(ways, 1), building.id
     return Verdict("doors", worst <= PER_DOOR, f"at most {worst:.0f} people per door tile ({where})", "make the door wider")
@@ -177,7 +182,8 @@ def _money(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Verdi
     income = wages.get(next(one.job for one in plan.residents if one.id == who) or "", 0.0)
     cost = config.economy.rent + day.coins
     found = f"{who} earns {income:.2f} and spends {cost:.2f} a day, has {worst:.2f} left after {span:.1f} days"
-    return Verdict("money", worst >= 0, found, "raise wages or first wallets, or lower rent")
+    spare = SPARE_COINS * span * cost
+    return Verdict("money", worst >= spare, found, "raise wages or first wallets, or lower rent")
 
 
 def _capacity(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Verdict:
@@ -193,7 +199,7 @@ def _capacity(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Ve
     meals = sum(day.uses[spec.id] * spec.takes_meals for spec in config.affordances.specs if spec.id in day.uses) * people
     stock = _meals_a_day(plan, config)
     if meals and stock is not None:
-        loads.append((meals / max(stock, 1e-9) * BUSY_SHARE, "meals", f"{stock:.0f} a day for {meals:.0f}"))
+        loads.append((meals / stock * BUSY_SHARE / STOCK_SHARE, "meals", f"{stock:.0f} a day for {meals:.0f}"))
     if not loads:
         return Verdict("capacity", True, "nothing here is shared")
     share, name, counts = max(loads)

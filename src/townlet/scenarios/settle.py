@@ -90,7 +90,9 @@ def _employ(plan: Plan, walk: Array, residents: Array, building_of: dict[str, in
         staff = np.flatnonzero(residents["job"] == j).tolist()
         jobs[j] = (site, job.start, job.length, job.wage, job.penalty, len(workers), len(staff))
         workers += staff
-        free = seats.setdefault(site, desks(building, walk))
+        if site not in seats:
+            seats[site] = desks(building, walk)
+        free = seats[site]
         if len(staff) > len(free):
             raise ScenarioError(
                 f"the site {job.site!r} at {spot(*building.at)} has {len(desks(building, walk))} tiles, "

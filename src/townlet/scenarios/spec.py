@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import permutations
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class Resident:
     job: str | None
     personality: tuple[float, float, float]
     position: tuple[int, int] | None = None  # (x, y); None: beside the own bed
-    needs: tuple[float, float, float] = (0.8, 0.8, 0.8)
+    needs: tuple[float, float, float] = (0.8, 0.8, 0.95)
     wallet: int | None = None  # None: economy.first_wallet
     meals: int = 1
 
@@ -144,12 +145,27 @@ def written_plan(config: SimulationConfig) -> Plan:
                 one.meals,
             )
         )
+    return Plan(tiles, objects, buildings, jobs, tuple(residents), tuple(_feelings(scenario)))
+
+
+def _feelings(scenario: ScenarioConfig) -> list[Tie]:
+    """Ties in both directions: those between two residents, then what is left of those of circles."""
     ties = []
     for tie in scenario.ties:
         ties.append(Tie(tie.a, tie.b, tie.trust, tie.familiarity, tie.rivalry))
         if tie.mutual:
             ties.append(Tie(tie.b, tie.a, tie.trust, tie.familiarity, tie.rivalry))
-    return Plan(tiles, objects, buildings, jobs, tuple(residents), tuple(ties))
+    known = {(tie.resident, tie.other) for tie in ties}
+    ids = [one.id for one in scenario.residents]
+    for circle in scenario.circles:
+        for name in circle.among:
+            if name not in ids:
+                raise ScenarioError(f"scenario.circles names {name!r}, who is not among the residents; {nearest_name(name, ids)}")
+        for a, b in permutations(circle.among, 2):
+            if (a, b) not in known:
+                known.add((a, b))
+                ties.append(Tie(a, b, circle.trust, circle.familiarity, circle.rivalry))
+    return ties
 
 
 def _draw(scenario: ScenarioConfig, kinds: tuple[str, ...]) -> tuple[Array, list[PlacedObject]]:

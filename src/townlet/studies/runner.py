@@ -59,7 +59,7 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
     job = job_of(spec, arm, seed)
     folder = runs / spec.name / f"{arm}_{seed}_{job.hash}"
     started = time.perf_counter()
-    resume = (folder / "run.json").is_file() and (folder / "checkpoints" / "latest").exists()
+    resume = (folder / "run.json").is_file() and any(folder.glob("**/checkpoints/latest"))
     if not resume and folder.exists():
         remove(folder)  # stopped before its first checkpoint
     options = RunOptions(run_dir=folder, resume=resume, command=("townlet", "study", spec.name, f"{arm}:{seed}"))

@@ -1,4 +1,4 @@
-"""The generated pages: JSON Schemas and the field reference. `python -m townlet.telemetry.reference` writes them under docs/."""
+"""The generated pages: JSON Schemas, field reference, samples. `python -m townlet.telemetry.reference` writes them to docs/."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from townlet.files import write_text
-from townlet.telemetry.schema import ANNEAL_ALERTS, BATCH_FIELDS, CURRENT, FIELDS, RIVALRY_BINS, VERSIONS, Field
+from townlet.files import write_bytes, write_text
+from townlet.telemetry.ndjson import encode_record, read_records
+from townlet.telemetry.schema import ANNEAL_ALERTS, BATCH_FIELDS, CURRENT, FIELDS, RIVALRY_BINS, VERSIONS, Field, project
 
 COMMAND = "python -m townlet.telemetry.reference"
 REFERENCE = "telemetry/REFERENCE.md"
@@ -172,14 +173,29 @@ def write_pages(docs: Path) -> list[str]:
     return changed
 
 
+SAMPLES = {"ppo_telemetry_v1_3.jsonl": 1.3, "ppo_conflict_telemetry.jsonl": 1.1, "ppo_epoch_log.jsonl": 1.0}
+
+
+def write_samples(log: Path, docs: Path) -> list[str]:
+    """The sample logs under docs/samples: a real run as it is, and reduced to the older versions."""
+    records = list(read_records(log))
+    for name, version in SAMPLES.items():
+        lines = (encode_record(record if version == CURRENT else project(record, version)) for record in records)
+        write_bytes(docs / "samples" / name, b"".join(line + b"\n" for line in lines))
+    return [f"samples/{name}" for name in SAMPLES]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog=COMMAND, description="Write the generated telemetry pages, or check that they are fresh."
     )
     parser.add_argument("--write", type=Path, default=Path("docs"), metavar="DOCS", help="the docs folder (default: docs)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a file is stale")
+    parser.add_argument("--samples", type=Path, metavar="LOG", help="also write docs/samples anew from the log of a real run")
     chosen = parser.parse_args(arguments)
     names = stale(chosen.write) if chosen.check else write_pages(chosen.write)
+    if chosen.samples is not None and not chosen.check:
+        names += write_samples(chosen.samples, chosen.write)
     for name in names:
         print(f"{chosen.write / name} {'is stale' if chosen.check else 'written'}")
     return 1 if chosen.check and names else 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS
 
 Floats = NDArray[np.float64]
+CHUNK = 2048  # records held at a time
 NUMERIC = tuple(item.name for item in FIELDS if item.numeric)
 
 
@@ -50,34 +51,48 @@ def read_series(path: Path | str, names: Sequence[str] = NUMERIC, *, label: str 
 def series_of(
     records: Iterable[Mapping[str, Any]], names: Sequence[str] = NUMERIC, *, path: Path | None = None, label: str = ""
 ) -> LogSeries:
-    columns = {name: array("d") for name in names}
-    bins = array("d")
-    reasons: dict[str, array[float]] = {}
-    nothing = [np.nan] * RIVALRY_BINS
+    columns: dict[str, list[Floats]] = {name: [] for name in names}
+    histograms: list[Floats] = []
+    reasons: dict[str, list[Floats]] = {}
     count = 0
-    for record in records:
-        if record.get("kind") == "batch":
-            continue
-        for name, column in columns.items():
-            column.append(number(record.get(name)))
-        histogram = record.get("rivalry_histogram")
-        bins.extend(histogram if isinstance(histogram, list) and len(histogram) == RIVALRY_BINS else nothing)
-        by_reason = record.get("conflict_reasons")
-        if isinstance(by_reason, dict):
-            for reason, times in by_reason.items():
-                reasons.setdefault(reason, array("d", [0.0] * count)).append(number(times))
-        count += 1
-        for column in reasons.values():
-            if len(column) < count:
-                column.append(0.0)
+    for chunk in batched((record for record in records if record.get("kind") != "batch"), CHUNK):
+        for name, parts in columns.items():
+            parts.append(_numbers([record.get(name) for record in chunk]))
+        histograms.append(_histograms(chunk))
+        counted = [record.get("conflict_reasons") or {} for record in chunk]
+        for reason in {reason for each in counted if isinstance(each, dict) for reason in each} - reasons.keys():
+            reasons[reason] = [np.zeros(count)]
+        for reason, parts in reasons.items():
+            parts.append(_numbers([each.get(reason, 0.0) if isinstance(each, dict) else 0.0 for each in counted]))
+        count += len(chunk)
     where = path or Path("-")
     return LogSeries(
         where,
         label or label_of(where),
-        {name: np.frombuffer(column, dtype=np.float64) if count else np.empty(0) for name, column in columns.items()},
-        np.array(bins, dtype=np.float64).reshape(-1, RIVALRY_BINS),
-        {reason: np.array(column) for reason, column in sorted(reasons.items())},
+        {name: np.concatenate([np.empty(0), *parts]) for name, parts in columns.items()},
+        np.concatenate([np.empty((0, RIVALRY_BINS)), *histograms]),
+        {reason: np.concatenate(parts) for reason, parts in sorted(reasons.items())},
     )
+
+
+def batched(records: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
+    source = iter(records)
+    while chunk := list(islice(source, size)):
+        yield chunk
+
+
+def _numbers(values: list[Any]) -> Floats:
+    """The values as floats, NaN for null; one by one only when something else is among them."""
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.array([number(value) for value in values])
+
+
+def _histograms(chunk: list[Mapping[str, Any]]) -> Floats:
+    nothing = [np.nan] * RIVALRY_BINS
+    rows = [record.get("rivalry_histogram") for record in chunk]
+    return np.array([row if isinstance(row, list) and len(row) == RIVALRY_BINS else nothing for row in rows], dtype=np.float64)
 
 
 def number(value: Any) -> float:

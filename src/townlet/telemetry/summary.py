@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as member
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from townlet.telemetry.drawing import short, sparkline, table
 from townlet.telemetry.drift import Delta
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, field
-from townlet.telemetry.series import Floats, number, series_of
+from townlet.telemetry.series import CHUNK, Floats, batched, number, series_of
 
-CHUNK = 2048  # records held at a time
 SKETCH = 64  # points kept for a sparkline
 HIDDEN = ("telemetry_version", "epoch", "log_stream_offset", "cycle_id", "anneal_cycle")  # told in the head of a summary
 NUMBERS = tuple(item.name for item in FIELDS if item.numeric and item.name not in HIDDEN)
@@ -164,12 +162,6 @@ class Summary:
             for d in self.drift
         ]
         return plain
-
-
-def batched(records: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
-    source = iter(records)
-    while chunk := list(islice(source, size)):
-        yield chunk
 
 
 def summarise(path: Path | str, *, baseline: Mapping[str, float] | None = None) -> Summary:

@@ -56,9 +56,15 @@ def _prepare() -> bool:
 
 WARM = _prepare()
 
-import numba  # noqa: E402
+import numba as _numba  # noqa: E402
+
+numba: Any = _numba  # its stubs know neither the config nor the options used here
 
 JIT = not numba.config.DISABLE_JIT
+
+# Symbols are named after their argument types. A named tuple of record arrays would spell out every field of every record,
+# tens of kilobytes a symbol; records themselves use their type's number instead, and so do our tuples.
+numba.types.NamedTuple.mangling_args = property(lambda self: (self.instance_class.__name__, (self._code,)))
 
 
 def mark_warm() -> None:
@@ -68,18 +74,39 @@ def mark_warm() -> None:
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function of the tick: cached, GIL released, plain IEEE arithmetic, and nothing allocated.
+    """Compile a function that other kernels call: cached, GIL released, plain IEEE arithmetic, and nothing allocated.
 
-    Numba would compile a function anew for every constant it is called with; here a constant is a number like any other,
-    which makes the first start five times shorter. Without its runtime (`_nrt=False`) no reference is counted.
+    Three things keep the first start short. Constants and all widths of integers are passed as int64, where Numba would
+    compile a function anew for each. Without its runtime (`_nrt=False`) no reference is counted. And no wrapper is built to
+    call it from Python: that is for an `entry`.
     """
-    compiled = numba.njit(cache=True, nogil=True, fastmath=False, error_model="numpy", _nrt=False)(function)
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def leaf(function: Callable[P, R]) -> Callable[P, R]:
+    """A kernel so small and so often called that it is always inlined: passing a Town would cost more than its work."""
+    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+
+
+def entry(function: Callable[P, R]) -> Callable[P, R]:
+    """A kernel that Python calls."""
+    return _compile(function)
+
+
+def _compile(function: Callable[P, R], **options: bool) -> Callable[P, R]:
+    compiled = numba.njit(cache=True, nogil=True, fastmath=False, error_model="numpy", _nrt=False, **options)(function)
     if JIT:
         resolve = compiled.get_call_template
 
         def resolve_plain(args: Any, kws: Any) -> Any:
-            plain = {name: numba.types.unliteral(kind) for name, kind in dict(kws).items()}
-            return resolve(tuple(numba.types.unliteral(kind) for kind in args), plain)
+            return resolve(tuple(_plain(kind) for kind in args), {name: _plain(kind) for name, kind in dict(kws).items()})
 
         compiled.get_call_template = resolve_plain
     return compiled  # type: ignore[no-any-return]
+
+
+def _plain(kind: Any) -> Any:
+    """The type an argument is compiled for: no constants, and every whole number but a hash is an int64."""
+    kind = numba.types.unliteral(kind)
+    whole = isinstance(kind, numba.types.Integer) and kind != numba.types.uint64
+    return numba.types.int64 if whole else kind

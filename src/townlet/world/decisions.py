@@ -16,7 +16,7 @@ SHAPING = TERMS.index("shaping")
 @kernel
 def reward_avoidance(t: Town, i: int, nearest: int) -> None:
     """Stage C2: a small reward for setting out past an object that a rival holds, once per rival and while."""
-    rules, tick, me = t.rules[0], t.clock[0]["tick"], t.residents[i]
+    rules, tick, me = t.rules, t.clock["tick"], t.residents[i]
     o = t.objects[nearest]
     rival = int(o["user"]) if o["user"] >= 0 else int(o["holder"])
     if rival < 0 or rivalry_of(t, i, rival) <= rules["avoid_threshold"]:
@@ -67,13 +67,13 @@ def decide(t: Town, i: int, action: int, target: int, primitive: bool) -> None:
     if a >= 0 and not waits:
         me["target"] = target
 
-        if target < 0 or t.affordance_of[target] != a:
+        if target < 0 or target >= t.objects.shape[0] or t.objects[target]["affordance"] != a:
             if primitive:
                 me["target"] = object_in_reach(t, i, a)
             else:
                 calm = (action - FIRST_AFFORDANCE) % 2 == 1
                 me["target"] = choose_object(t, i, a, calm)
-                if calm and t.rules[0]["blind_conflict"] == 0:
+                if calm and t.rules["blind_conflict"] == 0:
                     nearest = choose_object(t, i, a, False)
                     if nearest != me["target"]:
                         reward_avoidance(t, i, nearest)

@@ -15,7 +15,7 @@ from townlet.world.state import EVENTS, Town
 @kernel
 def emit(t: Town, kind: int, actor: int, rival: int, thing: int, reason: int, amount: float) -> int:
     """Append an event; returns its row, or -1 when the columns are full."""
-    clock = t.clock[0]
+    clock = t.clock
     clock["events_total"] += 1
     row = clock["events"]
     if row >= t.events.shape[0]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.actions import CHAT, FIRST_AFFORDANCE, FIRST_INTERACT, HOME, LEAVE, MOVE_NORTH, P_CHAT, P_LEAVE, WORK
 from townlet.world.state import CANDIDATES, FAR, Town
 from townlet.world.systems.affordances import off_cooldown, ready, willing
@@ -12,22 +12,22 @@ from townlet.world.systems.relationships import chat_partner, rivalry_of
 NO_STEP = -1
 
 
-@kernel
+@leaf
 def inside(t: Town, i: int, building: int) -> bool:
     me, b = t.residents[i], t.buildings[building]
     return bool(b["x0"] <= me["x"] < b["x0"] + b["w"] and b["y0"] <= me["y"] < b["y0"] + b["h"])
 
 
-@kernel
+@leaf
 def packed_to_building(t: Town, i: int, building: int) -> int:
     me = t.residents[i]
     return int(t.towards[building, me["y"], me["x"]])
 
 
-@kernel
+@leaf
 def packed_to_bed(t: Town, i: int, bed: int) -> int:
     """Way to a bed of one's home: by the building's field from outside, by the bed's own field inside."""
-    me, spec = t.residents[i], t.spec[bed]
+    me, spec = t.residents[i], t.objects[bed]
     x, y = me["x"] - spec["x0"], me["y"] - spec["y0"]
     if 0 <= x < spec["w"] and 0 <= y < spec["h"]:
         return int(t.bed_steps[spec["field"] + y * spec["w"] + x])
@@ -37,25 +37,25 @@ def packed_to_bed(t: Town, i: int, bed: int) -> int:
     return packed + int(spec["depth"]) * 8
 
 
-@kernel
+@leaf
 def way_to(t: Town, i: int, thing: int) -> int:
     """Packed distance and first step from a resident to an object (`distance * 8 + step + 1`)."""
-    if t.spec[thing]["w"] > 0:
+    if t.objects[thing]["w"] > 0:
         return packed_to_bed(t, i, thing)
     me = t.residents[i]
-    row = t.nearest[me["y"], me["x"], t.affordance_of[thing]]
+    row = t.nearest[me["y"], me["x"], t.objects[thing]["affordance"]]
     for k in range(CANDIDATES):
         if row[k]["object"] == thing:
             return int(row[k]["distance"]) * 8 + int(row[k]["step"]) + 1
     return FAR * 8
 
 
-@kernel
+@leaf
 def distance_to(t: Town, i: int, thing: int) -> int:
     return way_to(t, i, thing) >> 3
 
 
-@kernel
+@leaf
 def candidate(t: Town, i: int, a: int, k: int) -> int:
     """The k-th nearest object of an affordance that its preconditions and cooldowns allow, or -1."""
     me = t.residents[i]
@@ -71,7 +71,7 @@ def candidate(t: Town, i: int, a: int, k: int) -> int:
     return thing
 
 
-@kernel
+@leaf
 def worst_rivalry(t: Town, i: int, thing: int) -> float:
     """Highest rivalry of i towards the user, the one called and the queue of an object."""
     o = t.objects[thing]
@@ -88,11 +88,11 @@ def worst_rivalry(t: Town, i: int, thing: int) -> float:
     return worst
 
 
-@kernel
+@leaf
 def crowd(t: Town, thing: int) -> int:
     """Ticks until an object would be free for a newcomer to its queue."""
     o = t.objects[thing]
-    ticks = t.affordances[t.affordance_of[thing]]["ticks"]
+    ticks = t.affordances[t.objects[thing]["affordance"]]["ticks"]
     ahead = o["waiting"] * ticks
     if o["user"] >= 0:
         ahead += t.residents[o["user"]]["ticks_left"]
@@ -101,13 +101,22 @@ def crowd(t: Town, thing: int) -> int:
     return int(ahead)
 
 
-@kernel
-def quiet_cost(t: Town, i: int, thing: int) -> float:
+@leaf
+def way_to_candidate(t: Town, i: int, a: int, k: int, thing: int) -> int:
+    """`way_to` the k-th candidate, whose row is known."""
+    if t.affordances[a]["own_home"] == 1:
+        return packed_to_bed(t, i, thing)
+    row = t.nearest[t.residents[i]["y"], t.residents[i]["x"], a, k]
+    return int(row["distance"]) * 8 + int(row["step"]) + 1
+
+
+@leaf
+def quiet_cost(t: Town, i: int, thing: int, distance: int) -> float:
     """What `calm` weighs: distance + ticks until free + 40 × highest rivalry; distance alone for the conflict-blind."""
-    cost = float(distance_to(t, i, thing))
+    cost = float(distance)
     o = t.objects[thing]
-    if t.rules[0]["blind_conflict"] == 0 and (o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0):
-        cost += crowd(t, thing) + t.rules[0]["calm_rivalry_ticks"] * worst_rivalry(t, i, thing)
+    if t.rules["blind_conflict"] == 0 and (o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0):
+        cost += crowd(t, thing) + t.rules["calm_rivalry_ticks"] * worst_rivalry(t, i, thing)
     return cost
 
 
@@ -119,30 +128,33 @@ def choose_object(t: Town, i: int, a: int, calm: bool) -> int:
     best, best_cost = -1, 0.0
     for k in range(CANDIDATES):
         thing = candidate(t, i, a, k)
-        if thing < 0 or distance_to(t, i, thing) >= FAR:
+        if thing < 0:
             continue
-        cost = quiet_cost(t, i, thing) if calm else float(distance_to(t, i, thing))
+        distance = way_to_candidate(t, i, a, k, thing) >> 3
+        if distance >= FAR:
+            continue
+        cost = quiet_cost(t, i, thing, distance) if calm else float(distance)
         if best < 0 or cost < best_cost:
             best, best_cost = thing, cost
     return best
 
 
-@kernel
+@leaf
 def shift_phase(t: Town, i: int) -> int:
     """Minutes since the start of the resident's shift, 0..1439; -1 without a job."""
     job = t.residents[i]["job"]
     if job < 0:
         return -1
-    day = t.rules[0]["ticks_per_day"]
-    return int((t.clock[0]["minute"] - t.jobs[job]["start"] + day) % day)
+    day = t.rules["ticks_per_day"]
+    return int((t.clock["minute"] - t.jobs[job]["start"] + day) % day)
 
 
-@kernel
+@leaf
 def may_work(t: Town, i: int) -> bool:
     phase = shift_phase(t, i)
     if phase < 0:
         return False
-    rules = t.rules[0]
+    rules = t.rules
     return bool(phase < t.jobs[t.residents[i]["job"]]["length"] or phase >= rules["ticks_per_day"] - rules["await_ticks"])
 
 
@@ -176,7 +188,7 @@ def legal_option(t: Town, i: int, action: int) -> bool:
 def object_in_reach(t: Town, i: int, a: int) -> int:
     """The nearest object of an affordance that can be asked for from here, or -1."""
     thing = choose_object(t, i, a, False)
-    if thing >= 0 and distance_to(t, i, thing) <= t.rules[0]["queue_reach"]:
+    if thing >= 0 and distance_to(t, i, thing) <= t.rules["queue_reach"]:
         return thing
     return -1
 
@@ -206,12 +218,12 @@ def legal_primitive(t: Town, i: int, action: int) -> bool:
     return object_in_reach(t, i, a) >= 0
 
 
-@kernel
+@leaf
 def walk(t: Town, i: int, packed: int) -> None:
     t.residents[i]["move"] = (packed & 7) - 1 if packed < FAR * 8 else NO_STEP
 
 
-@kernel
+@leaf
 def to_desk(t: Town, i: int) -> None:
     """Inside the site: on to one's own desk, out of the way of those who come later."""
     me = t.residents[i]
@@ -225,12 +237,12 @@ def to_desk(t: Town, i: int) -> None:
             step = 2 if dy > 0 else 0
         if step >= 0:
             x, y = me["x"] + step_x(step), me["y"] + step_y(step)
-            if walkable(t, x, y) and t.occupant[y, x] < 0:
+            if walkable(t, x, y) and t.grid[y, x]["occupant"] < 0:
                 me["move"] = step
                 return
 
 
-@kernel
+@leaf
 def control_option(t: Town, i: int) -> None:
     """One tick of the option under way."""
     me = t.residents[i]
@@ -265,7 +277,7 @@ def control_option(t: Town, i: int) -> None:
         me["talks"] = 1
     elif action >= FIRST_AFFORDANCE and me["target"] >= 0:
         packed = way_to(t, i, int(me["target"]))
-        if packed >> 3 <= t.rules[0]["queue_reach"]:
+        if packed >> 3 <= t.rules["queue_reach"]:
             o = t.objects[me["target"]]
             if packed >> 3 == 0 or o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0:
                 me["request"] = me["target"]

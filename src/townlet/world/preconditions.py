@@ -1,41 +1,53 @@
-"""Preconditions: a small safe language (comparisons, and / or / not, names, numbers) compiled once to PROGRAM rows.
+"""Preconditions: a small safe language (comparisons, and / or / not, names, numbers), compiled once to rows of the kernel.
 
-    power and stock >= 2        not blackout-like calls, no attributes, nothing else
+power and stock >= 2 and meals <= 4
 """
 
 from __future__ import annotations
 
 import ast
+from typing import NamedTuple
 
 from townlet.errors import ConfigError
+from townlet.world.state import PROGRAM_ROWS
 from townlet.world.systems.affordances import (
     OP_AND,
-    OP_CONSTANT,
     OP_EQ,
     OP_GE,
     OP_GT,
     OP_LE,
     OP_LT,
-    OP_NAME,
     OP_NE,
     OP_NOT,
     OP_OR,
     OWN_NAMES,
-    STACK,
     TOWN_NAMES,
 )
 
 NAMES = TOWN_NAMES + OWN_NAMES
+NUMBER = -1  # in place of a name
 _COMPARE = {ast.Lt: OP_LT, ast.LtE: OP_LE, ast.Gt: OP_GT, ast.GtE: OP_GE, ast.Eq: OP_EQ, ast.NotEq: OP_NE}
-Program = list[tuple[int, float]]
+
+
+class Row(NamedTuple):
+    """A comparison pushes its truth; `not`, `and`, `or` work on what was pushed."""
+
+    op: int
+    left: int = NUMBER
+    right: int = NUMBER
+    left_number: float = 0.0
+    right_number: float = 0.0
+
+
+Program = list[Row]
 
 
 def parse(text: str) -> tuple[Program, Program]:
-    """The town's part and the resident's part of a precondition, each as postfix rows; both must hold."""
+    """The town's part and the resident's part of a precondition; both must hold."""
     if not text.strip():
         return [], []
     try:
-        tree = ast.parse(text, mode="eval").body
+        tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"the precondition {text!r} cannot be read: expected comparisons joined by and, or, not") from error
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
@@ -43,44 +55,53 @@ def parse(text: str) -> tuple[Program, Program]:
     own: Program = []
     for part in parts:
         rows = _compile(part, text)
-        names = {NAMES[int(arg)] for op, arg in rows if op == OP_NAME}
-        side = own if names & set(OWN_NAMES) else town
-        if side is own and names & set(TOWN_NAMES):
+        names = {NAMES[name] for row in rows for name in (row.left, row.right) if name != NUMBER}
+        if names & set(OWN_NAMES) and names & set(TOWN_NAMES):
             raise ConfigError(
                 f"the precondition {text!r} mixes names of the town ({', '.join(TOWN_NAMES)}) and of the resident "
                 f"({', '.join(OWN_NAMES)}) under one `or`; join such parts with `and`"
             )
-        side += rows
-        if len(side) > len(rows):
-            side.append((OP_AND, 0.0))
+        both(own if names & set(OWN_NAMES) else town, rows)
     for program in (town, own):
-        if _depth(program) > STACK:
-            raise ConfigError(f"the precondition {text!r} is too long; split it")
+        check_length(program, text)
     return town, own
+
+
+def both(program: Program, more: Program) -> None:
+    """Let `more` hold as well."""
+    joined = bool(program)
+    program += more
+    if joined:
+        program.append(Row(OP_AND))
+
+
+def check_length(program: Program, text: str) -> None:
+    if len(program) > PROGRAM_ROWS:
+        raise ConfigError(f"the precondition {text!r} has {len(program)} parts; at most {PROGRAM_ROWS} are read: shorten it")
 
 
 def _compile(node: ast.expr, text: str) -> Program:
     if isinstance(node, ast.BoolOp):
         rows = _compile(node.values[0], text)
         for value in node.values[1:]:
-            rows += [*_compile(value, text), (OP_AND if isinstance(node.op, ast.And) else OP_OR, 0.0)]
+            rows += [*_compile(value, text), Row(OP_AND if isinstance(node.op, ast.And) else OP_OR)]
         return rows
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return [*_compile(node.operand, text), (OP_NOT, 0.0)]
+        return [*_compile(node.operand, text), Row(OP_NOT)]
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
-        return [*_compile(node.left, text), *_compile(node.comparators[0], text), (_COMPARE[type(node.ops[0])], 0.0)]
+        left, right = _operand(node.left, text), _operand(node.comparators[0], text)
+        return [Row(_COMPARE[type(node.ops[0])], left[0], right[0], left[1], right[1])]
+    name, number = _operand(node, text)
+    return [Row(OP_NE, name, NUMBER, number, 0.0)]
+
+
+def _operand(node: ast.expr, text: str) -> tuple[int, float]:
     if isinstance(node, ast.Name):
         if node.id not in NAMES:
             raise ConfigError(f"the precondition {text!r} names {node.id!r}; known names are {', '.join(NAMES)}")
-        return [(OP_NAME, float(NAMES.index(node.id)))]
+        return NAMES.index(node.id), 0.0
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        return [(OP_CONSTANT, float(node.value))]
-    raise ConfigError(f"the precondition {text!r} holds {ast.unparse(node)!r}; expected comparisons, and / or / not, names, numbers")
-
-
-def _depth(program: Program) -> int:
-    depth = most = 0
-    for op, _ in program:
-        depth += 1 if op in (OP_CONSTANT, OP_NAME) else (0 if op == OP_NOT else -1)
-        most = max(most, depth)
-    return most
+        return NUMBER, float(node.value)
+    raise ConfigError(
+        f"the precondition {text!r} holds {ast.unparse(node)!r}; expected comparisons, and / or / not, names, numbers"
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from townlet.world._jit import kernel
+from townlet.world._jit import entry
 
 WORLD, EVENTS, POLICY, SPAWN = range(4)
 
@@ -19,7 +19,7 @@ _S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(
 _UNIT = 1.0 / 9007199254740992.0
 
 
-@kernel
+@entry
 def mix(x: np.uint64) -> np.uint64:
     """The finaliser of splitmix64."""
     x = (x ^ (x >> _S30)) * _A
@@ -27,7 +27,7 @@ def mix(x: np.uint64) -> np.uint64:
     return x ^ (x >> _S31)
 
 
-@kernel
+@entry
 def key(seed: np.uint64, town: int, stream: int, tick: int) -> np.uint64:
     """The hoisted part of a draw: everything but resident and index."""
     h = mix(np.uint64(seed) + _GOLDEN)
@@ -35,24 +35,24 @@ def key(seed: np.uint64, town: int, stream: int, tick: int) -> np.uint64:
     return mix(h ^ (np.uint64(tick) * _GOLDEN))
 
 
-@kernel
+@entry
 def bits(k: np.uint64, resident: int, index: int) -> np.uint64:
     return mix(k ^ (np.uint64(resident) * _ODD + np.uint64(index) * _GOLDEN))
 
 
-@kernel
+@entry
 def uniform(k: np.uint64, resident: int, index: int) -> float:
     """A float64 in [0, 1)."""
     return float(bits(k, resident, index) >> _S11) * _UNIT
 
 
-@kernel
+@entry
 def below(k: np.uint64, resident: int, index: int, bound: int) -> int:
     """A whole number in [0, bound)."""
     return int(uniform(k, resident, index) * bound)
 
 
-@kernel
+@entry
 def fill_uniform(seed: np.uint64, towns: np.ndarray, stream: int, ticks: np.ndarray, index: int, out: np.ndarray) -> None:
     """One draw per town and resident: ``out (E, N)`` from ``towns (E,)`` and ``ticks (E,)``."""
     for e in range(out.shape[0]):

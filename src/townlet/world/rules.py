@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from townlet.config.affordances import AffordanceSpec
 from townlet.config.models import SimulationConfig
-from townlet.world.preconditions import Program, parse
-from townlet.world.state import AFFORDANCE, MONEY, NEEDS, PERTURBATIONS, PROFILES, PROGRAM, RULES, TIE_EVENTS, Array
-from townlet.world.systems.affordances import OP_AND, OP_CONSTANT, OP_GE, OP_LT, OP_NAME, OP_OR, TOWN_NAMES
+from townlet.world.preconditions import NAMES, NUMBER, Program, Row, both, check_length, parse
+from townlet.world.state import AFFORDANCE, MONEY, NEEDS, PERTURBATIONS, PROFILES, RULES, TIE_EVENTS, Array
+from townlet.world.systems.affordances import OP_AND, OP_GE, OP_LT, OP_OR
 
 QUEUE_REACH = 3  # steps from an object within which its queue can be joined
 SUFFICIENCY_LINE = 0.3
@@ -43,7 +42,11 @@ def make_rules(config: SimulationConfig, *, random_start: bool = False) -> Array
     r["punctuality"], r["conflict_weight"], r["reward_clip"] = rewards.punctuality, rewards.conflict_weight, rewards.clip
     r["chat_reward"], r["chat_reward_trust"] = rewards.chat_base, rewards.chat_trust
     r["chat_reward_familiarity"] = rewards.chat_familiarity
-    r["avoid_bonus"], r["avoid_cooldown"], r["reconcile_bonus"] = rewards.avoid_rival, rewards.avoid_window, rewards.reconciliation
+    r["avoid_bonus"], r["avoid_cooldown"], r["reconcile_bonus"] = (
+        rewards.avoid_rival,
+        rewards.avoid_window,
+        rewards.reconciliation,
+    )
     r["terminal_collapse"], r["terminal_eviction"] = rewards.collapse, rewards.eviction
     r["social_stage"] = ("OFF", "C1", "C2", "C3").index(config.features.stages.social_rewards)
     return rules
@@ -59,7 +62,11 @@ def _fill_queues_and_conflict(r: np.void, config: SimulationConfig) -> None:
         conflict.quarrel_energy,
     )
     r["intensity_min"], r["intensity_max"] = conflict.intensity_min, conflict.intensity_max
-    reasons = {"blocked": conflict.reasons.blocked, "overtaken": conflict.reasons.overtaken, "ghost_step": conflict.reasons.ghost_step}
+    reasons = {
+        "blocked": conflict.reasons.blocked,
+        "overtaken": conflict.reasons.overtaken,
+        "ghost_step": conflict.reasons.ghost_step,
+    }
     for name, reason in reasons.items():
         r[f"base_{name}"], r[f"actor_{name}"], r[f"rival_{name}"] = reason.base, reason.actor_pays, reason.rival_pays
     r["rivalry_increment"], r["rivalry_decay"] = conflict.rivalry.increment_per_conflict, conflict.rivalry.decay_per_tick
@@ -107,11 +114,10 @@ def _fill_work_and_money(r: np.void, config: SimulationConfig) -> None:
     r["meet_gap"], r["meet_min_rivalry"] = upsets.arranged_meet.resident_cooldown, upsets.arranged_meet.min_rivalry
 
 
-def make_affordances(config: SimulationConfig) -> tuple[Array, Array]:
-    """(A,) AFFORDANCE rows and the (P,) PROGRAM their preconditions point into."""
+def make_affordances(config: SimulationConfig) -> Array:
+    """(A,) AFFORDANCE rows, with their preconditions compiled."""
     specs = config.affordances.specs
     table = np.zeros(len(specs), dtype=AFFORDANCE)
-    program: Program = []
     for a, spec in enumerate(specs):
         row = table[a]
         row["ticks"], row["price"] = spec.ticks, money(spec.price)
@@ -124,23 +130,19 @@ def make_affordances(config: SimulationConfig) -> tuple[Array, Array]:
         gains = [getattr(spec.effects, need) for need in NEEDS]
         row["need"] = int(np.argmax(gains)) if max(gains) > 0 else (0 if spec.gives_meals else -1)
         town, own = parse(spec.requires)
-        town = _with_hours(town, spec)
-        row["town_first"], row["town_length"] = len(program), len(town)
-        program += town
-        row["own_first"], row["own_length"] = len(program), len(own)
-        program += own
-    rows = np.zeros(max(len(program), 1), dtype=PROGRAM)
-    for k, (op, arg) in enumerate(program):
-        rows[k] = (op, arg)
-    return table, rows
+        if spec.hours is not None:
+            both(town, _within(*spec.hours))
+            check_length(town, spec.requires)
+        for part, program in enumerate((town, own)):
+            row["length"][part] = len(program)
+            for r, step in enumerate(program):
+                row["rows"][part, r] = (step.op, step.left, step.right)
+                row["numbers"][part, r] = (step.left_number, step.right_number)
+    return table
 
 
-def _with_hours(town: Program, spec: AffordanceSpec) -> Program:
-    """Opening hours as one more condition; hours that run over midnight are open on both sides of it."""
-    if spec.hours is None:
-        return town
-    minute = (OP_NAME, float(TOWN_NAMES.index("minute")))
-    first, last = spec.hours
-    hours: Program = [minute, (OP_CONSTANT, float(first)), (OP_GE, 0.0), minute, (OP_CONSTANT, float(last)), (OP_LT, 0.0)]
-    hours.append((OP_AND if first <= last else OP_OR, 0.0))
-    return [*town, *hours, (OP_AND, 0.0)] if town else hours
+def _within(first: int, last: int) -> Program:
+    """Opening hours as a precondition; hours that run over midnight are open on both sides of it."""
+    minute = NAMES.index("minute")
+    after, before = Row(OP_GE, minute, NUMBER, 0.0, float(first)), Row(OP_LT, minute, NUMBER, 0.0, float(last))
+    return [after, before, Row(OP_AND if first <= last else OP_OR)]

@@ -19,7 +19,7 @@ NEEDS = ("hunger", "hygiene", "energy")
 MAX_EDGES = 6
 COOLDOWNS = 4
 MAX_MEALS = 6
-SCRATCH = 48
+PROGRAM_ROWS = 12
 CANDIDATES = 4  # K: nearest objects kept per tile and affordance
 TERMS = ("survival", "needs", "wage", "punctuality", "social", "conflict", "shaping", "exit_guard", "clip", "terminal")
 PROFILES = ("balanced", "socialite", "industrious", "stoic")
@@ -52,6 +52,7 @@ RESIDENT = np.dtype(
         ("job", "i8"),
         ("desk_x", "i8"),
         ("desk_y", "i8"),
+        ("colleague", "i8"),  # next of those who have the same job, in a ring
         # what it is doing
         ("action", "i8"),  # catalogue index of the decision under way
         ("target", "i8"),  # object walked to
@@ -117,19 +118,6 @@ TIE = np.dtype(
         ("rivalry", "f8"),
         ("since", "i8"),  # tick at which the three numbers were true; decay is applied on reading
         ("peak", "u1"),  # rivalry has been above the avoidance line (for reconciliation)
-    ]
-)
-
-OBJECT = np.dtype(
-    [
-        ("user", "i8"),
-        ("head", "i8"),  # first in the queue
-        ("tail", "i8"),
-        ("waiting", "i8"),  # queue length
-        ("holder", "i8"),  # called to the object, not begun yet
-        ("stock", "i8"),
-        ("checked", "i8"),  # tick at which `ready` was worked out
-        ("ready", "u1"),  # the town's part of the preconditions holds
     ]
 )
 
@@ -228,7 +216,9 @@ BUILDING = np.dtype([("x0", "i8"), ("y0", "i8"), ("w", "i8"), ("h", "i8"), ("fir
 JOB = np.dtype(
     [("site", "i8"), ("start", "i8"), ("length", "i8"), ("wage", "i8"), ("penalty", "i8"), ("first", "i8"), ("workers", "i8")]
 )
-SCHEDULED = np.dtype([("day", "i8"), ("minute", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")])  # day -1: every day
+SCHEDULED = np.dtype(
+    [("day", "i8"), ("minute", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")]
+)  # day -1: every day
 FAR = 8191  # distance of the unreachable in packed fields
 
 
@@ -251,6 +241,23 @@ class Layout(NamedTuple):
     scheduled: Array  # (S,) SCHEDULED: perturbations.events (resident -1), then lifecycle.exits
 
 
+OBJECT = np.dtype(
+    [
+        *((name, OBJECT_SPEC.fields[name][0]) for name in OBJECT_SPEC.names if name != "stock"),  # type: ignore[index, union-attr]
+        ("full", "i8"),  # full stock; -1 = unlimited
+        ("affordance", "i8"),
+        ("user", "i8"),
+        ("head", "i8"),  # first in the queue
+        ("tail", "i8"),
+        ("waiting", "i8"),  # queue length
+        ("holder", "i8"),  # called to the object, not begun yet
+        ("stock", "i8"),
+        ("checked", "i8"),  # tick at which `ready` was worked out
+        ("ready", "u1"),  # the town's part of the preconditions holds
+    ]
+)
+GRID = np.dtype([("occupant", "i4"), ("object", "i4"), ("tile", "i4")])  # top resident, object and TILES index of a tile
+
 # --- what a config fixes ---------------------------------------------------------------------------------------------
 
 AFFORDANCE = np.dtype(
@@ -268,13 +275,11 @@ AFFORDANCE = np.dtype(
         ("is_sleep", "u1"),
         ("cooldown", "i8"),
         ("need", "i8"),  # index into NEEDS of the need it serves, for urgency; -1 = none
-        ("town_first", "i8"),  # preconditions about the town and the object: a run of PROGRAM rows
-        ("town_length", "i8"),
-        ("own_first", "i8"),  # preconditions about the resident
-        ("own_length", "i8"),
+        ("length", "i8", (2,)),  # preconditions: rows about the town and the object, rows about the resident
+        ("rows", "i8", (2, PROGRAM_ROWS, 3)),  # operation, name on the left, name on the right (-1: the number)
+        ("numbers", "f8", (2, PROGRAM_ROWS, 2)),
     ]
 )
-PROGRAM = np.dtype([("op", "i8"), ("arg", "f8")])
 
 _FLOAT_RULES = (
     "decay_hunger", "decay_hygiene", "decay_energy", "weight_hunger", "weight_hygiene", "weight_energy",
@@ -312,21 +317,17 @@ RULES = np.dtype(
 class Tables(NamedTuple):
     """Everything that does not change while towns run: layouts stacked over L, and the rules."""
 
-    tiles: Array  # (L, H, W) u1
-    objects: Array  # (L, M) OBJECT_SPEC
-    object_at: Array  # (L, H, W) i4: object on a tile
-    affordance_of: Array  # (L, M) i8
+    grid: Array  # (L, H, W) GRID with nobody on it
+    objects: Array  # (L, M) OBJECT at the start of an episode
     nearest: Array  # (L, H, W, A, K) NEAR
     towards: Array  # (L, B, H, W) u2
     bed_steps: Array  # (L, X) u2
     buildings: Array  # (L, B) BUILDING
     jobs: Array  # (L, J) JOB
-    workers: Array  # (L, X) i8
     scheduled: Array  # (L, S) SCHEDULED: perturbations and exits
     start: Array  # (L, N) RESIDENT
     start_ties: Array  # (L, N, MAX_EDGES) TIE
     affordances: Array  # (A,) AFFORDANCE
-    program: Array  # (P,) PROGRAM
     rules: Array  # (1,) RULES
     circle: Array  # (1440, 2) f8: sine and cosine of the time of day
 
@@ -338,35 +339,28 @@ class State(NamedTuple):
     ties: Array  # (E, N, MAX_EDGES) TIE
     objects: Array  # (E, M) OBJECT
     towns: Array  # (E,) TOWN
-    occupant: Array  # (E, H, W) i4: top resident on a tile
+    grid: Array  # (E, H, W) GRID
     events: Array  # (E, C) EVENT
     terms: Array  # (E, N, T) f8: reward terms of the tick under way
-    scratch: Array  # (E, SCRATCH) f8: working memory of the systems; a kernel allocates nothing
 
 
 class Town(NamedTuple):
-    """One town of the batch, as the systems of the tick see it: views into State and Tables."""
+    """One town of the batch, as the systems of the tick see it: views into State and Tables.
+
+    Every call passes it whole, so it holds no more than the systems share.
+    """
 
     residents: Array  # (N,) RESIDENT
     ties: Array  # (N, MAX_EDGES) TIE
     objects: Array  # (M,) OBJECT
-    clock: Array  # (1,) TOWN
-    occupant: Array  # (H, W) i4
+    clock: Any  # TOWN record
+    grid: Array  # (H, W) GRID
     events: Array  # (C,) EVENT
     terms: Array  # (N, T) f8
-    scratch: Array  # (SCRATCH,) f8
-    tiles: Array  # (H, W) u1
-    spec: Array  # (M,) OBJECT_SPEC
-    object_at: Array  # (H, W) i4
-    affordance_of: Array  # (M,) i8
     nearest: Array  # (H, W, A, K) NEAR
     towards: Array  # (B, H, W) u2
     bed_steps: Array  # (X,) u2
     buildings: Array  # (B,) BUILDING
     jobs: Array  # (J,) JOB
-    workers: Array  # (X,) i8
-    scheduled: Array  # (S,) SCHEDULED
-    start: Array  # (N,) RESIDENT
     affordances: Array  # (A,) AFFORDANCE
-    program: Array  # (P,) PROGRAM
-    rules: Array  # (1,) RULES
+    rules: Any  # RULES record

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.world import rng
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.decisions import decide
 from townlet.world.options import control_option, control_primitive, shift_phase
-from townlet.world.state import MAX_EDGES, State, Tables, Town
+from townlet.world.state import MAX_EDGES, Tables, Town
 from townlet.world.systems.conflict import conflict
 from townlet.world.systems.economy import economy
 from townlet.world.systems.employment import AWAIT_START, POST_SHIFT, PRE_SHIFT, employment
@@ -29,19 +29,7 @@ TICK_ORDER = (
 )  # fmt: skip
 
 
-@kernel
-def view(s: State, tables: Tables, e: int) -> Town:
-    """One town of the batch."""
-    k = s.towns[e]["layout"]
-    return Town(
-        s.residents[e], s.ties[e], s.objects[e], s.towns[e : e + 1], s.occupant[e], s.events[e], s.terms[e], s.scratch[e],
-        tables.tiles[k], tables.objects[k], tables.object_at[k], tables.affordance_of[k], tables.nearest[k], tables.towards[k], tables.bed_steps[k],
-        tables.buildings[k], tables.jobs[k], tables.workers[k], tables.scheduled[k], tables.start[k],
-        tables.affordances, tables.program, tables.rules,
-    )  # fmt: skip
-
-
-@kernel
+@leaf
 def actions(t: Town, primitive: bool) -> None:
     """The controllers: what each resident tries in this tick."""
     for i in range(t.residents.shape[0]):
@@ -52,7 +40,7 @@ def actions(t: Town, primitive: bool) -> None:
 
 
 @kernel
-def tick(t: Town, primitive: bool) -> None:
+def tick(t: Town, scheduled: np.ndarray, primitive: bool) -> None:
     """All systems, in TICK_ORDER; then the clock moves on. Terms add up until the caller has counted them."""
     actions(t, primitive)
     movement(t)
@@ -63,13 +51,13 @@ def tick(t: Town, primitive: bool) -> None:
     economy(t)
     relationships(t)
     needs(t)
-    perturbations(t)
-    lifecycle(t)
+    perturbations(t, scheduled)
+    lifecycle(t, scheduled)
     rewards(t)
-    clock = t.clock[0]
+    clock = t.clock
     clock["tick"] += 1
     clock["minute"] += 1
-    if clock["minute"] == t.rules[0]["ticks_per_day"]:
+    if clock["minute"] == t.rules["ticks_per_day"]:
         clock["minute"] = 0
         clock["day"] += 1
 
@@ -84,19 +72,19 @@ def decisions(t: Town, choices: np.ndarray, targets: np.ndarray, primitive: bool
 @kernel
 def departures(t: Town) -> None:
     """Whoever left with the last tick is taken off the map."""
-    if t.clock[0]["departures"] > 0:
+    if t.clock["departures"] > 0:
         for i in range(t.residents.shape[0]):
             if t.residents[i]["leaving"] == 1:
                 depart(t, i)
-        t.clock[0]["departures"] = 0
+        t.clock["departures"] = 0
 
 
 @kernel
-def boundary(t: Town) -> None:
+def boundary(t: Town, start: np.ndarray) -> None:
     """Between two decisions: newcomers arrive; at the end of an episode the town is over."""
-    arrivals(t)
-    if t.clock[0]["tick"] >= t.rules[0]["episode_ticks"]:
-        t.clock[0]["over"] = 1
+    arrivals(t, start)
+    if t.clock["tick"] >= t.rules["episode_ticks"]:
+        t.clock["over"] = 1
 
 
 @kernel
@@ -105,23 +93,23 @@ def first_shift_state(t: Town, i: int) -> int:
     phase = shift_phase(t, i)
     if phase < 0:
         return PRE_SHIFT
-    rules, length = t.rules[0], t.jobs[t.residents[i]["job"]]["length"]
+    rules, length = t.rules, t.jobs[t.residents[i]["job"]]["length"]
     if phase == 0 or phase >= rules["ticks_per_day"] - rules["await_ticks"]:
         return AWAIT_START
-    return POST_SHIFT if t.clock[0]["minute"] >= t.jobs[t.residents[i]["job"]]["start"] or phase < length else PRE_SHIFT
+    return POST_SHIFT if t.clock["minute"] >= t.jobs[t.residents[i]["job"]]["start"] or phase < length else PRE_SHIFT
 
 
 @kernel
-def begin_episode(t: Town, start_ties: np.ndarray, start_minute: int) -> None:
+def begin_episode(t: Town, tables: Tables, start_minute: int) -> None:
     """Put a town back to its start; the clock time may be drawn, on a decision boundary."""
-    rules, clock = t.rules[0], t.clock[0]
+    rules, clock = t.rules, t.clock
     clock["tick"] = 0
     clock["day"] = 0
     clock["minute"] = start_minute
     if rules["random_start"] == 1:
-        k = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"])
+        draw = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"])
         steps = rules["ticks_per_day"] // rules["interval"]
-        clock["minute"] = rng.below(k, 0, 9, steps) * rules["interval"]
+        clock["minute"] = rng.below(draw, 0, 9, steps) * rules["interval"]
     for field in range(4):
         clock["active_until"][field] = 0
         clock["cooldown_until"][field] = 0
@@ -134,27 +122,22 @@ def begin_episode(t: Town, start_ties: np.ndarray, start_minute: int) -> None:
     clock["over"] = 0
     clock["departures"] = 0
     clock["bumps"] = 0
+    k = clock["layout"]
     for m in range(t.objects.shape[0]):
-        o = t.objects[m]
-        o["user"] = -1
-        o["head"] = -1
-        o["tail"] = -1
-        o["waiting"] = 0
-        o["holder"] = -1
-        o["stock"] = t.spec[m]["stock"]
-        o["checked"] = -1
-        o["ready"] = 0
-    t.occupant[:] = -1
+        t.objects[m] = tables.objects[k, m]
+    for y in range(t.grid.shape[0]):
+        for x in range(t.grid.shape[1]):
+            t.grid[y, x] = tables.grid[k, y, x]
     t.terms[:] = 0.0
     wealth = 0
     for i in range(t.residents.shape[0]):
-        t.residents[i] = t.start[i]
+        t.residents[i] = tables.start[k, i]
         for s in range(MAX_EDGES):
-            t.ties[i, s] = start_ties[i, s]
+            t.ties[i, s] = tables.start_ties[k, i, s]
         me = t.residents[i]
         wealth += me["wallet"]
         if me["present"] == 1:
-            if t.occupant[me["y"], me["x"]] >= 0:
+            if t.grid[me["y"], me["x"]]["occupant"] >= 0:
                 clock["bumps"] += 2
             place(t, i, int(me["x"]), int(me["y"]))
         me["shift"] = first_shift_state(t, i)

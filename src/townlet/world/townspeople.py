@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.config.models import SimulationConfig
-from townlet.world._jit import kernel
+from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
 from townlet.world.state import Array
 
@@ -37,6 +37,7 @@ HABITS = np.dtype(
     ]
 )
 DAY = 1440.0
+TIRED = 0.15  # above the line at which it sleeps, a resident sees to what the sleep would leave unmet
 MEALS_UNIT = 6.0
 HALF_DISTANCE = 20.0
 
@@ -57,7 +58,11 @@ def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
     behavior, decay = config.behavior, config.world.need_decay
     h = np.zeros(1, dtype=HABITS)
     row = h[0]
-    row["hunger"], row["hygiene"], row["energy"] = behavior.act_below.hunger, behavior.act_below.hygiene, behavior.act_below.energy
+    row["hunger"], row["hygiene"], row["energy"] = (
+        behavior.act_below.hunger,
+        behavior.act_below.hygiene,
+        behavior.act_below.energy,
+    )
     row["decay_hunger"], row["decay_hygiene"], row["decay_energy"] = decay.hunger, decay.hygiene, decay.energy
     row["leave_above"], row["meals_in_hand"] = behavior.leave_above, behavior.meals_in_hand
     row["look_ahead"], row["work_margin"] = behavior.look_ahead, behavior.work_margin
@@ -66,20 +71,21 @@ def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
     row["night_sin"], row["night_cos"], row["night_bound"] = np.sin(middle), np.cos(middle), np.cos(2.0 * np.pi * night / DAY)
     row["sleep_below"], row["chat_above"] = behavior.sleep_below, behavior.chat_above
     row["calm"] = behavior.avoid_rivals if calm is None else calm
-    row["shift_length"] = max((job.length for job in config.jobs.values()), default=0)
+    made = config.scenario.generate  # a generated town has its shifts there
+    row["shift_length"] = max((job.length for job in config.jobs.values()), default=0 if made is None else made.shift_ticks)
     sleep = [spec for spec in config.affordances.specs if spec.id == "rest_sleep"]
     row["sleep_gain"] = sleep[0].effects.energy / sleep[0].ticks if sleep else 0.0025
     row["prepare"] = behavior.wake_before
     return h
 
 
-@kernel
+@leaf
 def steps_of(seen: float) -> float:
     """The walking distance behind a squashed one."""
     return HALF_DISTANCE * seen / (1.0 - seen) if seen < 0.999 else 1000.0
 
 
-@kernel
+@leaf
 def option(options: np.ndarray, mask: np.ndarray, a: int, calm: int) -> int:
     """The affordance's option when the mask allows it, or -1."""
     first = options[a]
@@ -101,7 +107,8 @@ def leave_use(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
     if x[c[SLEEPING]] == 1.0:
         if x[c[ENERGY]] > full:
             return True
-        if x[c[HUNGER]] < 0.12 and x[c[ENERGY]] > 0.15:
+        hungry = min(x[c[HUNGER]] - h[0]["hunger"], x[c[HYGIENE]] - h[0]["hygiene"]) < -0.05
+        if hungry and x[c[ENERGY]] > h[0]["energy"]:
             return True
         return bool(free <= h[0]["prepare"] and x[c[ENERGY]] > 0.45)
     if x[c[SITTING]] == 1.0:
@@ -110,15 +117,15 @@ def leave_use(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
     return False
 
 
-@kernel
+@leaf
 def time_before_work(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> float:
     """Ticks until it must set out for work; a whole day without a job or within a shift."""
     if x[c[TO_SHIFT]] >= 1.0 or x[c[SHIFT_LEFT]] > 0.0:
         return DAY
-    return x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]]
+    return float(x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]])
 
 
-@kernel
+@leaf
 def is_night(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
     return bool(x[c[SIN]] * h[0]["night_sin"] + x[c[COS]] * h[0]["night_cos"] > h[0]["night_bound"])
 
@@ -144,9 +151,9 @@ def meet_need(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: 
     hunger, hygiene, energy = x[c[HUNGER]], x[c[HYGIENE]], x[c[ENERGY]]
     to_shift, free = x[c[TO_SHIFT]] * DAY, time_before_work(x, c, h)
     works_soon = free < h[0]["look_ahead"]
-    lack_energy = h[0]["energy"] - energy
+    lack_energy = h[0]["energy"] + TIRED - energy
     if free < 3.0 * h[0]["look_ahead"]:
-        lack_energy = h[0]["energy"] + h[0]["decay_energy"] * (to_shift + h[0]["shift_length"]) - energy
+        lack_energy += h[0]["decay_energy"] * (to_shift + h[0]["shift_length"])
     if is_night(x, c, h):
         lack_energy = max(lack_energy, h[0]["sleep_below"] - energy)
     if free < h[0]["prepare"] + 60.0 and energy > 0.15:
@@ -163,8 +170,11 @@ def meet_need(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: 
             lack_hunger = 0.0
         if hygiene > 0.5:
             lack_hygiene = 0.0
-    if lack_energy > 0.0 and energy > 0.2 and (lack_hunger > 0.0 or lack_hygiene > 0.0):
-        lack_energy = 1e-9  # sleep comes after what the sleep would leave unmet
+    if lack_energy > 0.0 and (lack_hunger > 0.0 or lack_hygiene > 0.0):
+        if energy > h[0]["energy"] - 0.08 or min(hunger, hygiene) < 0.3:
+            lack_energy = 1e-9  # sleep comes after what the sleep would leave unmet …
+        else:
+            lack_energy = 2.0  # … unless it cannot wait
     for _ in range(3):
         worst = max(lack_hunger, lack_hygiene, lack_energy)
         if worst <= 0.0:
@@ -211,7 +221,7 @@ def scripted_choice(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarra
     return WAIT
 
 
-@kernel
+@entry
 def choose_scripted(
     features: np.ndarray, masks: np.ndarray, columns: np.ndarray, options: np.ndarray, h: np.ndarray, out: np.ndarray
 ) -> None:
@@ -221,7 +231,7 @@ def choose_scripted(
         out[b] = choice if masks[b, choice] == 1 else WAIT
 
 
-@kernel
+@entry
 def choose_random(masks: np.ndarray, draws: np.ndarray, out: np.ndarray) -> None:
     """An even choice among the allowed: ``masks (B, A)``, ``draws (B,)`` in [0, 1) → ``out (B,)``."""
     for b in range(masks.shape[0]):

@@ -6,21 +6,20 @@ so leaving early never pays.
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import USE_END, USE_START, emit
 from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_MEALS, MONEY, Town
 
 # The names a precondition may use, and the operations it compiles to (`preconditions.py`).
 TOWN_NAMES = ("water", "power", "stock", "minute")
 OWN_NAMES = ("meals", "wallet", "hunger", "hygiene", "energy")
-OP_CONSTANT, OP_NAME, OP_AND, OP_OR, OP_NOT, OP_LT, OP_LE, OP_GT, OP_GE, OP_EQ, OP_NE = range(11)
-STACK = 16
+OP_AND, OP_OR, OP_NOT, OP_LT, OP_LE, OP_GT, OP_GE, OP_EQ, OP_NE = range(9)
 PRICE_SPIKE, BLACKOUT, OUTAGE, ARRANGED_MEET = range(4)
 
 
-@kernel
+@leaf
 def value_of(t: Town, i: int, thing: int, name: int) -> float:
-    clock = t.clock[0]
+    clock = t.clock
     if name == 0:
         return 1.0 if clock["active_until"][OUTAGE] <= clock["tick"] else 0.0
     if name == 1:
@@ -41,78 +40,73 @@ def value_of(t: Town, i: int, thing: int, name: int) -> float:
     return float(me["energy"])
 
 
-@kernel
-def holds(t: Town, i: int, thing: int, first: int, length: int) -> bool:
-    """Run a compiled precondition; an empty one holds."""
-    if length == 0:
-        return True
-    stack = t.scratch
-    top = 0
-    for row in range(first, first + length):
-        op, arg = t.program[row]["op"], t.program[row]["arg"]
-        if op == OP_CONSTANT:
-            stack[top] = arg
-            top += 1
-        elif op == OP_NAME:
-            stack[top] = value_of(t, i, thing, int(arg))
-            top += 1
-        elif op == OP_NOT:
-            stack[top - 1] = 1.0 if stack[top - 1] == 0.0 else 0.0
+@leaf
+def operand(t: Town, i: int, thing: int, name: int, number: float) -> float:
+    return value_of(t, i, thing, name) if name >= 0 else number
+
+
+@leaf
+def holds(t: Town, i: int, thing: int, a: int, part: int) -> bool:
+    """Run a compiled precondition on a stack of bits; part 0 is the town's, 1 the resident's. An empty one holds."""
+    what = t.affordances[a]
+    rows, numbers, stack = what["rows"], what["numbers"], 1
+    for r in range(what["length"][part]):
+        op = rows[part, r, 0]
+        if op == OP_NOT:
+            stack ^= 1
+        elif op in (OP_AND, OP_OR):
+            top, below = stack & 1, (stack >> 1) & 1
+            stack = ((stack >> 2) << 1) | (top & below if op == OP_AND else top | below)
         else:
-            a, b = stack[top - 2], stack[top - 1]
-            top -= 1
+            left = operand(t, i, thing, rows[part, r, 1], numbers[part, r, 0])
+            right = operand(t, i, thing, rows[part, r, 2], numbers[part, r, 1])
             truth = False
-            if op == OP_AND:
-                truth = a != 0.0 and b != 0.0
-            elif op == OP_OR:
-                truth = a != 0.0 or b != 0.0
-            elif op == OP_LT:
-                truth = a < b
+            if op == OP_LT:
+                truth = left < right
             elif op == OP_LE:
-                truth = a <= b
+                truth = left <= right
             elif op == OP_GT:
-                truth = a > b
+                truth = left > right
             elif op == OP_GE:
-                truth = a >= b
+                truth = left >= right
             elif op == OP_EQ:
-                truth = a == b
+                truth = left == right
             elif op == OP_NE:
-                truth = a != b
-            stack[top - 1] = 1.0 if truth else 0.0
-    return bool(stack[0] != 0.0)
+                truth = left != right
+            stack = (stack << 1) | (1 if truth else 0)
+    return (stack & 1) == 1
 
 
-@kernel
+@leaf
 def ready(t: Town, thing: int) -> bool:
     """The town's part of the preconditions of an object, worked out at most once a tick."""
     o = t.objects[thing]
-    if o["checked"] != t.clock[0]["tick"]:
-        a = t.affordances[t.affordance_of[thing]]
-        o["checked"] = t.clock[0]["tick"]
-        o["ready"] = 1 if holds(t, 0, thing, a["town_first"], a["town_length"]) else 0
+    if o["checked"] != t.clock["tick"]:
+        o["checked"] = t.clock["tick"]
+        o["ready"] = 1 if holds(t, 0, thing, o["affordance"], 0) else 0
     return bool(o["ready"] == 1)
 
 
-@kernel
+@leaf
 def price_now(t: Town, a: int) -> int:
     price = t.affordances[a]["price"]
-    if t.clock[0]["active_until"][PRICE_SPIKE] > t.clock[0]["tick"]:
-        return int(price * t.rules[0]["price_spike_factor"])
+    if t.clock["active_until"][PRICE_SPIKE] > t.clock["tick"]:
+        return int(price * t.rules["price_spike_factor"])
     return int(price)
 
 
-@kernel
+@leaf
 def willing(t: Town, i: int, a: int) -> bool:
     """The resident's part of the preconditions, and the price is there."""
     me, what = t.residents[i], t.affordances[a]
     if me["wallet"] < price_now(t, a) or me["meals"] < what["meals_taken"] or me["meals"] + what["meals_given"] > MAX_MEALS:
         return False
-    return holds(t, i, 0, what["own_first"], what["own_length"])
+    return holds(t, i, 0, a, 1)
 
 
-@kernel
+@leaf
 def off_cooldown(t: Town, i: int, thing: int) -> bool:
-    me, tick = t.residents[i], t.clock[0]["tick"]
+    me, tick = t.residents[i], t.clock["tick"]
     for s in range(COOLDOWNS):
         if me["cooldown_object"][s] == thing and me["cooldown_until"][s] > tick:
             return False
@@ -131,13 +125,13 @@ def start_cooldown(t: Town, i: int, thing: int, ticks: int) -> None:
         if me["cooldown_until"][s] < me["cooldown_until"][oldest]:
             oldest = s
     me["cooldown_object"][oldest] = thing
-    me["cooldown_until"][oldest] = t.clock[0]["tick"] + ticks
+    me["cooldown_until"][oldest] = t.clock["tick"] + ticks
 
 
 @kernel
 def begin(t: Town, i: int, thing: int, waited: int) -> None:
-    me, o, clock = t.residents[i], t.objects[thing], t.clock[0]
-    a = t.affordance_of[thing]
+    me, o, clock = t.residents[i], t.objects[thing], t.clock
+    a = t.objects[thing]["affordance"]
     what = t.affordances[a]
     price = price_now(t, a)
     me["wallet"] -= price
@@ -186,7 +180,7 @@ def end_use(t: Town, i: int, finished: bool) -> int:
     return thing
 
 
-@kernel
+@leaf
 def share(t: Town, i: int) -> None:
     """One tick's part of the effects."""
     me = t.residents[i]

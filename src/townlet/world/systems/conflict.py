@@ -15,7 +15,7 @@ COST = TERMS.index("conflict")
 @kernel
 def intensity_of(t: Town, reason: int, queue_length: int, rivalry: float) -> float:
     """clamp((base + boost × max(queue − 1, 0)) × (1 + actor's rivalry), min, max)."""
-    rules = t.rules[0]
+    rules = t.rules
     base = rules["base_blocked"]
     if reason == OVERTAKEN:
         base = rules["base_overtaken"]
@@ -28,7 +28,7 @@ def intensity_of(t: Town, reason: int, queue_length: int, rivalry: float) -> flo
 @kernel
 def grudge(t: Town, i: int, other: int, intensity: float) -> float:
     """Rivalry of i towards other after a conflict, scaled by i's ambition."""
-    rules = t.rules[0]
+    rules = t.rules
     gain = rules["rivalry_increment"] * intensity * max(1.0 + rules["ambition_scale"] * t.residents[i]["ambition"], 0.0)
     return change(t, i, other, 0.0, 0.0, gain)
 
@@ -36,7 +36,7 @@ def grudge(t: Town, i: int, other: int, intensity: float) -> float:
 @kernel
 def clash(t: Town, actor: int, rival: int, thing: int, reason: int) -> None:
     """One conflict, one event: rivalry both ways, what each pays, perhaps a quarrel."""
-    rules, clock = t.rules[0], t.clock[0]
+    rules, clock = t.rules, t.clock
     before = rivalry_of(t, actor, rival)
     waiting = t.objects[thing]["waiting"]
     intensity = intensity_of(t, reason, waiting, before)

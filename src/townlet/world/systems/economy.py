@@ -9,14 +9,14 @@ from townlet.world.state import Town
 
 @kernel
 def collect_rent(t: Town) -> None:
-    rent = t.rules[0]["rent"]
+    rent = t.rules["rent"]
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["present"] == 0:
             continue
         if me["wallet"] >= rent:
             me["wallet"] -= rent
-            t.clock[0]["purse"] += rent
+            t.clock["purse"] += rent
             me["unpaid_days"] = 0
             emit(t, RENT_PAID, i, -1, -1, -1, 0.0)
         else:
@@ -26,10 +26,10 @@ def collect_rent(t: Town) -> None:
 
 @kernel
 def economy(t: Town) -> None:
-    clock = t.clock[0]
-    if clock["minute"] == t.rules[0]["rent_minute"] and clock["tick"] > 0:
+    clock = t.clock
+    if clock["minute"] == t.rules["rent_minute"] and clock["tick"] > 0:
         collect_rent(t)
-    if clock["minute"] == t.rules[0]["restock_minute"]:
+    if clock["minute"] == t.rules["restock_minute"]:
         for m in range(t.objects.shape[0]):
-            t.objects[m]["stock"] = t.spec[m]["stock"]
+            t.objects[m]["stock"] = t.objects[m]["full"]
             t.objects[m]["checked"] = -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import LATE_HELP, NOTICE, SHIFT_ABSENT, SHIFT_LATE, SHIFT_ON_TIME, SHIFT_TAKEOVER, emit
 from townlet.world.options import inside, shift_phase
 from townlet.world.state import Town
@@ -14,24 +14,24 @@ PRE_SHIFT, AWAIT_START, ON_TIME, LATE, ABSENT, POST_SHIFT = range(6)
 @kernel
 def colleague(t: Town, i: int) -> int:
     """The present colleague with the lowest slot, or -1."""
-    job = t.jobs[t.residents[i]["job"]]
-    for w in range(job["first"], job["first"] + job["workers"]):
-        j = int(t.workers[w])
+    found, j = -1, int(t.residents[i]["colleague"])
+    while j != i and j >= 0:
         other = t.residents[j]
-        if j != i and other["present"] == 1 and other["working"] == 1 and other["shift"] != ABSENT:
-            return j
-    return -1
+        if other["present"] == 1 and other["working"] == 1 and other["shift"] != ABSENT and (found < 0 or j < found):
+            found = j
+        j = int(other["colleague"])
+    return found
 
 
-@kernel
+@leaf
 def pay(t: Town, i: int, amount: int) -> None:
     t.residents[i]["wallet"] += amount
-    t.clock[0]["purse"] -= amount
+    t.clock["purse"] -= amount
 
 
 @kernel
 def turn_late(t: Town, i: int) -> None:
-    me, clock = t.residents[i], t.clock[0]
+    me, clock = t.residents[i], t.clock
     me["shift"] = LATE
     me["late_count"] += 1
     penalty = min(t.jobs[me["job"]]["penalty"], me["wallet"])
@@ -49,14 +49,14 @@ def turn_late(t: Town, i: int) -> None:
 
 @kernel
 def turn_absent(t: Town, i: int) -> None:
-    me, clock = t.residents[i], t.clock[0]
+    me, clock = t.residents[i], t.clock
     me["shift"] = ABSENT
     me["absences"][clock["day"] % 7] += 1
     emit(t, SHIFT_ABSENT, i, -1, -1, -1, 0.0)
     total = 0
     for d in range(7):
         total += me["absences"][d]
-    if total >= t.rules[0]["notice_absences"] and me["notice"] == 0:
+    if total >= t.rules["notice_absences"] and me["notice"] == 0:
         me["notice"] = 1
         emit(t, NOTICE, i, -1, -1, -1, 0.0)
     j = colleague(t, i)
@@ -89,7 +89,7 @@ def end_shift(t: Town, i: int, length: int) -> None:
     me["replaced_by"] = -1
 
 
-@kernel
+@leaf
 def attendance(t: Town, i: int) -> float:
     """Mean share of the last three shifts; 1 before the first."""
     me = t.residents[i]
@@ -99,14 +99,16 @@ def attendance(t: Town, i: int) -> float:
     total = 0.0
     for s in range(kept):
         total += me["attended"][s]
-    return total / kept
+    return float(total / kept)
 
 
 @kernel
 def on_shift(t: Town, i: int, phase: int) -> None:
     """One tick of a shift that this resident began."""
-    me, rules = t.residents[i], t.rules[0]
+    me, rules = t.residents[i], t.rules
     job = t.jobs[me["job"]]
+    if me["shift"] == AWAIT_START and phase > rules["grace_ticks"]:
+        turn_late(t, i)
     if inside(t, i, int(job["site"])):
         me["working"] = 1
         me["away_ticks"] = 0
@@ -117,8 +119,6 @@ def on_shift(t: Town, i: int, phase: int) -> None:
                 emit(t, SHIFT_ON_TIME, i, -1, -1, -1, 0.0)
     else:
         me["away_ticks"] += 1
-    if me["shift"] == AWAIT_START and phase > rules["grace_ticks"]:
-        turn_late(t, i)
     if me["arrived"] == 0:
         me["late_ticks"] += 1
     away = me["away_ticks"] > rules["absence_slack"] if me["arrived"] == 1 else phase > rules["absent_cutoff"]
@@ -138,7 +138,7 @@ def on_shift(t: Town, i: int, phase: int) -> None:
 
 @kernel
 def employment(t: Town) -> None:
-    rules, clock = t.rules[0], t.clock[0]
+    rules, clock = t.rules, t.clock
     day = rules["ticks_per_day"]
     for i in range(t.residents.shape[0]):
         me = t.residents[i]

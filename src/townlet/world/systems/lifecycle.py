@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from townlet.world import rng
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import EXIT, NEWCOMER, emit
 from townlet.world.state import MAX_EDGES, TERMS, Town
 from townlet.world.systems.employment import POST_SHIFT
@@ -18,7 +20,7 @@ TERMINAL = TERMS.index("terminal")
 @kernel
 def leave_town(t: Town, i: int, kind: int) -> None:
     """The exit itself; the resident is taken off the map by `depart` once its last reward is worked out."""
-    me, clock, rules = t.residents[i], t.clock[0], t.rules[0]
+    me, clock, rules = t.residents[i], t.clock, t.rules
     me["leaving"] = 1
     me["exit_kind"] = kind
     clock["departures"] += 1
@@ -36,19 +38,19 @@ def foresee(t: Town, i: int, kind: int, ticks: int) -> None:
     me = t.residents[i]
     if me["exit_at"] < 0:
         me["exit_kind"] = kind
-        me["exit_at"] = t.clock[0]["tick"] + ticks
+        me["exit_at"] = t.clock["tick"] + ticks
 
 
-@kernel
+@leaf
 def doomed(t: Town, i: int) -> bool:
     """The exit is known: from now on nothing is rewarded."""
-    me, rules = t.residents[i], t.rules[0]
+    me, rules = t.residents[i], t.rules
     return bool(me["exit_at"] >= 0 or me["starving"] >= rules["collapse_ticks"] - rules["exit_notice"])
 
 
 @kernel
 def may_evict(t: Town) -> bool:
-    clock, rules = t.clock[0], t.rules[0]
+    clock, rules = t.clock, t.rules
     pending = 0
     for i in range(t.residents.shape[0]):
         if t.residents[i]["exit_at"] >= 0 and t.residents[i]["exit_kind"] == EVICTION:
@@ -58,16 +60,17 @@ def may_evict(t: Town) -> bool:
 
 
 @kernel
-def lifecycle(t: Town) -> None:
-    rules, clock = t.rules[0], t.clock[0]
+def lifecycle(t: Town, scheduled: np.ndarray) -> None:
+    rules, clock = t.rules, t.clock
     tick = clock["tick"]
     if clock["minute"] == 0:
         clock["evictions_today"] = 0
         clock["newcomers_today"] = 0
-    for s in range(t.scheduled.shape[0]):
-        event = t.scheduled[s]
+    for s in range(scheduled.shape[0]):
+        event = scheduled[s]
         who = int(event["resident"])
-        if who >= 0 and event["day"] == clock["day"] and event["minute"] == clock["minute"] + rules["exit_notice"]:
+        ahead = (event["day"] - clock["day"]) * rules["ticks_per_day"] + event["minute"] - clock["minute"]
+        if who >= 0 and ahead == rules["exit_notice"]:
             if t.residents[who]["present"] == 1 and t.residents[who]["life"] == 0:
                 foresee(t, who, SCHEDULED_EXIT, int(rules["exit_notice"]))
     for i in range(t.residents.shape[0]):
@@ -87,7 +90,7 @@ def lifecycle(t: Town) -> None:
 @kernel
 def depart(t: Town, i: int) -> None:
     """Take a resident out: queue, object, tile, ties of others, wallet to the purse. The slot stays empty for a while."""
-    me, clock, rules = t.residents[i], t.clock[0], t.rules[0]
+    me, clock, rules = t.residents[i], t.clock, t.rules
     if me["using"] >= 0:
         release(t, i, False)
     leave_queue(t, i)
@@ -97,6 +100,9 @@ def depart(t: Town, i: int) -> None:
     me["present"] = 0
     me["leaving"] = 0
     me["working"] = 0
+    me["exit_at"] = -1  # nothing is pending in an empty slot
+    for k in range(len(TERMS)):
+        t.terms[i, k] = 0.0
     for s in range(MAX_EDGES):
         other = int(t.ties[i, s]["other"])
         if other >= 0:
@@ -110,32 +116,35 @@ def depart(t: Town, i: int) -> None:
             forget(t, j, back)
         if t.residents[j]["replaced_by"] == i:
             t.residents[j]["replaced_by"] = -1
-    k = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + clock["tick"])
-    me["arrives_at"] = clock["tick"] + 1 + rules["newcomer_delay"] + rng.below(k, i, 0, int(rules["newcomer_spread"]) + 1)
+    draw = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + clock["tick"])
+    due = clock["tick"] + 1 + rules["newcomer_delay"] + rng.below(draw, i, 0, int(rules["newcomer_spread"]) + 1)
+    interval = rules["interval"]
+    whole = ((clock["tick"] + interval - 1) // interval + 1) * interval  # the slot is empty for a whole decision at least
+    me["arrives_at"] = max(due, whole)
 
 
 @kernel
 def free_tile_at_home(t: Town, i: int) -> int:
     """A free floor tile of the home as y × W + x, or any of its floor tiles when all are taken."""
-    home, width = t.buildings[t.residents[i]["home"]], t.tiles.shape[1]
+    home, width = t.buildings[t.residents[i]["home"]], t.grid.shape[1]
     any_tile = -1
     for y in range(home["y0"], home["y0"] + home["h"]):
         for x in range(home["x0"], home["x0"] + home["w"]):
             if walkable(t, x, y) and t.towards[t.residents[i]["home"], y, x] < 8:
-                if t.occupant[y, x] < 0:
+                if t.grid[y, x]["occupant"] < 0:
                     return int(y * width + x)
                 any_tile = int(y * width + x)
     return any_tile
 
 
 @kernel
-def arrive(t: Town, i: int) -> None:
+def arrive(t: Town, i: int, start: np.ndarray) -> None:
     """A newcomer takes over home, bed and job; personality, needs and wallet are its own."""
-    me, clock, rules = t.residents[i], t.clock[0], t.rules[0]
+    me, clock, rules = t.residents[i], t.clock, t.rules
     clock["newcomers"] += 1
     clock["newcomers_today"] += 1
     k = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + clock["newcomers"])
-    t.residents[i] = t.start[i]
+    t.residents[i] = start[i]
     me["present"] = 1
     me["life"] = clock["newcomers"]
     me["born"] = clock["tick"]
@@ -152,19 +161,19 @@ def arrive(t: Town, i: int) -> None:
     me["chat_ready"] = clock["tick"]
     me["shift"] = POST_SHIFT  # the shift under way is not its own
     tile = free_tile_at_home(t, i)
-    width = t.tiles.shape[1]
-    if t.occupant[tile // width, tile % width] >= 0:
+    width = t.grid.shape[1]
+    if t.grid[tile // width, tile % width]["occupant"] >= 0:
         clock["bumps"] += 2
     place(t, i, tile % width, tile // width)
     emit(t, NEWCOMER, i, -1, -1, -1, 0.0)
 
 
 @kernel
-def arrivals(t: Town) -> None:
+def arrivals(t: Town, start: np.ndarray) -> None:
     """At a decision boundary: newcomers who are due and still allowed today."""
-    clock, rules = t.clock[0], t.rules[0]
+    clock, rules = t.clock, t.rules
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         due = me["present"] == 0 and me["arrives_at"] >= 0 and clock["tick"] >= me["arrives_at"]
         if due and clock["newcomers_today"] < rules["newcomers_per_day"]:
-            arrive(t, i)
+            arrive(t, i, start)

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from townlet.world import rng
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import BUMP, emit
 from townlet.world.state import OBJECT_TILE, WALL, Town
 
 
-@kernel
+@leaf
 def place(t: Town, i: int, x: int, y: int) -> None:
     """Stand on a tile, on top of whoever is there."""
     me = t.residents[i]
     me["x"] = x
     me["y"] = y
-    me["below"] = t.occupant[y, x]
-    t.occupant[y, x] = i
+    me["below"] = t.grid[y, x]["occupant"]
+    t.grid[y, x]["occupant"] = i
 
 
-@kernel
+@leaf
 def lift(t: Town, i: int) -> None:
     """Take a resident off its tile."""
     me = t.residents[i]
-    top = int(t.occupant[me["y"], me["x"]])
+    top = int(t.grid[me["y"], me["x"]]["occupant"])
     if top == i:
-        t.occupant[me["y"], me["x"]] = me["below"]
+        t.grid[me["y"], me["x"]]["occupant"] = me["below"]
     else:
         while t.residents[top]["below"] != i:
             top = int(t.residents[top]["below"])
@@ -32,45 +32,45 @@ def lift(t: Town, i: int) -> None:
     me["below"] = -1
 
 
-@kernel
+@leaf
 def walkable(t: Town, x: int, y: int) -> bool:
-    height, width = t.tiles.shape
+    height, width = t.grid.shape
     if x < 0 or y < 0 or x >= width or y >= height:
         return False
-    return t.tiles[y, x] != WALL and t.tiles[y, x] != OBJECT_TILE
+    return bool(t.grid[y, x]["tile"] != WALL and t.grid[y, x]["tile"] != OBJECT_TILE)
 
 
-@kernel
+@leaf
 def shares_tile(t: Town, i: int) -> bool:
     me = t.residents[i]
-    return bool(me["below"] >= 0 or t.occupant[me["y"], me["x"]] != i)
+    return bool(me["below"] >= 0 or t.grid[me["y"], me["x"]]["occupant"] != i)
 
 
-@kernel
+@leaf
 def step_x(step: int) -> int:
     return 1 if step == 1 else (-1 if step == 3 else 0)
 
 
-@kernel
+@leaf
 def step_y(step: int) -> int:
     return -1 if step == 0 else (1 if step == 2 else 0)
 
 
-@kernel
+@leaf
 def way_out(t: Town, i: int) -> int:
     """A step to a free neighbouring tile, or -1."""
     me = t.residents[i]
     for step in range(4):
         x, y = me["x"] + step_x(step), me["y"] + step_y(step)
-        if walkable(t, x, y) and t.occupant[y, x] < 0:
+        if walkable(t, x, y) and t.grid[y, x]["occupant"] < 0:
             return step
     return -1
 
 
-@kernel
+@leaf
 def first_mover(t: Town) -> int:
     """Slots act in order from here, rotated by a hash of (seed, town, tick)."""
-    clock = t.clock[0]
+    clock = t.clock
     k = rng.key(clock["seed"], clock["id"], rng.WORLD, clock["tick"])
     return rng.below(k, 0, 0, t.residents.shape[0])
 
@@ -78,7 +78,7 @@ def first_mover(t: Town) -> int:
 @kernel
 def movement(t: Town) -> None:
     n = t.residents.shape[0]
-    rules, clock = t.rules[0], t.clock[0]
+    rules, clock = t.rules, t.clock
     first = first_mover(t)
     if clock["bumps"] > 0:  # whoever shares a tile leaves it, unless it is busy or every neighbour is taken
         shared = 0
@@ -101,11 +101,11 @@ def movement(t: Town) -> None:
         x, y = me["x"] + step_x(step), me["y"] + step_y(step)
         if not walkable(t, x, y):
             continue
-        if t.occupant[y, x] >= 0:
+        if t.grid[y, x]["occupant"] >= 0:
             if me["blocked"] < rules["ghost_step_after"]:
                 me["blocked"] += 1
                 continue
-            emit(t, BUMP, i, int(t.occupant[y, x]), -1, -1, 0.0)
+            emit(t, BUMP, i, int(t.grid[y, x]["occupant"]), -1, -1, 0.0)
             clock["bumps"] += 2
         me["blocked"] = 0
         me["acted"] = 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import leaf
 from townlet.world.state import Town
 
 
-@kernel
+@leaf
 def needs(t: Town) -> None:
-    rules = t.rules[0]
+    rules = t.rules
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["present"] == 0:

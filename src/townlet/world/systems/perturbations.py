@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from townlet.world import rng
 from townlet.world._jit import kernel
 from townlet.world.events import PERTURBATION, emit
@@ -16,8 +18,8 @@ KINDS = len(PERTURBATIONS)
 @kernel
 def top_rivals(t: Town) -> tuple[int, int]:
     """The pair with the highest rivalry, neither of whom was sent to a meeting lately, or (-1, -1)."""
-    best, a, b = t.rules[0]["meet_min_rivalry"], -1, -1
-    tick = t.clock[0]["tick"]
+    best, a, b = t.rules["meet_min_rivalry"], -1, -1
+    tick = t.clock["tick"]
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["present"] == 0 or me["met_until"] > tick:
@@ -48,7 +50,7 @@ def shared_bench(t: Town, i: int, j: int) -> int:
 
 @kernel
 def strike(t: Town, kind: int, ticks: int) -> None:
-    clock = t.clock[0]
+    clock = t.clock
     a, b, bench = -1, -1, -1
     if kind == ARRANGED_MEET:
         a, b = top_rivals(t)
@@ -59,18 +61,18 @@ def strike(t: Town, kind: int, ticks: int) -> None:
             return
         for who in (a, b):
             t.residents[who]["meet_at"] = bench
-            t.residents[who]["met_until"] = clock["tick"] + t.rules[0]["meet_gap"]
+            t.residents[who]["met_until"] = clock["tick"] + t.rules["meet_gap"]
     clock["active_until"][kind] = clock["tick"] + 1 + ticks
-    clock["cooldown_until"][kind] = clock["tick"] + 1 + ticks + t.rules[0]["perturb_cooldown"][kind]
+    clock["cooldown_until"][kind] = clock["tick"] + 1 + ticks + t.rules["perturb_cooldown"][kind]
     emit(t, PERTURBATION, a, b, bench, kind, float(ticks))
 
 
 @kernel
-def perturbations(t: Town) -> None:
-    rules, clock = t.rules[0], t.clock[0]
+def perturbations(t: Town, scheduled: np.ndarray) -> None:
+    rules, clock = t.rules, t.clock
     tick = clock["tick"]
-    for s in range(t.scheduled.shape[0]):
-        event = t.scheduled[s]
+    for s in range(scheduled.shape[0]):
+        event = scheduled[s]
         if event["resident"] < 0 and event["minute"] == clock["minute"] and (event["day"] < 0 or event["day"] == clock["day"]):
             strike(t, int(event["kind"]), int(event["duration"]))
     for kind in range(KINDS):

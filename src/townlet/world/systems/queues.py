@@ -20,8 +20,8 @@ from townlet.world.systems.relationships import TIE_HAND_OVER, familiarity_now, 
 def append(t: Town, i: int, thing: int) -> None:
     me, o = t.residents[i], t.objects[thing]
     me["queued"] = thing
-    me["affordance"] = t.affordance_of[thing]
-    me["queued_since"] = t.clock[0]["tick"]
+    me["affordance"] = t.objects[thing]["affordance"]
+    me["queued_since"] = t.clock["tick"]
     me["overtakes"] = 0
     me["behind"] = -1
     me["ahead"] = o["tail"]
@@ -54,7 +54,7 @@ def unlink(t: Town, i: int) -> None:
 @kernel
 def leave_queue(t: Town, i: int) -> None:
     """Give up waiting, or give up an object one was called to."""
-    me, tick = t.residents[i], t.clock[0]["tick"]
+    me, tick = t.residents[i], t.clock["tick"]
     thing = int(me["queued"]) if me["queued"] >= 0 else int(me["called"])
     if thing < 0:
         return
@@ -74,11 +74,11 @@ def leave_queue(t: Town, i: int) -> None:
 @kernel
 def favour(t: Town, leaver: int, waiter: int, index: int) -> float:
     """How gladly the one who leaves hands over: trust + familiarity − rivalry − index cost (+ urgency when weighted)."""
-    score = -t.rules[0]["index_cost"] * index
+    score = -t.rules["index_cost"] * index
     s = find(t, leaver, waiter)
     if s >= 0:
         score += trust_now(t, leaver, s) + familiarity_now(t, leaver, s) - rivalry_now(t, leaver, s)
-    weight = t.rules[0]["age_priority_weight"]
+    weight = t.rules["age_priority_weight"]
     if weight > 0.0:
         other = t.residents[waiter]
         need = t.affordances[other["affordance"]]["need"]
@@ -90,13 +90,13 @@ def favour(t: Town, leaver: int, waiter: int, index: int) -> float:
         elif need == 2:
             level = other["energy"]
         score += weight * (1.0 - level)
-    return score
+    return float(score)
 
 
 @kernel
 def call_next(t: Town, thing: int, leaver: int) -> None:
     """Call a waiter to a free object: the first, unless the one who leaves favours another within the fairness bound."""
-    o, rules = t.objects[thing], t.rules[0]
+    o, rules = t.objects[thing], t.rules
     first = int(o["head"])
     if first < 0:
         return
@@ -126,7 +126,7 @@ def call_next(t: Town, thing: int, leaver: int) -> None:
     unlink(t, chosen)
     me = t.residents[chosen]
     me["called"] = thing
-    me["called_since"] = t.clock[0]["tick"]
+    me["called_since"] = t.clock["tick"]
     me["queued_since"] = waited_since
     o["holder"] = chosen
 
@@ -142,18 +142,18 @@ def push_aside(t: Town, i: int, thing: int) -> None:
     if t.residents[i]["queued"] >= 0:
         unlink(t, i)
     else:
-        t.residents[i]["queued_since"] = t.clock[0]["tick"]
+        t.residents[i]["queued_since"] = t.clock["tick"]
     append(t, holder, thing)
     t.residents[i]["called"] = thing
-    t.residents[i]["called_since"] = t.clock[0]["tick"]
+    t.residents[i]["called_since"] = t.clock["tick"]
     o["holder"] = i
 
 
 @kernel
 def ask(t: Town, i: int, thing: int) -> None:
     """One request for an object, from within reach of its queue."""
-    me, o, rules, tick = t.residents[i], t.objects[thing], t.rules[0], t.clock[0]["tick"]
-    a = t.affordance_of[thing]
+    me, o, rules, tick = t.residents[i], t.objects[thing], t.rules, t.clock["tick"]
+    a = t.objects[thing]["affordance"]
     distance = distance_to(t, i, thing)
     if distance > rules["queue_reach"]:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.world import rng
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import CHAT_FAILURE, CHAT_SUCCESS, RECONCILIATION, SHARED_MEAL, emit
 from townlet.world.state import MAX_EDGES, TERMS, Town
 
@@ -17,7 +17,7 @@ TIE_CHAT_SUCCESS, TIE_CHAT_FAILURE, TIE_HAND_OVER, TIE_SHARED_MEAL, TIE_LATE_HEL
 SOCIAL, SHAPING = TERMS.index("social"), TERMS.index("shaping")
 
 
-@kernel
+@leaf
 def towards_zero(value: float, fall: float) -> float:
     if value > fall:
         return value - fall
@@ -26,7 +26,7 @@ def towards_zero(value: float, fall: float) -> float:
     return 0.0
 
 
-@kernel
+@leaf
 def find(t: Town, i: int, other: int) -> int:
     """Slot of the tie from i to other, or -1."""
     for s in range(MAX_EDGES):
@@ -35,25 +35,25 @@ def find(t: Town, i: int, other: int) -> int:
     return -1
 
 
-@kernel
+@leaf
 def trust_now(t: Town, i: int, s: int) -> float:
     tie = t.ties[i, s]
-    return towards_zero(tie["trust"], t.rules[0]["trust_decay"] * (t.clock[0]["tick"] - tie["since"]))
+    return towards_zero(tie["trust"], t.rules["trust_decay"] * (t.clock["tick"] - tie["since"]))
 
 
-@kernel
+@leaf
 def familiarity_now(t: Town, i: int, s: int) -> float:
     tie = t.ties[i, s]
-    return towards_zero(tie["familiarity"], t.rules[0]["familiarity_decay"] * (t.clock[0]["tick"] - tie["since"]))
+    return towards_zero(tie["familiarity"], t.rules["familiarity_decay"] * (t.clock["tick"] - tie["since"]))
 
 
-@kernel
+@leaf
 def rivalry_now(t: Town, i: int, s: int) -> float:
     tie = t.ties[i, s]
-    return towards_zero(tie["rivalry"], t.rules[0]["rivalry_decay"] * (t.clock[0]["tick"] - tie["since"]))
+    return towards_zero(tie["rivalry"], t.rules["rivalry_decay"] * (t.clock["tick"] - tie["since"]))
 
 
-@kernel
+@leaf
 def rivalry_of(t: Town, i: int, other: int) -> float:
     s = find(t, i, other)
     return rivalry_now(t, i, s) if s >= 0 else 0.0
@@ -75,7 +75,7 @@ def forget(t: Town, i: int, s: int) -> None:
     tie["peak"] = 0
 
 
-@kernel
+@leaf
 def clamp(x: float, low: float, high: float) -> float:
     return min(max(x, low), high)
 
@@ -86,7 +86,7 @@ def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalr
 
     A full table admits whoever would be stronger than its weakest; a tie below the floor is freed.
     """
-    rules = t.rules[0]
+    rules = t.rules
     f = t.residents[i]["forgiveness"]
     harm = 1.0 - rules["forgiveness_scale"] * f  # 1 - 0.5 f for f >= 0, 1 + 0.5 |f| below
     if trust < 0.0:
@@ -121,7 +121,7 @@ def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalr
     tie["trust"] = trust
     tie["familiarity"] = familiarity
     tie["rivalry"] = rivalry
-    tie["since"] = t.clock[0]["tick"]
+    tie["since"] = t.clock["tick"]
     if rivalry > rules["avoid_threshold"]:
         tie["peak"] = 1
     elif tie["peak"] == 1 and rivalry < 0.5 * rules["avoid_threshold"]:
@@ -137,18 +137,20 @@ def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalr
 @kernel
 def tie_event(t: Town, i: int, other: int, kind: int, scale: float) -> None:
     """A tie event seen from i."""
-    rules = t.rules[0]
-    change(t, i, other, rules["tie_trust"][kind] * scale, rules["tie_familiarity"][kind] * scale, rules["tie_rivalry"][kind] * scale)
+    rules = t.rules
+    change(
+        t, i, other, rules["tie_trust"][kind] * scale, rules["tie_familiarity"][kind] * scale, rules["tie_rivalry"][kind] * scale
+    )
 
 
-@kernel
+@leaf
 def chat_partner(t: Town, i: int) -> int:
     """The free resident beside i it could chat with now, or -1."""
     me = t.residents[i]
-    tick = t.clock[0]["tick"]
+    tick = t.clock["tick"]
     if me["chat_ready"] > tick or me["using"] >= 0:
         return -1
-    height, width = t.occupant.shape
+    height, width = t.grid.shape
     for d in range(5):
         x, y = me["x"], me["y"]
         if d == 0:
@@ -161,7 +163,7 @@ def chat_partner(t: Town, i: int) -> int:
             x -= 1
         if x < 0 or y < 0 or x >= width or y >= height:
             continue
-        j = int(t.occupant[y, x])
+        j = int(t.grid[y, x]["occupant"])
         while j >= 0:
             other = t.residents[j]
             if j != i and other["chat_ready"] <= tick and other["using"] < 0:
@@ -172,7 +174,7 @@ def chat_partner(t: Town, i: int) -> int:
 
 @kernel
 def chat(t: Town, i: int, j: int, k: np.uint64) -> None:
-    rules, tick = t.rules[0], t.clock[0]["tick"]
+    rules, tick = t.rules, t.clock["tick"]
     a, b = find(t, i, j), find(t, j, i)
     trust_i, fam_i = (trust_now(t, i, a), familiarity_now(t, i, a)) if a >= 0 else (0.0, 0.0)
     trust_j, fam_j = (trust_now(t, j, b), familiarity_now(t, j, b)) if b >= 0 else (0.0, 0.0)
@@ -198,7 +200,7 @@ def chat(t: Town, i: int, j: int, k: np.uint64) -> None:
         tie_event(t, j, i, TIE_CHAT_FAILURE, 1.0)
 
 
-@kernel
+@leaf
 def eats(t: Town, i: int) -> bool:
     me = t.residents[i]
     return bool(me["using"] >= 0 and t.affordances[me["affordance"]]["is_meal"] == 1)
@@ -230,8 +232,8 @@ def share_meal(t: Town, i: int, j: int) -> None:
 @kernel
 def relationships(t: Town) -> None:
     """Chats of those who tried, meals of those who sit side by side."""
-    clock = t.clock[0]
-    height, width = t.occupant.shape
+    clock = t.clock
+    height, width = t.grid.shape
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["talks"] == 1:
@@ -242,7 +244,7 @@ def relationships(t: Town) -> None:
             for d in range(2):  # east and south: each pair is met once
                 x, y = (me["x"] + 1, me["y"]) if d == 0 else (me["x"], me["y"] + 1)
                 if x < width and y < height:
-                    j = int(t.occupant[y, x])
+                    j = int(t.grid[y, x]["occupant"])
                     while j >= 0:
                         if eats(t, j):
                             share_meal(t, i, j)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.state import TERMS, Town
 from townlet.world.systems.employment import ABSENT, ON_TIME
 from townlet.world.systems.lifecycle import doomed
@@ -10,7 +10,7 @@ from townlet.world.systems.lifecycle import doomed
 SURVIVAL, NEEDS, WAGE, PUNCTUALITY, SOCIAL, CONFLICT, SHAPING, EXIT_GUARD, CLIP, TERMINAL = range(len(TERMS))
 
 
-@kernel
+@leaf
 def total(t: Town, i: int) -> float:
     """Sum of the terms, in order."""
     s = 0.0
@@ -21,7 +21,7 @@ def total(t: Town, i: int) -> float:
 
 @kernel
 def rewards(t: Town) -> None:
-    rules = t.rules[0]
+    rules = t.rules
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["present"] == 0:

@@ -1,0 +1,204 @@
+"""`townlet scenarios list | show | lint | diff | new`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from townlet.cli.common import emit, json_option, leave, note, set_option
+from townlet.errors import UsageError
+
+
+@click.group(short_help="List, show, lint, compare and make scenarios.")
+def scenarios() -> None:
+    """Scenarios: what there is, whether it can work, how two differ, and new ones.
+
+    \b
+    Examples:
+      townlet scenarios list
+      townlet scenarios lint town_day my_town.yaml --sight
+      townlet scenarios new my_town --generate 7
+    """
+
+
+@scenarios.command("list")
+@click.option("--page", is_flag=True, help="Print the catalogue page (Markdown) with the linter's verdicts.")
+@json_option
+def list_(page: bool, as_json: bool) -> None:
+    """List the shipped scenarios."""
+    from dataclasses import asdict
+
+    from townlet.config.loader import load_config
+    from townlet.scenarios.catalogue import entry, ordered_names, page_text
+
+    if page:
+        click.echo(page_text(measured_figures()), nl=False)
+        return
+    entries = [entry(load_config(name)) for name in ordered_names()]
+    wide = max(len(one.name) for one in entries)
+
+    def text() -> str:
+        rows = [
+            f"{one.name:<{wide}}  {one.residents:>6,} residents  {one.columns:>3}×{one.rows:<3}  {one.ticks:>5} ticks"
+            for one in entries
+        ]
+        return "\n".join(rows)
+
+    emit([asdict(one) for one in entries], text, as_json)
+
+
+def measured_figures() -> dict[str, dict[str, Any]]:
+    """The committed figures of the shipped scenarios, where the documentation is at hand."""
+    from townlet.files import read_json
+
+    path = Path("docs/samples/scenario_figures.json")
+    if not path.is_file():
+        note(f"{path} is not here, so the page has no measured figures; run this from the folder of the project")
+        return {}
+    figures: dict[str, dict[str, Any]] = read_json(path, limit=1 << 20)
+    return figures
+
+
+@scenarios.command()
+@click.argument("name", metavar="SCENARIO")
+@set_option
+@json_option
+def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Draw one scenario: map, homes, jobs, residents, ties, what is scheduled."""
+    from dataclasses import asdict
+
+    from townlet.config.loader import load_config
+    from townlet.scenarios.catalogue import entry
+    from townlet.scenarios.compile import read_plan
+    from townlet.scenarios.invent import picture
+
+    config = load_config(name, overrides)
+    plan = read_plan(config)
+    one = entry(config, plan)
+    value = {**asdict(one), "map": picture(plan).split("\n"), "scenario": config.scenario.model_dump(mode="json")}
+    emit(value, lambda: _drawing(config, plan), as_json)
+
+
+def _drawing(config: Any, plan: Any) -> str:
+    from townlet.config.base import clock
+    from townlet.scenarios.invent import MARKS, TILE_MARKS, picture
+
+    rows, columns = plan.tiles.shape
+    lines = [f"{config.scenario.name or config.config_id}: {config.scenario.description}", ""]
+    if columns <= 100:
+        lines += [*picture(plan).split("\n"), ""]
+        present = sorted({one.kind for one in plan.objects})
+        tiles = ", ".join(f"{mark} {name}" for name, mark in TILE_MARKS.items())
+        things = ", ".join(f"{MARKS.get(kind, '?')} {kind}" for kind in present)
+        lines += [f"{tiles}; {things}", ""]
+    else:
+        lines += [f"a map of {columns} × {rows} tiles, too wide to draw here", ""]
+    shown = 40
+    for job in plan.jobs[:shown]:
+        lines.append(f"job {job.id}: {job.site}, {clock(job.start)} to {clock((job.start + job.length) % 1440)}")
+    for one in plan.residents[:shown]:
+        lines.append(f"{one.id}: lives in {one.home}, works as {one.job or '–'}")
+    if len(plan.residents) > shown:
+        lines.append(f"… and {len(plan.residents) - shown:,} more residents")
+    for tie in plan.ties[:shown]:
+        lines.append(
+            f"{tie.resident} → {tie.other}: trust {tie.trust:+.2f}, familiarity {tie.familiarity:+.2f}, rivalry {tie.rivalry:.2f}"
+        )
+    for event in config.perturbations.events:
+        lines.append(f"{clock(event.at)}: {event.kind} for {event.duration} ticks")
+    for leaving in config.lifecycle.exits:
+        lines.append(f"{clock(leaving.at)}: {leaving.resident} leaves")
+    return "\n".join(lines)
+
+
+@scenarios.command("lint")
+@click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
+@click.option("--days", type=click.FloatRange(0, min_open=True), default=None, help="Days to judge by; by default one episode.")
+@click.option("--sight", is_flag=True, help="Also measure the value of sight: scripted calm − scripted near over 64 days.")
+@set_option
+@json_option
+def lint_(names: tuple[str, ...], days: float | None, sight: bool, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Check whether scenarios can work; exits with 1 when one cannot."""
+    from dataclasses import asdict
+
+    from townlet.config.loader import load_config
+    from townlet.scenarios.lint import lint
+
+    reports: list[dict[str, Any]] = []
+    for name in names:
+        config = load_config(name, overrides)
+        report = lint(config, days=days)
+        verdicts = [asdict(verdict) for verdict in report.verdicts]
+        if sight and report.ok:
+            from townlet.studies.sight import sight_verdict
+
+            note(f"{name}: measuring the value of sight over 64 days")
+            verdicts.append(asdict(sight_verdict(config)))
+        reports.append({"scenario": report.scenario, "ok": all(verdict["ok"] for verdict in verdicts), "verdicts": verdicts})
+
+    def text() -> str:
+        lines = []
+        for report in reports:
+            lines.append(f"{report['scenario']}: {'passes' if report['ok'] else 'fails'}")
+            for verdict in report["verdicts"]:
+                remedy = "" if verdict["ok"] else f"; {verdict['remedy']}"
+                lines.append(f"  {'ok  ' if verdict['ok'] else 'FAIL'} {verdict['name']}: {verdict['found']}{remedy}")
+        return "\n".join(lines)
+
+    emit(reports, text, as_json)
+    leave(0 if all(report["ok"] for report in reports) else 1)
+
+
+@scenarios.command()
+@click.argument("first", metavar="SCENARIO")
+@click.argument("second", metavar="SCENARIO")
+@json_option
+def diff(first: str, second: str, as_json: bool) -> None:
+    """Show the config keys in which two scenarios differ; exits with 1 when they do."""
+    from townlet.config.loader import load_config
+    from townlet.scenarios.compare import differences
+
+    found = differences(load_config(first), load_config(second))
+    rows = [{"key": key, "first": one, "second": other} for key, one, other in found]
+
+    def text() -> str:
+        return "\n".join(f"{row['key']}: {row['first']} → {row['second']}" for row in rows) or "no difference"
+
+    emit(rows, text, as_json)
+    leave(1 if rows else 0)
+
+
+@scenarios.command()
+@click.argument("name")
+@click.option(
+    "--generate", "seed", type=click.IntRange(0), default=None, metavar="SEED", help="Draw a random town that can work."
+)
+@click.option("--output", type=click.Path(path_type=Path), default=None, help="File to write; by default NAME.yaml.")
+@click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
+@json_option
+def new(name: str, seed: int | None, output: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Write a new scenario: a small template, or with --generate a random town that passes the linter."""
+    import re
+
+    from townlet.config.base import ID_PATTERN
+    from townlet.config.loader import load_config
+    from townlet.files import write_text
+    from townlet.scenarios.invent import feasible_town, template, written_out
+    from townlet.scenarios.lint import lint
+
+    if re.fullmatch(ID_PATTERN, name) is None:
+        raise UsageError(f"{name!r} is not a name for a scenario; use a small letter, then small letters, digits and underscores")
+    path = Path(f"{name}.yaml") if output is None else output
+    if path.exists() and not overwrite:
+        raise UsageError(f"{path} is there already; choose another name or give --overwrite")
+    if seed is None:
+        text = template(name)
+    else:
+        config = feasible_town(seed)
+        scenario = config.scenario.model_copy(update={"name": name})
+        text = written_out(config.model_copy(update={"config_id": name, "scenario": scenario}))
+    write_text(path, text)
+    report = lint(load_config(path))
+    emit({"path": str(path), "ok": report.ok}, f"{path} is written; `townlet run {path}` runs it", as_json)

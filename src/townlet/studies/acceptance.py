@@ -1,0 +1,203 @@
+"""`townlet accept`: runs the acceptance cycles and writes the reports from what it ran; nobody edits them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from townlet import __version__
+from townlet.config.loader import load_config
+from townlet.dto.studies import Acceptance, Criterion, SoakResult
+from townlet.files import make_folder, write_json, write_text
+from townlet.studies.soak import run_soak
+
+PRIMARY = ("queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline", "kitchen_breakfast")
+SOAK = "queue_conflict_soak"
+ARTIFACTS = Path("artifacts/phase4")
+DOCS = Path("docs")
+OVERRIDES = ("training.towns=8", "training.horizon=36", "training.eval_every=0")
+WARM_UP = 3  # cycles after which memory must stand still
+MEMORY_SLACK_MB = 40.0
+
+Say = Callable[[str], None]
+
+
+def accept(
+    scenarios: Sequence[str] = PRIMARY,
+    *,
+    cycles: int = 10,
+    soak_cycles: int = 20,
+    artifacts: Path = ARTIFACTS,
+    docs: Path = DOCS,
+    overrides: Sequence[str] = OVERRIDES,
+    say: Say = print,
+) -> Acceptance:
+    """Soak every scenario, `queue_conflict` once more for longer, then judge and write the three documents."""
+    soaks = []
+    for name in scenarios:
+        say(f"{name}: {cycles} cycles")
+        soaks.append(run_soak(load_config(name, overrides), artifacts / name, cycles=cycles, say=say))
+    if "queue_conflict" in scenarios and soak_cycles:
+        say(f"{SOAK}: {soak_cycles} cycles")
+        longer = run_soak(load_config("queue_conflict", overrides), artifacts / SOAK, cycles=soak_cycles, say=say)
+        soaks.append(longer.model_copy(update={"scenario": SOAK}))
+    criteria = judge(soaks)
+    result = Acceptance(
+        accepted=all(criterion.met for criterion in criteria),
+        criteria=tuple(criteria),
+        soaks=tuple(soaks),
+        versions={"townlet": __version__, "numpy": np.__version__, "python": platform.python_version()},
+        command=f"townlet accept --cycles {cycles} --soak-cycles {soak_cycles}",
+    )
+    write_json(make_folder(artifacts) / "acceptance.json", result.model_dump(mode="json"))
+    write_documents(result, docs)
+    return result
+
+
+def judge(soaks: Sequence[SoakResult]) -> list[Criterion]:
+    """What the founding documents ask of live rollouts, each with the figures that show it."""
+    by_name = {soak.scenario: soak for soak in soaks}
+    criteria = [
+        _all(
+            soaks,
+            "ten or more alternating capture → PPO cycles",
+            lambda s: len(s.cycles) >= 10,
+            lambda s: f"{len(s.cycles)} cycles",
+        ),
+        _all(soaks, "residents act without auto-seeding", lambda s: s.residents > 0, lambda s: f"{s.residents} residents"),
+        _all(
+            soaks,
+            "every log validates",
+            lambda s: not s.problems and s.records >= len(s.cycles),
+            lambda s: f"{s.records} records, {len(s.problems)} problems",
+        ),
+        _all(
+            soaks,
+            "one network all along, changed by every cycle",
+            _one_network,
+            lambda s: f"ends at {s.cycles[-1].weights_after[:12]}",
+        ),
+        _all(soaks, f"memory stands still after cycle {WARM_UP}", lambda s: growth_mb(s) <= MEMORY_SLACK_MB, _growth_text),
+    ]
+    if "queue_conflict" in by_name:
+        events = by_name["queue_conflict"].baseline["conflicts"].mean or 0.0
+        criteria.append(Criterion(name="queue_conflict has conflicts", met=events > 0, evidence=f"{events:.2f} per resident-day"))
+    if "observation_baseline" in by_name:
+        events = by_name["observation_baseline"].baseline["conflicts"].mean or 0.0
+        criteria.append(
+            Criterion(name="observation_baseline has none", met=events == 0, evidence=f"{events:.2f} per resident-day")
+        )
+    return criteria
+
+
+def growth_mb(soak: SoakResult) -> float:
+    """Growth of memory from the end of the warm-up to the last cycle."""
+    after = soak.cycles[min(WARM_UP, len(soak.cycles)) - 1]
+    return soak.cycles[-1].memory_mb - after.memory_mb
+
+
+def write_documents(result: Acceptance, docs: Path) -> None:
+    make_folder(docs / "ops")
+    write_text(docs / "ROLLOUT_PHASE4_ACCEPTANCE.md", acceptance_page(result))
+    write_text(docs / "COMPLETION_CERTIFICATE_PPO_PHASE2_4.md", certificate_page(result))
+    write_text(docs / "ops" / "queue_conflict_baselines.md", baselines_page(result))
+
+
+def acceptance_page(result: Acceptance) -> str:
+    lines = ["# Rollout acceptance", "", _generated(result), "", f"**{'Accepted' if result.accepted else 'Not accepted'}.**", ""]
+    lines += ["| criterion | met | evidence |", "| --- | --- | --- |"]
+    lines += [f"| {c.name} | {'yes' if c.met else '**no**'} | {c.evidence} |" for c in result.criteria]
+    lines += ["", "| scenario | cycles | transitions | records | alerts | value loss, first → last | kl_k3, last | seconds |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |"]
+    for soak in result.soaks:
+        total = sum(cycle.transitions for cycle in soak.cycles)
+        loss = f"{soak.cycles[0].loss_value:.3f} → {soak.cycles[-1].loss_value:.3f}"
+        lines.append(
+            f"| {soak.scenario} | {len(soak.cycles)} | {total} | {soak.records} | {len(soak.alerts)} | {loss} "
+            f"| {soak.cycles[-1].kl_k3:.4f} | {soak.seconds:.0f} |"
+        )
+    for soak in result.soaks:
+        if soak.alerts:
+            lines += ["", f"Alerts of `{soak.scenario}`:", "", *(f"- {alert}" for alert in soak.alerts[:10])]
+            lines += [f"- … and {len(soak.alerts) - 10} more in `watch.jsonl`"] if len(soak.alerts) > 10 else []
+    return "\n".join([*lines, "", *_hashes(result)]) + "\n"
+
+
+def certificate_page(result: Acceptance) -> str:
+    lines = ["# Completion certificate: PPO phases 2–4", "", _generated(result), ""]
+    if result.accepted:
+        lines.append("Every criterion below was met by the run that wrote this page.")
+    else:
+        lines.append("**Withheld.** The criteria marked open were not met by the run that wrote this page.")
+    lines += ["", *(f"- [{'x' if c.met else ' '}] {c.name} ({c.evidence})" for c in result.criteria), ""]
+    return "\n".join([*lines, *_hashes(result)]) + "\n"
+
+
+def baselines_page(result: Acceptance) -> str:
+    lines = ["# Queue conflict baselines", "", _generated(result), ""]
+    lines += ["Scripted residents on evaluation seeds, per resident-day, with bootstrap 95 % intervals:", ""]
+    lines += ["| scenario | conflicts | intensity | quarrels | mean wait (ticks) |", "| --- | ---: | ---: | ---: | ---: |"]
+    for soak in result.soaks:
+        if soak.scenario != SOAK:
+            cells = " | ".join(_measure(soak, name) for name in ("conflicts", "intensity", "quarrels", "wait_mean"))
+            lines.append(f"| {soak.scenario} | {cells} |")
+    lines += [
+        "",
+        "While training, per epoch over all cycles (what `--queue-events-min` and `--queue-intensity-min` compare with):",
+        "",
+    ]
+    lines += [
+        "| scenario | events, mean | events, least | intensity, mean | intensity, least |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for soak in result.soaks:
+        events = [c.conflict_events for c in soak.cycles if c.conflict_events is not None]
+        sums = [c.conflict_intensity for c in soak.cycles if c.conflict_intensity is not None]
+        cells = " | ".join(f"{f(v):.2f}" if v else "" for v in (events, sums) for f in (_mean, min))
+        lines.append(f"| {soak.scenario} | {cells} |")
+    return "\n".join(lines) + "\n"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
+
+
+def _measure(soak: SoakResult, name: str) -> str:
+    found = soak.baseline[name]
+    return "" if found.mean is None else f"{found.mean:.2f} ({found.low:.2f} … {found.high:.2f})"
+
+
+def _one_network(soak: SoakResult) -> bool:
+    starts = [cycle.weights_before for cycle in soak.cycles[1:]]
+    ends = [cycle.weights_after for cycle in soak.cycles[:-1]]
+    return starts == ends and all(cycle.weights_before != cycle.weights_after for cycle in soak.cycles)
+
+
+def _growth_text(soak: SoakResult) -> str:
+    return f"{growth_mb(soak):+.0f} MB"
+
+
+def _all(
+    soaks: Sequence[SoakResult], name: str, met: Callable[[SoakResult], bool], evidence: Callable[[SoakResult], str]
+) -> Criterion:
+    shown = "; ".join(f"{soak.scenario}: {evidence(soak)}" for soak in soaks)
+    return Criterion(name=name, met=bool(soaks) and all(met(soak) for soak in soaks), evidence=shown)
+
+
+def _generated(result: Acceptance) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in result.versions.items())
+    return f"Written by `{result.command}` from what it ran ({versions}); do not edit, run it again."
+
+
+def _hashes(result: Acceptance) -> list[str]:
+    lines = ["| artefact | SHA-256 |", "| --- | --- |"]
+    for soak in result.soaks:
+        lines.append(f"| {soak.scenario}: config | `{soak.config_hash}` |")
+        lines.append(f"| {soak.scenario}: last weights | `{soak.cycles[-1].weights_after}` |")
+        lines += [
+            f"| {soak.scenario}/{name} | `{digest[:16]}` |" for name, digest in soak.files.items() if not name.startswith("ppo_")
+        ]
+    return lines

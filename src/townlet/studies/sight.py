@@ -1,0 +1,46 @@
+"""What is it worth to see a conflict coming? Scripted residents who take the calm object against those who take the near one.
+
+Both live the same days: same towns, same seeds, same draws. The difference is per resident-day.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from townlet.config.base import DAY
+from townlet.config.models import SimulationConfig
+from townlet.scenarios.lint import Verdict
+from townlet.statistics import Interval, paired_difference
+from townlet.studies.play import play
+from townlet.world.state import Array
+
+SIGHT_DAYS = 64
+
+
+def daily_returns(config: SimulationConfig, policy: str, *, days: int = SIGHT_DAYS) -> Array:
+    """Mean return per resident-day of each of `days` towns over one episode.  # (days,)"""
+    returns: Array = np.zeros(days)
+    for vec in play(config, policy, towns=days):
+        returns += vec.rewards.mean(axis=1, dtype=np.float64)
+    return returns * (DAY / config.scenario.episode_ticks)
+
+
+def _looking(config: SimulationConfig, ahead: bool) -> SimulationConfig:
+    return config.model_copy(update={"behavior": config.behavior.model_copy(update={"avoid_rivals": ahead})})
+
+
+def value_of_sight(config: SimulationConfig, *, days: int = SIGHT_DAYS) -> Interval:
+    """Scripted calm − scripted near per resident-day, with a 95 % interval over the towns."""
+    calm, near = (_looking(config, ahead) for ahead in (True, False))
+    return paired_difference(daily_returns(calm, "scripted", days=days), daily_returns(near, "scripted", days=days))
+
+
+def sight_verdict(config: SimulationConfig, *, days: int = SIGHT_DAYS) -> Verdict:
+    """Against `scenario.sight_bar`; without one it is enough that looking ahead does no harm."""
+    worth = value_of_sight(config, days=days)
+    bar = config.scenario.sight_bar
+    found = f"{worth.value:+.2f} per resident-day ({worth.low:+.2f} to {worth.high:+.2f}) over {days} days"
+    if bar is None:
+        return Verdict("sight", worth.high >= 0.0, found, "residents who look ahead do worse; see whether detours are too long")
+    remedy = f"expected at least {bar:+.2f}: make the near object more contested or the calm one nearer"
+    return Verdict("sight", worth.value >= bar, found, remedy)

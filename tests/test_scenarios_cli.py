@@ -1,0 +1,108 @@
+"""`townlet scenarios`: what it prints, what it writes, how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from scenario_towns import redraw, tree
+from townlet.cli.scenarios import scenarios
+from townlet.config.loader import load_config, to_yaml
+from townlet.errors import ConfigError, UsageError
+from townlet.scenarios.catalogue import FOUNDING
+
+
+def call(*words: str) -> Result:
+    result = CliRunner().invoke(scenarios, list(words), catch_exceptions=True)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_list_names_the_founding_five_first() -> None:
+    entries = json.loads(call("list", "--json").stdout)
+    assert tuple(one["name"] for one in entries[:5]) == FOUNDING
+    day = next(one for one in entries if one["name"] == "town_day")
+    assert (day["residents"], day["rows"], day["columns"]) == (8, 24, 24)
+
+
+def test_list_as_text_has_a_line_per_scenario() -> None:
+    lines = call("list").stdout.splitlines()
+    assert len(lines) == 12
+    assert any(line.startswith("metropolis") and "10,000 residents" in line for line in lines)
+
+
+def test_show_draws_the_map_and_names_who_lives_there() -> None:
+    text = call("show", "queue_conflict").stdout
+    assert "#b....+....s#" in text
+    assert "alice: lives in house, works as –" in text
+
+
+def test_show_names_the_nearest_scenario_for_a_misspelt_one() -> None:
+    with pytest.raises(ConfigError, match="town_day"):
+        call("show", "town_dya")
+
+
+def test_show_does_not_draw_a_map_wider_than_a_terminal() -> None:
+    assert "too wide to draw here" in call("show", "metropolis").stdout
+
+
+def test_lint_ends_with_0_when_all_is_well_and_1_when_not(tmp_path: Path) -> None:
+    assert call("lint", "queue_conflict", "kitchen_breakfast").exit_code == 0
+    town = tree()
+    town["scenario"]["map"] = redraw({6: "############"})
+    path = tmp_path / "sealed.yaml"
+    path.write_text(to_yaml(town))
+    result = call("lint", str(path), "--json")
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)[0]
+    assert [one["name"] for one in report["verdicts"] if not one["ok"]] == ["reachability"]
+    assert "FAIL reachability" in call("lint", str(path)).stdout
+
+
+def test_diff_shows_the_keys_that_differ_and_ends_with_1() -> None:
+    result = call("diff", "town_day", "newcomer", "--json")
+    assert result.exit_code == 1
+    keys = [row["key"] for row in json.loads(result.stdout)]
+    assert "config_id" in keys
+    assert "lifecycle.exits[0]" in keys
+    same = call("diff", "town_day", "town_day")
+    assert same.exit_code == 0
+    assert same.stdout == "no difference\n"
+
+
+def test_diff_compares_maps_row_by_row(tmp_path: Path) -> None:
+    paths = []
+    for i, rows in enumerate(({}, {2: "#....+..n..#"})):
+        town = tree()
+        town["scenario"]["map"] = redraw(rows)
+        town["scenario"]["legend"]["n"] = "bench"
+        town["scenario"]["name"] = "bent"
+        paths.append(tmp_path / f"{i}.yaml")
+        paths[-1].write_text(to_yaml(town))
+    result = call("diff", *map(str, paths))
+    assert result.stdout == "scenario.map[2]: #....+.....# → #....+..n..#\n"
+
+
+def test_new_writes_a_template_and_refuses_to_overwrite_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    assert call("new", "mine", "--output", str(path)).exit_code == 0
+    assert load_config(path).config_id == "mine"
+    with pytest.raises(UsageError, match="is there already"):
+        call("new", "mine", "--output", str(path))
+    assert call("new", "mine", "--output", str(path), "--overwrite").exit_code == 0
+
+
+def test_new_with_a_seed_writes_a_town_that_can_live(tmp_path: Path) -> None:
+    path = tmp_path / "drawn.yaml"
+    result = call("new", "drawn", "--generate", "7", "--output", str(path), "--json")
+    assert json.loads(result.stdout) == {"path": str(path), "ok": True}
+    assert call("lint", str(path), "--days", "7").exit_code == 0
+
+
+def test_new_refuses_a_name_that_is_no_name() -> None:
+    with pytest.raises(UsageError, match="'My Town' is not a name"):
+        call("new", "My Town")

@@ -1,0 +1,56 @@
+"""The quick-look notebook runs from top to bottom, and the samples it reads are valid logs of their versions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from townlet.telemetry.ndjson import read_records
+from townlet.telemetry.schema import project
+from townlet.telemetry.validate import validate_log
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+NOTEBOOK = DOCS / "notebooks" / "telemetry_quicklook.ipynb"
+RUN = DOCS / "samples" / "ppo_telemetry_v1_3.jsonl"
+SAMPLES = {DOCS / "samples" / "ppo_epoch_log.jsonl": 1.0, DOCS / "samples" / "ppo_conflict_telemetry.jsonl": 1.1, RUN: 1.3}
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_the_samples_validate_and_are_the_real_run_reduced_to_their_version(path: Path) -> None:
+    report = validate_log(path)
+    assert report.problems == []
+    assert list(report.versions) == [f"{SAMPLES[path]:g}"]
+    run = list(read_records(RUN))
+    assert len(run) >= 20
+    assert list(read_records(path)) == [record if path == RUN else project(record, SAMPLES[path]) for record in run]
+
+
+def test_every_cell_of_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a kernel: the code cells, one after the other, in one namespace."""
+    pytest.importorskip("IPython")
+    monkeypatch.chdir(NOTEBOOK.parent)
+    space: dict[str, Any] = {}
+    for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [], "commit the notebook without outputs"
+            exec(compile("".join(cell["source"]), NOTEBOOK.name, "exec"), space)
+    told = capsys.readouterr().out
+    assert "ppo_telemetry_v1_3.jsonl valid {'1.3'" in told
+    assert "conflicts per epoch" in told
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_in_a_kernel() -> None:
+    pytest.importorskip("nbmake")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--nbmake", "-q", "-p", "no:randomly", str(NOTEBOOK)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
