@@ -169,3 +169,5 @@ def test_the_table_begins_with_exits_and_names_the_baseline(card: Scorecard) -> 
     assert head.split()[:3] == ["policy", "exits", "return"]
     assert "the difference to scripted" in text
     assert max(map(len, text.splitlines())) <= 118
+    assert "…" in text
+    assert "… " not in text, "an interval was cut"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,9 @@ from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ScheduleStep
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, ScenarioError, UsageError
+from townlet.policy.checkpoint import Checkpoint, save_checkpoint
+from townlet.policy.inference import NumpyPolicy, weight_shapes
+from townlet.policy.network import NetworkSpec
 from townlet.policy.runtime import Decision, PolicyRuntime, make_policy, soften
 
 
@@ -123,6 +127,38 @@ def test_a_decision_is_made_once_and_kept_until_the_step() -> None:
     runtime.step()
     assert runtime.decision().values[0, 0] == 2
     assert policy.asked == 2
+
+
+def untrained(folder: Path, vec: VectorTown, actions: int | None = None) -> Path:
+    """A checkpoint of random weights for the observations of a town."""
+    spec = NetworkSpec.of(vec.spec, vec.config.policy.network, vec.config.ppo)
+    spec = replace(spec, actions=actions or spec.actions)
+    rng = np.random.default_rng(4)
+    weights = {name: rng.normal(0.0, 0.3, shape).astype(np.float32) for name, shape in weight_shapes(spec).items()}
+    weights = {name: np.abs(array) if name.endswith("var") else array for name, array in weights.items()}
+    save_checkpoint(folder, Checkpoint(weights, {"network": spec.to_json()}))
+    return folder
+
+
+def test_a_checkpoint_acts_with_true_log_probs_and_values(tmp_path: Path) -> None:
+    vec = VectorTown("town_day", 3)
+    folder = untrained(tmp_path / "net", vec)
+    policy = make_policy(str(folder), vec, seed=2)
+    assert policy.kind == "checkpoint"
+    assert policy.has_values
+    decision = policy.act(vec)
+    rows = vec.num_towns * vec.num_residents
+    logits, values, _ = NumpyPolicy.load(folder).forward(vec.features.reshape(rows, -1), vec.maps.reshape(rows, 4, 11, 11))
+    scores = np.where(vec.masks.reshape(rows, -1) != 0, logits.astype(np.float64), -np.inf)
+    log_probs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    flat = decision.actions.ravel()
+    np.testing.assert_allclose(decision.log_probs.ravel(), log_probs[np.arange(rows), flat], atol=1e-5)
+    np.testing.assert_allclose(decision.values.ravel(), values, atol=1e-5)
+    assert len(set(flat.tolist())) > 1  # drawn, not the most likely
+    runtime = PolicyRuntime(vec, policy)
+    assert len(runtime.hash) == 16
+    with pytest.raises(CheckpointError, match=r"trained on .* features and 5 actions, this town has"):
+        make_policy(str(untrained(tmp_path / "other", vec, actions=5)), vec)
 
 
 # --- schedules -----------------------------------------------------------------------------------------------------------

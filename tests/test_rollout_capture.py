@@ -245,6 +245,7 @@ def test_appending_adds_new_towns_and_rotates_the_oldest_out(tmp_path: Path) -> 
     assert result.dropped == 2
     assert [s.meta.capture.town for s in samples_of(tmp_path / "c")] == [1, 1, 2, 2]
     assert validate(tmp_path / "c").ok
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]  # what it had before is not kept twice
     assert stats(tmp_path / "c").bytes == result.bytes
 
 
@@ -370,6 +371,10 @@ def test_a_difference_from_a_golden_is_readable() -> None:
     assert differences(wanted, found) == [
         "queue_conflict / samples / bob: is new",
         "queue_conflict / samples / ana / reward_sum: was 10.0, is 10.5 (allowed ±0.001)",
+    ]
+    named = {"rivalry_decay": {"totals": {"wait_sum": 1.0}}}
+    assert differences(named, {"rivalry_decay": {"totals": {"wait_sum": 1.00001}}}) == [
+        "rivalry_decay / totals / wait_sum: was 1.0, is 1.00001"
     ]
     close = {"queue_conflict": {"samples": {"ana": {"reward_sum": 10.001, "wait_count": 4}}, "ticks": 480}}
     assert differences(wanted, close) == ["queue_conflict / samples / ana / wait_count: was 3, is 4"]

@@ -55,17 +55,17 @@ def test_every_worker_has_a_tile_of_the_site_of_its_own_far_from_the_door(tmp_pa
     assert town.layout.workers.tolist() == [0, 1]
 
 
-def test_ties_go_both_ways_unless_they_say_otherwise_and_a_named_one_wins_over_a_house(tmp_path: Path) -> None:
+def test_ties_go_both_ways_unless_they_say_otherwise_and_a_named_one_wins_over_a_circle(tmp_path: Path) -> None:
     bent = tree()
     scenario = bent["scenario"]
     scenario["buildings"]["cot"] = {"at": [6, 2], "size": [5, 1]}
     scenario["objects"] = [{"kind": "bed", "at": [10, 2]}]
     scenario["residents"].append({"id": "carol", "home": "cot"})
-    scenario["ties"] = [{"a": "alice", "b": "carol", "rivalry": 0.8, "mutual": False}]
-    scenario["house_ties"] = [{"between": ["house", "cot"], "rivalry": 0.5, "trust": -0.1}]
+    scenario["ties"] = [{"a": "alice", "b": "carol", "rivalry": 0.8, "mutual": False}, {"a": "alice", "b": "bob", "trust": 0.6}]
+    scenario["circles"] = [{"among": ["alice", "bob", "carol"], "rivalry": 0.5}]
     ties = compile_town(load(tmp_path, bent)).layout.ties
     found = {(n, int(tie["other"])): float(tie["rivalry"]) for n in range(3) for tie in ties[n] if tie["other"] >= 0}
-    assert found == {(0, 2): 0.8, (1, 2): 0.5, (2, 0): 0.5, (2, 1): 0.5}
+    assert found == {(0, 2): 0.8, (0, 1): 0.0, (1, 0): 0.0, (1, 2): 0.5, (2, 0): 0.5, (2, 1): 0.5}
     assert ties[0]["peak"][0] == 1  # above the avoidance line from the start
 
 

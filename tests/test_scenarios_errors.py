@@ -116,6 +116,10 @@ CASES: dict[str, tuple[Bend, tuple[str, ...]]] = {
         bend_scenario(ties=[{"a": "alice", "b": "bob", "rivalry": 0.5}, {"a": "bob", "b": "alice", "trust": 0.5}]),
         ("'bob' has two ties to 'alice'", "keep one"),
     ),
+    "a circle with a stranger": (
+        bend_scenario(circles=[{"among": ["alice", "bop"], "rivalry": 0.5}]),
+        ("scenario.circles names 'bop'", "did you mean 'bob'?"),
+    ),
     "neither map nor size": (bend_scenario(map=""), ("neither a map nor a size", "draw scenario.map")),
     "a million residents": (
         bend_generate(size=(400, 400), residents=1_000_000),

@@ -177,3 +177,12 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(list((tmp_path / "r").glob("*.json"))) == 4
     assert f"4 jobs, {done} finished before" in again.stderr
     assert len(json.loads(again.stdout)["results"]) == 4
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).resolve().parent.parent / "benchmarks" / "learning").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_every_shipped_study_can_be_run(path: Path) -> None:
+    spec = load_spec(path)
+    assert spec.name == path.stem
+    assert len(jobs_of(spec)) == spec.seeds * len(spec.arms)

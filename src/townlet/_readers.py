@@ -14,6 +14,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -177,13 +178,19 @@ def npz_bytes(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
             array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
             if array.dtype.hasobject or not _MEMBER.fullmatch(name + ".npy"):
                 raise ValueError(f"the array {name!r} ({array.dtype}) cannot be stored")
-            header = io.BytesIO()
-            np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
             member = zipfile.ZipInfo(name + ".npy", _EPOCH)
             member.create_system, member.external_attr = 3, 0o644 << 16
             member.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-            archive.writestr(member, b"".join((header.getvalue(), array.tobytes())))
+            archive.writestr(member, b"".join((_npy_header(array.dtype, array.shape), array.tobytes())))
     return buffer.getvalue()
+
+
+@lru_cache(maxsize=1024)
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    stream = io.BytesIO()
+    told = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, told)
+    return stream.getvalue()
 
 
 def read_npz(
@@ -278,6 +285,7 @@ def _array(name: str, data: bytes) -> NDArray[Any]:
     return flat.reshape(shape, order="F" if fortran else "C").copy()
 
 
+@lru_cache(maxsize=1024)
 def _header(name: str, raw: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
     text = raw.decode("utf-8")
     depth = deepest = 0

@@ -250,12 +250,15 @@ def _swap(partial: Path, final: Path, aside: Path) -> None:
         raise
 
 
-def write_sums(folder: str | Path, *, sync: bool = True) -> None:
-    """Hashes of every file in the folder, in the format of `sha256sum`; written last, it makes the folder whole."""
-    folder = Path(folder)
+def write_sums(folder: str | Path, *, known: Mapping[str, str] | None = None, sync: bool = True) -> None:
+    """Hashes of every file in the folder, in the format of `sha256sum`; written last, it makes the folder whole.
+
+    `known` are hashes by name that were taken when the files were written, so that they need not be read again.
+    """
+    folder, known = Path(folder), known or {}
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     names = [name for name in names if name != SUMS and not any(part.startswith(".") for part in name.split("/"))]
-    write_text(folder / SUMS, "".join(f"{sha256_file(folder / name)}  {name}\n" for name in names), sync=sync)
+    write_text(folder / SUMS, "".join(f"{known.get(name) or sha256_file(folder / name)}  {name}\n" for name in names), sync=sync)
 
 
 def _close(handle: int, path: Path) -> None:

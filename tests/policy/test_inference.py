@@ -24,6 +24,7 @@ KINDS = [
     pytest.param({"map_encoder": "cnn", "map_channels": (6, 8)}, id="cnn"),
     pytest.param({"recurrent": "gru"}, id="gru"),
     pytest.param({"recurrent": "lstm"}, id="lstm"),
+    pytest.param({"town_size": 8, "normalize_observations": True}, id="central-critic"),
     pytest.param({"recurrent": "gru", "map_encoder": "cnn", "map_channels": (4,), "normalize_observations": True}, id="gru-cnn"),
 ]
 

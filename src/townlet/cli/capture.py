@@ -127,6 +127,8 @@ def _capture(
 
         result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0)
     emit(asdict(result), lambda: _told(asdict(result)), as_json)
+    if result.events_lost:
+        note(f"{result.events_lost} events did not fit; raise world.event_capacity to keep them all")
     if result.interrupted:
         raise stop.interruption(f"after {result.ticks} of {total} town-ticks; {output} holds what was captured")
 

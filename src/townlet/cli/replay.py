@@ -115,7 +115,7 @@ def filter_(
 @path_argument
 @click.option("--format", "kind", type=click.Choice(["minari", "parquet"]), required=True)
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="Parquet file, or folder of Minari datasets.")
-@click.option("--overwrite", is_flag=True, help="Replace what is there.")
+@click.option("--overwrite", is_flag=True, help="Replace a file, move a folder aside.")
 @json_option
 def export(path: Path, kind: str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Write the data for other tools: a Parquet table, or one Minari dataset per scenario."""

@@ -21,7 +21,7 @@ class PersonalityConfig(Section):
 class NeedsConfig(Section):
     hunger: Share = Field(0.8, description="Hunger at the start; 1 is satisfied.")
     hygiene: Share = Field(0.8, description="Hygiene at the start; 1 is satisfied.")
-    energy: Share = Field(0.8, description="Energy at the start; 1 is satisfied.")
+    energy: Share = Field(0.95, description="Energy at the start; 1 is satisfied. By default after a night of sleep.")
 
 
 class ObjectConfig(Section):
@@ -83,10 +83,10 @@ class TieConfig(Section):
     mutual: bool = Field(True, description="b feels the same for a.")
 
 
-class HouseTieConfig(Section):
-    """What everyone in one home feels for everyone in another, and they for them."""
+class CircleConfig(Section):
+    """What everyone of a group feels for everyone else in it."""
 
-    between: Annotated[tuple[Id, Id], Many] = Field(description="Two homes.")
+    among: Annotated[tuple[Id, ...], Many] = Field(min_length=2, description="Residents.")
     trust: Signed = Field(0.0, description="Trust at the start.")
     familiarity: Signed = Field(0.0, description="Familiarity at the start.")
     rivalry: Share = Field(0.0, description="Rivalry at the start.")
@@ -150,8 +150,8 @@ class ScenarioConfig(Section):
     buildings: dict[Id, BuildingConfig] = Field(default_factory=dict, description="Homes and workplaces by id.")
     residents: Annotated[tuple[ResidentConfig, ...], Many] = Field((), description="Who lives here, in slot order.")
     ties: Annotated[tuple[TieConfig, ...], Many] = Field((), description="Who feels what for whom at the start.")
-    house_ties: Annotated[tuple[HouseTieConfig, ...], Many] = Field(
-        (), description="What two homes feel for each other at the start; a tie of `ties` takes precedence."
+    circles: Annotated[tuple[CircleConfig, ...], Many] = Field(
+        (), description="Groups and what their members feel for each other at the start; a tie of `ties` takes precedence."
     )
 
     @model_validator(mode="after")

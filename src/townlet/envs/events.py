@@ -1,24 +1,31 @@
-"""Events in words: rows of the event columns with the ids of residents and objects, as they go into files and infos."""
+"""Events in words: rows of a town's event columns as records, and records as NDJSON lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from townlet.envs.vector import VectorTown
-from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS
+from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, Array
 
 EVENT_SCHEMA = 1
 _REASONS = {"queue_conflict": CONFLICT_REASONS, "quarrel": CONFLICT_REASONS, "exit": EXITS, "perturbation": PERTURBATIONS}
 _CONFLICT_KEYS = ("queue_length", "intensity", "waited", "rivalry_before", "rivalry_after")
 _WAITED = ("queue_leave", "use_start")
-
-Names = Callable[[int, int, int], str]  # town id, slot, life -> resident id
-Objects = Callable[[int, int], str]  # town id, object -> object id
+_AMOUNT = ("use_end", "chat_success", "perturbation")  # 1 finished and 0 left early; quality; duration
 
 
-def event_record(event: Any, episode: int, run_id: str, resident: Names, thing: Objects) -> dict[str, Any]:
-    """One row of EVENT in words; a key is there when the type has it."""
+def event_records(vec: VectorTown, rows: Array, episodes: Iterable[int], run_id: str) -> Iterator[dict[str, Any]]:
+    """Events (K,) EVENT of a batch in words; `episodes` (K,) says in which episode of its town each happened."""
+    first = int(vec.state.towns["id"][0])
+    for event, episode in zip(rows, episodes):
+        yield _record(vec, event, int(event["town"]) - first, int(episode), run_id)
+
+
+def _record(vec: VectorTown, event: Any, e: int, episode: int, run_id: str) -> dict[str, Any]:
+    """One event; a key is there when the type has it."""
     kind, town = EVENTS[event["kind"]], int(event["town"])
     record: dict[str, Any] = {
         "schema_version": EVENT_SCHEMA,
@@ -30,11 +37,11 @@ def event_record(event: Any, episode: int, run_id: str, resident: Names, thing: 
         "episode": episode,
     }
     if event["actor"] >= 0:
-        record["actor"] = resident(town, int(event["actor"]), int(event["actor_life"]))
+        record["actor"] = vec.resident_name(e, int(event["actor"]), int(event["actor_life"]))
     if event["rival"] >= 0:
-        record["rival"] = resident(town, int(event["rival"]), int(event["rival_life"]))
+        record["rival"] = vec.resident_name(e, int(event["rival"]), int(event["rival_life"]))
     if event["object"] >= 0:
-        record["object_id"] = thing(town, int(event["object"]))
+        record["object_id"] = vec.object_ids(e)[int(event["object"])]
     if kind in _REASONS and 0 <= event["reason"] < len(_REASONS[kind]):
         record["reason"] = _REASONS[kind][event["reason"]]
     if kind == "queue_conflict":
@@ -43,7 +50,7 @@ def event_record(event: Any, episode: int, run_id: str, resident: Names, thing: 
         record["waited"] = int(event["waited"])
     if kind == "queue_interaction":
         record["variant"] = "handover"
-    if event["amount"] != 0.0:
+    if kind in _AMOUNT or event["amount"] != 0.0:
         record["amount"] = float(event["amount"])
     return record
 
@@ -54,15 +61,11 @@ def run_id_of(vec: VectorTown) -> str:
 
 def step_records(vec: VectorTown, run_id: str | None = None) -> Iterator[dict[str, Any]]:
     """The events of the last step, in order."""
-    towns = vec.state.towns
-    index = {int(name): e for e, name in enumerate(towns["id"])}
-    label = run_id or run_id_of(vec)
-    for event in vec.events():
-        e = index[int(event["town"])]
-        yield event_record(
-            event,
-            int(towns[e]["episode"]),
-            label,
-            lambda town, slot, life: vec.resident_name(index[town], slot, life),
-            lambda town, thing: vec.object_ids(index[town])[thing],
-        )
+    rows = vec.events()
+    episodes = vec.state.towns["episode"][rows["town"] - vec.state.towns["id"][0]]
+    return event_records(vec, rows, episodes, run_id or run_id_of(vec))
+
+
+def event_lines(records: Iterable[dict[str, Any]]) -> bytes:
+    encode = msgspec.json.Encoder().encode
+    return b"".join(encode(record) + b"\n" for record in records)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -29,7 +29,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
     MaskablePPO looks for it. The episode is terminated when the resident leaves, truncated at the end of the scenario.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 6}
+    metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 6}  # noqa: RUF012  (as Gymnasium declares it)
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from townlet.dto.evaluation import MEASURES, CaseCard, PolicyCard, Scorecard
 
-COLUMNS = ("exits", "return", "self_sufficiency", "attendance", "lateness", "conflicts", "quarrels", "wait_mean", "wait_gini")
+COLUMNS = ("exits", "return", "self_sufficiency", "attendance", "lateness", "conflicts", "wait_mean")  # the rest: HTML, JSON
 WIDTH = 118
 
 
@@ -30,7 +30,7 @@ def _table(case: CaseCard) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("policy")
     for name in COLUMNS:
-        table.add_column(MEASURES[name].label, justify="right")
+        table.add_column(MEASURES[name].label, justify="right", no_wrap=True)
     table.add_column("steps/s", justify="right")
     for policy in case.policies:
         table.add_row(policy.name, *(_cell(policy, name) for name in COLUMNS), f"{policy.steps_per_second:,.0f}")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
-from townlet.envs.events import event_record, run_id_of
+from townlet.envs.events import event_records
 from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, UsageError
 from townlet.policy.event_join import read_event_records
@@ -70,6 +69,7 @@ class CaptureResult:
     transitions: int
     bytes: int
     ticks: int
+    events_lost: int  # beyond the columns of a step; 0 unless a town is very busy
     interrupted: bool
     scenarios: dict[str, dict[str, float]]  # totals by scenario
 
@@ -110,6 +110,8 @@ def capture(
 
         done += _run(config, wanted, shelf, options, first_town, report, stop or (lambda: False))
         shelf.close()
+        if not shelf.rows:
+            files.remove(folder)
         shelves.append((name, shelf))
     interrupted = stop is not None and stop()
     if not any(shelf.rows for _, shelf in shelves):
@@ -119,7 +121,7 @@ def capture(
         raise UsageError("nothing was captured: no life passes the filters (--agent-id, --min-length, --min-reward); loosen them")
     if len(configs) > 1:
         _gather(partial, shelves, options.prefix)
-    files.publish_folder(partial, out, overwrite=True)
+    _publish(partial, out, keep_old=not options.append)
     return CaptureResult(
         folder=str(out),
         samples=sum(len(shelf.rows) for _, shelf in shelves),
@@ -127,9 +129,19 @@ def capture(
         transitions=sum(meta.timesteps for _, shelf in shelves for _, meta, _ in shelf.rows),
         bytes=sum(shelf.nbytes for _, shelf in shelves),
         ticks=done,
+        events_lost=sum(shelf.events_lost for _, shelf in shelves),
         interrupted=interrupted,
         scenarios={name: shelf.totals() for name, shelf in shelves if shelf.rows},
     )
+
+
+def _publish(partial: Path, out: Path, *, keep_old: bool) -> None:
+    """Put the folder in its place; what an appended capture had before is in the new one and not kept twice."""
+    before = set(out.parent.glob(f"{out.name}.old-*"))
+    files.publish_folder(partial, out, overwrite=True)
+    if not keep_old:
+        for aside in set(out.parent.glob(f"{out.name}.old-*")) - before:
+            files.remove(aside)
 
 
 def _run(
@@ -163,25 +175,11 @@ def _run(
                 shelf.put(sample, compress=options.compress)
             else:
                 shelf.dropped += 1
-        shelf.events += _records(buffer, vec)
+        shelf.events += event_records(vec, *buffer.events(), run_id=f"{config.config_id}-{vec.seed}")
+        shelf.events_lost += vec.events_lost
         done += buffer.steps * interval * vec.num_towns
         first += vec.num_towns
     return done
-
-
-def _records(buffer: RolloutBuffer, vec: VectorTown) -> Iterator[dict[str, Any]]:
-    events, episodes = buffer.events()
-    index = {int(name): e for e, name in enumerate(vec.state.towns["id"])}
-    objects = {town: vec.object_ids(e) for town, e in index.items()}
-    run_id = run_id_of(vec)
-    for event, episode in zip(events, episodes.tolist()):
-        yield event_record(
-            event,
-            episode,
-            run_id,
-            lambda town, slot, life: vec.resident_name(index[town], slot, life),
-            lambda town, thing: objects[town][thing],
-        )
 
 
 def seed_residents(config: SimulationConfig) -> SimulationConfig:
@@ -193,7 +191,7 @@ def seed_residents(config: SimulationConfig) -> SimulationConfig:
     residents = tuple(
         ResidentConfig(id=f"resident_{i + 1}", home=homes[i % len(homes)] if homes else None) for i in range(SEEDED_RESIDENTS)
     )
-    scenario = config.scenario.model_copy(update={"residents": residents})
+    scenario = config.scenario.model_copy(update={"residents": residents, "ties": (), "circles": ()})
     return config.model_copy(update={"scenario": scenario})
 
 
@@ -228,4 +226,5 @@ def _gather(partial: Path, shelves: Sequence[tuple[str, Shelf]], prefix: str) ->
             metrics[f"{name}/{meta.sample_id}"] = meta.metrics
     files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, about(metas)), sync=False)
     files.write_json(partial / f"{prefix}{METRICS_SUFFIX}", metrics, sync=False)
-    files.write_sums(partial, sync=False)
+    known = {file: digest for name, shelf in shelves for file, digest in shelf.hashes(f"{name}/").items()}
+    files.write_sums(partial, known=known, sync=False)

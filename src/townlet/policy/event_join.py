@@ -1,4 +1,4 @@
-"""Simulation events as NDJSON lines, and their counts per decision of a sample."""
+"""The events of a capture, read back and counted per decision of a sample."""
 
 from __future__ import annotations
 
@@ -16,11 +16,6 @@ from townlet.world.state import EVENTS
 
 EVENT_TYPES = EVENTS  # the K axis of `ReplayBatch.events`
 EVENTS_LIMIT = 1 << 30
-
-
-def event_lines(records: Iterable[dict[str, Any]]) -> bytes:
-    encode = msgspec.json.Encoder().encode
-    return b"".join(encode(record) + b"\n" for record in records)
 
 
 class EventTable:

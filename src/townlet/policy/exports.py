@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,6 @@ from townlet.errors import ReplayError, UsageError
 from townlet.optional import require
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample
-
-ROWS_AT_ONCE = 50_000
 
 
 def _may_write(output: Path, overwrite: bool) -> None:
@@ -115,9 +112,7 @@ def export_minari(path: Path, output: Path, *, overwrite: bool = False) -> dict[
         name = f"townlet/{scenario.replace('_', '-')}-v0"
         _minari_dataset(name, samples, partial / name)
         names[name] = len(samples)
-    if output.exists():
-        shutil.rmtree(output)
-    files.publish_folder(partial, output)
+    files.publish_folder(partial, output, overwrite=overwrite)
     return {"format": "minari", "output": str(output), "datasets": names}
 
 
@@ -131,7 +126,7 @@ def _minari_dataset(name: str, samples: list[ReplaySample], folder: Path) -> Non
     seen: dict[str, spaces.Space[Any]] = {"features": spaces.Box(-1.0, 1.0, first.features.shape[1:], np.float32)}
     if first.map is not None:
         seen["map"] = spaces.Box(0, 255, first.map.shape[1:], first.map.dtype.type)
-    folder.mkdir(parents=True)
+    files.make_folder(folder)
     storage = MinariStorage.new(
         folder / "data",
         observation_space=spaces.Dict(seen),
@@ -144,10 +139,6 @@ def _minari_dataset(name: str, samples: list[ReplaySample], folder: Path) -> Non
 
 def _episode(sample: ReplaySample, number: int, buffer: Any) -> Any:
     """Minari wants T + 1 observations: the last one is repeated, because a sample ends with its last decision."""
-
-    def closed(array: Any) -> list[Any]:
-        return [*array, array[-1]]
-
     observations = {"features": np.concatenate([sample.features, sample.features[-1:]])}
     if sample.map is not None:
         observations["map"] = np.concatenate([sample.map, sample.map[-1:]])

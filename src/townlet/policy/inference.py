@@ -102,23 +102,32 @@ class NumpyPolicy:
             state = self.initial_state(len(features))
         elif starts is not None:
             state = np.where(starts.astype(bool)[:, None], np.float32(0), state)
-        hidden = self._encode(features.astype(np.float32, copy=False), maps)
+        rows = self._normalised(features.astype(np.float32, copy=False))
+        hidden = self._encode(rows, maps)
         for layer in range(len(self.spec.trunk_sizes)):
             hidden = self._active(self._dense(f"trunk.{layer}", hidden))
         if self.spec.recurrent == "gru":
             hidden = state = self._gru(hidden, state)
         elif self.spec.recurrent == "lstm":
             hidden, state = self._lstm(hidden, state)
-        values = self._dense("value", hidden)[:, 0]
+        seen = hidden
+        if self.spec.town_size:
+            town = town_means(rows[:, np.array(self.spec.column_order)], self.spec.town_size)
+            seen = np.concatenate([hidden, self._active(self._dense("town", town))], axis=1)
+        values = self._dense("value", seen)[:, 0]
         scale = np.sqrt(self.weights["value_var"][0] + VARIANCE_FLOOR)
         values = (values * scale + self.weights["value_mean"][0]).astype(np.float32)
         return self._dense("policy", hidden), values, state
 
+    def _normalised(self, features: Floats) -> Floats:
+        if not self.spec.normalize_observations:
+            return features
+        mean = self.weights["observation_mean"].astype(np.float32)
+        scale = np.sqrt(self.weights["observation_var"] + VARIANCE_FLOOR).astype(np.float32)
+        out: Floats = np.clip((features - mean) / scale, -OBSERVATION_CLIP, OBSERVATION_CLIP)
+        return out
+
     def _encode(self, features: Floats, maps: NDArray[Any] | None) -> Floats:
-        if self.spec.normalize_observations:
-            mean = self.weights["observation_mean"].astype(np.float32)
-            scale = np.sqrt(self.weights["observation_var"] + VARIANCE_FLOOR).astype(np.float32)
-            features = np.clip((features - mean) / scale, -OBSERVATION_CLIP, OBSERVATION_CLIP)
         parts = [self._active(self._dense("feature", features[:, self._plain]))]
         if self.spec.has_conflict_encoder:
             parts.append(self._active(self._dense("conflict", features[:, self._conflict])))
@@ -169,6 +178,16 @@ class NumpyPolicy:
         return h, np.concatenate([h, c], axis=1)
 
 
+def town_means(rows: Floats, town_size: int) -> Floats:
+    """For each row (..., B, F) the mean over its town, B being towns × slots. Rows that are not whole towns are alone."""
+    width = rows.shape[-2]
+    if width % town_size:
+        return rows
+    towns = rows.reshape(*rows.shape[:-2], width // town_size, town_size, rows.shape[-1])
+    means = towns.mean(axis=-2, keepdims=True, dtype=np.float32)
+    return np.broadcast_to(means, towns.shape).reshape(rows.shape)
+
+
 def check_inputs(spec: NetworkSpec, features: NDArray[Any], maps: NDArray[Any] | None) -> None:
     if features.ndim != 2 or features.shape[1] != spec.features:
         raise UsageError(f"features have shape {features.shape}; the policy was trained on (rows, {spec.features})")
@@ -193,8 +212,9 @@ def weight_shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
         rows = (3 if spec.recurrent == "gru" else 4) * spec.recurrent_size
         shapes |= {"cell.weight_ih_l0": (rows, width), "cell.weight_hh_l0": (rows, spec.recurrent_size)}
         shapes |= {"cell.bias_ih_l0": (rows,), "cell.bias_hh_l0": (rows,)}
-        width = spec.recurrent_size
-    dense |= {"policy": (spec.actions, width), "value": (1, width)}
+    dense |= {"policy": (spec.actions, spec.hidden_width), "value": (1, spec.critic_width)}
+    if spec.town_size:
+        dense["town"] = (spec.feature_size, spec.features)
     for name, shape in dense.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     if spec.map_encoder == "cnn":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from townlet.errors import CheckpointError
-from townlet.policy.inference import weight_shapes
+from townlet.policy.inference import town_means, weight_shapes
 from townlet.policy.network import CELLS, CNN_KERNEL, OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
 
 HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
@@ -57,14 +57,14 @@ class ConflictAwarePolicyNetwork(nn.Module):
             self.map = _dense(spec.map_inputs, spec.map_size)
         widths = (spec.encoded_width, *spec.trunk_sizes)
         self.trunk = nn.ModuleList(_dense(widths[i], widths[i + 1]) for i in range(len(spec.trunk_sizes)))
-        width = widths[-1]
         if spec.recurrent != "none":
-            self.cell = (nn.GRU if spec.recurrent == "gru" else nn.LSTM)(width, spec.recurrent_size)
-            width = spec.recurrent_size
+            self.cell = (nn.GRU if spec.recurrent == "gru" else nn.LSTM)(widths[-1], spec.recurrent_size)
             for name, parameter in self.cell.named_parameters():
                 nn.init.orthogonal_(parameter) if "weight" in name else nn.init.zeros_(parameter)
-        self.policy = _dense(width, spec.actions, POLICY_GAIN)
-        self.value = _dense(width, 1, VALUE_GAIN)
+        if spec.town_size:
+            self.town = _dense(spec.features, spec.feature_size)
+        self.policy = _dense(spec.hidden_width, spec.actions, POLICY_GAIN)
+        self.value = _dense(spec.critic_width, 1, VALUE_GAIN)
         for prefix, size in (("observation", spec.features), ("value", 1)):
             self.register_buffer(f"{prefix}_mean", torch.zeros(size, dtype=torch.float64))
             self.register_buffer(f"{prefix}_var", torch.ones(size, dtype=torch.float64))
@@ -98,23 +98,31 @@ class ConflictAwarePolicyNetwork(nn.Module):
             x = self._active(layer(x))
         return x
 
-    def heads(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.policy(x), self.value(x).squeeze(-1)
+    def towns(self, ordered: Tensor) -> Tensor | None:
+        """What a central critic sees beside a row of (..., B, F): the mean over its town."""
+        return torch.from_numpy(town_means(ordered.numpy(), self.spec.town_size)) if self.spec.town_size else None
 
-    def rows(self, ordered: Tensor, maps: Tensor | None) -> tuple[Tensor, Tensor]:
+    def heads(self, x: Tensor, town: Tensor | None) -> tuple[Tensor, Tensor]:
+        seen = x if town is None else torch.cat([x, self._active(self.town(town))], dim=1)
+        return self.policy(x), self.value(seen).squeeze(-1)
+
+    def rows(self, ordered: Tensor, maps: Tensor | None, town: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits (R, A) and values (R,) of a network without memory."""
-        return self.heads(self.hidden(ordered, maps))
+        return self.heads(self.hidden(ordered, maps), town)
 
     def step(self, features: Tensor, maps: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One decision of B residents: logits (B, A), values (B,), next state (B, S)."""
-        x = self.hidden(self.ordered(features), maps)
+        ordered = self.ordered(features)
+        x = self.hidden(ordered, maps)
         if self.spec.recurrent != "none":
             out, carried = self.cell(x.unsqueeze(0), self._unpack_state(state))
             x, state = out[0], self._pack_state(carried)
-        logits, values = self.heads(x)
+        logits, values = self.heads(x, self.towns(ordered))
         return logits, values, state
 
-    def sequences(self, ordered: Tensor, maps: Tensor | None, starts: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def sequences(
+        self, ordered: Tensor, maps: Tensor | None, starts: Tensor, state: Tensor, town: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Whole sequences of B residents, (T, B, F) → logits (T, B, A) and values (T, B).
 
         A start (T, B) resets that resident's state before the decision. Each stretch between starts is one packed
@@ -129,15 +137,15 @@ class ConflictAwarePolicyNetwork(nn.Module):
         out, _ = self.cell(
             PackedSequence(x[torch.from_numpy(packed.rows)], torch.from_numpy(packed.sizes)), self._unpack_state(begin)
         )
-        logits, values = self.heads(out.data[torch.from_numpy(packed.places)])
+        logits, values = self.heads(out.data[torch.from_numpy(packed.places)], None if town is None else town.flatten(0, 1))
         return logits.reshape(steps, width, -1), values.reshape(steps, width)
 
     def outputs(self, part: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Logits (..., A) and values (...,) of a mini-batch whose features are `ordered`; with `starts`, of its sequences."""
         if "starts" in part:
-            logits, values = self.sequences(part["features"], part.get("maps"), part["starts"], part["state"])
+            logits, values = self.sequences(part["features"], part.get("maps"), part["starts"], part["state"], part.get("town"))
         else:
-            logits, values = self.rows(part["features"], part.get("maps"))
+            logits, values = self.rows(part["features"], part.get("maps"), part.get("town"))
         return logits.float(), values.float()
 
     def _unpack_state(self, state: Tensor) -> Any:

@@ -37,6 +37,7 @@ class NetworkSpec:
     recurrent_size: int = 128
     activation: str = "relu"
     normalize_observations: bool = False
+    town_size: int = 0  # N > 0: the critic also sees the mean over the N slots of the town; 0: its own observation alone
 
     def __post_init__(self) -> None:
         if self.map_encoder not in MAP_ENCODERS:
@@ -63,8 +64,8 @@ class NetworkSpec:
             )
 
     @classmethod
-    def of(cls, observed: ObservationSpec, network: NetworkConfig, ppo: PPOConfig) -> NetworkSpec:
-        """The network that a config asks for over the observations of a town."""
+    def of(cls, observed: ObservationSpec, network: NetworkConfig, ppo: PPOConfig, town_size: int = 0) -> NetworkSpec:
+        """The network that a config asks for over the observations of a town; with `town_size` the critic is central."""
         sees_map = network.map_encoder != "none" and observed.map_shape[0] > 0
         return cls(
             features=len(observed.fields),
@@ -81,6 +82,7 @@ class NetworkSpec:
             recurrent_size=network.recurrent_size,
             activation=network.activation,
             normalize_observations=ppo.normalize_observations,
+            town_size=town_size,
         )
 
     @property
@@ -135,6 +137,15 @@ class NetworkSpec:
     def encoded_width(self) -> int:
         conflict = self.conflict_size if self.has_conflict_encoder else 0
         return self.feature_size + conflict + (self.map_size if self.sees_map else 0)
+
+    @property
+    def hidden_width(self) -> int:
+        """What the heads are given."""
+        return self.recurrent_size if self.recurrent != "none" else (self.encoded_width, *self.trunk_sizes)[-1]
+
+    @property
+    def critic_width(self) -> int:
+        return self.hidden_width + (self.feature_size if self.town_size else 0)
 
     def to_json(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from townlet import files
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
+from townlet.policy.checkpoint import weights_hash
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.world.rng import POLICY, fill_uniform
@@ -162,11 +163,19 @@ class CheckpointPolicy:
     kind, has_values = "checkpoint", True
 
     def __init__(self, folder: Path, seed: int = 0) -> None:
+        self.folder = folder
         self.network = NumpyPolicy.load(folder)
-        self.hash = files.sha256_file(folder / "weights.safetensors")
+        self.hash = weights_hash(self.network.weights)
         self.draws = Draws(seed)
 
     def reset(self, vec: VectorTown) -> None:
+        spec = self.network.spec
+        seen, choices = vec.features.shape[2], vec.num_actions
+        if (spec.features, spec.actions) != (seen, choices):
+            raise CheckpointError(
+                f"the checkpoint {self.folder} was trained on {spec.features} features and {spec.actions} actions, this town has "
+                f"{seen} and {choices}; use the observation variant and action level it was trained with"
+            )
         self._state = self.network.initial_state(vec.num_towns * vec.num_residents)
         self._was_active = np.zeros(vec.active.shape, np.uint8)
 
@@ -201,7 +210,7 @@ def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int =
         raise UsageError(f"epsilon is {epsilon} but the policy is {spec!r}; only scripted and schedule are made ε-soft")
     elif spec == "random":
         policy = RandomPolicy(seed)
-    elif Path(spec).is_dir():
+    elif Path(spec).exists():
         policy = CheckpointPolicy(Path(spec), seed)
     elif "/" in spec or "." in spec:
         raise CheckpointError(f"there is no checkpoint folder {spec}; expected one, or {', '.join(POLICIES)}")

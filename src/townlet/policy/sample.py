@@ -309,9 +309,9 @@ def meta_bytes(meta: SampleMeta) -> bytes:
 
 def read_meta(path: Path, sha256: str | None = None) -> dict[str, Any]:
     """The JSON object beside a sample; `interpret` gives it its meaning, which for the first generation needs the arrays."""
-    if sha256 is not None:
-        check_hash(path, files.read_bytes(path, limit=META_LIMIT, error=ReplayError), sha256)
-    found = files.read_json(path, limit=META_LIMIT, error=ReplayError)
+    data = files.read_bytes(path, limit=META_LIMIT, error=ReplayError)
+    check_hash(path, data, sha256)
+    found = files.parse_json(data, str(path), error=ReplayError)
     if not isinstance(found, dict):
         raise ReplayError(f"{path}: holds {_kind(found)}, expected the object of a replay sample's metadata")
     return found

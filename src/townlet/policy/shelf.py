@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from townlet import files
-from townlet.policy.event_join import event_lines
+from townlet.envs.events import event_lines
 from townlet.policy.manifest import EVENTS_NAME, MANIFEST_SUFFIX, METRICS_SUFFIX, manifest_bytes
 from townlet.policy.sample import ReplaySample, SampleMeta, encode_sample
 
@@ -23,6 +23,7 @@ class Shelf:
     rows: list[tuple[dict[str, Any], SampleMeta, int]] = field(default_factory=list)  # manifest row, metadata, bytes
     events: list[dict[str, Any]] = field(default_factory=list)
     dropped: int = 0
+    events_lost: int = 0
     nbytes: int = 0
 
     def put(self, sample: ReplaySample, *, compress: bool = False) -> None:
@@ -61,7 +62,12 @@ class Shelf:
         days = {(meta.capture.town, meta.capture.episode) for _, meta, _ in self.rows}
         kept = (event for event in self.events if (event["town"], event["episode"]) in days)
         files.write_bytes(self.folder / EVENTS_NAME, event_lines(kept), sync=False)
-        files.write_sums(self.folder, sync=False)
+        files.write_sums(self.folder, known=self.hashes(), sync=False)
+
+    def hashes(self, under: str = "") -> dict[str, str]:
+        """Hash by name of the sample files."""
+        pairs = (("sample", "sha256"), ("meta", "meta_sha256"))
+        return {under + row[name]: row[digest] for row, _, _ in self.rows for name, digest in pairs}
 
     def write_manifest(self) -> None:
         manifest = manifest_bytes((row for row, _, _ in self.rows), about([meta for _, meta, _ in self.rows]))

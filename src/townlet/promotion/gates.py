@@ -74,13 +74,16 @@ def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]]) ->
     worse = 0.0 if gate.rule == "better" else -gate.bound
     verdict = "pass" if gain.low > margin else "fail" if gain.high < worse else "hold"
     shown = gain if direction == 1 else Interval(-gain.value, -gain.high, -gain.low)
-    wanted = (
-        f"better than the champion by more than {gate.bound:g}"
-        if gate.rule == "better"
-        else f"not worse by more than {gate.bound:g}"
-    )
-    found = {"pass": "is", "hold": "is not shown to be", "fail": "is not"}[verdict]
-    return _result(gate, verdict, shown, len(pairs), f"{gate.metric} {found} {wanted}: difference {_range(shown)}")
+    return _result(gate, verdict, shown, len(pairs), f"{gate.metric} {_words(gate, verdict)}: difference {_range(shown)}")
+
+
+def _words(gate: GateConfig, verdict: str) -> str:
+    by = f" by more than {gate.bound:g}" if gate.bound else ""
+    if gate.rule == "better":
+        return {"pass": f"is better{by}", "hold": f"is not shown to be better{by}", "fail": "is worse than the champion's"}[
+            verdict
+        ]
+    return {"pass": f"is not worse{by}", "hold": f"is not shown to be no worse{by}", "fail": f"is worse{by}"}[verdict]
 
 
 def _floor(gate: GateConfig, values: Sequence[float]) -> GateResult:

@@ -23,6 +23,8 @@ from townlet.world.state import FAR, Array
 VERDICTS = ("tiles", "reachability", "doors", "time", "money", "capacity", "starvation", "memory")
 TIME_SHARE = 0.92  # of a day that may be spoken for
 BUSY_SHARE = 0.80  # of an object's open hours that may be in use
+STOCK_SHARE = 0.90  # of the meals of a day that may be needed
+SPARE_COINS = 0.05  # of what is spent, to be left at the end
 PER_DOOR = 32  # lodgers or workers per tile of a way in
 ERRANDS = 4  # trips from home and back in a day, beside the way to work
 
@@ -180,7 +182,8 @@ def _money(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Verdi
     income = wages.get(next(one.job for one in plan.residents if one.id == who) or "", 0.0)
     cost = config.economy.rent + day.coins
     found = f"{who} earns {income:.2f} and spends {cost:.2f} a day, has {worst:.2f} left after {span:.1f} days"
-    return Verdict("money", worst >= 0, found, "raise wages or first wallets, or lower rent")
+    spare = SPARE_COINS * span * cost
+    return Verdict("money", worst >= spare, found, "raise wages or first wallets, or lower rent")
 
 
 def _capacity(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Verdict:
@@ -196,7 +199,7 @@ def _capacity(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Ve
     meals = sum(day.uses[spec.id] * spec.takes_meals for spec in config.affordances.specs if spec.id in day.uses) * people
     stock = _meals_a_day(plan, config)
     if meals and stock is not None:
-        loads.append((meals / max(stock, 1e-9) * BUSY_SHARE, "meals", f"{stock:.0f} a day for {meals:.0f}"))
+        loads.append((meals / stock * BUSY_SHARE / STOCK_SHARE, "meals", f"{stock:.0f} a day for {meals:.0f}"))
     if not loads:
         return Verdict("capacity", True, "nothing here is shared")
     share, name, counts = max(loads)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import permutations
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class Resident:
     job: str | None
     personality: tuple[float, float, float]
     position: tuple[int, int] | None = None  # (x, y); None: beside the own bed
-    needs: tuple[float, float, float] = (0.8, 0.8, 0.8)
+    needs: tuple[float, float, float] = (0.8, 0.8, 0.95)
     wallet: int | None = None  # None: economy.first_wallet
     meals: int = 1
 
@@ -148,32 +149,22 @@ def written_plan(config: SimulationConfig) -> Plan:
 
 
 def _feelings(scenario: ScenarioConfig) -> list[Tie]:
-    """Ties in both directions: those between residents, then what is left of those between homes."""
+    """Ties in both directions: those between two residents, then what is left of those of circles."""
     ties = []
     for tie in scenario.ties:
         ties.append(Tie(tie.a, tie.b, tie.trust, tie.familiarity, tie.rivalry))
         if tie.mutual:
             ties.append(Tie(tie.b, tie.a, tie.trust, tie.familiarity, tie.rivalry))
     known = {(tie.resident, tie.other) for tie in ties}
-    lodgers: dict[str, list[str]] = {name: [] for name in scenario.buildings}
-    for one in scenario.residents:
-        if one.home is not None:
-            lodgers[one.home].append(one.id)
-    for feud in scenario.house_ties:
-        first, second = feud.between
-        for home in feud.between:
-            if home not in lodgers:
-                raise ScenarioError(
-                    f"scenario.house_ties names the home {home!r}, which is not in scenario.buildings; "
-                    f"{nearest_name(home, list(lodgers))}"
-                )
-        if first == second:
-            raise ScenarioError(f"scenario.house_ties: {first!r} has a tie to itself; name two homes")
-        pairs = [(a, b) for a in lodgers[first] for b in lodgers[second]]
-        for a, b in [*pairs, *((b, a) for a, b in pairs)]:
+    ids = [one.id for one in scenario.residents]
+    for circle in scenario.circles:
+        for name in circle.among:
+            if name not in ids:
+                raise ScenarioError(f"scenario.circles names {name!r}, who is not among the residents; {nearest_name(name, ids)}")
+        for a, b in permutations(circle.among, 2):
             if (a, b) not in known:
                 known.add((a, b))
-                ties.append(Tie(a, b, feud.trust, feud.familiarity, feud.rivalry))
+                ties.append(Tie(a, b, circle.trust, circle.familiarity, circle.rivalry))
     return ties
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from townlet.errors import TelemetryError, UsageError
 from townlet.files import read_bytes
-from townlet.statistics import ChangePoint, change_point, total_variation
+from townlet.statistics import ChangePoint, change_point, student_quantile, total_variation
 from townlet.telemetry.ndjson import log_parts, read_records
 from townlet.telemetry.schema import FIELDS
 from townlet.telemetry.series import Floats, LogSeries, number, series_of
@@ -251,14 +251,20 @@ def block_length(count: int) -> int:
 
 
 def block_bootstrap(x: Floats, *, level: float, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
-    """Percentile interval of the mean of a series, resampled in circular blocks."""
+    """Interval of the mean of a series: mean ± t × spread of the means of series resampled in circular blocks.
+
+    Student's t for the number of blocks, because a handful of them is far from a normal distribution.
+    """
     count = x.size
     length = block_length(count)
     blocks = -(-count // length)
+    if blocks < 2:
+        return -math.inf, math.inf
     starts = np.random.default_rng(seed).integers(0, count, (resamples, blocks))
     index = ((starts[:, :, None] + np.arange(length)) % count).reshape(resamples, -1)[:, :count]
-    low, high = np.quantile(x[index].mean(axis=1), ((1 - level) / 2, (1 + level) / 2))
-    return float(low), float(high)
+    half = student_quantile(0.5 + level / 2, blocks - 1) * float(x[index].mean(axis=1).std())
+    centre = float(x.mean())
+    return centre - half, centre + half
 
 
 def aligned(current: Floats, baseline: Floats, window: float) -> tuple[Floats, Floats]:

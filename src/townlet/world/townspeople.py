@@ -37,6 +37,7 @@ HABITS = np.dtype(
     ]
 )
 DAY = 1440.0
+TIRED = 0.15  # above the line at which it sleeps, a resident sees to what the sleep would leave unmet
 MEALS_UNIT = 6.0
 HALF_DISTANCE = 20.0
 
@@ -106,7 +107,8 @@ def leave_use(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
     if x[c[SLEEPING]] == 1.0:
         if x[c[ENERGY]] > full:
             return True
-        if x[c[HUNGER]] < 0.12 and x[c[ENERGY]] > 0.15:
+        hungry = min(x[c[HUNGER]] - h[0]["hunger"], x[c[HYGIENE]] - h[0]["hygiene"]) < -0.05
+        if hungry and x[c[ENERGY]] > h[0]["energy"]:
             return True
         return bool(free <= h[0]["prepare"] and x[c[ENERGY]] > 0.45)
     if x[c[SITTING]] == 1.0:
@@ -120,7 +122,7 @@ def time_before_work(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> float:
     """Ticks until it must set out for work; a whole day without a job or within a shift."""
     if x[c[TO_SHIFT]] >= 1.0 or x[c[SHIFT_LEFT]] > 0.0:
         return DAY
-    return x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]]
+    return float(x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]])
 
 
 @leaf
@@ -149,9 +151,9 @@ def meet_need(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: 
     hunger, hygiene, energy = x[c[HUNGER]], x[c[HYGIENE]], x[c[ENERGY]]
     to_shift, free = x[c[TO_SHIFT]] * DAY, time_before_work(x, c, h)
     works_soon = free < h[0]["look_ahead"]
-    lack_energy = h[0]["energy"] - energy
+    lack_energy = h[0]["energy"] + TIRED - energy
     if free < 3.0 * h[0]["look_ahead"]:
-        lack_energy = h[0]["energy"] + h[0]["decay_energy"] * (to_shift + h[0]["shift_length"]) - energy
+        lack_energy += h[0]["decay_energy"] * (to_shift + h[0]["shift_length"])
     if is_night(x, c, h):
         lack_energy = max(lack_energy, h[0]["sleep_below"] - energy)
     if free < h[0]["prepare"] + 60.0 and energy > 0.15:
@@ -168,8 +170,11 @@ def meet_need(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: 
             lack_hunger = 0.0
         if hygiene > 0.5:
             lack_hygiene = 0.0
-    if lack_energy > 0.0 and energy > 0.2 and (lack_hunger > 0.0 or lack_hygiene > 0.0):
-        lack_energy = 1e-9  # sleep comes after what the sleep would leave unmet
+    if lack_energy > 0.0 and (lack_hunger > 0.0 or lack_hygiene > 0.0):
+        if energy > h[0]["energy"] - 0.08 or min(hunger, hygiene) < 0.3:
+            lack_energy = 1e-9  # sleep comes after what the sleep would leave unmet …
+        else:
+            lack_energy = 2.0  # … unless it cannot wait
     for _ in range(3):
         worst = max(lack_hunger, lack_hygiene, lack_energy)
         if worst <= 0.0:

@@ -246,6 +246,53 @@ def test_equal_advantages_are_counted_and_do_no_harm() -> None:
     assert (stats.adv_zero_std_batches, stats.adv_min_std) == (6, 0.0)
 
 
+def test_bfloat16_is_near_full_precision() -> None:
+    exact, short = learner_of(num_epochs=1, num_mini_batches=1), learner_of(num_epochs=1, num_mini_batches=1, bf16=True)
+    batch = batch_of(exact)
+    one, other = exact.update(batch), short.update(batch)
+    assert other.loss_value == pytest.approx(one.loss_value, rel=0.05)
+    assert 0 < abs(other.kl_divergence) < 0.01
+    assert all(array.dtype != np.float16 for array in short.network.arrays().values())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("cell", ["none", "gru"])
+def test_a_compiled_update_does_the_same(cell: str) -> None:
+    plain, compiled = learner_of(cell), learner_of(cell, compile=True)
+    for seed in range(3):
+        batch = batch_of(plain, seed)
+        one, other = plain.update(batch, progress=seed / 3), compiled.update(batch, progress=seed / 3)
+        assert other.loss_total == pytest.approx(one.loss_total, abs=1e-4)
+    for name, array in plain.network.arrays().items():
+        np.testing.assert_allclose(array, compiled.network.arrays()[name], atol=2e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("cell", ["none", "gru"])
+def test_a_central_critic_values_the_town_and_leaves_the_policy_to_the_resident(cell: str) -> None:
+    """The return is the mean of a feature over the five of a town: only a critic that sees them all can know it."""
+    rng, errors = np.random.default_rng(0), {}
+    for town_size in (0, 5):
+        learner = learner_of(cell, spec={"town_size": town_size}, learning_rate=3e-3, value_clip=None, num_epochs=2)
+        for seed in range(12):
+            batch = batch_of(learner, seed)
+            mean = batch.features[..., 1].reshape(STEPS, WIDTH // 5, 5).mean(-1, keepdims=True)
+            returns = np.broadcast_to(mean, (STEPS, WIDTH // 5, 5)).reshape(STEPS, WIDTH) * 5
+            batch = dataclasses.replace(batch, returns=returns.astype(np.float32))
+            error = float(np.abs(learner.evaluate(batch)[1] - returns).mean())
+            learner.update(batch)
+        errors[town_size] = error
+    assert errors[5] < 0.8 * errors[0]
+    features = rng.normal(size=(10, FEATURES)).astype(np.float32)
+    others = features.copy()
+    others[1:] += 1.0
+    state = learner.initial_state(10)
+    logits, values, _ = learner.forward(features, state=state)
+    changed_logits, changed_values, _ = learner.forward(others, state=state)
+    np.testing.assert_allclose(logits[0], changed_logits[0], atol=1e-6)
+    assert abs(values[0] - changed_values[0]) > 1e-3
+
+
 # --- normalisation ---------------------------------------------------------------------------------------------------
 def test_tracking_returns_changes_no_prediction_once_there_are_units() -> None:
     learner, rng = learner_of(), np.random.default_rng(1)

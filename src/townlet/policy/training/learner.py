@@ -298,6 +298,9 @@ class PPOLearner:
             raise UsageError(f"masks have {batch.masks.shape[2]} actions; the network has {self.spec.actions}")
         with torch.no_grad():
             data = {"features": self.network.ordered(self._column(batch.features, active))}
+            towns = self.network.towns(self.network.ordered(torch.from_numpy(batch.features))) if self.spec.town_size else None
+        if towns is not None:
+            data["town"] = self._column(towns.numpy(), active)
         data["masks"] = self._column(np.asarray(batch.masks, np.uint8).view(bool), active)
         if self.spec.sees_map and batch.maps is not None:
             data["maps"] = self._column(batch.maps, active)

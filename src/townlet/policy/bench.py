@@ -1,0 +1,118 @@
+"""What replay costs: the rows of `townlet bench replay`."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from townlet import files
+from townlet.envs.vector import VectorTown
+from townlet.policy.generate import generated_sample, generated_source, write_generated
+from townlet.policy.manifest import PREFIX
+from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
+from townlet.policy.rollout import RolloutBuffer
+from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.policy.shelf import Shelf
+
+STREAMING_BAR, RECORDING_BAR, WRITING_BAR = 0.8, 2.0, 150.0
+SAMPLE_BYTES = 187_000  # of a day of hybrid observations, about
+PREFETCH = 2
+
+
+def replay_rows(
+    *, size: int = 2_000_000_000, towns: int = 256, steps: int = 48, repeats: int = 3, folder: Path | None = None
+) -> list[dict[str, Any]]:
+    """Rows of {name, value, unit, bar, ok}; `size` is the bytes of generated samples that are read."""
+    rows = []
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        write_generated(Path(place) / "data", max(4, size // SAMPLE_BYTES))
+        ratio, most = streaming_ratio(Path(place) / "data", repeats)
+        rows.append(_row("streaming over in-memory, from opening to the last batch", ratio, "×", STREAMING_BAR))
+        rows.append(_row(f"batches in memory while streaming, prefetch {PREFETCH}", most, "batches", PREFETCH + 1, smaller=True))
+        rows.append(_row("writing samples", writing_speed(Path(place), repeats), "MB/s", WRITING_BAR))
+    name = f"recording over simulation, {towns} towns"
+    rows.append(_row(name, recording_ratio(towns, steps, repeats), "×", RECORDING_BAR, smaller=True))
+    return rows
+
+
+def streaming_ratio(folder: Path, repeats: int) -> tuple[float, int]:
+    """Time in memory over time streamed, each from opening the manifest to the last batch with all checks; and batches alive."""
+    most = 0
+
+    def read(streaming: bool) -> float:
+        nonlocal most
+        begin = time.perf_counter()
+        options = {"batch_size": 16, "shuffle": True, "prefetch": PREFETCH, "streaming": streaming}
+        dataset = _CountedDataset(ReplayDatasetConfig.from_capture_dir(folder, **options))
+        for _ in dataset:
+            pass
+        most = max(most, dataset.most if streaming else 0)
+        return time.perf_counter() - begin
+
+    return _paired(lambda: read(False), lambda: read(True), repeats), most
+
+
+class _CountedDataset(ReplayDataset):
+    """Knows how many of its batches ever existed at a time."""
+
+    def __init__(self, config: ReplayDatasetConfig) -> None:
+        super().__init__(config)
+        self.alive: weakref.WeakSet[ReplayBatch] = weakref.WeakSet()
+        self.most = 0
+
+    def _batch(self, rows: Sequence[int]) -> ReplayBatch:
+        batch = super()._batch(rows)
+        self.alive.add(batch)
+        self.most = max(self.most, len(self.alive))
+        return batch
+
+
+def writing_speed(place: Path, repeats: int, count: int = 200) -> float:
+    """MB/s of sample files into a folder that is then published: encoding, hashing, writing, manifest, sums, one sync."""
+    source = generated_source()
+    samples = [generated_sample(source, seed) for seed in range(count)]
+    best = 0.0
+    for attempt in range(repeats):
+        partial = files.partial_folder(place / f"written_{attempt}")
+        begin = time.perf_counter()
+        shelf = Shelf(partial, PREFIX)
+        for sample in samples:
+            shelf.put(sample)
+        shelf.close()
+        best = max(best, shelf.nbytes / 1e6 / (time.perf_counter() - begin))
+        files.publish_folder(partial, place / f"written_{attempt}")
+    return best
+
+
+def recording_ratio(towns: int, steps: int, repeats: int) -> float:
+    """Time with every frame kept in memory over time without, same towns, policy and observations, from the same tick."""
+    vec = VectorTown("town_day", towns)
+    runtime = PolicyRuntime(vec, make_policy("scripted", vec, epsilon=0.05))
+    buffer = RolloutBuffer(vec, steps)
+
+    def run(record: bool) -> float:
+        vec.reset()
+        fresh = PolicyRuntime(vec, runtime.policies)
+        buffer.clear()
+        begin = time.perf_counter()
+        for _ in range(steps):
+            fresh.step(buffer if record else None)
+        return time.perf_counter() - begin
+
+    run(True)  # touch the memory once
+    return _paired(lambda: run(True), lambda: run(False), repeats)
+
+
+def _paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -> float:
+    """The median ratio of two things timed in turns."""
+    return statistics.median(one() / other() for _ in range(repeats))
+
+
+def _row(name: str, value: float, unit: str, bar: float, *, smaller: bool = False) -> dict[str, Any]:
+    ok = value <= bar if smaller else value >= bar
+    return {"name": name, "value": round(value, 3), "unit": unit, "bar": bar, "ok": bool(ok)}

@@ -1,0 +1,167 @@
+"""Replay data in other people's tools, and the commands that look at it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from townlet import files
+from townlet.cli.app import main
+from townlet.dto.rewards import RewardBreakdownDTO
+from townlet.errors import UsageError
+from townlet.policy.bench import replay_rows
+from townlet.policy.exports import export_minari, export_parquet
+from townlet.policy.generate import generated_sample, generated_source
+from townlet.policy.manifest import PREFIX
+from townlet.policy.replay import ReplaySample
+from townlet.policy.replay_report import samples_of
+from townlet.policy.shelf import Shelf
+from townlet.world.state import TERMS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("exports") / "data"
+    shelf = Shelf(files.make_folder(place), PREFIX)
+    source = generated_source()
+    for seed, length in enumerate((6, 9, 6)):
+        shelf.put(generated_sample(source, seed, length))
+    shelf.close()
+    return place
+
+
+@pytest.fixture(scope="module")
+def samples(folder: Path) -> list[ReplaySample]:
+    return list(samples_of(folder))
+
+
+def test_parquet_reads_in_duckdb_and_polars(folder: Path, samples: list[ReplaySample], tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    result = export_parquet(folder, tmp_path / "replay.parquet")
+    assert result["rows"] == 21
+    polars = pytest.importorskip("polars")
+    table = polars.read_parquet(tmp_path / "replay.parquet")
+    assert table.shape[0] == 21
+    np.testing.assert_array_equal(table["reward"].to_numpy(), np.concatenate([s.rewards for s in samples]))
+    first = samples[0]
+    np.testing.assert_array_equal(table["feature.rivalry_max"].to_numpy()[:6], first.column("rivalry_max"))
+    assert table["action_name"].to_list()[:6] == [first.meta.action_names[a] for a in first.actions]
+    np.testing.assert_array_equal(np.array(table["action_mask"].to_list()[:6]), first.action_mask)
+    np.testing.assert_array_equal(np.array(table["map"].to_list()[:6]).reshape(first.map.shape), first.map)  # type: ignore[union-attr]
+    duckdb = pytest.importorskip("duckdb")
+    query = f"select agent_id, count(*), max(step) from '{tmp_path / 'replay.parquet'}' group by agent_id order by agent_id"
+    assert duckdb.sql(query).fetchall() == [("resident_0", 6, 5), ("resident_1", 9, 8), ("resident_2", 6, 5)]
+    with pytest.raises(UsageError, match="already exists"):
+        export_parquet(folder, tmp_path / "replay.parquet")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_minari_loads_a_dataset_per_scenario_with_a_life_as_episode(
+    folder: Path, samples: list[ReplaySample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minari = pytest.importorskip("minari")
+    assert export_minari(folder, tmp_path / "sets")["datasets"] == {"townlet/generated-v0": 3}
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+    dataset = minari.load_dataset("townlet/generated-v0")
+    assert dataset.total_episodes == 3
+    assert dataset.total_steps == 21
+    for sample, episode in zip(samples, dataset.iterate_episodes()):
+        T = sample.timesteps
+        np.testing.assert_array_equal(episode.actions, sample.actions)
+        np.testing.assert_allclose(episode.rewards, sample.rewards)
+        np.testing.assert_array_equal(episode.observations["features"][:T], sample.features)
+        np.testing.assert_array_equal(episode.observations["map"][:T], sample.map)
+        np.testing.assert_array_equal(episode.infos["action_mask"][:T], sample.action_mask)
+        np.testing.assert_array_equal(episode.infos["log_prob"][:T], sample.old_log_probs)
+        np.testing.assert_array_equal(episode.infos["value"], sample.value_preds)
+        np.testing.assert_array_equal(episode.truncations, sample.truncated)
+        np.testing.assert_array_equal(episode.terminations, sample.dones)
+    assert dataset.spec.observation_space["features"].shape == samples[0].features.shape[1:]
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    with pytest.raises(SystemExit) as left:
+        main(list(words))
+    out = capsys.readouterr()
+    assert left.value.code == code, out.err
+    return out.out
+
+
+def test_the_commands_speak_json_and_text(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(folder)
+    assert json.loads(told(capsys, "replay", "validate", path, "--json"))["ok"] is True
+    assert "3 samples, 21 decisions: valid" in told(capsys, "replay", "validate", path)
+    stats = json.loads(told(capsys, "replay", "stats", path, "--json"))
+    assert stats["resident_days"] == pytest.approx(21 * 10 / 1440)
+    assert stats["bytes_per_resident_day"] == pytest.approx(stats["bytes"] / stats["resident_days"])
+    assert sum(stats["histograms"]["rivalry_max"]) == sum(stats["actions"].values()) == 21
+    text = told(capsys, "replay", "stats", path, "--plot", str(tmp_path / "h.png"))
+    assert "kB per resident-day" in text
+    assert "rivalry_avoid_count" in text
+    assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
+    rows = json.loads(told(capsys, "replay", "inspect", path, "--json"))
+    assert [row["decisions"] for row in rows] == [6, 9, 6]
+    sample = next(folder.glob("*.npz"))
+    view = json.loads(told(capsys, "replay", "inspect", str(sample), "--step", "2", "--json"))
+    assert view["seen"]["observations"][0]["tick"] == 20
+    assert view["action"] in view["seen"]["observations"][0]["legal_actions"]
+    assert "decision 2, tick 20" in told(capsys, "replay", "inspect", str(sample), "--step", "2")
+    told(capsys, "replay", "inspect", str(sample), "--step", "99", code=2)
+    kept = json.loads(told(capsys, "replay", "filter", path, "--output", str(tmp_path / "f"), "--min-length", "9", "--json"))
+    assert (kept["kept"], kept["of"]) == (1, 3)
+    out = told(capsys, "replay", "export", path, "--format", "parquet", "--output", str(tmp_path / "x.parquet"))
+    assert "rows: 21" in out
+
+
+def test_capture_says_what_is_missing_and_takes_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told(capsys, "capture", "town_day", code=2)
+    told(capsys, "capture", "--output", str(tmp_path / "c"), code=2)
+    told(capsys, "capture", "town_day", "--output", str(tmp_path / "c"), "--max-bytes", "many", code=2)
+    told(capsys, "capture", "town_dya", "--output", str(tmp_path / "c"), code=2)
+    words = (
+        "capture",
+        "observation_baseline",
+        "--ticks",
+        "60",
+        "--output",
+        str(tmp_path / "c"),
+        "--compress",
+        "--prefix",
+        "demo",
+        "--json",
+    )
+    result = json.loads(told(capsys, *words))
+    assert result["samples"] == 2
+    assert sorted(path.name for path in (tmp_path / "c").glob("demo*")) == [
+        "demo_alice_000.json",
+        "demo_alice_000.npz",
+        "demo_bob_000.json",
+        "demo_bob_000.npz",
+        "demo_manifest.json",
+        "demo_metrics.json",
+    ]
+    told(capsys, *words, code=2)
+
+
+def test_reward_terms_have_one_list_of_names() -> None:
+    assert tuple(RewardBreakdownDTO.model_fields) == TERMS
+    assert RewardBreakdownDTO(survival=1.0, conflict=-0.25).total == 0.75
+
+
+def test_bench_rows_say_what_they_measured() -> None:
+    rows = replay_rows(size=2_000_000, towns=2, steps=4, repeats=1)
+    assert [set(row) for row in rows] == [{"name", "value", "unit", "bar", "ok"}] * 4
+    assert all(row["value"] > 0 for row in rows)
+    assert rows[1]["ok"]  # batches in memory
+
+
+@pytest.mark.slow
+def test_streaming_and_recording_keep_their_bars() -> None:
+    rows = {row["name"].split(" over")[0]: row for row in replay_rows(size=200_000_000, towns=256, steps=24, repeats=5)}
+    assert rows["streaming"]["ok"]
+    assert rows["recording"]["ok"]
+    batches = next(row for name, row in rows.items() if name.startswith("batches"))
+    assert batches["value"] == batches["bar"]
