@@ -75,6 +75,7 @@ RESIDENT = np.dtype(
         ("blocked_by", "i8"),  # object of the visit already counted as blocked
         ("cooldown_object", "i8", (COOLDOWNS,)),
         ("cooldown_until", "i8", (COOLDOWNS,)),
+        ("cooling_until", "i8"),  # the last of them
         ("chat_ready", "i8"),
         ("meal_companion", "i8", (MAX_EDGES,)),  # pairs already counted for the meal under way
         # work
@@ -220,6 +221,7 @@ SCHEDULED = np.dtype(
     [("day", "i8"), ("minute", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")]
 )  # day -1: every day
 FAR = 8191  # distance of the unreachable in packed fields
+HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
 
 
 class Layout(NamedTuple):
@@ -330,6 +332,7 @@ class Tables(NamedTuple):
     affordances: Array  # (A,) AFFORDANCE
     rules: Array  # (1,) RULES
     circle: Array  # (1440, 2) f8: sine and cosine of the time of day
+    nearness: Array  # (FAR + 1,) f8: a walking distance as it is seen
 
 
 class State(NamedTuple):
