@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from townlet.dto.evaluation import MEASURES, CaseCard, PolicyCard, Scorecard
+from townlet.dto.evaluation import MEASURES, CaseCard, Measure, PolicyCard, Scorecard
 from townlet.evaluation.compare import effect_of, summarise
 from townlet.evaluation.suites import draw_seed
 from townlet.files import sha256_file, write_sums
@@ -27,6 +27,15 @@ def town_days(seed: int, towns: int, shift: Mapping[str, float] | None = None) -
     return rows
 
 
+def measured(values: Sequence[float | None]) -> Measure:
+    return summarise(values, 10)
+
+
+def bare(values: Sequence[float | None]) -> Measure:
+    """Values alone: all that gates read."""
+    return Measure(values=tuple(values), count=len(values), mean=None, iqm=None, low=None, high=None)
+
+
 def policy_card(
     name: str,
     rows: Mapping[str, Sequence[float | None]],
@@ -34,6 +43,7 @@ def policy_card(
     policy_hash: str | None = None,
     base: Mapping[str, Sequence[float | None]] | None = None,
     actions: Sequence[int] = (70, 20, 10),
+    intervals: bool = True,
 ) -> PolicyCard:
     effects = {} if base is None else {key: effect_of(rows[key], base[key], 10) for key in MEASURES}
     return PolicyCard(
@@ -41,7 +51,7 @@ def policy_card(
         source=name,
         policy_hash=policy_hash or name,
         kind=name,
-        measures={key: summarise(values, 10) for key, values in rows.items()},
+        measures={key: measured(values) if intervals else bare(values) for key, values in rows.items()},
         effects={key: effect for key, effect in effects.items() if effect is not None},
         actions=dict(zip(("wait", "work", "use_shower:calm"), actions)),
         rivalry_histogram=(5, 3, 1, 1, 0, 0, 0, 0, 0, 0),
@@ -85,10 +95,11 @@ def duel(
     candidate: str = "candidate",
     champion: str = "scripted",
     window: int = 0,
+    intervals: bool = True,
 ) -> Scorecard:
     """A candidate that differs from the champion by `shift`, each with its own luck in every town."""
-    mine = policy_card("candidate", town_days(2 * seed + 1, towns, shift), policy_hash=candidate)
-    base = policy_card("champion", town_days(2 * seed, towns), policy_hash=champion)
+    mine = policy_card("candidate", town_days(2 * seed + 1, towns, shift), policy_hash=candidate, intervals=intervals)
+    base = policy_card("champion", town_days(2 * seed, towns), policy_hash=champion, intervals=intervals)
     return scorecard([mine, base], window=window)
 
 

@@ -107,8 +107,8 @@ def drills(shift: Mapping[str, float]) -> list[Outcome]:
     """200 candidates, each measured on two windows of 16 towns."""
     outcomes = []
     for number in range(200):
-        first = decided(duel(10_000 + 2 * number, shift, towns=16))
-        second = decided(duel(10_001 + 2 * number, shift, towns=16), passes=first.passes)
+        first = decided(duel(10_000 + 2 * number, shift, towns=16, intervals=False))
+        second = decided(duel(10_001 + 2 * number, shift, towns=16, intervals=False), passes=first.passes)
         outcomes.append(second.outcome)
     return outcomes
 

@@ -19,7 +19,7 @@ NOBODY = -1
 class Seating:
     """A policy made of policies: the first pattern that fits a resident's id decides for it (`alice`, `newcomer_*`, `*`)."""
 
-    has_values, epsilon = False, 0.0
+    has_values = False
 
     def __init__(self, vec: VectorTown, policies: Mapping[str, Policy]) -> None:
         if "*" not in policies:
@@ -27,7 +27,6 @@ class Seating:
         order = sorted(policies, key=lambda pattern: (pattern == "*", "*" in pattern))
         self.patterns = tuple(order)
         self.policies = tuple(policies[pattern] for pattern in order)
-        self.hash = "+".join(policy.hash for policy in self.policies)
         self.kind = "+".join(dict.fromkeys(policy.kind for policy in self.policies))
         self.reset(vec)
         ids = {vec.resident_id(0, slot) for slot in range(vec.num_residents)}

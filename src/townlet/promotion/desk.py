@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from townlet.promotion.gates import check_gate, decide, gates_hash
 from townlet.promotion.ledger import FIRST_CHAMPION, LedgerError, append, champion, champions, passes_in_a_row, read_ledger
 
 SCORECARD_LIMIT = 64 << 20
+CHECKPOINT_LIMIT = 8 << 30
 CANDIDATE, CHAMPION = "candidate", "champion"  # names of the two policies in a scorecard made for promotion
 
 
@@ -211,7 +211,8 @@ class PromotionDesk:
         if final.exists():
             return
         partial = partial_folder(final)
-        shutil.copytree(resolve(candidate), partial, dirs_exist_ok=True)
+        for path in sorted(resolve(candidate).iterdir()):
+            write_bytes(partial / path.name, read_bytes(path, limit=CHECKPOINT_LIMIT), sync=False)
         publish_folder(partial, final)
 
     def _evidence(self, digest: str) -> Path:

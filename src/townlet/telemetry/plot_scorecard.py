@@ -23,7 +23,8 @@ def plot_scorecard(card: Scorecard, output: Path | str) -> Path:
             f"{output} ends in {output.suffix or 'nothing'}; a plot is written as {' or '.join('.' + f for f in FORMATS)}"
         )
     data = io.BytesIO()
-    scorecard_figure(card).savefig(data, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {"Software": None})
+    dated = {"Date": None} if kind == "svg" else {"Software": None}  # the same bytes for the same card
+    scorecard_figure(card).canvas.print_figure(data, format=kind, dpi=120, metadata=dated)
     write_bytes(output, data.getvalue())
     return output
 

@@ -122,7 +122,7 @@ def time_before_work(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> float:
     """Ticks until it must set out for work; a whole day without a job or within a shift."""
     if x[c[TO_SHIFT]] >= 1.0 or x[c[SHIFT_LEFT]] > 0.0:
         return DAY
-    return x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]]
+    return float(x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]])
 
 
 @leaf
@@ -153,7 +153,7 @@ def meet_need(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: 
     works_soon = free < h[0]["look_ahead"]
     lack_energy = h[0]["energy"] + TIRED - energy
     if free < 3.0 * h[0]["look_ahead"]:
-        lack_energy = h[0]["energy"] + h[0]["decay_energy"] * (to_shift + h[0]["shift_length"]) - energy
+        lack_energy += h[0]["decay_energy"] * (to_shift + h[0]["shift_length"])
     if is_night(x, c, h):
         lack_energy = max(lack_energy, h[0]["sleep_below"] - energy)
     if free < h[0]["prepare"] + 60.0 and energy > 0.15:
