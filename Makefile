@@ -23,5 +23,16 @@ test: check
 test-all: check
 	$(BIN)/python -m pytest -n 2 -m ''
 
+demo: setup
+	$(BIN)/python scripts/demo.py
+
+bench: setup
+	$(BIN)/townlet bench sim
+	$(BIN)/townlet bench replay
+	$(BIN)/townlet bench telemetry
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache runs site

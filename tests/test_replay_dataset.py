@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from townlet import files
-from townlet.envs.event_words import event_lines
+from townlet.envs.events import event_lines
 from townlet.errors import ReplayError, UsageError
 from townlet.policy.conflict import ConflictNormalizer, conflict_columns
 from townlet.policy.event_join import EVENT_TYPES

@@ -372,6 +372,10 @@ def test_a_difference_from_a_golden_is_readable() -> None:
         "queue_conflict / samples / bob: is new",
         "queue_conflict / samples / ana / reward_sum: was 10.0, is 10.5 (allowed ±0.001)",
     ]
+    named = {"rivalry_decay": {"totals": {"wait_sum": 1.0}}}
+    assert differences(named, {"rivalry_decay": {"totals": {"wait_sum": 1.00001}}}) == [
+        "rivalry_decay / totals / wait_sum: was 1.0, is 1.00001"
+    ]
     close = {"queue_conflict": {"samples": {"ana": {"reward_sum": 10.001, "wait_count": 4}}, "ticks": 480}}
     assert differences(wanted, close) == ["queue_conflict / samples / ana / wait_count: was 3, is 4"]
 

@@ -51,7 +51,7 @@ def test_objects_may_be_removed_while_they_are_used_and_queued_for() -> None:
 
 
 def test_a_shower_more_is_found_and_used(morning: Moment) -> None:
-    tiles, occupant = compile_town(morning.config).layout.tiles, morning.arrays["occupant"][0]
+    tiles, occupant = compile_town(morning.config).layout.tiles, morning.arrays["grid"]["occupant"][0]
     free = [(int(x), int(y)) for y, x in np.argwhere((tiles == 0) & (occupant < 0))]
     for x, y in free:
         try:

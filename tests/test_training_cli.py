@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from townlet import optional
 from townlet.cli.app import main, run
 from townlet.cli.train import BOTH_WAYS, SWITCHES, VALUES, train
 from townlet.telemetry.ndjson import read_records
@@ -17,7 +18,7 @@ from townlet.telemetry.ndjson import read_records
 SCRIPT = Path(__file__).parents[1] / "scripts" / "run_training.py"
 TINY = (
     *("--set", "training.towns=2", "--set", "training.horizon=5", "--set", "training.eval_every=0"),
-    *("--set", "policy.network.map_encoder=none", "--set", "policy.network.feature_size=16"),
+    *("--set", "policy.network.map_encoder=none", "--set", "policy.network.feature_size=16", "--no-plots"),
 )
 FOUNDING = """
     --mode --replay-sample --replay-meta --replay-manifest --capture-dir --replay-batch-size --replay-shuffle --replay-seed
@@ -138,7 +139,8 @@ def test_train_ppo_on_a_capture_logs_and_exits_with_0(here: Path, script: Call) 
 
 def test_a_run_is_kept_listed_compared_and_resumed(here: Path, townlet: Call) -> None:
     pytest.importorskip("torch")
-    assert townlet("train", "town_day", "--mode", "rollout", "--epochs", "1", *TINY)[0] == 0
+    assert townlet("train", "town_day", "--mode", "rollout", "--epochs", "1", *TINY, "--plots")[0] == 0
+    assert (here / "runs" / "town_day_rollout_001" / "curves.png").exists() == optional.installed("matplotlib")
     assert townlet("train", "town_day", "--mode", "rollout", "--epochs", "1", "--ppo-gamma", "0.9", *TINY)[0] == 0
     code, out, _ = townlet("runs", "list", "--json")
     assert code == 0

@@ -15,9 +15,15 @@ LOG = click.Path(path_type=Path)
 LOGS = click.argument("logs", nargs=-1, required=True, type=LOG, metavar="LOG...")
 
 
-@click.group(help="Validate, watch, summarise, compare, draw and export training logs (NDJSON).")
+@click.group()
 def telemetry() -> None:
-    pass
+    """Validate, watch, summarise, compare, draw and export training logs (NDJSON).
+
+    \b
+    Examples:
+      townlet telemetry watch runs/demo/ppo.ndjson
+      townlet telemetry summary runs/demo/ppo.ndjson --format markdown
+    """
 
 
 telemetry.add_command(watch)
@@ -41,7 +47,7 @@ def validate(
     Without --baseline, --relative and --drift-threshold compare each epoch with the first. Exits with 1 when something is wrong.
 
     \b
-    Example: townlet telemetry validate runs/demo/ppo.jsonl --baseline runs/before/ppo.jsonl --relative --drift-threshold 0.2
+    Example: townlet telemetry validate runs/demo/ppo.ndjson --baseline runs/before/ppo.ndjson --relative --drift-threshold 0.2
     """
     from townlet.telemetry.drift import log_drift, read_baseline
     from townlet.telemetry.validate import validate_log, whole_logs
@@ -109,7 +115,7 @@ def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as
     """Latest, extremes, trends, conflicts, anneal state and drift of one log, in memory that does not grow with it.
 
     \b
-    Example: townlet telemetry summary runs/demo/ppo.jsonl --format markdown > summary.md
+    Example: townlet telemetry summary runs/demo/ppo.ndjson --format markdown > summary.md
     """
     from townlet.errors import TelemetryError
     from townlet.files import write_text
@@ -142,7 +148,7 @@ def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **
     Exits with 1 when a metric has drifted.
 
     \b
-    Example: townlet telemetry drift runs/new/ppo.jsonl --baseline runs/release/ppo.jsonl
+    Example: townlet telemetry drift runs/new/ppo.ndjson --baseline runs/release/ppo.ndjson
     """
     from townlet.telemetry.drift import DRIFT_NAMES, compare_logs
     from townlet.telemetry.schema import declared, field
@@ -188,7 +194,7 @@ def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], t
     """Draw losses, KL, entropy, returns, conflicts, waits, rivalry and throughput; several logs lie over each other.
 
     \b
-    Example: townlet telemetry plot runs/a/ppo.jsonl runs/b/ppo.jsonl --output curves.svg
+    Example: townlet telemetry plot runs/a/ppo.ndjson runs/b/ppo.ndjson --output curves.svg
     """
     from townlet.telemetry.plot import plot_logs, read_runs, terminal
     from townlet.telemetry.validate import whole_logs
@@ -218,7 +224,7 @@ def export(log: Path, form: str, output: Path, overwrite: bool, as_json: bool) -
     """Write a log for other tools.
 
     \b
-    Example: townlet telemetry export runs/demo/ppo.jsonl --format tensorboard --output runs/demo/tensorboard
+    Example: townlet telemetry export runs/demo/ppo.ndjson --format tensorboard --output runs/demo/tensorboard
     """
     from townlet.telemetry.export import export as write
 

@@ -77,7 +77,7 @@ def watch(
     """Follow a growing, rotating log and alert on thresholds. Exits with 1 on an alert.
 
     \b
-    Example: townlet telemetry watch runs/demo/ppo.jsonl --kl-threshold 0.1 --smoothing 3 --patience 2 --max-gap 120
+    Example: townlet telemetry watch runs/demo/ppo.ndjson --kl-threshold 0.1 --smoothing 3 --patience 2 --max-gap 120
     Rules file: {rules: [{field: kl_k3, above: 0.05, patience: 3}, {field: anneal_loss_flag, is: true}], max_gap: 120}
     """
     from townlet.telemetry.watch import Watch, hook_words, run_hook, watch_log

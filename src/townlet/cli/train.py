@@ -70,6 +70,7 @@ def founding_flags(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--resume", type=PATH, metavar="RUN", help="Go on with a run, bit for bit."),
         click.option("--allow-inexact", is_flag=True, help="Resume also with other versions or threads."),
         click.option("--start-from", type=PATH, metavar="CHECKPOINT", help="Begin with the network of a checkpoint."),
+        click.option("--plots/--no-plots", default=True, help="Draw curves.png into the run folder, given matplotlib."),
         click.option("--dry-run", is_flag=True, help="Check everything, say what would be done, write nothing."),
     ]
     options += [click.option(flag, type=kind, default=None, help=text) for flag, (_, kind, text) in VALUES.items()]
@@ -152,6 +153,8 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
 
         files.make_folder(flags["anneal_log_dir"])
         files.write_json(flags["anneal_log_dir"] / "anneal_summary.json", result.model_dump(mode="json"))
+    if flags["plots"] and not flags["dry_run"] and mode != "bc":
+        _draw(result, f"{config.config_id}, {mode}")
     emit(result.model_dump(mode="json"), lambda: _told(result), flags["as_json"])
     status = result.model_dump().get("status", "PASS")
     leave(1 if flags["anneal_exit_on_failure"] and status != "PASS" else 0)
@@ -223,6 +226,15 @@ def _iterate(orchestrator: Any, dataset: ReplayDatasetConfig | None, as_json: bo
     baseline = ", ".join(f"{name} {value:.4g}" for name, value in summary.baseline.items())
     text = f"{summary.dataset}: {summary.samples} samples, {summary.transitions} decisions; baseline {baseline}"
     emit(summary.model_dump(mode="json"), text, as_json)
+
+
+def _draw(result: TrainingResult, title: str) -> None:
+    from townlet.optional import installed
+    from townlet.telemetry.plot import plot_logs
+
+    log = result.model_dump().get("telemetry_log")
+    if log is not None and result.run_dir is not None and Path(log).exists() and installed("matplotlib"):
+        plot_logs([log], Path(result.run_dir) / "curves.png", title=title)
 
 
 def _next_free(config_id: str, mode: str) -> Path:

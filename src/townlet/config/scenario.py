@@ -21,7 +21,7 @@ class PersonalityConfig(Section):
 class NeedsConfig(Section):
     hunger: Share = Field(0.8, description="Hunger at the start; 1 is satisfied.")
     hygiene: Share = Field(0.8, description="Hygiene at the start; 1 is satisfied.")
-    energy: Share = Field(0.95, description="Energy at the start; 1 is satisfied.")
+    energy: Share = Field(0.95, description="Energy at the start; 1 is satisfied. By default after a night of sleep.")
 
 
 class ObjectConfig(Section):

@@ -69,7 +69,7 @@ class VectorTown:
         self.seed = self.config.seed if seed is None else seed
         self.primitive = self.config.policy.action_level == "primitive"
         self.interval = self.config.policy.interval
-        variant = self.config.features.systems.observations
+        variant: str = self.config.features.systems.observations
         if variant == "compact" and self.config.observations.compact_map:
             variant = "compact_map"
         affordances = tuple(spec.id for spec in self.config.affordances.specs)
@@ -109,10 +109,8 @@ class VectorTown:
 
     def set_buffers(self, buffers: Buffers) -> None:
         """Let the next reset or step write here; shapes and types are those of `new_buffers`."""
-        for name, want in (
-            self.new_buffers()._asdict().items() if not hasattr(self, "buffers") else self.buffers._asdict().items()
-        ):
-            have = buffers._asdict()[name]
+        for name, have in buffers._asdict().items():
+            want = self._shapes[name]
             if have.shape != want.shape or have.dtype != want.dtype or not have.flags.c_contiguous:
                 raise UsageError(
                     f"buffer {name} is {have.dtype}{have.shape}, expected contiguous {want.dtype}{want.shape}; "
@@ -159,7 +157,7 @@ class VectorTown:
             function(*args, 0, self.num_towns)
         else:
             edges = np.linspace(0, self.num_towns, self.threads + 1).astype(int)
-            jobs = [self._pool.submit(function, *args, int(a), int(b)) for a, b in pairwise(edges)]
+            jobs = [self._pool.submit(function, *(*args, int(a), int(b))) for a, b in pairwise(edges)]
             for job in jobs:
                 job.result()
 
@@ -322,5 +320,5 @@ def _pad(arrays: Sequence[Array], filler: Array | None = None) -> Array:
     if filler is not None and len(filler):
         out[...] = filler[0]
     for k, array in enumerate(arrays):
-        out[(k, *(slice(0, size) for size in array.shape))] = array
+        out[k][tuple(slice(0, size) for size in array.shape)] = array
     return out

@@ -68,7 +68,7 @@ def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int
         f += 1
     out[f] = i / t.residents.shape[0]
     out[f + 1] = 1.0 if me["born"] == clock["tick"] else 0.0
-    out[f + 2] = clock["tick"] / rules["episode_ticks"]
+    out[f + 2] = min(clock["tick"] / rules["episode_ticks"], 1.0)  # the last decision may run over the end
     highest, avoided = 0.0, 0
     for s in range(MAX_EDGES):
         if t.ties[i, s]["other"] >= 0:
@@ -106,7 +106,7 @@ def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int
     for kind in range(len(PERTURBATIONS)):
         out[f] = 1.0 if clock["active_until"][kind] > clock["tick"] else 0.0
         f += 1
-    return f
+    return int(f)
 
 
 @leaf

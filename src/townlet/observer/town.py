@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 
 import numpy as np
 
-from townlet.config.base import clock
 from townlet.config.models import SimulationConfig
+from townlet.envs.scene import look, marks_of
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.suites import draw_seed
 from townlet.policy.runtime import make_policy
@@ -31,23 +30,18 @@ def town_picture(config: SimulationConfig, *, minute: int = NOON, policy: str = 
 
 
 def draw_town(vec: VectorTown, town: int = 0) -> str:
-    compiled = vec.town_of(town)
-    height, width = compiled.layout.tiles.shape
-    residents = vec.state.residents[town]
-    present = np.flatnonzero(residents["present"])
-    kinds = sorted({compiled.kinds[row["kind"]] for row in compiled.layout.objects})
-    marks = marks_of(kinds)
-    parts = [_tiles(compiled.layout.tiles)]
-    for index, row in enumerate(compiled.layout.objects):
-        kind = compiled.kinds[row["kind"]]
-        busy = " busy" if vec.state.objects[town, index]["user"] >= 0 else ""
-        parts.append(_object(int(row["x"]), int(row["y"]), marks[kind], compiled.object_ids[index], busy))
-    parts += [_resident(int(residents[i]["x"]), int(residents[i]["y"]), vec.resident_id(town, int(i))) for i in present]
-    now = clock(int(vec.state.towns[town]["minute"]))
+    scene = look(vec, town)
+    height, width = scene.tiles.shape
+    parts = [_tiles(scene.tiles)]
+    parts += [_object(one.x, one.y, one.mark, one.id, " busy" if one.busy else "") for one in scene.things]
+    parts += [_resident(one.x, one.y, one.id) for one in scene.residents]
+    marks = marks_of(sorted({one.kind for one in scene.things}))
     key = "".join(f"<span><b>{escape(mark)}</b> {escape(kind.replace('_', ' '))}</span>" for kind, mark in marks.items())
-    title = f"{vec.config.config_id} at {now}: {len(present)} residents"
-    drawing = f'<svg class="map" viewBox="0 0 {width * TILE} {height * TILE}" role="img" aria-label="{escape(title)}">'
-    return f'<figure><figcaption>{escape(title)}</figcaption>{drawing}{"".join(parts)}</svg><div class="key">{key}</div></figure>'
+    drawing = f'<svg class="map" viewBox="0 0 {width * TILE} {height * TILE}" role="img" aria-label="{escape(scene.title)}">'
+    return (
+        f"<figure><figcaption>{escape(scene.title)}</figcaption>{drawing}{''.join(parts)}</svg>"
+        f'<div class="key">{key}</div></figure>'
+    )
 
 
 def _tiles(tiles: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
@@ -76,13 +70,3 @@ def _resident(x: int, y: int, name: str) -> str:
         f'<g class="resident"><title>{escape(name)}</title><circle cx="{cx}" cy="{cy}" r="{TILE * 0.42}"/>'
         f'<text x="{cx}" y="{cy + 4}" text-anchor="middle">{escape(name[:2])}</text></g>'
     )
-
-
-def marks_of(kinds: Sequence[str]) -> dict[str, str]:
-    """Two letters per kind that tell it from the others: the first, and the earliest that is not taken yet."""
-    marks: dict[str, str] = {}
-    for kind in kinds:
-        letters = kind.replace("_", "")
-        tries = [letters[0].upper() + letter for letter in letters[1:]] or [letters[0].upper()]
-        marks[kind] = next((mark for mark in tries if mark not in marks.values()), tries[0])
-    return marks

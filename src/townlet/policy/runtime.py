@@ -45,6 +45,13 @@ class Policy(Protocol):
     def act(self, vec: VectorTown) -> Decision: ...
 
 
+class RememberingPolicy(Policy, Protocol):
+    """What it knows besides the world can be put into a snapshot and taken out again."""
+
+    def memory(self) -> dict[str, Array]: ...
+    def recall(self, memory: Mapping[str, Array]) -> None: ...
+
+
 class Recorder(Protocol):
     """Keeps frames: called with the observation a decision was made on, then with what the step brought."""
 
@@ -99,6 +106,12 @@ class RandomPolicy:
         log_probs = -np.log(vec.masks.sum(axis=-1)).astype(np.float32)
         return Decision(actions, log_probs, np.zeros((E, N), np.float32))
 
+    def memory(self) -> dict[str, Array]:
+        return {}
+
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        """Its draws hang on the moment alone."""
+
 
 class ScriptedPolicy:
     """The scripted townspeople, ε-soft on request; with `follow_schedules` the orders of the scenario come first."""
@@ -135,6 +148,13 @@ class ScriptedPolicy:
         if targets is not None:
             targets[actions != expert] = -1
         return Decision(actions, log_probs, np.zeros((E, N), np.float32), expert, targets)
+
+    def memory(self) -> dict[str, Array]:
+        return {} if self._schedules is None else self._schedules.memory()
+
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        if self._schedules is not None:
+            self._schedules.recall(memory)
 
 
 class CheckpointPolicy:
@@ -174,10 +194,16 @@ class CheckpointPolicy:
         )
         return Decision(actions.reshape(E, N), log_probs.reshape(E, N), values.reshape(E, N))
 
+    def memory(self) -> dict[str, Array]:
+        return {"state": np.asarray(self._state).copy(), "was_active": self._was_active.copy()}
 
-def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int = 0) -> Policy:
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        self._state, self._was_active = memory["state"].copy(), memory["was_active"].copy()
+
+
+def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int = 0) -> RememberingPolicy:
     """A policy by its name, or the checkpoint in a folder; ε concerns the scripted ones."""
-    policy: Policy
+    policy: RememberingPolicy
     if spec in ("scripted", "schedule"):
         policy = ScriptedPolicy(epsilon, seed, follow_schedules=spec == "schedule")
     elif epsilon > 0.0:

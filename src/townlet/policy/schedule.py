@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,22 @@ class Schedules:
         self._objects = [{name: i for i, name in enumerate(vec.object_ids(e))} for e in range(vec.num_towns)]
         self._orders: dict[tuple[int, int], _Order] = {}
         self._episodes = np.full(vec.num_towns, -1, np.int64)
+
+    def memory(self) -> dict[str, Array]:
+        """Where everybody stands in its schedule: `orders` (K, 8) i8 and `episodes` (E,) i8."""
+        rows = [
+            (e, slot, o.day, o.step, o.running, o.moment, -1 if o.until is None else o.until, o.left)
+            for (e, slot), o in self._orders.items()
+        ]
+        return {"orders": np.array(rows, np.int64).reshape(-1, 8), "episodes": self._episodes.copy()}
+
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        """Stand where `memory` stood."""
+        self._episodes[...] = memory["episodes"]
+        self._orders = {
+            (e, slot): _Order(day, step, bool(running), moment, None if until < 0 else until, bool(left))
+            for e, slot, day, step, running, moment, until, left in memory["orders"].tolist()
+        }
 
     @staticmethod
     def _option(vec: VectorTown, resident: str, step: ScheduleStep) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from townlet import files
-from townlet.envs.event_words import event_lines
+from townlet.envs.events import event_lines
 from townlet.policy.manifest import EVENTS_NAME, MANIFEST_SUFFIX, METRICS_SUFFIX, manifest_bytes
 from townlet.policy.sample import ReplaySample, SampleMeta, encode_sample
 

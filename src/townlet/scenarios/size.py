@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
-from townlet.observations.spec import MAPS, ObservationSpec
-from townlet.world.actions import catalogue
 from townlet.world.state import CANDIDATES, EVENT, MAX_EDGES, NEAR, OBJECT, OBJECT_SPEC, RESIDENT, TERMS, TIE
 
 LIMIT = 2 * 1024**3
 MAX_BUILDINGS = 400
 EVENTS_PER_RESIDENT = 8
+OBSERVED = 1500  # bytes of features, map window and mask, of the largest variant
 
 
 def town_bytes(residents: int, objects: int, size: tuple[int, ...], buildings: int, config: SimulationConfig) -> dict[str, int]:
     """Bytes of one town by part: residents with their observations, objects, and the breadth-first tables of the map."""
-    level = config.policy.action_level
-    names = catalogue(level, [spec.id for spec in config.affordances.specs])
-    variant = config.features.systems.observations
-    spec = ObservationSpec(variant, names.names, names.affordances)
-    channels, window = MAPS[variant]
-    seen = 4 * len(spec.fields) + len(channels) * window * window + len(names)
-    person = RESIDENT.itemsize + MAX_EDGES * TIE.itemsize + 16 * len(TERMS) + EVENTS_PER_RESIDENT * EVENT.itemsize + seen
+    person = RESIDENT.itemsize + MAX_EDGES * TIE.itemsize + 16 * len(TERMS) + EVENTS_PER_RESIDENT * EVENT.itemsize + OBSERVED
     tiles = size[0] * size[1]
     return {
         "residents": residents * person,

@@ -67,7 +67,7 @@ class Resident:
     job: str | None
     personality: tuple[float, float, float]
     position: tuple[int, int] | None = None  # (x, y); None: beside the own bed
-    needs: tuple[float, float, float] = (0.8, 0.8, 0.8)
+    needs: tuple[float, float, float] = (0.8, 0.8, 0.95)
     wallet: int | None = None  # None: economy.first_wallet
     meals: int = 1
 

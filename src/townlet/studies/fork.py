@@ -202,10 +202,12 @@ def _transplant(vec: VectorTown, old: CompiledTown, moment: Moment) -> dict[str,
     for name in (*POINTERS, "cooldown_object"):
         residents[name] = np.where(residents[name] >= 0, moved[residents[name]], residents[name])
     residents["bed"] = fresh["residents"]["bed"]
-    _refuse_occupied(town, there, moved, kept["occupant"][0])
+    _refuse_occupied(town, there, moved, kept["grid"]["occupant"][0])
+    grid = fresh["grid"].copy()
+    grid["occupant"] = kept["grid"]["occupant"]
     kept["towns"]["id"] += np.arange(futures)
     kept["towns"]["layout"] = 0
-    return {**kept, "objects": objects}
+    return {**kept, "objects": objects, "grid": grid}
 
 
 def _same_place(old: CompiledTown, new: CompiledTown) -> NDArray[np.int64]:

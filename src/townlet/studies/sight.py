@@ -9,38 +9,30 @@ import numpy as np
 
 from townlet.config.base import DAY
 from townlet.config.models import SimulationConfig
-from townlet.envs.vector import VectorTown
 from townlet.scenarios.lint import Verdict
 from townlet.statistics import Interval, paired_difference
+from townlet.studies.play import play
 from townlet.world.state import Array
-from townlet.world.townspeople import choose_scripted, habits, scripted_columns, scripted_options
 
 SIGHT_DAYS = 64
 
 
-def scripted_returns(config: SimulationConfig, *, calm: bool, days: int = SIGHT_DAYS) -> Array:
+def daily_returns(config: SimulationConfig, policy: str, *, days: int = SIGHT_DAYS) -> Array:
     """Mean return per resident-day of each of `days` towns over one episode.  # (days,)"""
-    vec = VectorTown(config, num_towns=days)
-    towns, residents = vec.num_towns, vec.num_residents
-    columns, options = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names)
-    habit = habits(config, calm=calm)
-    choices = np.zeros(towns * residents, dtype=np.int64)
-    returns = np.zeros(towns)
-    vec.reset()
-    for _ in range(-(-config.scenario.episode_ticks // vec.interval)):
-        features = vec.features.reshape(towns * residents, -1)
-        choose_scripted(features, vec.masks.reshape(towns * residents, -1), columns, options, habit, choices)
-        vec.step(choices.reshape(towns, residents))
-        returns += vec.rewards.sum(axis=1, dtype=np.float64)
-    per_day: Array = returns / residents * (DAY / config.scenario.episode_ticks)
-    return per_day
+    returns: Array = np.zeros(days)
+    for vec in play(config, policy, towns=days):
+        returns += vec.rewards.mean(axis=1, dtype=np.float64)
+    return returns * (DAY / config.scenario.episode_ticks)
+
+
+def _looking(config: SimulationConfig, ahead: bool) -> SimulationConfig:
+    return config.model_copy(update={"behavior": config.behavior.model_copy(update={"avoid_rivals": ahead})})
 
 
 def value_of_sight(config: SimulationConfig, *, days: int = SIGHT_DAYS) -> Interval:
     """Scripted calm − scripted near per resident-day, with a 95 % interval over the towns."""
-    calm = scripted_returns(config, calm=True, days=days)
-    near = scripted_returns(config, calm=False, days=days)
-    return paired_difference(calm, near)
+    calm, near = (_looking(config, ahead) for ahead in (True, False))
+    return paired_difference(daily_returns(calm, "scripted", days=days), daily_returns(near, "scripted", days=days))
 
 
 def sight_verdict(config: SimulationConfig, *, days: int = SIGHT_DAYS) -> Verdict:

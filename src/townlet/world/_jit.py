@@ -56,7 +56,9 @@ def _prepare() -> bool:
 
 WARM = _prepare()
 
-import numba  # noqa: E402
+import numba as _numba  # noqa: E402
+
+numba: Any = _numba  # its stubs know neither the config nor the options used here
 
 JIT = not numba.config.DISABLE_JIT
 

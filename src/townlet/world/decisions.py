@@ -67,7 +67,7 @@ def decide(t: Town, i: int, action: int, target: int, primitive: bool) -> None:
     if a >= 0 and not waits:
         me["target"] = target
 
-        if target < 0 or t.objects[target]["affordance"] != a:
+        if target < 0 or target >= t.objects.shape[0] or t.objects[target]["affordance"] != a:
             if primitive:
                 me["target"] = object_in_reach(t, i, a)
             else:

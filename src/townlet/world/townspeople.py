@@ -122,7 +122,7 @@ def time_before_work(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> float:
     """Ticks until it must set out for work; a whole day without a job or within a shift."""
     if x[c[TO_SHIFT]] >= 1.0 or x[c[SHIFT_LEFT]] > 0.0:
         return DAY
-    return x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]]
+    return float(x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]])
 
 
 @leaf

@@ -36,7 +36,7 @@ def measure(value: float) -> Measure:
 
 
 class Scores:
-    """Evaluation that answers from a list: random first, then stage after stage."""
+    """Evaluation that answers from a list: random, scripted, then stage after stage."""
 
     def __init__(self, returns: list[float]) -> None:
         self.returns = returns
@@ -114,21 +114,21 @@ def fakes(config: SimulationConfig, returns: list[float]) -> tuple[TrainingHarne
 
 
 def test_a_schedule_that_goes_well_passes(small_town: Small, tmp_path: Path) -> None:
-    harness, scores = fakes(small_town(SCHEDULE), [0.0, 10.0, 11.0, 12.0])
+    harness, scores = fakes(small_town(SCHEDULE), [0.0, 9.0, 10.0, 11.0, 12.0])
     summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
     assert summary.status == "PASS"
     assert summary.reasons == ()
     assert [plan.bc_weight for plan in FakeStage.plans] == [(1.0, 1.0), (1.0, 0.5), (0.5, 0.0)]
     assert [plan.scripted_share for plan in FakeStage.plans] == [1.0, 0.5, 0.0]
     assert [plan.steps for plan in FakeStage.plans] == [0, 0, 10]
-    assert scores.asked[0] == "random"
+    assert scores.asked[:2] == ["random", "scripted"]
     assert summary.checkpoint is not None
     assert load_checkpoint(summary.checkpoint).weights["w"].tolist() == [3.0]  # three stages over one network
 
 
 def test_a_stage_that_falls_is_rolled_back_and_the_mix_is_frozen(small_town: Small, tmp_path: Path) -> None:
     four = SCHEDULE[:-1] + ", {cycle: 3, mode: ppo, epochs: 1, bc_weight: 0.0, scripted_share: 0.0}]"
-    harness, _ = fakes(small_town(four), [0.0, 10.0, 11.0, 2.0, 11.5])
+    harness, _ = fakes(small_town(four), [0.0, 9.0, 10.0, 11.0, 2.0, 11.5])
     summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
     assert summary.status == "HOLD"
     assert summary.reasons == ("stage 2: return per resident-day fell from 11.00 to 2.00, below 7.70",)
@@ -140,7 +140,7 @@ def test_a_stage_that_falls_is_rolled_back_and_the_mix_is_frozen(small_town: Sma
 
 
 def test_two_bad_stages_running_end_the_run(small_town: Small, tmp_path: Path) -> None:
-    harness, _ = fakes(small_town(SCHEDULE), [0.0, 10.0, 1.0, 1.0])
+    harness, _ = fakes(small_town(SCHEDULE), [0.0, 9.0, 10.0, 1.0, 1.0])
     summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
     assert summary.status == "FAIL"
     assert summary.checkpoint is not None
@@ -148,7 +148,7 @@ def test_two_bad_stages_running_end_the_run(small_town: Small, tmp_path: Path) -
 
 
 def test_a_stage_that_diverges_is_rolled_back(small_town: Small, tmp_path: Path) -> None:
-    harness, _ = fakes(small_town(SCHEDULE), [0.0, 10.0, 11.0])
+    harness, _ = fakes(small_town(SCHEDULE), [0.0, 9.0, 10.0, 11.0])
     FakeStage.diverge_in = 1
     summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
     assert summary.status == "HOLD"
@@ -156,9 +156,9 @@ def test_a_stage_that_diverges_is_rolled_back(small_town: Small, tmp_path: Path)
 
 
 def test_finished_stages_are_not_made_again(small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    harness, _ = fakes(small_town(SCHEDULE), [0.0, 10.0, 11.0, 12.0])
+    harness, _ = fakes(small_town(SCHEDULE), [0.0, 9.0, 10.0, 11.0, 12.0])
     whole = harness.run_anneal(RunOptions(run_dir=tmp_path / "whole"))
-    harness, scores = fakes(small_town(SCHEDULE), [0.0, 10.0, 11.0, 12.0])
+    harness, scores = fakes(small_town(SCHEDULE), [0.0, 9.0, 10.0, 11.0, 12.0])
     real = FakePPO.run
 
     class Killed(BaseException):
@@ -200,12 +200,19 @@ def point(**values: float) -> EvaluationPoint:
 def test_score_guards_are_one_sided_and_leave_the_interval_alone(now: EvaluationPoint, fired: int) -> None:
     good = point(**{"return": 10.0, "conflicts": 4.0})
     random = {"return": Interval(value=0.0, low=-1.0, high=1.0)}
-    assert len(score_guards(now, good, random, AnnealGuardsConfig())) == fired
+    assert len(score_guards(now, good, random, {}, AnnealGuardsConfig())) == fired
 
 
 def test_a_rise_inside_the_interval_of_the_good_stage_does_not_fire() -> None:
     good, now = point(conflicts=1.0), point(conflicts=1.4)  # 40 % more, but the interval reaches to 1.5
-    assert score_guards(now, good, {}, AnnealGuardsConfig()) == ()
+    assert score_guards(now, good, {}, {}, AnnealGuardsConfig()) == ()
+
+
+def test_no_more_conflicts_than_the_script_is_no_fault() -> None:
+    good, now = point(conflicts=1.0), point(conflicts=2.4)
+    assert len(score_guards(now, good, {}, {}, AnnealGuardsConfig())) == 1
+    scripted = {"conflicts": Interval(value=2.5, low=2.0, high=3.0)}
+    assert score_guards(now, good, {}, scripted, AnnealGuardsConfig()) == ()
 
 
 def test_update_guards_and_flags() -> None:

@@ -13,16 +13,23 @@ FALLS = {"return": "return per resident-day", "self_sufficiency": "self-sufficie
 
 
 def score_guards(
-    now: EvaluationPoint, good: EvaluationPoint, random: Mapping[str, Interval], bounds: AnnealGuardsConfig
+    now: EvaluationPoint,
+    good: EvaluationPoint,
+    random: Mapping[str, Interval],
+    scripted: Mapping[str, Interval],
+    bounds: AnnealGuardsConfig,
 ) -> tuple[str, ...]:
-    """What is worse on evaluation seeds than the last good stage allows, a sentence each."""
+    """What is worse on evaluation seeds than the last good stage allows, a sentence each.
+
+    A stage that quarrels no more than the script it imitates is not at fault: a clone that gets little done has few conflicts.
+    """
     fired = []
     for name, label in RISES.items():
         if name not in now.measures or name not in good.measures:
             continue
         value, base = now.measures[name].value, good.measures[name]
         most = base.value * (1.0 + bounds.conflict_rise)
-        if value > most and value > base.high:
+        if value > most and value > base.high and not (name in scripted and value <= scripted[name].value):
             fired.append(f"{label} rose from {base.value:.2f} to {value:.2f}, more than {bounds.conflict_rise:.0%}")
     for name, label in FALLS.items():
         if name not in now.measures or name not in good.measures or name not in random:

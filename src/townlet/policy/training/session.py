@@ -34,6 +34,7 @@ class Standing(BaseModel):
     steps: int = 0  # decisions trained on
     cycle: int = -1  # collections
     loss_value_first: float | None = None
+    last_return: float | None = None  # of the episodes that ended last
     last: dict[str, Any] = Field(default_factory=dict)  # the last record
     evaluations: list[EvaluationPoint] = Field(default_factory=list)
     best: float | None = None  # highest return, or lowest held-out loss of cloning

@@ -99,7 +99,7 @@ def attendance(t: Town, i: int) -> float:
     total = 0.0
     for s in range(kept):
         total += me["attended"][s]
-    return total / kept
+    return float(total / kept)
 
 
 @kernel
@@ -107,6 +107,8 @@ def on_shift(t: Town, i: int, phase: int) -> None:
     """One tick of a shift that this resident began."""
     me, rules = t.residents[i], t.rules
     job = t.jobs[me["job"]]
+    if me["shift"] == AWAIT_START and phase > rules["grace_ticks"]:
+        turn_late(t, i)
     if inside(t, i, int(job["site"])):
         me["working"] = 1
         me["away_ticks"] = 0
@@ -117,8 +119,6 @@ def on_shift(t: Town, i: int, phase: int) -> None:
                 emit(t, SHIFT_ON_TIME, i, -1, -1, -1, 0.0)
     else:
         me["away_ticks"] += 1
-    if me["shift"] == AWAIT_START and phase > rules["grace_ticks"]:
-        turn_late(t, i)
     if me["arrived"] == 0:
         me["late_ticks"] += 1
     away = me["away_ticks"] > rules["absence_slack"] if me["arrived"] == 1 else phase > rules["absent_cutoff"]

@@ -69,7 +69,8 @@ def lifecycle(t: Town, scheduled: np.ndarray) -> None:
     for s in range(scheduled.shape[0]):
         event = scheduled[s]
         who = int(event["resident"])
-        if who >= 0 and event["day"] == clock["day"] and event["minute"] == clock["minute"] + rules["exit_notice"]:
+        ahead = (event["day"] - clock["day"]) * rules["ticks_per_day"] + event["minute"] - clock["minute"]
+        if who >= 0 and ahead == rules["exit_notice"]:
             if t.residents[who]["present"] == 1 and t.residents[who]["life"] == 0:
                 foresee(t, who, SCHEDULED_EXIT, int(rules["exit_notice"]))
     for i in range(t.residents.shape[0]):
@@ -99,6 +100,9 @@ def depart(t: Town, i: int) -> None:
     me["present"] = 0
     me["leaving"] = 0
     me["working"] = 0
+    me["exit_at"] = -1  # nothing is pending in an empty slot
+    for k in range(len(TERMS)):
+        t.terms[i, k] = 0.0
     for s in range(MAX_EDGES):
         other = int(t.ties[i, s]["other"])
         if other >= 0:
@@ -112,8 +116,11 @@ def depart(t: Town, i: int) -> None:
             forget(t, j, back)
         if t.residents[j]["replaced_by"] == i:
             t.residents[j]["replaced_by"] = -1
-    k = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + clock["tick"])
-    me["arrives_at"] = clock["tick"] + 1 + rules["newcomer_delay"] + rng.below(k, i, 0, int(rules["newcomer_spread"]) + 1)
+    draw = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + clock["tick"])
+    due = clock["tick"] + 1 + rules["newcomer_delay"] + rng.below(draw, i, 0, int(rules["newcomer_spread"]) + 1)
+    interval = rules["interval"]
+    whole = ((clock["tick"] + interval - 1) // interval + 1) * interval  # the slot is empty for a whole decision at least
+    me["arrives_at"] = max(due, whole)
 
 
 @kernel

@@ -37,7 +37,7 @@ def walkable(t: Town, x: int, y: int) -> bool:
     height, width = t.grid.shape
     if x < 0 or y < 0 or x >= width or y >= height:
         return False
-    return t.grid[y, x]["tile"] != WALL and t.grid[y, x]["tile"] != OBJECT_TILE
+    return bool(t.grid[y, x]["tile"] != WALL and t.grid[y, x]["tile"] != OBJECT_TILE)
 
 
 @leaf

@@ -90,7 +90,7 @@ def favour(t: Town, leaver: int, waiter: int, index: int) -> float:
         elif need == 2:
             level = other["energy"]
         score += weight * (1.0 - level)
-    return score
+    return float(score)
 
 
 @kernel

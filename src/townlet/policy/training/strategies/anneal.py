@@ -4,38 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, Field
-
-from townlet import files
 from townlet.config.learning import AnnealStage
-from townlet.dto.policy import AnnealStageResult, AnnealSummary, BCTrainingResult, EvaluationPoint, Interval, PPOTrainingResult
-from townlet.errors import CheckpointError, DivergedError, UsageError
+from townlet.dto.policy import AnnealStageResult, AnnealSummary, BCTrainingResult, EvaluationPoint, PPOTrainingResult
+from townlet.errors import DivergedError, UsageError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
 from townlet.policy.training.guards import score_guards, update_guards
 from townlet.policy.training.services import intervals
+from townlet.policy.training.tracker import Tracker
 
-TRACKER = "anneal.json"
 STRIKES = 2  # guards that fire in so many PPO stages running end the run
-
-
-class Tracker(BaseModel):
-    """How far the schedule has come, kept on disk between stages: a resume starts with the first unfinished one."""
-
-    done: list[AnnealStageResult] = Field(default_factory=list)
-    random: dict[str, Interval] = Field(default_factory=dict)
-    good: str | None = None  # checkpoint of the last good stage
-    good_score: EvaluationPoint | None = None
-    good_value_loss: float | None = None
-    mix: tuple[float, float] = (0.0, 0.0)  # bc_weight and scripted_share of the last good stage
-    frozen: bool = False
-    strikes: int = 0
-    steps: int = 0
-    cycle: int = -1
-    notes: dict[str, float | bool | str | None] = Field(default_factory=dict)
-    log: dict[str, Any] = Field(default_factory=dict)  # position of the telemetry log after the last stage
 
 
 class AnnealStrategy:
@@ -55,22 +35,25 @@ class AnnealStrategy:
         if context.run is None:
             raise UsageError("An anneal run keeps its stages in a run folder; name one with --run-dir.")
         schedule = context.config.training.anneal_schedule
-        tracker = _read(context.run.path)
+        tracker = Tracker.read(context.run.path)
         if not tracker.random:
             tracker.random = intervals(context.services.evaluation.score("random"))
+            tracker.scripted = intervals(context.services.evaluation.score("scripted"))
         for stage in schedule[len(tracker.done) :]:
             if tracker.strikes >= STRIKES:
                 break
             before = tracker.done[-1].bc_weight if tracker.done else stage.bc_weight
             self._stage(context, tracker, stage, before)
-            files.write_json(context.run.path / TRACKER, tracker.model_dump(mode="json"))
+            tracker.write(context.run.path)
             if context.stop.asked:
                 raise context.stop.interruption(f"after stage {stage.cycle}; the state is saved in {context.run.path}")
         return self._summary(context, tracker, perf_counter() - started)
 
     def _stage(self, context: TrainingContext, tracker: Tracker, stage: AnnealStage, before: float) -> None:
         assert context.run is not None
-        weight, share = tracker.mix if tracker.frozen and stage.mode == "ppo" else (stage.bc_weight, stage.scripted_share)
+        weight, share = stage.bc_weight, stage.scripted_share
+        if tracker.frozen and tracker.mix is not None and stage.mode == "ppo":
+            weight, share = tracker.mix
         plan = StagePlan(
             cycle=stage.cycle,
             bc_weight=(weight if tracker.frozen else before, weight),
@@ -96,6 +79,8 @@ class AnnealStrategy:
             scores = intervals(context.services.evaluation.score(result.checkpoint))
             point = EvaluationPoint(epoch=stage.epochs, steps=tracker.steps, measures=scores)
             guards = self._guards(context, tracker, result, point)
+        if tracker.mix is None and stage.mode == "ppo":
+            tracker.mix = (before, share)
         self._book(tracker, stage, (weight, share), result, point, guards)
         tracker.log = dict(context.telemetry.position())
         for sentence in guards:
@@ -109,7 +94,7 @@ class AnnealStrategy:
         bounds = context.config.training.anneal_guards
         fired = update_guards(result, tracker.good_value_loss, bounds)
         if tracker.good_score is not None:
-            fired = score_guards(point, tracker.good_score, tracker.random, bounds) + fired
+            fired = score_guards(point, tracker.good_score, tracker.random, tracker.scripted, bounds) + fired
         return fired
 
     def _book(
@@ -127,7 +112,8 @@ class AnnealStrategy:
         if guards:
             tracker.frozen, tracker.strikes = True, tracker.strikes + 1
         else:
-            tracker.strikes, tracker.mix = 0, mix
+            tracker.strikes = 0
+            tracker.mix = mix if ppo is not None else tracker.mix
             tracker.good = result.checkpoint if result is not None and result.checkpoint is not None else tracker.good
             tracker.good_score = point or tracker.good_score
         if bc is not None:
@@ -190,9 +176,3 @@ def _gate(bc: BCTrainingResult) -> str:
         f"cloning reached {bc.accuracy:.3f} (gate {bc.accuracy_threshold:g}) and {change} on changes "
         f"(gate {bc.change_accuracy_threshold:g})"
     )
-
-
-def _read(folder: Path) -> Tracker:
-    if not (folder / TRACKER).is_file():
-        return Tracker()
-    return Tracker.model_validate(files.read_json(folder / TRACKER, limit=1 << 26, error=CheckpointError))

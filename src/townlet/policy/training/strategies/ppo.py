@@ -90,7 +90,9 @@ class PPOStrategy:
             context.telemetry.write(row)
         context.telemetry.write(record)
         standing.last = {name: value for name, value in record.items() if name not in VOLATILE}
-        context.progress.advance({name: record[name] for name in SHOWN})
+        if record["episode_return_mean"] is not None:
+            standing.last_return = record["episode_return_mean"]
+        context.progress.advance({name: record[name] for name in SHOWN} | {"episode_return_mean": standing.last_return})
 
     def _ids(self, session: Session, context: TrainingContext) -> dict[str, Any]:
         standing = session.standing
@@ -136,7 +138,7 @@ class PPOStrategy:
             loss_entropy=last["loss_entropy"],
             loss_total=last["loss_total"],
             kl_k3=last["kl_k3"],
-            episode_return_mean=last["episode_return_mean"],
+            episode_return_mean=standing.last_return,
             queue_conflict_events=last["queue_conflict_events"],
             queue_conflict_intensity_sum=last["queue_conflict_intensity_sum"],
             telemetry_log=None if context.telemetry.path is None else str(context.telemetry.path),

@@ -55,6 +55,17 @@ def _record(vec: VectorTown, event: Any, e: int, episode: int, run_id: str) -> d
     return record
 
 
+def run_id_of(vec: VectorTown) -> str:
+    return f"{vec.config.config_id}-{vec.seed}"
+
+
+def step_records(vec: VectorTown, run_id: str | None = None) -> Iterator[dict[str, Any]]:
+    """The events of the last step, in order."""
+    rows = vec.events()
+    episodes = vec.state.towns["episode"][rows["town"] - vec.state.towns["id"][0]]
+    return event_records(vec, rows, episodes, run_id or run_id_of(vec))
+
+
 def event_lines(records: Iterable[dict[str, Any]]) -> bytes:
     encode = msgspec.json.Encoder().encode
     return b"".join(encode(record) + b"\n" for record in records)

@@ -1,0 +1,186 @@
+"""`townlet run`: simulate a scenario."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from townlet.cli.common import emit, interactive, json_option, note, seed_option, set_option
+
+if TYPE_CHECKING:
+    from townlet.envs.vector import VectorTown
+    from townlet.sim.probes import Counts
+
+PATH = click.Path(path_type=Path, dir_okay=False)
+POLICY = "scripted, random, schedule (orders of the scenario, else the script), or a checkpoint folder."
+COMPILING = "compiling the town's rules for this machine; this happens once and takes about half a minute …"
+
+
+def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None) -> VectorTown:
+    """One town, with a word on screen when its rules have to be compiled first."""
+    from townlet.config.loader import load_config
+
+    config = load_config(scenario, overrides)  # its mistakes are told before anything is compiled
+    from townlet.envs.vector import VectorTown
+    from townlet.world._jit import JIT, WARM
+
+    if JIT and not WARM:
+        note(COMPILING)
+    return VectorTown(config, 1, seed=seed)
+
+
+@click.command(short_help="Simulate a scenario, with a live table of residents and queues.")
+@click.argument("scenario")
+@click.option("--ticks", type=click.IntRange(1), help="Minutes to simulate, in whole decisions; by default an episode.")
+@click.option("--policy", default="schedule", show_default=True, help=POLICY)
+@click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices.")
+@click.option("--events", type=PATH, help="Write every event to this NDJSON file.")
+@click.option("--snapshot", type=PATH, help="Save the world at the end (and every snapshot.every_ticks) to this file.")
+@click.option("--follow", metavar="RESIDENT", help="Tell what this resident wanted and saw, and why the rest was masked.")
+@click.option("--render", type=PATH, help="A picture of the end (.png) or a film of the run (.gif).")
+@click.option("--digests", type=PATH, help="Write the digest after every decision to this NDJSON file.")
+@click.option("--overwrite", is_flag=True, help="Replace files that are there.")
+@seed_option
+@set_option
+@json_option
+def run(
+    scenario: str,
+    ticks: int | None,
+    policy: str,
+    epsilon: float,
+    events: Path | None,
+    snapshot: Path | None,
+    follow: str | None,
+    render: Path | None,
+    digests: Path | None,
+    overwrite: bool,
+    seed: int | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Simulate SCENARIO (a config file or a shipped name) and show how its residents fare.
+
+    On a terminal a live table shows residents, needs, queues and conflicts. Ctrl-C ends the run and keeps what was made.
+
+    \b
+    Examples:
+      townlet run town_day
+      townlet run queue_conflict --ticks 200 --follow alice
+      townlet run rush_hour --events runs/rush.ndjson --render runs/rush.gif
+    """
+    from townlet.envs.render import check_picture_name, write_picture
+    from townlet.errors import UsageError
+    from townlet.policy.runtime import make_policy
+    from townlet.policy.training.stop import StopFlag
+    from townlet.sim.loop import SimulationLoop
+    from townlet.sim.probes import Counts, Digests, EventLog, Film, Follow, SnapshotEvery
+    from townlet.sim.snapshot import save_snapshot, take_snapshot
+
+    for path in (events, snapshot, render, digests):
+        if path is not None and path.exists() and not overwrite:
+            raise UsageError(f"{path} already exists; choose another file, or --overwrite to replace it")
+    if render is not None:
+        check_picture_name(render)
+    vec = open_scenario(scenario, overrides, seed)
+    decides = make_policy(policy, vec, epsilon=epsilon, seed=vec.seed)
+    wanted = ticks or vec.config.scenario.episode_ticks
+    counts = Counts()
+    loop = SimulationLoop(vec, decides, [counts])
+    film, marks = Film(), Digests()
+    follows = Follow(follow, vec, (lambda text: None) if as_json else click.echo) if follow is not None else None
+    if follows is not None:
+        loop.hooks.append(follows)
+    if events is not None:
+        loop.hooks.append(EventLog(events, overwrite=overwrite))
+    if render is not None and render.suffix.lower() == ".gif":
+        loop.hooks.append(film)
+    if digests is not None:
+        loop.hooks.append(marks)
+    if snapshot is not None and vec.config.snapshot.every_ticks is not None:
+        loop.hooks.append(SnapshotEvery(snapshot, vec.config.snapshot.every_ticks, policy))
+    if interactive() and not as_json and follow is None:
+        from townlet.cli.run_table import LiveTable
+
+        loop.hooks.append(LiveTable(vec, counts, wanted))
+    began = time.perf_counter()
+    with StopFlag() as stop:
+        try:
+            made = loop.run(wanted, stop=lambda: stop.asked != 0)
+        finally:
+            loop.finish()
+    seconds = time.perf_counter() - began
+    if snapshot is not None:
+        save_snapshot(take_snapshot(vec, policy=policy, memory=decides.memory()), snapshot, compress=vec.config.snapshot.compress)
+    if render is not None:
+        film.finish(vec) if not film.frames else None
+        write_picture(render, film.frames)
+    if digests is not None:
+        _write_digests(digests, marks.rows)
+    report = summary(vec, counts, policy=policy, ticks=made, seconds=seconds)
+    report["files"] = [str(path) for path in (events, snapshot, render, digests) if path is not None]
+    if follows is not None:
+        report["followed"] = follows.rows
+    emit(report, lambda: told(vec, report), as_json)
+    if stop.asked:
+        raise stop.interruption(f"after {made} of {wanted} ticks; what was made is kept")
+
+
+def _write_digests(path: Path, rows: list[tuple[int, int, str]]) -> None:
+    import json
+
+    from townlet.files import write_text
+
+    lines = (json.dumps({"episode": episode, "tick": tick, "digest": digest}) for episode, tick, digest in rows)
+    write_text(path, "".join(line + "\n" for line in lines))
+
+
+def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, Any]:
+    from townlet.world.state import TERMS
+
+    days = max(1e-9, ticks * vec.num_residents / vec.config.world.ticks_per_day)
+    return {
+        "scenario": vec.config.scenario.name or vec.config.config_id,
+        "config_hash": vec.config_hash,
+        "seed": vec.seed,
+        "policy": policy,
+        "ticks": ticks,
+        "residents": vec.num_residents,
+        "ticks_per_second": ticks / max(1e-9, seconds),
+        "decisions": counts.decisions,
+        "illegal_actions": counts.illegal,
+        "events": dict(sorted(counts.events.items())),
+        "events_lost": vec.events_lost,
+        "conflicts": dict(sorted(counts.conflicts.items())),
+        "conflict_intensity": counts.intensity,
+        "conflicts_per_resident_day": counts.events["queue_conflict"] / days,
+        "uses_per_resident_day": counts.events["use_start"] / days,
+        "reward_per_resident_day": float(counts.reward.sum()) / days,
+        "reward_terms": dict(zip(TERMS, (counts.reward / days).tolist())),
+        "digest": vec.digest(),
+    }
+
+
+def told(vec: VectorTown, report: dict[str, Any]) -> str:
+    from townlet.cli.run_table import plain_table
+    from townlet.envs.scene import look
+
+    scene = look(vec)
+    reasons = ", ".join(f"{count} {reason}" for reason, count in report["conflicts"].items()) or "none"
+    lines = [
+        f"{report['scenario']}, seed {report['seed']}, {report['policy']}: "
+        f"{report['ticks']} ticks to day {scene.day} {scene.time}, "
+        f"{report['ticks_per_second']:,.0f} ticks/s",
+        "",
+        *plain_table(scene),
+        "",
+        f"conflicts: {reasons}; {report['events'].get('quarrel', 0)} quarrels",
+        f"per resident-day: {report['conflicts_per_resident_day']:.2f} conflicts, {report['uses_per_resident_day']:.1f} uses, "
+        f"reward {report['reward_per_resident_day']:+.2f}",
+    ]
+    if report["events_lost"]:
+        lines.append(f"{report['events_lost']} events did not fit into their columns; raise world.event_capacity")
+    lines += [f"→ {name}" for name in report["files"]]
+    return "\n".join(lines)

@@ -1,0 +1,104 @@
+"""The town as a Gymnasium environment: one learning resident among scripted neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from townlet.envs.events import step_records
+from townlet.envs.render import ansi, picture
+from townlet.envs.scene import look
+from townlet.envs.sight import Sight, one_town, reward_terms
+from townlet.envs.vector import Scenario
+from townlet.errors import UsageError
+from townlet.world.state import TERMS
+from townlet.world.townspeople import choose_scripted, habits, scripted_columns, scripted_options
+
+Array = NDArray[Any]
+
+
+class ResidentEnv(gymnasium.Env[Array, np.int64]):
+    """The life of one founder, `resident` (by default the first); everybody else follows the script.
+
+    The observation is the flat row of `Sight`; the mask stands in `info["action_mask"]` and in `action_masks()`, where
+    MaskablePPO looks for it. The episode is terminated when the resident leaves, truncated at the end of the scenario.
+    """
+
+    metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 6}  # noqa: RUF012  (as Gymnasium declares it)
+
+    def __init__(
+        self,
+        scenario: Scenario = "town_day",
+        *,
+        resident: str | None = None,
+        overrides: Sequence[str] = (),
+        start: str | None = None,
+        map: str = "flat",
+        render_mode: str | None = None,
+    ) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise UsageError(f"render_mode is {render_mode!r}, expected rgb_array, ansi or None")
+        if map == "apart":
+            raise UsageError("map is 'apart', but this environment gives one row of numbers; use 'flat' or 'none'")
+        self.vec = vec = one_town(scenario, overrides, None, start, 0)
+        if vec.catalogue.level != "option":
+            raise UsageError(
+                f"the neighbours follow the script, which chooses options, but policy.action_level is {vec.catalogue.level!r}; "
+                "use 'option', or townlet.parallel_env and act for everybody"
+            )
+        names = vec.town_of(0).resident_ids
+        if resident is not None and resident not in names:
+            raise UsageError(f"there is no resident {resident!r}; this town has {', '.join(names[:20])}")
+        self.resident = resident or names[0]
+        self.render_mode = render_mode
+        self._slot = names.index(self.resident)
+        self._sight = Sight(vec.spec, map)
+        self._script = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names), habits(vec.config)
+        self._actions = np.zeros((1, vec.num_residents), np.int64)
+        self._over = True
+        self.observation_space = self._sight.row
+        self.action_space = spaces.Discrete(vec.num_actions)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """With a seed the first episode of that seed; without one an episode of a seed drawn from the last."""
+        super().reset(seed=seed)
+        self.vec.reset(seed if seed is not None else int(self.np_random.integers(1 << 31)))
+        self._over = False
+        return self._sight.of(self.vec, self._slot), self._info()
+
+    def step(self, action: np.int64 | int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        if self._over:
+            raise UsageError("the episode is over; call reset first")
+        vec = self.vec
+        choose_scripted(vec.features[0], vec.masks[0], *self._script, self._actions[0])
+        self._actions[0, self._slot] = int(action)
+        vec.step(self._actions)
+        terminated, truncated = bool(vec.terminated[0, self._slot]), bool(vec.truncated[0, self._slot])
+        self._over = terminated or truncated
+        return self._sight.of(vec, self._slot), float(vec.rewards[0, self._slot]), terminated, truncated, self._info()
+
+    def action_masks(self) -> Array:
+        return np.asarray(self.vec.masks[0, self._slot].astype(np.bool_))
+
+    def render(self) -> Any:
+        if self.render_mode is None:
+            return None
+        scene = look(self.vec)
+        return picture(scene) if self.render_mode == "rgb_array" else ansi(scene)
+
+    def _info(self) -> dict[str, Any]:
+        vec, slot = self.vec, self._slot
+        mine = [record for record in step_records(vec) if self.resident in (record.get("actor"), record.get("rival"))]
+        return {
+            "action_mask": vec.masks[0, slot].astype(np.int8),
+            "tick": int(vec.state.towns[0]["tick"]),
+            "option": vec.catalogue.names[int(vec.state.residents[0, slot]["action"])],
+            "reward_terms": reward_terms(vec.terms[0, slot], TERMS),
+            "illegal": bool(vec.illegal[0, slot]),
+            "events": mine,
+        }

@@ -1,0 +1,204 @@
+"""Pictures of a town: an RGB array for films and notebooks, text for terminals, PNG and GIF files.
+
+On the map a resident is a disc with two letters; its rim tells its worst need (green, amber, red). A dashed line leads from
+whoever waits to what it waits for, a number counts the queue, and a red burst marks a quarrel. The panel beside it has a row
+per resident with hunger, hygiene and energy.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from townlet.envs.canvas import Canvas, Colour
+from townlet.envs.scene import Figure, Scene, Thing
+from townlet.errors import UsageError
+from townlet.files import write_bytes
+from townlet.optional import require
+from townlet.world.state import NEEDS, TILES
+
+Array = NDArray[Any]
+TILE_COLOURS: dict[str, Colour] = {
+    "floor": (241, 237, 227), "wall": (112, 106, 96), "door": (205, 170, 115), "road": (217, 213, 203), "object": (241, 237, 227),
+}  # fmt: skip
+INK, SOFT, PAPER, WHITE = (34, 33, 31), (107, 103, 95), (251, 250, 247), (255, 255, 255)
+GOOD, FAIR, BAD = (0, 128, 95), (222, 148, 0), (204, 41, 0)
+RESIDENT, WAITS, BUSY = (0, 94, 148), (156, 79, 128), (204, 102, 0)
+NEED_COLOURS: dict[str, Colour] = {"hunger": (213, 94, 0), "hygiene": (0, 114, 178), "energy": (0, 128, 95)}
+CELL, PANEL, ROW = 28, 336, 30
+MOST_PIXELS = 1200
+MOST_ROWS = 64
+FILM = (".gif",)
+STILL = (".png",)
+
+
+def need_colour(need: float) -> Colour:
+    return GOOD if need >= 0.5 else FAIR if need >= 0.25 else BAD
+
+
+def picture(scene: Scene) -> Array:
+    """The town and its people.  # (H, W, 3) u1"""
+    rows, columns = scene.tiles.shape
+    cell = max(2, min(CELL, MOST_PIXELS // max(rows, columns)))
+    shown = scene.residents[:MOST_ROWS]
+    height = max(rows * cell, 84 + ROW * min(len(shown), 12))
+    per_column = max(1, (height - 84) // ROW)
+    panels = max(1, -(-len(shown) // per_column)) if cell >= 12 else 1
+    canvas = Canvas(columns * cell + panels * PANEL, height, PAPER)
+    _map(canvas, scene, cell)
+    left = columns * cell + 16
+    _head(canvas, scene, left)
+    for k, one in enumerate(shown if cell >= 12 else shown[:per_column]):
+        _row(canvas, one, left + (k // per_column) * PANEL, 80 + (k % per_column) * ROW)
+    if 80 + ROW * len(shown) + 70 < height:
+        _key(canvas, scene, left, height)
+    return canvas.pixels
+
+
+# --- the map -------------------------------------------------------------------------------------------------------------
+
+
+def _map(canvas: Canvas, scene: Scene, cell: int) -> None:
+    for y, line in enumerate(scene.tiles):
+        for x, tile in enumerate(line):
+            canvas.box(x * cell, y * cell, cell, cell, TILE_COLOURS[TILES[tile]])
+    for one in scene.residents:
+        if one.waiting and one.at is not None:
+            canvas.line(_centre(one.x, one.y, cell), _centre(*one.at, cell), WAITS, max(1, cell // 10), dash=max(2, cell // 5))
+    for thing in scene.things:
+        _thing(canvas, thing, cell)
+    where = {one.id: (one.x, one.y) for one in scene.residents}
+    for actor, rival, _ in scene.clashes:
+        if actor in where and rival in where:
+            canvas.line(_centre(*where[actor], cell), _centre(*where[rival], cell), BAD, max(2, cell // 8))
+    for one in scene.residents:
+        _resident(canvas, one, cell)
+    for thing in scene.queues:
+        _badge(canvas, thing, cell)
+
+
+def _centre(x: int, y: int, cell: int) -> tuple[int, int]:
+    return x * cell + cell // 2, y * cell + cell // 2
+
+
+def _thing(canvas: Canvas, thing: Thing, cell: int) -> None:
+    x, y = thing.x * cell, thing.y * cell
+    edge = BUSY if thing.busy else SOFT
+    if cell < 12:
+        canvas.box(x, y, cell, cell, edge)
+        return
+    canvas.box(x + 2, y + 2, cell - 4, cell - 4, (255, 236, 214) if thing.busy else WHITE)
+    canvas.frame(x + 2, y + 2, cell - 4, cell - 4, edge, 2 if thing.busy else 1)
+    canvas.centred(x + cell // 2, y + cell // 2, thing.mark, INK)
+
+
+def _resident(canvas: Canvas, one: Figure, cell: int) -> None:
+    x, y = _centre(one.x, one.y, cell)
+    worst = need_colour(min(one.needs))
+    if cell < 12:
+        canvas.box(one.x * cell, one.y * cell, cell, cell, BAD if one.quarrels else worst if min(one.needs) < 0.25 else RESIDENT)
+        return
+    radius = cell // 2 - 1
+    if one.quarrels:
+        reach = radius + max(3, cell // 5)
+        for dx, dy in ((reach, 0), (0, reach), (reach * 7 // 10, reach * 7 // 10), (reach * 7 // 10, -reach * 7 // 10)):
+            canvas.line((x - dx, y - dy), (x + dx, y + dy), BAD, 3)
+    canvas.disc(x, y, radius, WHITE)
+    canvas.disc(x, y, radius - 1, worst)
+    canvas.disc(x, y, radius - 4, WAITS if one.waiting else RESIDENT)
+    canvas.centred(x + 1, y, one.mark, WHITE)
+
+
+def _badge(canvas: Canvas, thing: Thing, cell: int) -> None:
+    if cell >= 12:
+        x, y = thing.x * cell + cell - 3, thing.y * cell + 3
+        canvas.disc(x, y, 6, WAITS)
+        canvas.centred(x + 1, y, str(min(9, len(thing.queue))), WHITE)
+
+
+# --- the panel -----------------------------------------------------------------------------------------------------------
+
+
+def _head(canvas: Canvas, scene: Scene, left: int) -> None:
+    canvas.text(left, 10, scene.scenario[:22], INK, 2)
+    canvas.text(left, 32, f"day {scene.day}  {scene.time}", SOFT, 2)
+    waiting = sum(len(thing.queue) for thing in scene.things)
+    words = [f"{waiting} waiting", f"{len(scene.clashes)} conflicts", *(name.replace("_", " ") for name in scene.troubles)]
+    canvas.text(left, 54, ", ".join(words)[:52], BAD if scene.clashes or scene.troubles else SOFT)
+    for k, need in enumerate(NEEDS):
+        canvas.text(left + 92 + k * 74, 66, need, NEED_COLOURS[need])
+
+
+def _row(canvas: Canvas, one: Figure, left: int, top: int) -> None:
+    canvas.disc(left + 8, top + 8, 9, need_colour(min(one.needs)))
+    canvas.disc(left + 8, top + 8, 7, WAITS if one.waiting else RESIDENT)
+    canvas.centred(left + 9, top + 8, one.mark, WHITE)
+    canvas.text(left + 24, top, one.id[:11], INK)
+    for k, (need, level) in enumerate(zip(NEEDS, one.needs)):
+        x = left + 92 + k * 74
+        canvas.box(x, top, 66, 7, (226, 222, 212))
+        canvas.box(x, top, round(66 * level), 7, NEED_COLOURS[need] if level >= 0.25 else BAD)
+    words = "quarrels, " + one.doing if one.quarrels else one.doing
+    canvas.text(left + 24, top + 12, words[:48], BAD if one.quarrels else WAITS if one.waiting else SOFT)
+
+
+def _key(canvas: Canvas, scene: Scene, left: int, bottom: int) -> None:
+    """What the marks mean, at the foot of the panel."""
+    marks = sorted({(thing.mark, thing.kind.replace("_", " ")) for thing in scene.things})
+    words = [f"{mark} {kind}" for mark, kind in marks]
+    lines = [", ".join(words[k : k + 4]) for k in range(0, len(words), 4)]
+    lines += ["rim: worst need; purple: waits; number: queue", "orange box: in use; red: conflict, quarrel"]
+    for k, line in enumerate(lines):
+        canvas.text(left, bottom - 12 * (len(lines) - k), line, SOFT)
+
+
+# --- text ----------------------------------------------------------------------------------------------------------------
+
+GLYPHS = {"floor": " ", "wall": "█", "door": "+", "road": "·", "object": " "}
+
+
+def ansi(scene: Scene) -> str:
+    """The map in characters, two per tile, and a row per resident."""
+    cells = [[GLYPHS[TILES[tile]] * 2 for tile in line] for line in scene.tiles]
+    for thing in scene.things:
+        cells[thing.y][thing.x] = thing.mark.upper() if thing.busy else thing.mark
+    for one in scene.residents:
+        cells[one.y][one.x] = one.mark.lower() if not one.quarrels else one.mark[0].lower() + "!"
+    lines = [f"{scene.title}, day {scene.day}, tick {scene.tick}", *("".join(line).rstrip() for line in cells)]
+    lines.append(f"{'':4}{'resident':<14}" + "".join(f"{need:>9}" for need in NEEDS) + "  doing")
+    for one in scene.residents[:MOST_ROWS]:
+        needs = "".join(f"{level:9.2f}" for level in one.needs)
+        lines.append(f"{one.mark.lower():<4}{one.id:<14}{needs}  {'quarrels, ' if one.quarrels else ''}{one.doing}")
+    for thing in scene.queues:
+        lines.append(f"queue at {thing.id}: {', '.join(thing.queue)}")
+    lines += [f"conflict: {actor} and {rival} over {thing}" for actor, rival, thing in scene.clashes]
+    return "\n".join(lines) + "\n"
+
+
+# --- files ---------------------------------------------------------------------------------------------------------------
+
+
+def check_picture_name(path: Path) -> None:
+    """Refuse, before anything is run, a file that could not be written at the end."""
+    if path.suffix.lower() not in STILL + FILM:
+        raise UsageError(f"{path} is to hold a picture; name it .png (the last moment) or .gif (a film)")
+    require("PIL", "writing pictures")
+
+
+def write_picture(path: Path, frames: Sequence[Array], *, seconds: float = 0.15) -> None:
+    """A PNG of the last frame, or a GIF of all."""
+    check_picture_name(path)
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    stills = [Image.fromarray(frame) for frame in frames]
+    if path.suffix.lower() in FILM:
+        palette = [still.quantize(64) for still in stills]
+        palette[0].save(buffer, "GIF", save_all=True, append_images=palette[1:], duration=int(seconds * 1000), loop=0)
+    else:
+        stills[-1].save(buffer, "PNG", optimize=True)
+    write_bytes(path, buffer.getvalue())

@@ -1,0 +1,42 @@
+"""The anneal tracker: what a schedule has come to, between its stages and over a stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from townlet import files
+from townlet.dto.policy import AnnealStageResult, EvaluationPoint, Interval
+from townlet.errors import CheckpointError
+
+TRACKER = "anneal.json"
+
+
+class Tracker(BaseModel):
+    """How far the schedule has come, kept on disk between stages: a resume starts with the first unfinished one."""
+
+    done: list[AnnealStageResult] = Field(default_factory=list)
+    random: dict[str, Interval] = Field(default_factory=dict)
+    scripted: dict[str, Interval] = Field(default_factory=dict)
+    good: str | None = None  # checkpoint of the last good stage
+    good_score: EvaluationPoint | None = None
+    good_value_loss: float | None = None
+    mix: tuple[float, float] | None = None  # bc_weight and scripted_share of the last good PPO stage, or what it began with
+    frozen: bool = False
+    strikes: int = 0
+    steps: int = 0
+    cycle: int = -1
+    notes: dict[str, float | bool | str | None] = Field(default_factory=dict)
+    log: dict[str, Any] = Field(default_factory=dict)  # position of the telemetry log after the last stage
+
+    @classmethod
+    def read(cls, folder: Path) -> Tracker:
+        """The tracker of a run folder; a new one before its first stage has ended."""
+        if not (folder / TRACKER).is_file():
+            return cls()
+        return cls.model_validate(files.read_json(folder / TRACKER, limit=1 << 26, error=CheckpointError))
+
+    def write(self, folder: Path) -> None:
+        files.write_json(folder / TRACKER, self.model_dump(mode="json"))

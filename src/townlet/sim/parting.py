@@ -1,0 +1,94 @@
+"""Where two runs part: the first tick, resident and field in which they differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.dto.snapshot import Parting
+from townlet.envs.vector import FINGERPRINT, VectorTown
+from townlet.errors import UsageError
+from townlet.ports import PolicyBackend
+from townlet.sim.snapshot import differences
+
+Array = NDArray[Any]
+SAME_ANYWAY = ("seed",)  # what a run is given says nothing about where it goes
+
+
+def first_parting(
+    a: VectorTown, b: VectorTown, policy_a: PolicyBackend, policy_b: PolicyBackend, ticks: int
+) -> tuple[Parting | None, int]:
+    """The first value in which two runs differ, and the ticks that were compared. Policies stand at the same moment."""
+    if a.num_towns != 1 or b.num_towns != 1 or a.num_residents != b.num_residents or a.catalogue != b.catalogue:
+        raise UsageError("the two runs are of different towns (residents or actions differ); compare runs of one scenario")
+    if a.interval != b.interval:
+        raise UsageError(f"one run decides every {a.interval} ticks, the other every {b.interval}; compare runs of one interval")
+    found = _differing(a, b)
+    if found is not None:
+        return found, 0
+    done = 0
+    while done < ticks:
+        first, second = policy_a.act(a), policy_b.act(b)
+        other = _decision(a, first.actions, second.actions)
+        if other is not None:
+            return other, done
+        before = int(a.state.towns[0]["tick"])
+        begins = bool(a.state.towns[0]["over"])
+        kept = a.save(), b.save()
+        a.step(first.actions, first.targets)
+        b.step(second.actions, second.targets)
+        if not _same(a, b):
+            a.restore(kept[0])
+            b.restore(kept[1])
+            return _within(a, b, (first.actions, first.targets), (second.actions, second.targets)), done
+        done += 0 if begins else int(a.state.towns[0]["tick"]) - before
+    return None, done
+
+
+def _same(a: VectorTown, b: VectorTown) -> bool:
+    return _differing(a, b) is None
+
+
+def _differing(a: VectorTown, b: VectorTown) -> Parting | None:
+    tables = [(a.state._asdict()[name], b.state._asdict()[name]) for name in FINGERPRINT]
+    if all(one.shape == two.shape and one.tobytes() == two.tobytes() for one, two in tables):
+        return None
+    return next((found for found in differences(a, b) if not (found.table == "towns" and found.field in SAME_ANYWAY)), None)
+
+
+def _within(
+    a: VectorTown, b: VectorTown, first: tuple[Array, Array | None], second: tuple[Array, Array | None]
+) -> Parting | None:
+    """The interval again, a tick longer each time, until the worlds differ."""
+    kept, interval = (a.save(), b.save()), a.interval
+    try:
+        for ticks in range(1, interval + 1):
+            a.restore(kept[0])
+            b.restore(kept[1])
+            a.tables.rules["interval"] = b.tables.rules["interval"] = ticks
+            a.step(*first)
+            b.step(*second)
+            found = _differing(a, b)
+            if found is not None:
+                return found
+    finally:
+        a.tables.rules["interval"] = b.tables.rules["interval"] = interval
+    return None
+
+
+def _decision(vec: VectorTown, first: Array, second: Array) -> Parting | None:
+    """The first resident whose decisions differ, while the worlds are still the same."""
+    for slot in np.flatnonzero((first != second)[0] & (vec.active[0] != 0)):
+        names = vec.catalogue.names
+        return Parting(
+            town=0,
+            tick=int(vec.state.towns[0]["tick"]),
+            table="decision",
+            resident=vec.resident_id(0, int(slot)),
+            field="action",
+            a=names[int(first[0, slot])],
+            b=names[int(second[0, slot])],
+        )
+    return None

@@ -1,0 +1,88 @@
+"""Why an action is masked, in words; read from the same arrays the mask was made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from townlet.config.base import clock
+from townlet.envs.vector import VectorTown
+from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
+from townlet.world.state import MAX_MEALS, MONEY, PERTURBATIONS
+
+PRICE_SPIKE = PERTURBATIONS.index("price_spike")
+
+
+def why_masked(vec: VectorTown, slot: int, town: int = 0) -> dict[str, str]:
+    """Every action the mask forbids a resident now, with the reason."""
+    me = vec.state.residents[town, slot]
+    masked = np.flatnonzero(vec.masks[town, slot] == 0)
+    if not me["present"]:
+        return {vec.catalogue.names[a]: "the place is empty" for a in masked}
+    if me["using"] >= 0:
+        thing = vec.object_ids(town)[int(me["using"])]
+        return {vec.catalogue.names[a]: f"is using {thing}: wait goes on, leave ends it" for a in masked}
+    return {vec.catalogue.names[a]: _reason(vec, town, slot, me, int(a)) for a in masked}
+
+
+def _reason(vec: VectorTown, town: int, slot: int, me: Any, action: int) -> str:
+    name = vec.catalogue.names[action]
+    if name == "work":
+        return _no_work(vec, town, me)
+    if name == "home":
+        return "is at home"
+    if name == "chat":
+        ready = int(me["chat_ready"]) - int(vec.state.towns[town]["tick"])
+        return f"talked a while ago, not again for {ready} min" if ready > 0 else "nobody free to talk stands beside it"
+    if name == "leave":
+        return "neither uses nor waits for anything"
+    if name.startswith("move_"):
+        return "no way there"
+    first, each = (FIRST_INTERACT, 1) if vec.primitive else (FIRST_AFFORDANCE, 2)
+    return _no_use(vec, town, me, (action - first) // each)
+
+
+def _no_work(vec: VectorTown, town: int, me: Any) -> str:
+    if me["job"] < 0:
+        return "has no job"
+    job = vec.tables.jobs[int(vec.state.towns[town]["layout"]), int(me["job"])]
+    start, end = int(job["start"]), int(job["start"] + job["length"])
+    return f"the shift is {clock(start)}–{clock(end % 1440)}; it opens {vec.config.employment.work_ahead} min before"
+
+
+def _no_use(vec: VectorTown, town: int, me: Any, a: int) -> str:
+    spec, now = vec.config.affordances.specs[a], vec.state.towns[town]
+    factor = float(vec.tables.rules[0]["price_spike_factor"]) if now["active_until"][PRICE_SPIKE] > now["tick"] else 1.0
+    price = int(vec.tables.affordances[a]["price"] * factor)
+    if me["wallet"] < price:
+        return f"costs {price / MONEY:.2f} and the wallet holds {me['wallet'] / MONEY:.2f}"
+    if me["meals"] < spec.takes_meals:
+        return "has no meal in hand"
+    if me["meals"] + spec.gives_meals > MAX_MEALS:
+        return f"has {int(me['meals'])} meals in hand, {MAX_MEALS} are the most"
+    things = _candidates(vec, town, me, a)
+    if not things:
+        return f"has no {' or '.join(spec.objects)} {'at home' if spec.own_home else 'that can be reached'}"
+    left = {
+        int(o): int(until - now["tick"]) for o, until in zip(me["cooldown_object"], me["cooldown_until"]) if until > now["tick"]
+    }
+    free = [thing for thing in things if thing not in left]
+    if not free:
+        return f"used it just now, not again for {min(left[thing] for thing in things)} min"
+    if not any(vec.state.objects[town, thing]["ready"] for thing in free):
+        if spec.hours is not None and not spec.hours[0] <= now["minute"] < spec.hours[1]:
+            return f"open {clock(spec.hours[0])}–{clock(spec.hours[1])}"
+        return f"needs {spec.requires}"
+    if vec.primitive:
+        return "stands too far away"
+    return f"needs {spec.requires}" if spec.requires else "cannot be reached"
+
+
+def _candidates(vec: VectorTown, town: int, me: Any, a: int) -> list[int]:
+    layout = int(vec.state.towns[town]["layout"])
+    if vec.config.affordances.specs[a].own_home:
+        home = vec.tables.buildings[layout, int(me["home"])]
+        return list(range(int(home["first_bed"]), int(home["first_bed"] + home["beds"])))
+    nearest = vec.tables.nearest[layout, int(me["y"]), int(me["x"]), a]["object"]
+    return [int(thing) for thing in nearest if thing >= 0]

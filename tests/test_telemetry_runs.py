@@ -1,0 +1,125 @@
+"""Logs of real runs: captured, trained on, validated; and the town's figures of a record against sums by hand."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from townlet.cli.app import main
+from townlet.policy.training.telemetry import RivalryTally, TownTally
+from townlet.telemetry.ndjson import read_records
+from townlet.world.state import CONFLICT_REASONS, EVENT, EVENTS
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+TINY = (
+    *("--set", "training.towns=2", "--set", "training.horizon=5", "--set", "training.eval_every=0"),
+    *("--set", "policy.network.map_encoder=none", "--set", "policy.network.feature_size=16"),
+)
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Call a script of the founding documents as a user would, in an empty folder: exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(name: str, *words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", [name, *words])
+        with pytest.raises(SystemExit) as left:
+            runpy.run_path(str(SCRIPTS / name), run_name="__main__")
+        return int(left.value.code or 0), capsys.readouterr().out
+
+    return call
+
+
+def test_a_fresh_capture_is_trained_on_and_its_log_validates(script: Run) -> None:
+    pytest.importorskip("torch")
+    assert script("capture_rollout.py", "queue_conflict", "--ticks", "200", "--output", "cap")[0] == 0
+    words = ("--train-ppo", "--capture-dir", "cap", "--epochs", "3", "--ppo-log", "ppo.jsonl", *TINY)
+    assert script("run_training.py", "queue_conflict", *words)[0] == 0
+    code, told = script("validate_ppo_telemetry.py", "ppo.jsonl", "--baseline", "cap/rollout_sample_metrics.json", "--relative")
+    assert code == 0
+    assert told.startswith("valid: 3 records in 1 files (3 of version 1.3)\n")
+    assert "baseline_reward_sum: mean" in told
+    drift = json.loads(
+        script("validate_ppo_telemetry.py", "ppo.jsonl", "--baseline", "cap/rollout_sample_metrics.json", "--json")[1]
+    )["drift"]
+    assert [
+        row["name"] for row in drift["total"] if abs(row["absolute"]) > 1e-5
+    ] == []  # the run's baseline is that of the capture
+    assert script("telemetry_summary.py", "ppo.jsonl", "--format", "markdown")[0] == 0
+    assert script("telemetry_watch.py", "ppo.jsonl", "--queue-events-min", "1000000", "--json")[0] == 1
+
+
+@pytest.mark.parametrize("mode", ["rollout", "mixed"])
+def test_runs_of_other_modes_validate_too(mode: str, script: Run) -> None:
+    pytest.importorskip("torch")
+    assert script("capture_rollout.py", "town_day", "--ticks", "100", "--output", "cap")[0] == 0
+    data = ("--capture-dir", "cap") if mode == "mixed" else ()
+    with pytest.raises(SystemExit) as left:
+        main(["train", "town_day", "--mode", mode, "--epochs", "2", "--ppo-log", "ppo.jsonl", *data, *TINY])
+    assert not left.value.code
+    code, told = script("validate_ppo_telemetry.py", "ppo.jsonl")
+    assert (code, told.splitlines()[-1].split(":")[0]) == (0, "valid")
+    records = list(read_records("ppo.jsonl"))
+    assert {record["data_mode"] for record in records} <= {"replay", "rollout", "mixed"}
+    assert all(record["rollout_ticks"] > 0 for record in records if record["data_mode"] == "rollout")
+
+
+# --- what a record says of the town, by hand -------------------------------------------------------------------------
+
+
+def event(kind: str, **fields: Any) -> tuple[Any, ...]:
+    row = np.zeros((), EVENT)
+    row["kind"] = EVENTS.index(kind)
+    for name, value in fields.items():
+        row[name] = value
+    return tuple(row.item())
+
+
+def test_conflicts_waits_and_chats_are_those_of_the_events() -> None:
+    tally = TownTally()
+    blocked, overtaken = CONFLICT_REASONS.index("blocked"), CONFLICT_REASONS.index("overtaken")
+    first = [
+        event("queue_conflict", reason=blocked, intensity=0.4),
+        event("queue_conflict", reason=overtaken, intensity=1.25),
+        event("use_start", actor=0, waited=10),
+        event("use_start", actor=1, waited=0),  # no wait at all: nobody stood in a queue
+    ]
+    second = [
+        event("queue_leave", actor=2, waited=30),
+        event("chat_success", amount=0.5),
+        event("chat_success", amount=1.0),
+        event("chat_failure"),
+        event("exit"),
+    ]
+    tally.add(np.array(first, EVENT))
+    tally.add(np.array(second, EVENT))
+    tally.add(np.zeros(0, EVENT))
+    record = tally.record()
+    assert record["queue_conflict_events"] == 2
+    assert record["queue_conflict_intensity_sum"] == pytest.approx(1.65)
+    assert record["conflict_reasons"] == {"blocked": 1, "overtaken": 1, "ghost_step": 0}
+    assert record["queue_wait_mean"] == 20.0
+    assert record["queue_wait_gini"] == pytest.approx(0.25)  # of 10 and 30: |10 − 30| · 2 / (2 · 2² · 20)
+    assert (record["chat_success_events"], record["chat_failure_events"], record["chat_quality_mean"]) == (2, 1, 0.75)
+    assert record["exits"] == 1
+
+
+def test_rivalry_is_averaged_over_batches_and_its_histogram_over_decisions() -> None:
+    tally = RivalryTally()
+    tally.add(np.array([0.05, 0.15]), np.array([0.0, 0.5]))
+    tally.add(np.array([1.0, 0.95, 0.0, 0.0]), np.array([1.0, 0.0, 0.0, 0.0]))
+    record = tally.record()
+    assert record["conflict.rivalry_max_mean_avg"] == pytest.approx((0.1 + 0.4875) / 2)
+    assert record["conflict.rivalry_max_max_avg"] == pytest.approx((0.15 + 1.0) / 2)
+    assert record["conflict.rivalry_avoid_count_mean_avg"] == pytest.approx(0.25)
+    assert record["conflict.rivalry_avoid_count_max_avg"] == pytest.approx(0.75)
+    assert record["rivalry_histogram"] == pytest.approx([3 / 6, 1 / 6, 0, 0, 0, 0, 0, 0, 0, 2 / 6])
