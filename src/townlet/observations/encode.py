@@ -143,6 +143,8 @@ def write_candidates(t: Town, i: int, nearness: np.ndarray, out: np.ndarray, f: 
                     near, near_way = thing, packed
                 if calm < 0 or cost < least:
                     calm, calm_way, least = thing, packed, cost
+                if cost == packed >> 3 and t.affordances[a]["own_home"] == 0:
+                    break  # nobody is here, and what follows is farther
         write_candidate(t, i, near, near_way, nearness, out, f)
         if calm == near:
             for k in range(6):

@@ -138,6 +138,8 @@ def choose_object(t: Town, i: int, a: int, calm: bool) -> int:
         cost = quiet_cost(t, i, thing, distance) if calm else float(distance)
         if best < 0 or cost < best_cost:
             best, best_cost = thing, cost
+        if cost == distance and t.affordances[a]["own_home"] == 0:
+            break  # nobody is here, and what follows is farther
     return best
 
 
