@@ -16,7 +16,7 @@ from townlet.envs.vector import VectorTown
 
 def chain(vec: VectorTown, decisions: int, town: int = 0) -> str:
     """Hash over the digests of one town after every decision; its actions come from its own draws."""
-    digest = hashlib.sha256(vec.digest(town).encode())
+    digest = hashlib.sha256()
     for _ in range(decisions):
         draws = vec.draws()
         legal = vec.masks.sum(axis=-1, dtype=np.int64)

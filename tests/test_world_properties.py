@@ -35,12 +35,12 @@ def crowded(*overrides: str) -> SimulationConfig:
 
 
 TOWNS = {
-    "tiny": lambda: tiny_town(*UPSETS, residents=4, scenario={"episode_ticks": 333, "start": "08:30"}),
+    "tiny": lambda: tiny_town(*UPSETS, "relationships.max_edges=2", residents=4, scenario={"episode_ticks": 333, "start": "08:30"}),
     "tiny, primitive": lambda: tiny_town("policy.action_level=primitive", *UPSETS, residents=4, scenario={"episode_ticks": 200}),
     "tiny, seven ticks": lambda: tiny_town("policy.decision_interval=7", *UPSETS, *FRAIL, residents=3, scenario={"episode_ticks": 300}),
     "crowded": lambda: crowded("queue_fairness.cooldown_ticks={use_shower: 3}", *FRAIL),
     "crowded, primitive": lambda: crowded("policy.action_level=primitive", *POOR),
-    "town_day": lambda: load_config("town_day", [*UPSETS, *POOR, "relationships.max_edges=2"]),
+    "town_day": lambda: load_config("town_day", [*UPSETS, *POOR]),
     "two_bathrooms": lambda: load_config("two_bathrooms", [*UPSETS, "policy.decision_interval=3"]),
     "newcomer, blind": lambda: load_config("newcomer", [*FRAIL, "observations.blind=[conflict]", "world.event_capacity=3"]),
 }
