@@ -13,7 +13,7 @@ import pytest
 import townlet
 from townlet.world import _jit
 
-CALLER = '''
+CALLER = """
 from townlet.world import _jit
 from townlet.world._jit import entry
 from townlet.world.systems.relationships import clamp
@@ -27,7 +27,7 @@ def doubled(x: float) -> float:
 if __name__ == "__main__":
     print(doubled(0.25), _jit.WARM, len(list(_jit.cache_folder().parent.iterdir())))
     _jit.mark_warm()
-'''
+"""
 
 
 def test_every_kernel_file_is_in_the_name_of_the_cache() -> None:
@@ -46,7 +46,12 @@ def test_an_edited_callee_in_another_file_is_seen_by_its_caller(tmp_path: Path) 
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
         environment.pop("NUMBA_DISABLE_JIT", None)
         done = subprocess.run(
-            [sys.executable, "-m", "townlet.world.caller"], env=environment, capture_output=True, text=True, check=True, timeout=300
+            [sys.executable, "-m", "townlet.world.caller"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
         )
         return done.stdout.split()
 

@@ -23,7 +23,7 @@ def test_the_tiny_town_is_a_sound_scenario() -> None:
 
 
 def test_a_scenario_that_loses_events_is_named() -> None:
-    with pytest.raises(AssertionError, match="raise world.event_capacity"):
+    with pytest.raises(AssertionError, match=r"raise world\.event_capacity"):
         check_scenario(tiny_town("world.event_capacity=1", "policy.decision_interval=30", residents=4), decisions=60)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from world_tools import Play, people
 
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
 from townlet.world.tick import TICK_ORDER
+from world_tools import Play, people
 
 
 def walkers(*overrides: str, **where: tuple[int, int]) -> Play:
@@ -19,10 +19,10 @@ def at(play: Play, name: str) -> tuple[int, int]:
 
 
 def test_the_order_of_a_tick_is_visible() -> None:
-    assert TICK_ORDER == (
+    assert (
         *("actions", "movement", "queues", "affordances", "conflict", "employment"),
         *("economy", "relationships", "needs", "perturbations", "lifecycle", "rewards"),
-    )
+    ) == TICK_ORDER
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,9 @@ def test_a_step_goes_to_the_neighbour(step: str, tile: tuple[int, int]) -> None:
     assert at(walkers(alice=(3, 6)).go(alice=step), "alice") == tile
 
 
-@pytest.mark.parametrize(("tile", "step"), [((1, 2), "move_west"), ((1, 2), "move_north"), ((7, 2), "move_south"), ((1, 7), "move_south")])
+@pytest.mark.parametrize(
+    ("tile", "step"), [((1, 2), "move_west"), ((1, 2), "move_north"), ((7, 2), "move_south"), ((1, 7), "move_south")]
+)
 def test_walls_and_objects_are_masked_and_hold(tile: tuple[int, int], step: str) -> None:
     """A wall, a bed, a table, the edge of the map."""
     play = walkers(alice=tile)

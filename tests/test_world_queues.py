@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from world_tools import Play, people
 
 from townlet.config.models import SimulationConfig
 from townlet.testing import TINY_MAP, tiny_town
 from townlet.world.state import CONFLICT_REASONS
+from world_tools import Play, people
 
 BLOCKED, OVERTAKEN, GHOST_STEP = range(3)
 ONE_SHOWER = TINY_MAP.replace("s...s", "s....")
@@ -21,9 +21,7 @@ NO_DECAY = ("conflict.rivalry.decay_per_tick=0", "relationships.trust_decay=0", 
 
 def bath(*overrides: str, ties: list[dict[str, Any]] | None = None, **where: tuple[int, int]) -> SimulationConfig:
     """One shower; nothing fades by itself."""
-    return tiny_town(
-        *NO_DECAY, *overrides, residents=people(**where), scenario={"map": ONE_SHOWER, "ties": ties or []}
-    )
+    return tiny_town(*NO_DECAY, *overrides, residents=people(**where), scenario={"map": ONE_SHOWER, "ties": ties or []})
 
 
 def shower(*names: str) -> dict[str, str]:

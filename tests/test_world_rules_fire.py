@@ -9,7 +9,7 @@ import pytest
 
 from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
-from townlet.policy.runtime import make_policy
+from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, SHIFT_STATES, TIE_EVENTS
 
 LEAST = 20
@@ -18,10 +18,12 @@ UPSETS = tuple(f"perturbations.{kind}={OFTEN}" for kind in PERTURBATIONS)
 WEEK = "scenario.episode_ticks=10080"
 C3 = "features.stages.social_rewards=C3"
 HOT = "conflict.rivalry.decay_per_tick=0.0005"  # grudges that pass within a day: people make up
-RUNS = [  # scenario, policy, towns, decisions, overrides
-    ("town_day", "scripted", 8, 1008, (WEEK, C3, HOT, *UPSETS)),
+RUNS: list[tuple[str, str, int, int, tuple[str, ...]]] = [  # scenario, policy, towns, decisions, overrides
+    ("town_day", "scripted", 32, 1008, (WEEK, C3, HOT, *UPSETS)),
     ("town_day", "random", 16, 500, (WEEK, C3, *UPSETS)),
-    ("rush_hour", "scripted", 4, 288, (WEEK, C3)),
+    ("town_day", "mixed", 32, 432, (WEEK, "employment.notice_absences=1")),
+    ("rush_hour", "scripted", 16, 144, (C3, "queue_fairness.ghost_step_after=1")),
+    ("market_square", "scripted", 2, 216, ("queue_fairness.ghost_step_after=1",)),
     ("two_bathrooms", "scripted", 4, 288, (WEEK, C3, HOT)),
     ("queue_conflict", "schedule", 4, 48, ()),
     ("employment_punctuality", "schedule", 4, 144, ()),
@@ -39,6 +41,21 @@ TIE_EVENT_OF = {
 }
 
 
+REASONS = (
+    ("conflict reason", "queue_conflict", CONFLICT_REASONS),
+    ("perturbation", "perturbation", PERTURBATIONS),
+    ("exit", "exit", EXITS),
+)
+
+
+def _who(policy: str, vec: VectorTown) -> PolicyRuntime:
+    """Everybody alike; or `mixed`: the script, with a few who do as they like and so leave their colleagues alone."""
+    if policy != "mixed":
+        return PolicyRuntime(vec, make_policy(policy, vec))
+    random = make_policy("random", vec)
+    return PolicyRuntime(vec, {"*": make_policy("scripted", vec), "bob": random, "erin": random, "henry": random})
+
+
 def count() -> tuple[Counter[tuple[str, str]], list[tuple[str, str]]]:
     """How often each thing happened, and everything that ought to happen."""
     seen: Counter[tuple[str, str]] = Counter()
@@ -50,26 +67,22 @@ def count() -> tuple[Counter[tuple[str, str]], list[tuple[str, str]]]:
     wanted += [("tie event", name) for name in TIE_EVENTS]
     for scenario, policy, towns, decisions, overrides in RUNS:
         vec = VectorTown(load_config(scenario, overrides), towns, seed=1)
-        who = make_policy(policy, vec)
+        who = _who(policy, vec)
         names = np.array(vec.catalogue.names)
         wanted += [(f"action ({vec.catalogue.level})", name) for name in names]
         for _ in range(decisions):
-            decision = who.act(vec)
-            taken = decision.actions[vec.active == 1]
-            vec.step(decision.actions, decision.targets)
+            active = vec.active == 1
+            taken = who.step().actions[active]
             for action, number in zip(*np.unique(taken, return_counts=True)):
                 seen[f"action ({vec.catalogue.level})", str(names[action])] += int(number)
             for state, number in zip(*np.unique(vec.state.residents["shift"][vec.active == 1], return_counts=True)):
                 seen["employment state", SHIFT_STATES[state]] += int(number)
-            for row in vec.events():
-                kind = EVENTS[row["kind"]]
-                seen["event", kind] += 1
-                if kind == "queue_conflict":
-                    seen["conflict reason", CONFLICT_REASONS[row["reason"]]] += 1
-                elif kind == "perturbation":
-                    seen["perturbation", PERTURBATIONS[row["reason"]]] += 1
-                elif kind == "exit":
-                    seen["exit", EXITS[row["reason"]]] += 1
+            told = vec.events()
+            for kind, number in zip(*np.unique(told["kind"], return_counts=True)):
+                seen["event", EVENTS[kind]] += int(number)
+            for part, kind, reasons in REASONS:
+                for reason, number in zip(*np.unique(told["reason"][told["kind"] == EVENTS.index(kind)], return_counts=True)):
+                    seen[part, reasons[reason]] += int(number)
         assert vec.events_lost == 0, scenario
     for name, kind in TIE_EVENT_OF.items():
         seen["tie event", name] = seen["event", kind]
