@@ -65,7 +65,7 @@ def changed_epsilon(base: float, size: dict[str, int]) -> tuple[float, float]:
 
     normal = level(base)
     return min(
-        ((epsilon, level(epsilon) / normal - 1) for epsilon in (0.0, 0.1, 0.15, 0.2, 0.3)),
+        ((epsilon, level(epsilon) / normal - 1) for epsilon in (0.0, 0.015, 0.03, 0.1, 0.15, 0.2)),
         key=lambda pair: abs(abs(pair[1]) - 0.1),
     )
 
