@@ -191,7 +191,7 @@ def seed_residents(config: SimulationConfig) -> SimulationConfig:
     residents = tuple(
         ResidentConfig(id=f"resident_{i + 1}", home=homes[i % len(homes)] if homes else None) for i in range(SEEDED_RESIDENTS)
     )
-    scenario = config.scenario.model_copy(update={"residents": residents})
+    scenario = config.scenario.model_copy(update={"residents": residents, "ties": (), "circles": ()})
     return config.model_copy(update={"scenario": scenario})
 
 
