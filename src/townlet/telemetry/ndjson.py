@@ -21,6 +21,7 @@ from townlet.files import AppendLog, move, remove
 log = logging.getLogger("townlet.telemetry")
 MAX_LINE = 1 << 20  # bytes; a longer line is no telemetry record
 CHUNK = 1 << 20
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what a decoder may say of bytes that are no JSON
 
 
 def _plain(value: Any) -> Any:
@@ -262,7 +263,7 @@ _OFFSET = msgspec.json.Decoder(_OffsetOnly)
 def _offset_of(raw: bytes) -> int | None:
     try:
         return int(_OFFSET.decode(raw).log_stream_offset)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 
@@ -361,7 +362,7 @@ class LogReader:
 def is_object(raw: bytes) -> bool:
     try:
         return isinstance(msgspec.json.decode(raw), dict)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return False
 
 
@@ -376,7 +377,7 @@ def read_records(path: Path | str) -> Iterator[dict[str, Any]]:
         for number, raw in read_lines(part):
             try:
                 yield decoder.decode(raw)
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 raise TelemetryError(
                     f"{part}:{number}: not a JSON object ({error}); run `townlet telemetry validate {path}` for all problems"
                 ) from error

@@ -63,7 +63,9 @@ def candidate(t: Town, i: int, a: int, k: int) -> int:
         home = t.buildings[me["home"]]
         if k >= home["beds"]:
             return -1
-        thing = int(home["first_bed"] + (me["bed"] - home["first_bed"] + k) % home["beds"])
+        thing = int(me["bed"] + k)  # one's own first, then the others of the home in turn
+        if thing >= home["first_bed"] + home["beds"]:
+            thing -= int(home["beds"])
     else:
         thing = int(t.nearest[me["y"], me["x"], a, k]["object"])
     if thing < 0 or not ready(t, thing) or not off_cooldown(t, i, thing):
@@ -145,8 +147,8 @@ def shift_phase(t: Town, i: int) -> int:
     job = t.residents[i]["job"]
     if job < 0:
         return -1
-    day = t.rules["ticks_per_day"]
-    return int((t.clock["minute"] - t.jobs[job]["start"] + day) % day)
+    phase = int(t.clock["minute"] - t.jobs[job]["start"])
+    return phase if phase >= 0 else phase + int(t.rules["ticks_per_day"])
 
 
 @leaf
