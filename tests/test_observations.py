@@ -67,7 +67,9 @@ def of_tie(slot: int, field: str, value: float) -> Callable[[Play], None]:
     return edit
 
 
-SHOWER = {f"use_shower_{how}_{field}" for how in ("near", "calm") for field in ("dx", "dy", "distance", "queue", "busy", "rivalry")}
+SHOWER = {
+    f"use_shower_{how}_{field}" for how in ("near", "calm") for field in ("dx", "dy", "distance", "queue", "busy", "rivalry")
+}
 FIELDS: dict[str, tuple[Callable[[Play], Any], set[str]]] = {
     "hunger": (of_alice("hunger", 0.3), {"need_hunger"}),
     "hygiene": (of_alice("hygiene", 0.3), {"need_hygiene"}),
@@ -250,7 +252,11 @@ def test_an_affordance_names_the_same_thing_in_mask_and_features() -> None:
     offsets = vec.spec.offsets
     for _ in range(30):
         vec.step(policy.act(vec).actions)
-        free = (vec.active == 1) & (vec.features[..., offsets["in_queue"]] == 0) & (vec.features[..., offsets["reservation_active"]] == 0)
+        free = (
+            (vec.active == 1)
+            & (vec.features[..., offsets["in_queue"]] == 0)
+            & (vec.features[..., offsets["reservation_active"]] == 0)
+        )
         for name in vec.spec.affordances:
             mask = vec.masks[..., vec.catalogue.index(f"{name}:near")] == 1
             distance = vec.features[..., offsets[f"{name}_near_distance"]]

@@ -32,7 +32,9 @@ def test_a_step_goes_to_the_neighbour(step: str, tile: tuple[int, int]) -> None:
     assert at(walkers(alice=(3, 6)).go(alice=step), "alice") == tile
 
 
-@pytest.mark.parametrize(("tile", "step"), [((1, 2), "move_west"), ((1, 2), "move_north"), ((7, 2), "move_south"), ((1, 7), "move_south")])
+@pytest.mark.parametrize(
+    ("tile", "step"), [((1, 2), "move_west"), ((1, 2), "move_north"), ((7, 2), "move_south"), ((1, 7), "move_south")]
+)
 def test_walls_and_objects_are_masked_and_hold(tile: tuple[int, int], step: str) -> None:
     """A wall, a bed, a table, the edge of the map."""
     play = walkers(alice=tile)

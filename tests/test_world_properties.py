@@ -22,8 +22,19 @@ UPSETS = (
     "perturbations.arranged_meet={probability_per_day: 1.0, duration: 90, cooldown: 0}",
     "features.stages.social_rewards=C3",
 )
-FRAIL = ("world.need_decay.hunger=0.02", "lifecycle.collapse_ticks=5", "lifecycle.exit_warning=2", "lifecycle.newcomers_per_day=9")
-POOR = ("economy.rent=5", "economy.rent_at=361", "lifecycle.unpaid_days=1", "lifecycle.eviction_gap=0", "lifecycle.evictions_per_day=9")
+FRAIL = (
+    "world.need_decay.hunger=0.02",
+    "lifecycle.collapse_ticks=5",
+    "lifecycle.exit_warning=2",
+    "lifecycle.newcomers_per_day=9",
+)
+POOR = (
+    "economy.rent=5",
+    "economy.rent_at=361",
+    "lifecycle.unpaid_days=1",
+    "lifecycle.eviction_gap=0",
+    "lifecycle.evictions_per_day=9",
+)
 CROWDED = {"map": "######\n#bbbb#\n#....#\n#....#\n##s###\n######\n", "buildings": {"house": {"at": [1, 1], "size": [4, 3]}}}
 
 
@@ -35,9 +46,13 @@ def crowded(*overrides: str) -> SimulationConfig:
 
 
 TOWNS = {
-    "tiny": lambda: tiny_town(*UPSETS, "relationships.max_edges=2", residents=4, scenario={"episode_ticks": 333, "start": "08:30"}),
+    "tiny": lambda: tiny_town(
+        *UPSETS, "relationships.max_edges=2", residents=4, scenario={"episode_ticks": 333, "start": "08:30"}
+    ),
     "tiny, primitive": lambda: tiny_town("policy.action_level=primitive", *UPSETS, residents=4, scenario={"episode_ticks": 200}),
-    "tiny, seven ticks": lambda: tiny_town("policy.decision_interval=7", *UPSETS, *FRAIL, residents=3, scenario={"episode_ticks": 300}),
+    "tiny, seven ticks": lambda: tiny_town(
+        "policy.decision_interval=7", *UPSETS, *FRAIL, residents=3, scenario={"episode_ticks": 300}
+    ),
     "crowded": lambda: crowded("queue_fairness.cooldown_ticks={use_shower: 3}", *FRAIL),
     "crowded, primitive": lambda: crowded("policy.action_level=primitive", *POOR),
     "town_day": lambda: load_config("town_day", [*UPSETS, *POOR]),
@@ -66,7 +81,11 @@ def test_invariants_hold_whatever_is_done(name: str, data: st.DataObject) -> Non
         for _ in range(data.draw(st.integers(1, 25), label="length")):
             targets = None
             if style == "hostile":
-                actions = draws.integers(-(2**62), 2**62, shape) if draws.random() < 0.2 else draws.integers(-3, vec.num_actions + 3, shape)
+                actions = (
+                    draws.integers(-(2**62), 2**62, shape)
+                    if draws.random() < 0.2
+                    else draws.integers(-3, vec.num_actions + 3, shape)
+                )
             elif style == "stubborn":
                 actions = np.full(shape, one)
             else:

@@ -21,9 +21,7 @@ NO_DECAY = ("conflict.rivalry.decay_per_tick=0", "relationships.trust_decay=0", 
 
 def bath(*overrides: str, ties: list[dict[str, Any]] | None = None, **where: tuple[int, int]) -> SimulationConfig:
     """One shower; nothing fades by itself."""
-    return tiny_town(
-        *NO_DECAY, *overrides, residents=people(**where), scenario={"map": ONE_SHOWER, "ties": ties or []}
-    )
+    return tiny_town(*NO_DECAY, *overrides, residents=people(**where), scenario={"map": ONE_SHOWER, "ties": ties or []})
 
 
 def shower(*names: str) -> dict[str, str]:
