@@ -23,7 +23,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
         with pytest.raises(SystemExit) as left:
             app.main([str(word) for word in words])
         out, err = capsys.readouterr()
-        return int(left.value.code or 0), out, err
+        return int(left.value.code or 0), out, err.replace(f"{run_module.COMPILING}\n", "")
 
     return run
 
