@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -68,6 +69,15 @@ def fork_text(result: ForkResult) -> str:
 
 
 def _moment(source: str, at: int, policy: str, overrides: tuple[str, ...]) -> Moment:
-    from townlet.studies.fork import moment_of_scenario
+    from townlet.errors import UsageError
+    from townlet.studies.fork import Moment, moment_of_scenario
 
-    return moment_of_scenario(source, at, policy, overrides)
+    if not (source.endswith((".npz", ".snapshot")) and Path(source).is_file()):
+        return moment_of_scenario(source, at, policy, overrides)
+    from townlet.sim.snapshot import load_snapshot, open_town
+
+    if at or overrides:
+        raise UsageError(f"{source} is a snapshot, which has its own moment and config; leave out --at and --set, or --edit it")
+    found = load_snapshot(source)
+    open_town(found)  # refuses contents that are not those of its digest
+    return Moment(found.config, found.arrays)
