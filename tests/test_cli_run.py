@@ -159,7 +159,6 @@ def test_a_fork_of_a_snapshot_lives_on_from_there(call: Any, tmp_path: Path) -> 
     assert code == 0
     assert found["tick"] == 200
     assert all(effect["effect"]["difference"] == 0 for effect in found["effects"].values())
-    assert call("fork", tmp_path / "a.npz", "--at", "10")[0] == 2
 
 
 def test_bench_rows_have_names_values_bars_and_a_calibration(call: Any) -> None:

@@ -20,7 +20,7 @@ from townlet.config.learning import PPOConfig
 from townlet.policy.network import NetworkSpec
 
 GRU_BAR, PLAIN_BAR = 400.0, 200.0
-PPO = PPOConfig(  # rl-zoo's for CartPoleNoVel-v1, with 10 passes of 2 mini-batches
+PPO = PPOConfig(  # rl-zoo's for CartPoleNoVel-v1, with 10 passes of 2 mini-batches and normalised observations
     learning_rate=1e-3,
     lr_anneal=True,
     clip_param=0.2,
@@ -34,8 +34,18 @@ PPO = PPOConfig(  # rl-zoo's for CartPoleNoVel-v1, with 10 passes of 2 mini-batc
     max_grad_norm=0.5,
     value_clip=None,
     recurrent="gru",
+    normalize_observations=True,
 )
-SPEC = NetworkSpec(features=2, actions=2, feature_size=64, trunk_sizes=(64,), recurrent="gru", recurrent_size=64)
+SPEC = NetworkSpec(
+    features=2,
+    actions=2,
+    feature_size=64,
+    trunk_sizes=(64,),
+    activation="tanh",
+    recurrent="gru",
+    recurrent_size=64,
+    normalize_observations=True,
+)
 
 
 def make() -> gym.Env[Any, Any]:
@@ -43,7 +53,7 @@ def make() -> gym.Env[Any, Any]:
     return TransformObservation(gym.make("CartPole-v1"), lambda seen: seen[[0, 2]], space)
 
 
-GRU = Job(make=make, spec=SPEC, ppo=PPO, steps=300_000, horizon=64)
+GRU = Job(make=make, spec=SPEC, ppo=PPO, steps=300_000, horizon=32, environments=32)
 PLAIN = replace(GRU, spec=replace(SPEC, recurrent="none"), ppo=PPO.model_copy(update={"recurrent": "none"}))
 
 

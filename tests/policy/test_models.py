@@ -13,7 +13,7 @@ from townlet.config.learning import NetworkConfig, PPOConfig  # noqa: E402
 from townlet.errors import CheckpointError, UsageError  # noqa: E402
 from townlet.observations.spec import CONFLICT, ObservationSpec  # noqa: E402
 from townlet.policy.inference import weight_shapes  # noqa: E402
-from townlet.policy.models import ConflictAwarePolicyNetwork, pack_lives, parameter_count  # noqa: E402
+from townlet.policy.models import ConflictAwarePolicyNetwork, parameter_count  # noqa: E402
 from townlet.policy.network import NetworkSpec  # noqa: E402
 from townlet.world.actions import catalogue  # noqa: E402
 
@@ -132,22 +132,21 @@ def test_sequences_equal_steps_with_state_reset_at_each_start(cell: str, encoder
         torch.testing.assert_close(values[t], value, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.7, 1.0])
-def test_packed_lives_hold_every_row_once_in_the_order_of_its_life(share: float) -> None:
-    rng = np.random.default_rng(int(share * 10))
-    starts = rng.random((13, 7)) < share
-    packed = pack_lives(starts)
-    assert sorted(packed.rows) == list(range(13 * 7))
-    np.testing.assert_array_equal(packed.rows[packed.places], np.arange(13 * 7))
-    offsets = np.concatenate([[0], np.cumsum(packed.sizes)[:-1]])
-    for life in range(packed.sizes[0]):
-        rows = [int(packed.rows[offset + life]) for offset, size in zip(offsets, packed.sizes, strict=True) if life < size]
-        times, residents = np.divmod(rows, 7)
-        assert len(set(residents)) == 1
-        assert list(times) == list(range(times[0], times[0] + len(times)))
-        assert not starts[times[1:], residents[0]].any()
-        assert times[0] == 0 or starts[times[0], residents[0]]
-        assert packed.first[life] == (residents[0] if times[0] == 0 and not starts[0, residents[0]] else -1)
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_gradients_through_a_sequence_equal_those_of_torchs_own_loop(cell: str) -> None:
+    spec = small(recurrent=cell)
+    ours, theirs = ConflictAwarePolicyNetwork(spec, 3), ConflictAwarePolicyNetwork(spec, 3)
+    torch.manual_seed(0)
+    features, first = torch.randn(11, 4, 12), torch.tanh(torch.randn(4, spec.state_width))
+    logits, values = ours.sequences(ours.ordered(features), None, torch.zeros(11, 4, dtype=torch.bool), first)
+    x = theirs.hidden(theirs.ordered(features).flatten(0, 1), None).reshape(11, 4, -1)
+    parts = [part.unsqueeze(0).contiguous() for part in first.chunk(1 if cell == "gru" else 2, dim=1)]
+    out, _ = theirs.cell(x, parts[0] if cell == "gru" else tuple(parts))
+    their_logits, their_values = theirs.heads(out.flatten(0, 1), None)
+    (logits.square().sum() + values.sum()).backward()
+    (their_logits.square().sum() + their_values.sum()).backward()
+    for (name, one), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-4, msg=name)
 
 
 def test_weights_of_another_network_are_refused_with_both_shapes() -> None:

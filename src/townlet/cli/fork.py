@@ -20,7 +20,7 @@ Edits:
 
 \b
 Examples:
-  townlet fork noon.snapshot --edit "objects += shower@12,12" --futures 64
+  townlet fork noon.npz --edit "objects += shower@12,12" --futures 64
   townlet fork town_day --at 360 --edit "conflict.quarrel_ticks = 20"
 """
 
@@ -69,15 +69,9 @@ def fork_text(result: ForkResult) -> str:
 
 
 def _moment(source: str, at: int, policy: str, overrides: tuple[str, ...]) -> Moment:
-    from townlet.errors import UsageError
-    from townlet.studies.fork import Moment, moment_of_scenario
+    from townlet.studies.fork import moment_of_scenario, moment_of_snapshot
 
-    if not (source.endswith((".npz", ".snapshot")) and Path(source).is_file()):
-        return moment_of_scenario(source, at, policy, overrides)
-    from townlet.sim.snapshot import load_snapshot, open_town
-
-    if at or overrides:
-        raise UsageError(f"{source} is a snapshot, which has its own moment and config; leave out --at and --set, or --edit it")
-    found = load_snapshot(source)
-    open_town(found)  # refuses contents that are not those of its digest
-    return Moment(found.config, found.arrays)
+    path = Path(source)
+    if path.is_file() and path.suffix not in (".yaml", ".yml"):
+        return moment_of_snapshot(path)
+    return moment_of_scenario(source, at, policy, overrides)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn import functional
 
 from townlet.errors import CheckpointError
 from townlet.policy.inference import town_means, weight_shapes
@@ -125,20 +125,43 @@ class ConflictAwarePolicyNetwork(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Whole sequences of B residents, (T, B, F) → logits (T, B, A) and values (T, B).
 
-        A start (T, B) resets that resident's state before the decision. Each stretch between starts is one packed
-        sequence, so the cell runs once over all of them and never carries state from one life into the next.
+        A start (T, B) resets that resident's state before the decision, so no life is carried into the next.
         """
         steps, width = starts.shape
         grids = maps.flatten(0, 1) if maps is not None else None
         x = self.hidden(ordered.flatten(0, 1), grids)  # (T·B, W)
-        packed = pack_lives(starts.numpy().astype(bool))
-        first = torch.from_numpy(packed.first)  # (L,) resident whose stored state a stretch begins with, −1: zero
-        begin = torch.where((first >= 0).unsqueeze(1), state[first.clamp_min(0)], torch.zeros(1))
-        out, _ = self.cell(
-            PackedSequence(x[torch.from_numpy(packed.rows)], torch.from_numpy(packed.sizes)), self._unpack_state(begin)
-        )
-        logits, values = self.heads(out.data[torch.from_numpy(packed.places)], None if town is None else town.flatten(0, 1))
+        kept = (~starts).to(x.dtype).unsqueeze(-1).unbind(0)  # T of (B, 1)
+        run = self._gru if self.spec.recurrent == "gru" else self._lstm
+        out = run(x.reshape(steps, width, -1), kept, state)  # (T·B, H)
+        logits, values = self.heads(out, None if town is None else town.flatten(0, 1))
         return logits.reshape(steps, width, -1), values.reshape(steps, width)
+
+    # torch's own loop over a sequence slices its input at every step, and the gradient of each slice is as large as the whole
+    # sequence; here the products with the input are made at once and split at once.
+    def _gru(self, x: Tensor, kept: Sequence[Tensor], state: Tensor) -> Tensor:
+        h, out = state, []
+        for of_x, keep in zip(self._of_input(x).unbind(0), kept):
+            h = h * keep
+            (x_r, x_z, x_n), (h_r, h_z, h_n) = of_x.chunk(3, dim=1), self._of_state(h).chunk(3, dim=1)
+            n = torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
+            h = torch.lerp(n, h, torch.sigmoid(x_z + h_z))
+            out.append(h)
+        return torch.cat(out)
+
+    def _lstm(self, x: Tensor, kept: Sequence[Tensor], state: Tensor) -> Tensor:
+        (h, c), out = state.chunk(2, dim=1), []
+        for of_x, keep in zip(self._of_input(x).unbind(0), kept):
+            i, f, g, o = (of_x + self._of_state(h * keep)).chunk(4, dim=1)
+            c = torch.sigmoid(f) * (c * keep) + torch.sigmoid(i) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            out.append(h)
+        return torch.cat(out)
+
+    def _of_input(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.cell.get_parameter("weight_ih_l0"), self.cell.get_parameter("bias_ih_l0"))
+
+    def _of_state(self, h: Tensor) -> Tensor:
+        return functional.linear(h, self.cell.get_parameter("weight_hh_l0"), self.cell.get_parameter("bias_hh_l0"))
 
     def outputs(self, part: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Logits (..., A) and values (...,) of a mini-batch whose features are `ordered`; with `starts`, of its sequences."""
@@ -171,35 +194,6 @@ class ConflictAwarePolicyNetwork(nn.Module):
                 "train with the network sizes and observations of the checkpoint"
             )
         self.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
-
-
-class PackedLives:
-    """Stretches of decisions between starts, longest first, laid out the way a packed sequence wants them."""
-
-    def __init__(self, rows: NDArray[np.int64], places: NDArray[np.int64], sizes: NDArray[np.int64], first: NDArray[np.int64]):
-        self.rows = rows  # (T·B,) flat row t·B + b of each packed place
-        self.places = places  # (T·B,) packed place of each flat row
-        self.sizes = sizes  # (longest,) stretches still running at each step
-        self.first = first  # (L,) resident whose state at t = 0 the stretch begins with, or −1
-
-
-def pack_lives(starts: NDArray[np.bool_]) -> PackedLives:
-    """The stretches of starts (T, B): a new one begins at t = 0 and at every start."""
-    steps, width = starts.shape
-    begins = starts.copy()
-    begins[0] = True
-    resident, begin = np.nonzero(begins.T)  # ordered by resident, then time
-    following = np.append(begin[1:], steps)
-    following[np.append(resident[1:] != resident[:-1], True)] = steps
-    length = following - begin
-    order = np.argsort(-length, kind="stable")
-    resident, begin, length = resident[order], begin[order], length[order]
-    sizes = (length[None, :] > np.arange(length[0])[:, None]).sum(axis=1)  # (longest,)
-    rows = np.concatenate([(begin[:size] + k) * width + resident[:size] for k, size in enumerate(sizes)])
-    places = np.empty(steps * width, np.int64)
-    places[rows] = np.arange(steps * width)
-    first = np.where((begin == 0) & ~starts[0, resident], resident, -1)
-    return PackedLives(rows, places, sizes.astype(np.int64), first)
 
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
