@@ -151,6 +151,16 @@ def test_snapshot_save_load_diff_bisect(call: Any, tmp_path: Path) -> None:
     assert call("snapshot", "save", "queue_conflict", a)[0] == 2
 
 
+def test_a_fork_of_a_snapshot_lives_on_from_there(call: Any, tmp_path: Path) -> None:
+    """Without an edit the two arms are the same, so every effect is exactly 0."""
+    call("snapshot", "save", "queue_conflict", tmp_path / "a.npz", "--at", "200", "--policy", "scripted")
+    code, out, _ = call("fork", tmp_path / "a.npz", "--futures", "4", "--ticks", "100", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["tick"] == 200
+    assert all(effect["effect"]["difference"] == 0 for effect in found["effects"].values())
+
+
 def test_bench_rows_have_names_values_bars_and_a_calibration(call: Any) -> None:
     code, out, err = call("bench", "sim", "--short", "--json")
     rows = json.loads(out)
