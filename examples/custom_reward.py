@@ -33,7 +33,9 @@ def main(towns: int = 8, decisions: int = 144) -> float:
         vec.step(policy.act(vec).actions)
         own += float(vec.rewards.sum())
         shared += float(communal_joy(vec).sum())
-    print(f"reward per resident: {own / (towns * vec.num_residents):.2f}, and {shared / (towns * vec.num_residents):.3f} shared joy")
+    print(
+        f"reward per resident: {own / (towns * vec.num_residents):.2f}, and {shared / (towns * vec.num_residents):.3f} shared joy"
+    )
     return shared
 
 

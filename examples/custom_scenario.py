@@ -22,7 +22,9 @@ def conflicts(overrides: list[str], towns: int, decisions: int) -> float:
 
 def main(towns: int = 8, decisions: int = 144) -> tuple[float, float]:
     usual = conflicts([], towns, decisions)
-    slow_showers = conflicts(["queue_fairness.cooldown_ticks={use_shower: 0}", "world.need_decay.hygiene=0.0014"], towns, decisions)
+    slow_showers = conflicts(
+        ["queue_fairness.cooldown_ticks={use_shower: 0}", "world.need_decay.hygiene=0.0014"], towns, decisions
+    )
     print(f"conflicts per resident-decision: {usual:.4f} as shipped, {slow_showers:.4f} when everyone gets dirty twice as fast")
     return usual, slow_showers
 

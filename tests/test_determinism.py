@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from digest_run import chain
 
+from digest_run import chain
 from townlet.config.loader import load_config, shipped_configs
 from townlet.envs.vector import VectorTown
 from townlet.errors import SnapshotError

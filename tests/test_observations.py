@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from world_tools import Play, people
 
 from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
@@ -16,6 +15,7 @@ from townlet.policy.runtime import make_policy
 from townlet.testing import tiny_town
 from townlet.world.actions import CHAT
 from townlet.world.state import PERTURBATIONS, SHIFT_STATES
+from world_tools import Play, people
 
 FEUD = [{"a": "alice", "b": "bob", "rivalry": 0.9}, {"a": "alice", "b": "carol", "trust": 0.5, "familiarity": 0.2}]
 

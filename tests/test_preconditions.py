@@ -7,11 +7,11 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from world_tools import Play, people
 
 from townlet.errors import ConfigError
 from townlet.testing import tiny_town
 from townlet.world.preconditions import parse
+from world_tools import Play, people
 
 SIT = {"id": "sit", "objects": ["bench", "shower", "stove", "table", "fridge", "cafe_counter"], "ticks": 30}
 SLEEP = {"id": "rest_sleep", "objects": ["bed"], "ticks": 360, "own_home": True}

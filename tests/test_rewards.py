@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from world_tools import Play, people
 
 from townlet.config.loader import load_config, shipped_configs
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
 from townlet.testing import tiny_town
 from townlet.world.state import TERMS
+from world_tools import Play, people
 
 
 def test_needs_cost_by_the_square_of_what_is_missing() -> None:

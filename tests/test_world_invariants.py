@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from world_tools import Play, people
 
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
+from world_tools import Play, people
 
 USER, FIRST, SECOND, AWAY = range(4)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from world_tools import Play, people
 
 from townlet.envs.vector import VectorTown
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
 from townlet.world.state import EXITS, PERTURBATIONS, TERMS
+from world_tools import Play, people
 
 NEEDS_OF_THE_STARVED = -0.02 * (1.0 + 0.6 * 0.04 + 0.8 * 0.04)  # hunger 0, hygiene and energy about 0.8
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from world_tools import Play, people
 
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
 from townlet.world.tick import TICK_ORDER
+from world_tools import Play, people
 
 
 def walkers(*overrides: str, **where: tuple[int, int]) -> Play:
@@ -19,10 +19,10 @@ def at(play: Play, name: str) -> tuple[int, int]:
 
 
 def test_the_order_of_a_tick_is_visible() -> None:
-    assert TICK_ORDER == (
+    assert (
         *("actions", "movement", "queues", "affordances", "conflict", "employment"),
         *("economy", "relationships", "needs", "perturbations", "lifecycle", "rewards"),
-    )
+    ) == TICK_ORDER
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from world_tools import Play, people
 
 from townlet.config.models import SimulationConfig
 from townlet.testing import TINY_MAP, tiny_town
 from townlet.world.state import CONFLICT_REASONS
+from world_tools import Play, people
 
 BLOCKED, OVERTAKEN, GHOST_STEP = range(3)
 ONE_SHOWER = TINY_MAP.replace("s...s", "s....")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from world_tools import Play, people
 
 from townlet.testing import tiny_town
 from townlet.world.state import SHIFT_STATES
+from world_tools import Play, people
 
 OUTSIDE, DESK = (2, 6), (8, 7)
 
