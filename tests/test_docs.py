@@ -48,11 +48,11 @@ def run(line: str) -> None:
     before = sys.argv
     sys.argv = words[1:]
     try:
-        runpy.run_path(words[1], run_name="__main__")
-    except SystemExit as leaving:
-        assert not leaving.code, f"{line} left with {leaving.code}"
+        with pytest.raises(SystemExit) as leaving:
+            runpy.run_path(words[1], run_name="__main__")
     finally:
         sys.argv = before
+    assert not leaving.value.code, f"{line} left with {leaving.value.code}"
 
 
 @pytest.fixture
