@@ -98,7 +98,7 @@ def test_away_for_more_than_twenty_ticks_within_a_shift_is_absent() -> None:
 
 
 def test_a_colleague_helps_the_late_and_stands_in_for_the_absent() -> None:
-    """Late help at 09:06: trust + 0.2, familiarity + 0.1. Takeover at 09:31: trust − 0.1, rivalry + 0.3, double pay from then on."""
+    """Late help at 09:06: trust + 0.2, familiarity + 0.1. Takeover at 09:31: trust − 0.1, rivalry + 0.3, double pay."""
     play = office(
         "relationships.trust_decay=0",
         "relationships.familiarity_decay=0",
