@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.world._jit import leaf
-from townlet.world.actions import FIRST_AFFORDANCE
+from townlet.world.actions import FIRST_AFFORDANCE, LEAVE, WAIT
 from townlet.world.options import (
     candidate,
     inside,
@@ -143,6 +143,8 @@ def write_candidates(t: Town, i: int, nearness: np.ndarray, out: np.ndarray, f: 
                     near, near_way = thing, packed
                 if calm < 0 or cost < least:
                     calm, calm_way, least = thing, packed, cost
+                if cost == packed >> 3 and t.affordances[a]["own_home"] == 0:
+                    break  # nobody is here, and what follows is farther
         write_candidate(t, i, near, near_way, nearness, out, f)
         if calm == near:
             for k in range(6):
@@ -225,8 +227,9 @@ def write_mask(t: Town, i: int, mask: np.ndarray, primitive: bool) -> None:
         for a in range(mask.shape[0]):
             mask[a] = 1 if legal_primitive(t, i, a) else 0
     else:
+        busy = t.residents[i]["using"] >= 0
         for a in range(FIRST_AFFORDANCE):
-            mask[a] = 1 if legal_option(t, i, a) else 0
+            mask[a] = 1 if (a in (WAIT, LEAVE) if busy else legal_option(t, i, a)) else 0
 
 
 @leaf

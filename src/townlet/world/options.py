@@ -138,6 +138,8 @@ def choose_object(t: Town, i: int, a: int, calm: bool) -> int:
         cost = quiet_cost(t, i, thing, distance) if calm else float(distance)
         if best < 0 or cost < best_cost:
             best, best_cost = thing, cost
+        if cost == distance and t.affordances[a]["own_home"] == 0:
+            break  # nobody is here, and what follows is farther
     return best
 
 
@@ -160,7 +162,7 @@ def may_work(t: Town, i: int) -> bool:
     return bool(phase < t.jobs[t.residents[i]["job"]]["length"] or phase >= rules["ticks_per_day"] - rules["await_ticks"])
 
 
-@kernel
+@leaf
 def legal_option(t: Town, i: int, action: int) -> bool:
     """The mask of the option level, one action at a time."""
     me = t.residents[i]
