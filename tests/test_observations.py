@@ -1,4 +1,4 @@
-"""Observations: names stand where the encoder writes, groups can be blinded, masks are true, maps show the town."""
+"""Observations: names stand where the encoder writes, groups can be blinded, masks and maps show what is there."""
 
 from __future__ import annotations
 
