@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.world._jit import leaf
-from townlet.world.actions import FIRST_AFFORDANCE
+from townlet.world.actions import FIRST_AFFORDANCE, LEAVE, WAIT
 from townlet.world.options import (
     candidate,
     inside,
@@ -227,8 +227,9 @@ def write_mask(t: Town, i: int, mask: np.ndarray, primitive: bool) -> None:
         for a in range(mask.shape[0]):
             mask[a] = 1 if legal_primitive(t, i, a) else 0
     else:
+        busy = t.residents[i]["using"] >= 0
         for a in range(FIRST_AFFORDANCE):
-            mask[a] = 1 if legal_option(t, i, a) else 0
+            mask[a] = 1 if (a in (WAIT, LEAVE) if busy else legal_option(t, i, a)) else 0
 
 
 @leaf

@@ -162,7 +162,7 @@ def may_work(t: Town, i: int) -> bool:
     return bool(phase < t.jobs[t.residents[i]["job"]]["length"] or phase >= rules["ticks_per_day"] - rules["await_ticks"])
 
 
-@kernel
+@leaf
 def legal_option(t: Town, i: int, action: int) -> bool:
     """The mask of the option level, one action at a time."""
     me = t.residents[i]

@@ -91,7 +91,7 @@ def ready(t: Town, thing: int) -> bool:
 def price_now(t: Town, a: int) -> int:
     price = t.affordances[a]["price"]
     if t.clock["active_until"][PRICE_SPIKE] > t.clock["tick"]:
-        return int(price * t.rules["price_spike_factor"])
+        return int(price * t.rules["price_spike_factor"] + 0.5)
     return int(price)
 
 
