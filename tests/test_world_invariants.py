@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from world_tools import Play, people
 
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
+from world_tools import Play, people
 
 USER, FIRST, SECOND, AWAY = range(4)
 
@@ -112,6 +112,11 @@ def cooldown(slot: int, field: str, value: int) -> Breach:
     return breach
 
 
+def foreign_bed(play: Play) -> None:
+    """Shower_2, declared to be what one has only at home."""
+    play.vec.tables.affordances["own_home"][play["alice"]["affordance"]] = 1
+
+
 def full_table(play: Play) -> None:
     play.vec.tables.rules[0]["max_edges"] = 1
     play.vec.state.ties[0, USER, 1] = play.vec.state.ties[0, USER, 0]
@@ -142,6 +147,7 @@ BREACHES: dict[str, tuple[Breach, str]] = {
     "another affordance": (resident("alice", "affordance", 3), "for affordance 3"),
     "a use without end": (resident("alice", "ticks_left", 21), "ticks left"),
     "a use that is over": (resident("alice", "ticks_left", 0), "ticks left"),
+    "a bed of another home": (foreign_bed, "of another home"),
     "a use from afar": (lambda play: play.put("alice", 2, 6), "not beside it"),
     "a waiting count": (thing("waiting", 3), "counts 3 waiting"),
     "a tail": (thing("tail", FIRST), "its tail says"),
@@ -207,7 +213,7 @@ def test_a_busy_town_is_sound(busy: Play) -> None:
 @pytest.mark.parametrize("name", BREACHES)
 def test_one_broken_place_is_reported(busy: Play, name: str) -> None:
     breach, sentence = BREACHES[name]
-    saved, rules = busy.vec.save(), busy.vec.tables.rules.copy()
+    saved, rules, affordances = busy.vec.save(), busy.vec.tables.rules.copy(), busy.vec.tables.affordances.copy()
     counts = busy.town["events"], busy.town["events_total"]
     rows = busy.vec.state.events.copy()
     try:
@@ -218,6 +224,7 @@ def test_one_broken_place_is_reported(busy: Play, name: str) -> None:
     finally:
         busy.vec.restore(saved)
         busy.vec.tables.rules[...] = rules
+        busy.vec.tables.affordances[...] = affordances
         busy.town["events"], busy.town["events_total"] = counts
         busy.vec.state.events[...] = rows
     assert problems(busy.vec) == []

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from world_tools import Play, people
 
 from townlet.envs.vector import VectorTown
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
 from townlet.world.state import EXITS, PERTURBATIONS, TERMS
+from world_tools import Play, people
 
 NEEDS_OF_THE_STARVED = -0.02 * (1.0 + 0.6 * 0.04 + 0.8 * 0.04)  # hunger 0, hygiene and energy about 0.8
 
@@ -179,7 +179,9 @@ def test_who_waits_for_the_barred_gives_up() -> None:
 def test_top_rivals_are_led_to_one_bench_for_the_duration() -> None:
     events = "perturbations.events=[{at: '08:02', kind: arranged_meet, duration: 20}]"
     ties: list[dict[str, Any]] = [{"a": "alice", "b": "carol", "rivalry": 0.9}, {"a": "alice", "b": "bob", "rivalry": 0.3}]
-    config = tiny_town(events, residents=people(alice=(2, 2), bob=(3, 2), carol=(2, 5)), scenario={"start": "08:00", "ties": ties})
+    config = tiny_town(
+        events, residents=people(alice=(2, 2), bob=(3, 2), carol=(2, 5)), scenario={"start": "08:00", "ties": ties}
+    )
     play = Play(config).go(3)
     (met,) = play.told("perturbation")
     assert {int(met["actor"]), int(met["rival"])} == {0, 2}

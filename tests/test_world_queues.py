@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from world_tools import Play, people
 
 from townlet.config.models import SimulationConfig
 from townlet.testing import TINY_MAP, tiny_town
 from townlet.world.state import CONFLICT_REASONS
+from world_tools import Play, people
 
 BLOCKED, OVERTAKEN, GHOST_STEP = range(3)
 ONE_SHOWER = TINY_MAP.replace("s...s", "s....")
@@ -21,9 +21,7 @@ NO_DECAY = ("conflict.rivalry.decay_per_tick=0", "relationships.trust_decay=0", 
 
 def bath(*overrides: str, ties: list[dict[str, Any]] | None = None, **where: tuple[int, int]) -> SimulationConfig:
     """One shower; nothing fades by itself."""
-    return tiny_town(
-        *NO_DECAY, *overrides, residents=people(**where), scenario={"map": ONE_SHOWER, "ties": ties or []}
-    )
+    return tiny_town(*NO_DECAY, *overrides, residents=people(**where), scenario={"map": ONE_SHOWER, "ties": ties or []})
 
 
 def shower(*names: str) -> dict[str, str]:
@@ -160,7 +158,7 @@ def test_after_the_bound_the_first_is_next() -> None:
     waiting = shower("bob", "carol", "dave")
     play.until("queue_interaction", **waiting)
     assert play["carol"]["called"] >= 0
-    play.put("bob", 9, 1)  # out of Carol's way
+    play.put("bob", 10, 2)  # out of Carol's way
     end = play.until("use_end", **waiting)
     assert end["actor"] == play.slot["carol"]
     assert play["bob"]["called"] >= 0
@@ -281,3 +279,26 @@ def test_calm_weighs_the_wait_and_forty_ticks_per_rivalry(rivalry: float | None,
         play.go(bob=f"use_shower:{how}")
         assert play["bob"]["target"] == play.index(name) or play["bob"]["queued"] == play.index(name)
         play.vec.restore(saved)
+
+
+def test_a_named_object_on_cooldown_is_not_given_and_a_strangers_bed_is_not_slept_in() -> None:
+    play = Play(tiny_town(residents=people(alice=(6, 2)))).go(**shower("alice")).go(alice="leave")
+    play.go(5, alice="use_shower@shower_1")
+    assert (play["alice"]["using"], len(play.told("use_start"))) == (-1, 1)
+    config = tiny_town(
+        residents=[{"id": "alice", "position": [1, 2]}, {"id": "bob", "home": "cell", "job": None}],
+        scenario={
+            "map": TINY_MAP.replace("#....c.....#", "#....c...b.#"),
+            "buildings": {
+                "house": {"at": [1, 1], "size": [4, 3]},
+                "office": {"at": [7, 7], "size": [4, 1]},
+                "cell": {"at": [8, 5], "size": [2, 2]},
+            },
+        },
+    )
+    play = Play(config)
+    foreign = int(play["bob"]["bed"])
+    assert foreign != play["alice"]["bed"]
+    play.put("alice", 10, 6)
+    play.go(30, alice=f"rest_sleep@{play.vec.object_ids(0)[foreign]}")
+    assert play["alice"]["using"] not in (-1, foreign)

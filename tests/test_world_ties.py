@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from world_tools import Play, people
 
 from townlet.testing import tiny_town
+from world_tools import Play, people
 
 NO_DECAY = ("conflict.rivalry.decay_per_tick=0", "relationships.trust_decay=0", "relationships.familiarity_decay=0")
 SURE, NEVER = "relationships.chat.success=1", "relationships.chat.success=0"

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from world_tools import Play, people
 
 from townlet.testing import tiny_town
 from townlet.world.state import SHIFT_STATES
+from world_tools import Play, people
 
 OUTSIDE, DESK = (2, 6), (8, 7)
 
@@ -53,7 +53,9 @@ def test_a_whole_shift_pays_240_wages_and_its_rewards() -> None:
     assert play.town["purse"] == -play.vec.state.residents["wallet"].sum()
 
 
-@pytest.mark.parametrize(("phase", "expected", "wallet"), [(0, "on_time", 35), (5, "on_time", 35), (6, "late", -465), (30, "late", -465)])
+@pytest.mark.parametrize(
+    ("phase", "expected", "wallet"), [(0, "on_time", 35), (5, "on_time", 35), (6, "late", -465), (30, "late", -465)]
+)
 def test_arrival_within_five_ticks_is_on_time(phase: int, expected: str, wallet: int) -> None:
     """Late costs 0.05 once; the tick of arrival is paid 0.0035."""
     play = office(alice=OUTSIDE)
@@ -96,8 +98,14 @@ def test_away_for_more_than_twenty_ticks_within_a_shift_is_absent() -> None:
 
 
 def test_a_colleague_helps_the_late_and_stands_in_for_the_absent() -> None:
-    """Late help at 09:06: trust + 0.2, familiarity + 0.1. Takeover at 09:31: trust − 0.1, rivalry + 0.3, double pay from then on."""
-    play = office("relationships.trust_decay=0", "relationships.familiarity_decay=0", "conflict.rivalry.decay_per_tick=0", alice=OUTSIDE, bob=DESK)
+    """Late help at 09:06: trust + 0.2, familiarity + 0.1. Takeover at 09:31: trust − 0.1, rivalry + 0.3, double pay."""
+    play = office(
+        "relationships.trust_decay=0",
+        "relationships.familiarity_decay=0",
+        "conflict.rivalry.decay_per_tick=0",
+        alice=OUTSIDE,
+        bob=DESK,
+    )
     to_phase(play, 7)
     (help_,) = play.told("late_help")
     assert (help_["actor"], help_["rival"], help_["tick"]) == (1, 0, 8)
@@ -179,8 +187,12 @@ def test_evictions_are_apart_and_an_empty_slot_does_not_hold_up_the_next() -> No
     assert play.town["evictions_today"] == 2
 
 
-@pytest.mark.parametrize(("action", "spot", "price"), [("use_shower", (6, 2), 500), ("cook_meal", (6, 2), 1500), ("buy_meal", (5, 5), 4000)])
-def test_prices_are_taken_once_at_the_start_and_a_price_spike_doubles_them(action: str, spot: tuple[int, int], price: int) -> None:
+@pytest.mark.parametrize(
+    ("action", "spot", "price"), [("use_shower", (6, 2), 500), ("cook_meal", (6, 2), 1500), ("buy_meal", (5, 5), 4000)]
+)
+def test_prices_are_taken_once_at_the_start_and_a_price_spike_doubles_them(
+    action: str, spot: tuple[int, int], price: int
+) -> None:
     for factor, events in ((1, "[]"), (2, "[{at: '08:00', kind: price_spike, duration: 60}]")):
         play = office(f"perturbations.events={events}", start="08:00", alice=spot, bob=(2, 2))
         play.go().go(5, alice=action)

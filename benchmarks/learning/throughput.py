@@ -6,6 +6,7 @@ python benchmarks/learning/throughput.py [--map none|linear|cnn] [--recurrent no
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -69,12 +70,13 @@ def measure(network: NetworkConfig, ppo: PPOConfig, steps: int = 128, residents:
     batch = random_batch(learner, steps, residents)
     acting = time.perf_counter() - begin
     learner.update(batch)  # warm
-    took = []
+    took, busy = [], []
     for _ in range(repeats):
-        begin = time.perf_counter()
+        begin, begin_busy = time.perf_counter(), time.process_time()
         learner.update(batch)
         took.append(time.perf_counter() - begin)
-    seconds = float(np.median(took))
+        busy.append(time.process_time() - begin_busy)
+    seconds, processor = float(np.median(took)), float(np.median(busy))
     return {
         "features": len(observed.fields),
         "actions": len(observed.action_names),
@@ -86,7 +88,9 @@ def measure(network: NetworkConfig, ppo: PPOConfig, steps: int = 128, residents:
         "mini_batches": ppo.num_mini_batches,
         "threads": torch.get_num_threads(),
         "update_seconds": seconds,
+        "update_processor_seconds": processor,  # what it would take on a core of its own
         "update_decisions_per_second": steps * residents / seconds,
+        "update_decisions_per_processor_second": steps * residents / processor,
         "act_decisions_per_second_with_data": steps * residents / acting,
     }
 
@@ -102,7 +106,7 @@ def main() -> None:
     given = parser.parse_args()
     ppo = PPOConfig(recurrent=given.recurrent, num_epochs=given.epochs, compile=given.compile, bf16=given.bf16)
     row = measure(NetworkConfig(map_encoder=given.map), ppo)
-    print(row)
+    print(json.dumps(row))
     if given.json:
         files.write_json(given.json, row)
 

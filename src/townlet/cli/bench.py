@@ -62,11 +62,11 @@ def train(seconds: float, check: bool, as_json: bool) -> None:
     from townlet.errors import UsageError
     from townlet.optional import require
 
-    for package in ("torch", "stable_baselines3", "supersuit"):
-        require(package, "comparing trainers")
     spec = spec_from_file_location("train_peers", PEERS)
     if not PEERS.is_file() or spec is None or spec.loader is None:
         raise UsageError(f"there is no {PEERS} here; run this in a clone of Townlet's source tree")
+    for package in ("torch", "stable_baselines3", "supersuit"):
+        require(package, "comparing trainers")
     peers = module_from_spec(spec)
     spec.loader.exec_module(peers)
     _report(peers.train_rows(say=note, seconds=seconds), check, as_json)

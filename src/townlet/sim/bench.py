@@ -19,6 +19,7 @@ import numpy as np
 
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
+from townlet.world.actions import WAIT
 from townlet.world.events import QUEUE_CONFLICT, USE_START
 from townlet.world.state import Array
 from townlet.world.townspeople import choose_scripted, habits, scripted_columns, scripted_options
@@ -49,10 +50,15 @@ def calibration() -> float:
 
 
 class Townsfolk:
-    """A batch of towns under the script, with the time spent inside `step`."""
+    """A batch of towns under the script, with the time spent inside `step`.
 
-    def __init__(self, vec: VectorTown) -> None:
-        self.vec = vec
+    The script is asked every `hold` steps; in between everybody keeps to its choice and its object, and waits once a use
+    has ended: so a day with observations every tick is lived like one with decisions every ten.
+    """
+
+    def __init__(self, vec: VectorTown, hold: int = 1) -> None:
+        self.vec, self.hold, self._steps = vec, hold, 0
+        self._using = np.zeros((vec.num_towns, vec.num_residents), np.bool_)
         self._script = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names), habits(vec.config)
         self._actions = np.zeros((vec.num_towns, vec.num_residents), np.int64)
         self._targets = np.full_like(self._actions, -1)
@@ -60,7 +66,14 @@ class Townsfolk:
 
     def choose(self) -> Array:
         vec, rows = self.vec, self._actions.size
-        choose_scripted(vec.features.reshape(rows, -1), vec.masks.reshape(rows, -1), *self._script, self._actions.reshape(-1))
+        using = vec.state.residents["using"] >= 0
+        if self._steps % self.hold == 0:
+            choose_scripted(vec.features.reshape(rows, -1), vec.masks.reshape(rows, -1), *self._script, self._actions.reshape(-1))
+            self._targets[:] = -1
+        else:
+            self._actions[self._using & ~using] = WAIT
+            self._targets[:] = vec.state.residents["target"]
+        self._using, self._steps = using, self._steps + 1
         return self._actions
 
     def run(self, decisions: int) -> float:
@@ -78,14 +91,14 @@ class Townsfolk:
         return spent
 
 
-def batch(scenario: str, towns: int, overrides: Sequence[str]) -> Townsfolk:
-    return Townsfolk(VectorTown(load_config(scenario, overrides), towns))
+def batch(scenario: str, towns: int, overrides: Sequence[str], hold: int = 1) -> Townsfolk:
+    return Townsfolk(VectorTown(load_config(scenario, overrides), towns), hold)
 
 
 def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: int = DAY) -> Row:
     """Resident-ticks a second over day 2 of town_day, with what happened on that day."""
     overrides = [f"policy.decision_interval={interval}", f"scenario.episode_ticks={2 * DAY}"]
-    folk = batch("town_day", towns, overrides)
+    folk = batch("town_day", towns, overrides, hold=10 // interval)
     folk.run(DAY // interval)
     folk.conflicts = folk.uses = 0
     seconds = folk.run(ticks // interval)

@@ -109,13 +109,16 @@ class TelemetryWriter:
                 line["records_dropped"] = self.records_dropped
             self._log.write(encode_record(line))
         except StorageError as error:
-            self._stopped = True
             self.records_dropped += 1
-            log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
+            self._stop(error)
             return False
         self.offset += 1
         self._entries += 1
         return True
+
+    def _stop(self, error: StorageError) -> None:
+        self._stopped = True
+        log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
 
     def _open(self) -> AppendLog:
         assert self.path is not None
@@ -138,10 +141,13 @@ class TelemetryWriter:
         """Where the log stands, on disk, for a checkpoint."""
         if self.path is None:
             return {}
-        if self._log is None and self.path.exists():
-            self._log = self._open()
-        if self._log is not None and not self._stopped:
-            self._log.sync()
+        try:
+            if self._log is None and self.path.exists():
+                self._log = self._open()
+            if self._log is not None and not self._stopped:
+                self._log.sync()
+        except StorageError as error:
+            self._stop(error)
         return {
             "file": self.path.name,
             "rotation": last_rotation(self.path),

@@ -12,7 +12,7 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
-from townlet.world.state import Array
+from townlet.world.state import HALF_DISTANCE, Array
 
 COLUMNS = (
     "need_hunger", "need_hygiene", "need_energy", "meals", "time_sin", "time_cos", "time_to_shift", "shift_left",
@@ -39,7 +39,6 @@ HABITS = np.dtype(
 DAY = 1440.0
 TIRED = 0.15  # above the line at which it sleeps, a resident sees to what the sleep would leave unmet
 MEALS_UNIT = 6.0
-HALF_DISTANCE = 20.0
 
 
 def scripted_columns(feature_names: tuple[str, ...]) -> Array:

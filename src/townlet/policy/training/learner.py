@@ -134,19 +134,15 @@ class PPOLearner:
         entropy_coef = numerics.linear_schedule(ppo.entropy_coef, entropy_end, progress)
         coefficients = torch.tensor([clip, entropy_coef, ppo.value_loss_coef])
         value_clip = ppo.value_clip
+        if self.spec.normalize_observations:
+            self._require_finite([float(batch.features.sum())], "a feature")
         if ppo.normalize_values:
             if float(self.network.value_count[0]) == 0.0:
                 value_clip = None  # values from before the first statistics are in no units
             self.track_returns(batch.returns[active])
         data = self._data(batch, active)
-        columns: dict[str, NDArray[Any]] = {
-            "actions": batch.actions,
-            "log_probs": batch.log_probs,
-            "advantages": batch.advantages,
-        }
-        columns |= {"advantages": batch.advantages}
-        columns |= {"returns": self._normalised(batch.returns), "values": self._normalised(batch.values)}
-        data |= {name: self._column(array, active) for name, array in columns.items()}
+        data |= {name: self._column(vars(batch)[name], active) for name in ("actions", "log_probs", "advantages")}
+        data |= {name: self._column(self._normalised(vars(batch)[name]), active) for name in ("returns", "values")}
         cloning = None
         if bc_batch is not None and bc_weight > 0.0 and bc_batch.rows > 0:
             cloning = self._cloning_data(bc_batch)
@@ -262,6 +258,7 @@ class PPOLearner:
         """Take returns (R,) into the value statistics. The value head is rescaled so that no predicted value changes; the first
         returns ever seen instead give the untrained head its units."""
         network = self.network
+        self._require_finite([float(returns.sum(dtype=np.float64))], "a return")
         first = float(network.value_count[0]) == 0.0
         old_mean, old_scale = self._value_scale()
         self._take_in("value", returns.reshape(-1, 1), limit=VALUE_HORIZON * returns.size)

@@ -149,9 +149,6 @@ class ReplayDatasetService:
             return dataset
         return ReplayDataset(dataset or self.dataset_config())
 
-    def label(self, data: ReplayDataset) -> str:
-        return data.config.label
-
     def digest(self, data: ReplayDataset) -> str:
         """Hash of the data: of the recorded (or computed) hashes of its files, or of the arrays in memory."""
         whole = hashlib.sha256()
