@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-all check bench docs setup clean
+.PHONY: warm demo test test-all check bench docs setup clean
 
 setup: $(STAMP)
 
@@ -17,10 +17,13 @@ check: setup
 	$(BIN)/ruff format --check src tests scripts benchmarks examples
 	$(BIN)/mypy
 
-test: check
+warm: setup  # compile the kernels once, before two test processes would
+	$(BIN)/townlet run town_day --ticks 10 > /dev/null
+
+test: check warm
 	$(BIN)/python -m pytest -n 2
 
-test-all: check
+test-all: check warm
 	$(BIN)/python -m pytest -n 2 -m ''
 
 demo: setup

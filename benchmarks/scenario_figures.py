@@ -16,7 +16,7 @@ from townlet.studies.figures import figures_of
 from townlet.studies.sight import SIGHT_DAYS
 
 PATH = Path(__file__).parents[1] / "docs" / "samples" / "scenario_figures.json"
-RESIDENT_DAYS = 20_000  # large towns need fewer days for the same precision
+RESIDENT_DAYS = 2_000  # large towns need fewer days for the same precision
 
 
 def main(names: list[str]) -> None:

@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 def value_at(config: SimulationConfig, path: str) -> Any:
     value: Any = config
     for part in path.split("."):
+        if value is None:
+            return None  # inside a part that is left out
         value = value[part] if isinstance(value, dict) else vars(value)[part]
     return value
 
@@ -530,7 +532,7 @@ def test_the_reference_page_is_fresh() -> None:
 
 
 def test_the_reference_lists_every_key() -> None:
-    listed = {key.path for key in keys()}
+    listed = {key.path.replace("?", "") for key in keys()}
     sections = {path for path in known_paths(SimulationConfig) if any(other.startswith(f"{path}.") for other in listed)}
     assert set(known_paths(SimulationConfig)) <= listed | sections
     assert {"scenario.residents[].id", "jobs.<id>.start", "affordances.specs[].price"} <= listed

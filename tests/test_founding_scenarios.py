@@ -58,9 +58,9 @@ def test_everyone_is_there_from_the_first_tick_to_the_last(name: str) -> None:
 
 def test_kitchen_breakfast_two_cooks_take_turns_without_conflict() -> None:
     """Alice stands on (2, 1) and sets out at 06:30, tick 30. To the door (5, 2) it is 3 steps east and 1 south, from there 3 east
-    to (8, 2) and 1 more to a tile beside the stove on (9, 1): 8 steps. She cooks from tick 38 for 25 ticks, until tick 62; Bob sets
-    out at 07:10, tick 70, and has the same 8 steps: 78 to 102. Hunger 0.5 − 180 × 0.001 + 0.5 for one meal = 0.82; one of two
-    meals is left; 1.00 − 0.15 coins = 0.85."""
+    to (8, 2) and 1 more to a tile beside the stove on (9, 1): 8 steps. She cooks from tick 38 for 25 ticks, until tick 62. Bob
+    sets out at 07:10, tick 70, and has the same 8 steps: 78 to 102. Hunger 0.5 − 180 × 0.001 + 0.5 for one meal = 0.82; one of
+    two meals is left; 1.00 − 0.15 coins = 0.85."""
     told = story("kitchen_breakfast")
     stove = told.vec.object_ids(0).index("stove_1")
     starts = told.of("use_start")

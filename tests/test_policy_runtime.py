@@ -72,6 +72,20 @@ def test_decisions_of_a_town_do_not_depend_on_the_batch(spec: str) -> None:
         one.step(alone.actions)
 
 
+def test_draws_differ_from_episode_to_episode() -> None:
+    vec = VectorTown("observation_baseline", 8)
+    policy = make_policy("random", vec)
+    days = []
+    for step in range(50):  # 24 decisions a day and one step to begin anew
+        decision = policy.act(vec)
+        if step in (0, 25):
+            assert vec.active.all()
+            days.append((decision.actions.copy(), vec.masks.copy()))
+        vec.step(decision.actions)
+    np.testing.assert_array_equal(days[0][1], days[1][1])  # the same morning
+    assert (days[0][0] != days[1][0]).any()
+
+
 def test_unknown_policies_are_refused_with_what_there_is(tmp_path: Path) -> None:
     vec = VectorTown("town_day", 1)
     with pytest.raises(UsageError, match="no policy 'scriptd'; expected scripted, random, schedule"):

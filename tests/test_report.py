@@ -11,13 +11,14 @@ import pytest
 
 from scorecards import policy_card, scorecard, town_days
 from townlet.config.loader import load_config
+from townlet.envs.scene import look
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError
 from townlet.evaluation.compare import save_scorecard, with_effects
 from townlet.observer.charts import Estimate, Series, heat_strip, interval_chart, line_chart
 from townlet.observer.report import policies_of, read_run, render_report, verdict
 from townlet.observer.scoreboard import scorecard_page
-from townlet.observer.town import draw_town, marks_of
+from townlet.observer.town import draw_town
 from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter
 
@@ -174,16 +175,7 @@ def test_a_scorecard_page_colours_by_the_interval() -> None:
 
 def test_the_town_is_drawn_with_every_object_and_resident() -> None:
     vec = VectorTown("town_day", 1)
-    svg = draw_town(vec)
+    svg = draw_town(look(vec))
     Page(svg)
     assert svg.count('class="thing') == len(vec.object_ids(0))
-    assert svg.count('class="resident"') == vec.num_residents
-
-
-def test_marks_tell_kinds_apart() -> None:
-    assert marks_of(["bed", "bench", "cafe_counter", "fridge"]) == {
-        "bed": "Be",
-        "bench": "Bn",
-        "cafe_counter": "Ca",
-        "fridge": "Fr",
-    }
+    assert svg.count('<g class="resident') == vec.num_residents

@@ -262,8 +262,8 @@ def test_several_scenarios_share_one_manifest(tmp_path: Path) -> None:
 
 
 def test_a_scenario_without_residents_gets_some_on_request(tmp_path: Path) -> None:
-    config = load_config("town_day")
-    empty = config.model_copy(update={"scenario": config.scenario.model_copy(update={"residents": (), "ties": ()})})
+    config = load_config("observation_baseline")
+    empty = config.model_copy(update={"scenario": config.scenario.model_copy(update={"residents": ()})})
     result = capture([empty], tmp_path / "c", CaptureOptions(ticks=50, auto_seed_agents=True))
     assert result.samples == 2
     assert seed_residents(config) is config

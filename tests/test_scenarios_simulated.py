@@ -31,9 +31,9 @@ def test_who_sees_it_coming_does_better(name: str) -> None:
 
 
 def test_sight_is_worth_little_where_nobody_is_in_the_way(tmp_path: Path) -> None:
-    """Two residents, one of each thing: there is no calmer choice, so a bar of 1.0 is missed."""
+    """A resident alone meets nobody: the calm object is the near one, the difference is nought and a bar of 1.0 is missed."""
     town = tree()
-    town["scenario"]["sight_bar"] = 1.0
+    town["scenario"].update(sight_bar=1.0, residents=town["scenario"]["residents"][:1])
     verdict = sight_verdict(load(tmp_path, town), days=4)
     assert not verdict.ok
     assert "+0.00 per resident-day" in verdict.found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,8 @@ from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, ScenarioError, UsageError
 from townlet.scenarios.compile import compile_town
-from townlet.studies.fork import Moment, apply_edits, fork, moment_of_scenario
+from townlet.sim.snapshot import save_snapshot, take_snapshot
+from townlet.studies.fork import Moment, apply_edits, fork, moment_of_scenario, moment_of_snapshot
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def test_objects_may_be_removed_while_they_are_used_and_queued_for() -> None:
 
 
 def test_a_shower_more_is_found_and_used(morning: Moment) -> None:
-    tiles, occupant = compile_town(morning.config).layout.tiles, morning.arrays["occupant"][0]
+    tiles, occupant = compile_town(morning.config).layout.tiles, morning.arrays["grid"]["occupant"][0]
     free = [(int(x), int(y)) for y, x in np.argwhere((tiles == 0) & (occupant < 0))]
     for x, y in free:
         try:
@@ -108,3 +111,15 @@ def test_the_end_of_the_episode_has_no_future(morning: Moment) -> None:
         fork(morning, [], futures=0)
     with pytest.raises(UsageError, match="ends at tick"):
         moment_of_scenario("town_day", 10**6)
+
+
+def test_a_snapshot_forks_like_the_scenario_it_was_taken_from(morning: Moment, tmp_path: Path) -> None:
+    vec = VectorTown(morning.config, 1)
+    vec.restore(morning.arrays)
+    save_snapshot(take_snapshot(vec), tmp_path / "morning.npz")
+    kept = moment_of_snapshot(tmp_path / "morning.npz")
+    edits = ["conflict.quarrel_ticks = 30"]
+    a, b = (fork(moment, edits, futures=2, ticks=100, resamples=20) for moment in (morning, kept))
+    assert a == b
+    with pytest.raises(UsageError, match="there is no town 3"):
+        moment_of_snapshot(tmp_path / "morning.npz", 3)

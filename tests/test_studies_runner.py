@@ -136,6 +136,13 @@ def test_an_ablation_is_a_study_of_two_arms() -> None:
     assert job_of(spec, SIGHTED, 3).config.training.time_limit == 4.0
 
 
+def test_the_minutes_of_an_anneal_job_are_shared_by_its_ppo_stages() -> None:
+    config = job_of(tiny(mode="anneal", minutes=6.0), "plain", 0).config
+    stages = sum(stage.mode == "ppo" for stage in config.training.anneal_schedule)
+    assert stages > 1
+    assert config.training.time_limit == pytest.approx(6.0 / stages)
+
+
 def test_a_job_trains_measures_and_keeps_its_result(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     spec = tiny()
@@ -170,7 +177,7 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     while not list((tmp_path / "r").glob("*.json")) and first.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
     os.kill(first.pid, signal.SIGINT)
-    first.wait(60)
+    first.wait(300)
     done = len(list((tmp_path / "r").glob("*.json")))
     assert done >= 1
     again = subprocess.run(words, capture_output=True, text=True, check=True)

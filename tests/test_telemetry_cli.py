@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from townlet.cli.telemetry import telemetry
 from townlet.cli.telemetry_watch import LiveTable, chosen_rules
 from townlet.errors import ConfigError, TelemetryError, TownletError, UsageError
 from townlet.telemetry.example import example_record
+from townlet.telemetry.rules import read_rules
 from townlet.telemetry.watch import Watch, watch_log
 
 
@@ -223,3 +225,32 @@ def test_the_founding_scripts_do_the_same(
         runpy.run_path(str(path), run_name="__main__")
     assert left.value.code == 3
     assert "does not exist; give the path of a telemetry log" in capsys.readouterr().err
+
+
+GUIDE = Path(__file__).resolve().parent.parent / "docs" / "telemetry" / "GUIDE.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("command", [line for block in blocks("bash") for line in block.splitlines()])
+def test_every_command_of_the_guide_runs(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(GUIDE.parents[2])
+    first, second, *words = command.split()
+    assert (first, second) == ("townlet", "telemetry")
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+
+
+def test_the_rules_of_the_guide_are_rules(tmp_path: Path) -> None:
+    [text] = blocks("yaml")
+    (tmp_path / "rules.yaml").write_text(text)
+    found = read_rules(tmp_path / "rules.yaml")
+    assert [rule.name for rule in found.rules] == [
+        "kl_k3 above 0.05",
+        "episode_return_mean below -20",
+        "queue_conflict_events above 0.15 × anneal_queue_baseline",
+        "anneal_loss_flag is true",
+    ]
+    assert found.max_gap == 300

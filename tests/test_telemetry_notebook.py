@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import townlet
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import project
 from townlet.telemetry.validate import validate_log
@@ -47,10 +49,9 @@ def test_every_cell_of_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, capsys
 @pytest.mark.slow
 def test_the_notebook_runs_in_a_kernel() -> None:
     pytest.importorskip("nbmake")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--nbmake", "-q", "-p", "no:randomly", str(NOTEBOOK)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [sys.executable, "-m", "pytest", "--nbmake", "-q", "-p", "no:randomly", str(NOTEBOOK)]
+    found = os.pathsep.join(
+        [str(Path(townlet.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    )  # the kernel has its own folder
+    done = subprocess.run(words, env=os.environ | {"PYTHONPATH": found}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

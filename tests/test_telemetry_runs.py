@@ -62,13 +62,14 @@ def test_a_fresh_capture_is_trained_on_and_its_log_validates(script: Run) -> Non
 def test_runs_of_other_modes_validate_too(mode: str, script: Run) -> None:
     pytest.importorskip("torch")
     assert script("capture_rollout.py", "town_day", "--ticks", "100", "--output", "cap")[0] == 0
-    data = ("--capture-dir", "cap") if mode == "mixed" else ()
+    data = ("--capture-dir", "cap") if mode == "mixed" else ("--ppo-log-batches",)
     with pytest.raises(SystemExit) as left:
         main(["train", "town_day", "--mode", mode, "--epochs", "2", "--ppo-log", "ppo.jsonl", *data, *TINY])
     assert not left.value.code
     code, told = script("validate_ppo_telemetry.py", "ppo.jsonl")
     assert (code, told.splitlines()[-1].split(":")[0]) == (0, "valid")
-    records = list(read_records("ppo.jsonl"))
+    records = [record for record in read_records("ppo.jsonl") if record.get("kind") != "batch"]
+    assert ("batch records" in told) == (mode == "rollout")
     assert {record["data_mode"] for record in records} <= {"replay", "rollout", "mixed"}
     assert all(record["rollout_ticks"] > 0 for record in records if record["data_mode"] == "rollout")
 

@@ -120,9 +120,9 @@ def test_validation_costs_no_more_than_half_as_much_again_as_reading_the_json(tm
     def spent(action: Any) -> float:
         times = []
         for _ in range(3):
-            begin = time.perf_counter()
+            begin = time.process_time()
             action()
-            times.append(time.perf_counter() - begin)
+            times.append(time.process_time() - begin)
         return min(times)
 
     lines = log.read_bytes().splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from townlet.errors import TelemetryError
 from townlet.telemetry.example import example_batch, example_record
+from townlet.telemetry.ndjson import LogReader
 from townlet.telemetry.record import check_record, shape
 from townlet.telemetry.schema import FIELDS, VERSIONS, field
 from townlet.telemetry.validate import validate_log
@@ -227,16 +229,19 @@ def test_a_log_whose_suffixed_parts_are_the_newer_ones_is_put_right_by_its_offse
     assert validate_log(tmp_path / "a.jsonl").ok
 
 
-def test_a_torn_tail_is_noted_whatever_byte_it_is_cut_at(tmp_path: Path) -> None:
-    whole = b"".join(json.dumps(example_record(n, 1.0)).encode() + b"\n" for n in (1, 2))
+def test_a_log_cut_at_any_byte_gives_its_whole_lines_and_one_torn_tail(tmp_path: Path) -> None:
+    whole = b'{"epoch": 1, "lr": 3e-4}\n{"epoch": 2, "data_mode": "r\\u00e9play"}\n'
     first = whole.index(b"\n") + 1
     log = tmp_path / "a.jsonl"
     for cut in range(first, len(whole) + 1):
         log.write_bytes(whole[:cut])
-        report = validate_log(log)
-        assert report.ok
-        assert report.records == (2 if cut >= len(whole) - 1 else 1)
-        assert report.note_count == (0 if cut in (first, len(whole) - 1, len(whole)) else 1)
+        reader = LogReader(log)
+        assert len(list(reader)) == (2 if cut >= len(whole) - 1 else 1)
+        assert (reader.torn is None) == (cut in (first, len(whole) - 1, len(whole)))
+    log.write_bytes(b"".join(json.dumps(example_record(n)).encode() + b"\n" for n in (1, 2))[:-10])
+    report = validate_log(log)
+    assert report.ok
+    assert [(note.line, "torn" in note.message) for note in report.notes] == [(2, True)]
 
 
 def test_problems_are_all_counted_and_the_first_are_kept(tmp_path: Path) -> None:
@@ -284,3 +289,17 @@ def passes(decoder: Any, raw: bytes) -> bool:
     except msgspec.MsgspecError:
         return False
     return True
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 3), st.binary(min_size=0, max_size=12))
+def test_damaged_bytes_anywhere_are_findings_or_harmless_never_a_crash(place: int, cut: int, patch: bytes) -> None:
+    """Some bytes of a log are replaced, removed or added; the other records are still read."""
+    whole = b"".join(json.dumps(example_record(n), separators=(",", ":")).encode() + b"\n" for n in (1, 2, 3))
+    place %= len(whole)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "a.jsonl"
+        log.write_bytes(whole[:place] + patch + whole[place + cut :])
+        report = validate_log(log)
+    assert report.records + report.bad_lines + report.note_count >= 1
+    assert report.records >= 1 or report.problem_count

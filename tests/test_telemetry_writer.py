@@ -154,6 +154,20 @@ def test_a_full_disk_stops_the_log_with_one_warning_and_counts(
     assert list(read_records(path))[-1]["records_dropped"] == 3
 
 
+def test_a_disk_that_fails_when_the_position_is_kept_stops_the_log_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer = TelemetryWriter(tmp_path / "a.jsonl")
+    fill(writer, 1, 2)
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(files.disk, "fsync", full_disk)
+        position = writer.position()
+    assert (position["offset"], position["byte"]) == (2, (tmp_path / "a.jsonl").stat().st_size)
+    assert not writer.write(example_record(3))
+    assert writer.records_dropped == 1
+    assert len(caplog.records) == 1
+
+
 def test_a_short_write_leaves_no_half_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     writer = TelemetryWriter(path)

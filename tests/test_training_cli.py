@@ -133,7 +133,10 @@ def test_train_ppo_on_a_capture_logs_and_exits_with_0(here: Path, script: Call) 
     assert json.loads(out)["data_mode"] == "replay"
     assert [record["epoch"] for record in read_records(Path("log.jsonl"))] == [1, 3]
     assert Path("log.jsonl.1").is_file()
-    config = json.loads((here / json.loads(out)["run_dir"] / "config.json").read_text())
+    run_dir = json.loads(out)["run_dir"]
+    code, again, _ = script("--resume", run_dir, "--json")
+    assert (code, json.loads(again)["weights_hash"]) == (0, json.loads(out)["weights_hash"])
+    config = json.loads((here / run_dir / "config.json").read_text())
     assert config["ppo"]["advantage_normalization"] is False
 
 

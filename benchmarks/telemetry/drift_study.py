@@ -65,14 +65,17 @@ def changed_epsilon(base: float, size: dict[str, int]) -> tuple[float, float]:
 
     normal = level(base)
     return min(
-        ((epsilon, level(epsilon) / normal - 1) for epsilon in (0.0, 0.1, 0.15, 0.2, 0.3)),
+        ((epsilon, level(epsilon) / normal - 1) for epsilon in (0.0, 0.015, 0.03, 0.1, 0.15, 0.2)),
         key=lambda pair: abs(abs(pair[1]) - 0.1),
     )
 
 
-def study(runs: int, pairs: int, size: dict[str, int]) -> str:
-    epsilon, shift = changed_epsilon(BASE, size)
-    print(f"changed ε {epsilon:g}: conflicts {shift:+.1%}", file=sys.stderr)
+def study(runs: int, pairs: int, size: dict[str, int], changed: float | None = None) -> str:
+    if changed is None:
+        epsilon, shift = changed_epsilon(BASE, size)
+        print(f"changed ε {epsilon:g}: conflicts {shift:+.1%}", file=sys.stderr)
+    else:
+        epsilon = changed
     alike = [run(BASE, 2 * k, **size) for k in range(runs)]
     other = [run(epsilon, 100_000 + 2 * k, **size) for k in range(max(2, runs // 2))]
     draw = random.Random(0)
@@ -124,11 +127,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--towns", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=32)
     parser.add_argument("--decisions", type=int, default=36)
+    parser.add_argument("--changed", type=float, help="ε of the other runs; by default the one that moves conflicts by a tenth")
     parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
-    text = study(chosen.runs, chosen.pairs, {"towns": chosen.towns, "epochs": chosen.epochs, "decisions": chosen.decisions})
+    size = {"towns": chosen.towns, "epochs": chosen.epochs, "decisions": chosen.decisions}
+    text = study(chosen.runs, chosen.pairs, size, chosen.changed)
     if chosen.output is None:
         print(text)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -19,7 +20,7 @@ Edits:
 
 \b
 Examples:
-  townlet fork noon.snapshot --edit "objects += shower@12,12" --futures 64
+  townlet fork noon.npz --edit "objects += shower@12,12" --futures 64
   townlet fork town_day --at 360 --edit "conflict.quarrel_ticks = 20"
 """
 
@@ -68,6 +69,9 @@ def fork_text(result: ForkResult) -> str:
 
 
 def _moment(source: str, at: int, policy: str, overrides: tuple[str, ...]) -> Moment:
-    from townlet.studies.fork import moment_of_scenario
+    from townlet.studies.fork import moment_of_scenario, moment_of_snapshot
 
+    path = Path(source)
+    if path.is_file() and path.suffix not in (".yaml", ".yml"):
+        return moment_of_snapshot(path)
     return moment_of_scenario(source, at, policy, overrides)

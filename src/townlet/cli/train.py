@@ -113,12 +113,15 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
     from townlet.errors import UsageError
     from townlet.policy.training.contexts import RunOptions
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+    from townlet.policy.training.run_folder import RunFolder
 
     config, run_dir = _config(source, flags)
-    mode = config.training.source
+    mode: str = config.training.source
     dataset = _single_sample(config, flags)
     has_data = dataset is not None or config.training.replay_manifest or config.training.capture_dir
-    if has_data and flags["mode"] is None and mode == "rollout" and flags["resume"] is None:
+    if flags["resume"] is not None:
+        mode = str(RunFolder(flags["resume"]).card()["mode"])
+    elif has_data and flags["mode"] is None and mode == "rollout":
         mode = "replay"  # data were named and no mode: they are what is meant
     if flags["rollout_save_dir"] is not None:
         config = _capture_first(config, flags["rollout_save_dir"])
@@ -128,7 +131,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out.")
     watcher = _progress(flags["as_json"])
     orchestrator = PolicyTrainingOrchestrator(config, progress=watcher)
-    if mode == "replay" and not always_train and not flags["train_ppo"]:
+    if mode == "replay" and not always_train and not flags["train_ppo"] and flags["resume"] is None:
         _iterate(orchestrator, dataset, flags["as_json"])
         return
     log = flags["ppo_log"]
@@ -163,7 +166,6 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
 def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationConfig, Path | None]:
     """The config to train with, and the run folder: of the run that is resumed, or as the flags say."""
     from townlet.config.loader import load_config
-    from townlet.config.models import SimulationConfig
     from townlet.errors import UsageError
     from townlet.policy.training.run_folder import RunFolder
 
@@ -175,13 +177,7 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
     if overrides or flags["run_dir"] is not None:
         raise UsageError(f"A run is resumed as it was started; leave out {(overrides or ('--run-dir',))[0]}.")
     run = RunFolder(flags["resume"])
-    return SimulationConfig.model_validate_json(_json(run.config())), run.path
-
-
-def _json(value: object) -> str:
-    import json
-
-    return json.dumps(value)
+    return run.resolved_config(), run.path
 
 
 def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> ReplayDatasetConfig | None:

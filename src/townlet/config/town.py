@@ -132,7 +132,7 @@ class EmploymentConfig(Section):
 class NeedThresholdsConfig(Section):
     hunger: Share = Field(0.4, description="Eat below this.")
     hygiene: Share = Field(0.4, description="Wash below this.")
-    energy: Share = Field(0.5, description="Sleep below this: high enough to eat and wash first.")
+    energy: Share = Field(0.4, description="Sleep below this.")
 
 
 class BehaviorConfig(Section):

@@ -25,6 +25,7 @@ class SnapshotHeader(_Frozen):
     start: str | None = Field(None, description="Clock time of an episode's first tick when it is not the scenario's, or random.")
     tick: int = Field(ge=0, description="Of the first town, since the start of its episode.")
     digest: str = Field(description="Of state, rewards, breakdown, events, observations and masks.")
+    compressed: bool = Field(False, description="The arrays are deflated.")
     policy: str = Field("", description="Who decided, when it is known.")
 
 

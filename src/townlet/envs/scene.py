@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase, digits
 from typing import Any
 
 from numpy.typing import NDArray
@@ -180,7 +181,7 @@ def initials(names: Sequence[str]) -> dict[str, str]:
     for name in names:
         stem, _, number = name.rpartition("_")
         tail = (name[0] + number[-1] if stem and number.isdigit() else "") or name[:2]
-        tries = [tail, *(name[0] + letter for letter in name[1:] if letter != "_")]
+        tries = [tail, *(name[0] + letter for letter in (*name[1:], *ascii_lowercase, *digits) if letter != "_")]
         marks[name] = next((mark for mark in tries if mark not in taken), tail)
         taken.add(marks[name])
     return marks

@@ -28,7 +28,7 @@ class Buffers(NamedTuple):
 
 
 @kernel
-def observe_town(t: Town, b: Buffers, e: int, circle: np.ndarray, conflict: np.ndarray, primitive: bool, leaving: bool) -> None:
+def observe_town(t: Town, b: Buffers, e: int, tables: Tables, conflict: np.ndarray, primitive: bool, leaving: bool) -> None:
     """Observations of a whole town; or, within a step, the last ones of those who leave with this tick."""
     over = t.clock["over"]
     for i in range(t.residents.shape[0]):
@@ -41,7 +41,7 @@ def observe_town(t: Town, b: Buffers, e: int, circle: np.ndarray, conflict: np.n
             b.active[e, i] = 1 if me["present"] == 1 and over == 0 else 0
             if b.terminated[e, i] == 1 and me["present"] == 0:
                 continue  # who left keeps its last observation
-        observe(t, i, circle, conflict, primitive, b.features[e, i], b.maps[e, i], b.masks[e, i])
+        observe(t, i, tables, conflict, primitive, b.features[e, i], b.maps[e, i], b.masks[e, i])
         if leaving:
             b.masks[e, i, :] = 0
             b.masks[e, i, 0] = 1
@@ -106,7 +106,7 @@ def step_towns(
                 tick(t, tables.scheduled[at], primitive)
                 count_tick(t, b, e)
                 if clock["departures"] > 0:
-                    observe_town(t, b, e, tables.circle, conflict, primitive, True)
+                    observe_town(t, b, e, tables, conflict, primitive, True)
                     departures(t)
             boundary(t, tables.start[at])
         for i in range(n):
@@ -114,7 +114,7 @@ def step_towns(
             if clock["over"] == 1 and t.residents[i]["present"] == 1:
                 b.truncated[e, i] = 1
         if sights:
-            observe_town(t, b, e, tables.circle, conflict, primitive, False)
+            observe_town(t, b, e, tables, conflict, primitive, False)
 
 
 @entry

@@ -24,7 +24,9 @@ from townlet.world.actions import Catalogue, catalogue
 from townlet.world.rules import make_affordances, make_rules
 from townlet.world.state import (
     EVENT,
+    FAR,
     GRID,
+    HALF_DISTANCE,
     MAX_EDGES,
     OBJECT,
     OBJECT_SPEC,
@@ -172,8 +174,8 @@ class VectorTown:
 
     def events(self) -> Array:
         """Events of the last step: EVENT rows by town, then by number."""
-        counts = self.state.towns["events"]
-        return np.concatenate([self.state.events[e, : counts[e]] for e in range(self.num_towns)])
+        filled = np.arange(self.state.events.shape[1]) < self.state.towns["events"][:, None]  # (E, C)
+        return self.state.events[filled]
 
     @property
     def events_lost(self) -> int:
@@ -262,6 +264,7 @@ def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, *, random_st
                 f"{town.config.config_id} is a map of {layout.tiles.shape} with {len(layout.residents)} residents, "
                 f"{towns[0].config.config_id} one of {first.tiles.shape} with {len(first.residents)}; one batch takes one size"
             )
+    steps = np.arange(FAR + 1, dtype=np.float64)
     angle = 2 * np.pi * np.arange(config.world.ticks_per_day) / config.world.ticks_per_day
     return Tables(
         grid=_pad([_grid(layout) for layout in layouts]),
@@ -277,6 +280,7 @@ def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, *, random_st
         affordances=make_affordances(config),
         rules=make_rules(config, random_start=random_start),
         circle=np.stack([np.sin(angle), np.cos(angle)], axis=1),
+        nearness=steps / (steps + HALF_DISTANCE),
     )
 
 

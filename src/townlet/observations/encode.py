@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.world._jit import leaf
-from townlet.world.actions import FIRST_AFFORDANCE
+from townlet.world.actions import FIRST_AFFORDANCE, LEAVE, WAIT
 from townlet.world.options import (
     candidate,
     inside,
@@ -17,14 +17,13 @@ from townlet.world.options import (
     way_to_candidate,
     worst_rivalry,
 )
-from townlet.world.state import CANDIDATES, FAR, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, SHIFT_STATES, Town
+from townlet.world.state import CANDIDATES, FAR, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, SHIFT_STATES, Tables, Town
 from townlet.world.systems.affordances import willing
 from townlet.world.systems.employment import attendance
 from townlet.world.systems.lifecycle import doomed
 from townlet.world.systems.movement import step_x, step_y
 from townlet.world.systems.relationships import familiarity_now, rivalry_now, trust_now
 
-HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
 SMALL_TOWN = 64  # up to here the agents channel is filled from the residents, above it from the tiles in the window
 
 
@@ -110,22 +109,22 @@ def write_own(t: Town, i: int, circle: np.ndarray, out: np.ndarray, actions: int
 
 
 @leaf
-def write_candidate(t: Town, i: int, thing: int, packed: int, out: np.ndarray, f: int) -> None:
+def write_candidate(t: Town, i: int, thing: int, packed: int, nearness: np.ndarray, out: np.ndarray, f: int) -> None:
     if thing < 0:
         out[f], out[f + 1], out[f + 2], out[f + 3], out[f + 4], out[f + 5] = 0.0, 0.0, 1.0, 0.0, 0.0, 0.0
         return
     o = t.objects[thing]
     step = (packed & 7) - 1
     out[f], out[f + 1] = step_x(step), step_y(step)
-    out[f + 2] = squash(float(packed >> 3), HALF_DISTANCE)
-    out[f + 3] = squash(float(o["waiting"]), 2.0)
+    out[f + 2] = nearness[packed >> 3]
+    out[f + 3] = squash(float(o["waiting"]), 2.0) if o["waiting"] > 0 else 0.0
     busy = o["user"] >= 0 or o["holder"] >= 0
     out[f + 4] = 1.0 if busy else 0.0
     out[f + 5] = worst_rivalry(t, i, thing) if busy or o["head"] >= 0 else 0.0
 
 
 @leaf
-def write_candidates(t: Town, i: int, out: np.ndarray, f: int, mask: np.ndarray, options: bool) -> int:
+def write_candidates(t: Town, i: int, nearness: np.ndarray, out: np.ndarray, f: int, mask: np.ndarray, options: bool) -> int:
     """Both candidates of every affordance, and at option level their part of the mask."""
     me = t.residents[i]
     waits = me["queued"] >= 0 or me["called"] >= 0
@@ -144,12 +143,14 @@ def write_candidates(t: Town, i: int, out: np.ndarray, f: int, mask: np.ndarray,
                     near, near_way = thing, packed
                 if calm < 0 or cost < least:
                     calm, calm_way, least = thing, packed, cost
-        write_candidate(t, i, near, near_way, out, f)
+                if cost == packed >> 3 and t.affordances[a]["own_home"] == 0:
+                    break  # nobody is here, and what follows is farther
+        write_candidate(t, i, near, near_way, nearness, out, f)
         if calm == near:
             for k in range(6):
                 out[f + 6 + k] = out[f + k]
         else:
-            write_candidate(t, i, calm, calm_way, out, f + 6)
+            write_candidate(t, i, calm, calm_way, nearness, out, f + 6)
         f += 12
         if options:
             legal = me["using"] < 0 and (near >= 0 or (waits and me["affordance"] == a))
@@ -159,13 +160,13 @@ def write_candidates(t: Town, i: int, out: np.ndarray, f: int, mask: np.ndarray,
 
 
 @leaf
-def write_place(t: Town, i: int, building: int, out: np.ndarray, f: int) -> int:
+def write_place(t: Town, i: int, building: int, nearness: np.ndarray, out: np.ndarray, f: int) -> int:
     out[f], out[f + 1], out[f + 2], out[f + 3] = 0.0, 0.0, 1.0, 0.0
     if building >= 0:
         packed = packed_to_building(t, i, building)
         step = (packed & 7) - 1
         out[f], out[f + 1] = step_x(step), step_y(step)
-        out[f + 2] = squash(float(packed >> 3), HALF_DISTANCE)
+        out[f + 2] = nearness[packed >> 3]
         out[f + 3] = 1.0 if inside(t, i, building) else 0.0
     return f + 4
 
@@ -226,8 +227,9 @@ def write_mask(t: Town, i: int, mask: np.ndarray, primitive: bool) -> None:
         for a in range(mask.shape[0]):
             mask[a] = 1 if legal_primitive(t, i, a) else 0
     else:
+        busy = t.residents[i]["using"] >= 0
         for a in range(FIRST_AFFORDANCE):
-            mask[a] = 1 if legal_option(t, i, a) else 0
+            mask[a] = 1 if (a in (WAIT, LEAVE) if busy else legal_option(t, i, a)) else 0
 
 
 @leaf
@@ -285,14 +287,7 @@ def write_map(t: Town, i: int, out: np.ndarray) -> None:
 
 @leaf
 def observe(
-    t: Town,
-    i: int,
-    circle: np.ndarray,
-    conflict: np.ndarray,
-    primitive: bool,
-    out: np.ndarray,
-    window: np.ndarray,
-    mask: np.ndarray,
+    t: Town, i: int, tables: Tables, conflict: np.ndarray, primitive: bool, out: np.ndarray, window: np.ndarray, mask: np.ndarray
 ) -> None:
     """One resident's observation and mask; an empty slot sees nothing and may only wait."""
     if t.residents[i]["present"] == 0:
@@ -301,12 +296,12 @@ def observe(
         mask[:] = 0
         mask[0] = 1
         return
-    f = write_own(t, i, circle, out, mask.shape[0])
-    f = write_candidates(t, i, out, f, mask, not primitive)
+    f = write_own(t, i, tables.circle, out, mask.shape[0])
+    f = write_candidates(t, i, tables.nearness, out, f, mask, not primitive)
     write_mask(t, i, mask, primitive)
     me = t.residents[i]
-    f = write_place(t, i, int(t.jobs[me["job"]]["site"]) if me["job"] >= 0 else -1, out, f)
-    f = write_place(t, i, int(me["home"]), out, f)
+    f = write_place(t, i, int(t.jobs[me["job"]]["site"]) if me["job"] >= 0 else -1, tables.nearness, out, f)
+    f = write_place(t, i, int(me["home"]), tables.nearness, out, f)
     out[f], out[f + 1], out[f + 2] = me["extroversion"], me["forgiveness"], me["ambition"]
     write_ties(t, i, out, f + 3)
     if window.shape[0] > 0:

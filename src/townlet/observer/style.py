@@ -38,6 +38,8 @@ svg.map{max-width:760px;margin:.5em 0}.t-floor{fill:var(--floor)}.t-wall{fill:va
 .t-road{fill:var(--road)}.t-object{fill:var(--floor)}
 .thing rect{fill:var(--card);stroke:var(--soft)}.thing.busy rect{stroke:var(--s5);stroke-width:2.5}
 .thing text{fill:var(--ink)}.resident circle{fill:var(--s1);stroke:var(--card);stroke-width:1.5}
+.resident.good circle{stroke:var(--good)}.resident.fair circle{stroke:var(--s2)}.resident.bad circle{stroke:var(--bad)}
+.resident circle{stroke-width:3}svg .wait{stroke:var(--s4);stroke-width:2;stroke-dasharray:4 3}
 .resident text{fill:var(--card);font-weight:700}
 pre{overflow-x:auto;padding:12px 14px;background:var(--card);border:1px solid var(--rule);border-radius:8px;
 font-size:.85rem;line-height:1.45}

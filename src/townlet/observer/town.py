@@ -1,23 +1,24 @@
-"""A town seen from above as inline SVG: tiles, objects by kind, residents by name, queues by what they stand for."""
+"""A town seen from above as inline SVG: tiles, objects by kind, residents by name and worst need."""
 
 from __future__ import annotations
 
 from html import escape
 
 import numpy as np
+from numpy.typing import NDArray
 
 from townlet.config.models import SimulationConfig
-from townlet.envs.scene import look, marks_of
+from townlet.envs.scene import Figure, Scene, Thing, look
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.suites import draw_seed
 from townlet.policy.runtime import make_policy
-from townlet.world.state import TILES
+from townlet.world.state import NEEDS, TILES
 
 TILE = 24
-NOON = 12 * 60
+MORNING = 7 * 60 + 30  # everybody wants the shower before the shift
 
 
-def town_picture(config: SimulationConfig, *, minute: int = NOON, policy: str = "scripted") -> str:
+def town_picture(config: SimulationConfig, *, minute: int = MORNING, policy: str = "scripted") -> str:
     """The config's town at a time of day, under scripted residents."""
     vec = VectorTown(config, 1, seed=draw_seed("evaluation", 0))
     chooser = make_policy(policy, vec)
@@ -26,25 +27,22 @@ def town_picture(config: SimulationConfig, *, minute: int = NOON, policy: str = 
     for _ in range(decisions):
         decision = chooser.act(vec)
         vec.step(decision.actions, decision.targets)
-    return draw_town(vec)
+    return draw_town(look(vec))
 
 
-def draw_town(vec: VectorTown, town: int = 0) -> str:
-    scene = look(vec, town)
+def draw_town(scene: Scene) -> str:
     height, width = scene.tiles.shape
-    parts = [_tiles(scene.tiles)]
-    parts += [_object(one.x, one.y, one.mark, one.id, " busy" if one.busy else "") for one in scene.things]
-    parts += [_resident(one.x, one.y, one.id) for one in scene.residents]
-    marks = marks_of(sorted({one.kind for one in scene.things}))
+    parts = [_tiles(scene.tiles), *(_thing(thing) for thing in scene.things)]
+    parts += [_wait(one) for one in scene.residents if one.waiting]
+    parts += [_resident(one) for one in scene.residents]
+    marks = dict(sorted((thing.kind, thing.mark) for thing in scene.things))
     key = "".join(f"<span><b>{escape(mark)}</b> {escape(kind.replace('_', ' '))}</span>" for kind, mark in marks.items())
-    drawing = f'<svg class="map" viewBox="0 0 {width * TILE} {height * TILE}" role="img" aria-label="{escape(scene.title)}">'
-    return (
-        f"<figure><figcaption>{escape(scene.title)}</figcaption>{drawing}{''.join(parts)}</svg>"
-        f'<div class="key">{key}</div></figure>'
-    )
+    title = escape(scene.title)
+    drawing = f'<svg class="map" viewBox="0 0 {width * TILE} {height * TILE}" role="img" aria-label="{title}">'
+    return f'<figure><figcaption>{title}</figcaption>{drawing}{"".join(parts)}</svg><div class="key">{key}</div></figure>'
 
 
-def _tiles(tiles: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
+def _tiles(tiles: NDArray[np.uint8]) -> str:
     """Runs of equal tiles along a row become one rectangle."""
     parts = []
     for y, row in enumerate(tiles):
@@ -55,18 +53,32 @@ def _tiles(tiles: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> str:
     return f'<g shape-rendering="crispEdges">{"".join(parts)}</g>'
 
 
-def _object(x: int, y: int, mark: str, name: str, busy: str) -> str:
-    left, top = x * TILE + 2, y * TILE + 2
-    box = f'<rect x="{left}" y="{top}" width="{TILE - 4}" height="{TILE - 4}" rx="4"/>'
+def _thing(thing: Thing) -> str:
+    left, top = thing.x * TILE + 2, thing.y * TILE + 2
+    state = f", used by {thing.user}" if thing.user is not None else ""
+    state += f", {len(thing.queue)} waiting" if thing.queue else ""
     return (
-        f'<g class="thing{busy}"><title>{escape(name)}</title>{box}'
-        f'<text x="{left + TILE / 2 - 2}" y="{top + TILE / 2 + 2}" text-anchor="middle">{escape(mark)}</text></g>'
+        f'<g class="thing{" busy" if thing.busy else ""}"><title>{escape(thing.id + state)}</title>'
+        f'<rect x="{left}" y="{top}" width="{TILE - 4}" height="{TILE - 4}" rx="4"/>'
+        f'<text x="{left + TILE / 2 - 2}" y="{top + TILE / 2 + 2}" text-anchor="middle">{escape(thing.mark)}</text></g>'
     )
 
 
-def _resident(x: int, y: int, name: str) -> str:
-    cx, cy = x * TILE + TILE / 2, y * TILE + TILE / 2
+def _wait(one: Figure) -> str:
+    """A dashed line from whoever waits to what it waits for."""
+    if one.at is None:
+        return ""
+    ends = [(x + 0.5) * TILE for x in (one.x, one.y, *one.at)]
+    return '<line class="wait" x1="{}" y1="{}" x2="{}" y2="{}"/>'.format(*ends)
+
+
+def _resident(one: Figure) -> str:
+    cx, cy = (one.x + 0.5) * TILE, (one.y + 0.5) * TILE
+    worst = min(one.needs)
+    state = "good" if worst >= 0.5 else "fair" if worst >= 0.25 else "bad"
+    needs = ", ".join(f"{need} {value:.2f}" for need, value in zip(NEEDS, one.needs))
     return (
-        f'<g class="resident"><title>{escape(name)}</title><circle cx="{cx}" cy="{cy}" r="{TILE * 0.42}"/>'
-        f'<text x="{cx}" y="{cy + 4}" text-anchor="middle">{escape(name[:2])}</text></g>'
+        f'<g class="resident {state}"><title>{escape(f"{one.id}: {one.doing} ({needs})")}</title>'
+        f'<circle cx="{cx}" cy="{cy}" r="{TILE * 0.42}"/>'
+        f'<text x="{cx}" y="{cy + 4}" text-anchor="middle">{escape(one.mark)}</text></g>'
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
-from townlet.envs.events import event_records
+from townlet.envs.events import event_records, run_id_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, UsageError
 from townlet.policy.event_join import read_event_records
@@ -175,7 +175,7 @@ def _run(
                 shelf.put(sample, compress=options.compress)
             else:
                 shelf.dropped += 1
-        shelf.events += event_records(vec, *buffer.events(), run_id=f"{config.config_id}-{vec.seed}")
+        shelf.events += event_records(vec, *buffer.events(), run_id=run_id_of(vec))
         shelf.events_lost += vec.events_lost
         done += buffer.steps * interval * vec.num_towns
         first += vec.num_towns
@@ -191,7 +191,7 @@ def seed_residents(config: SimulationConfig) -> SimulationConfig:
     residents = tuple(
         ResidentConfig(id=f"resident_{i + 1}", home=homes[i % len(homes)] if homes else None) for i in range(SEEDED_RESIDENTS)
     )
-    scenario = config.scenario.model_copy(update={"residents": residents})
+    scenario = config.scenario.model_copy(update={"residents": residents, "ties": (), "circles": ()})
     return config.model_copy(update={"scenario": scenario})
 
 

@@ -22,9 +22,9 @@ from townlet.world.state import FAR, Array
 
 VERDICTS = ("tiles", "reachability", "doors", "time", "money", "capacity", "starvation", "memory")
 TIME_SHARE = 0.92  # of a day that may be spoken for
-BUSY_SHARE = 0.80  # of an object's open hours that may be in use
-STOCK_SHARE = 0.90  # of the meals of a day that may be needed
-SPARE_COINS = 0.05  # of what is spent, to be left at the end
+BUSY_SHARE = 0.80  # of the time between sleep and work that an object may be in use
+STOCK_SHARE = 1.0  # of the meals of a day that may be needed
+SPARE_COINS = 0.03  # of what is spent, to be left at the end
 PER_DOOR = 32  # lodgers or workers per tile of a way in
 ERRANDS = 4  # trips from home and back in a day, beside the way to work
 
@@ -187,29 +187,25 @@ def _money(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Verdi
 
 
 def _capacity(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Verdict:
-    """Ticks of use everybody needs in a day against the open hours of the objects, and meals against stock."""
+    """Ticks of use everybody needs in a day against the time off sleep and work, and meals against stock."""
     people = len(plan.residents)
     asleep = sum(ticks for name, ticks in day.ticks.items() if _own(config, name))
-    awake = DAY - asleep
+    free = DAY - asleep - max((job.length for job in plan.jobs), default=0)
     loads = []
     for spec in offered(config, {one.kind for one in plan.objects}):
         if spec.id in day.ticks and not spec.own_home:
             count = sum(1 for one in plan.objects if one.kind in spec.objects)
-            loads.append((people * day.ticks[spec.id] / (count * awake), spec.id, f"{count} for {people}"))
+            share = people * day.ticks[spec.id] / (count * max(free, 1))
+            loads.append((share, f"{spec.id} is busy {_share(share)} of the time off sleep and work ({count} for {people})"))
     meals = sum(day.uses[spec.id] * spec.takes_meals for spec in config.affordances.specs if spec.id in day.uses) * people
     stock = _meals_a_day(plan, config)
     if meals and stock is not None:
-        loads.append((meals / stock * BUSY_SHARE / STOCK_SHARE, "meals", f"{stock:.0f} a day for {meals:.0f}"))
+        loads.append((meals / stock * BUSY_SHARE / STOCK_SHARE, f"{meals:.0f} of the {stock:.0f} meals of a day are needed"))
     if not loads:
         return Verdict("capacity", True, "nothing here is shared")
-    share, name, counts = max(loads)
+    share, found = max(loads)
     ok = share <= BUSY_SHARE or span * DAY <= _patience(plan, config)
-    return Verdict(
-        "capacity",
-        ok,
-        f"{name} is busy {_share(share)} of the waking day ({counts})",
-        f"add objects until it is below {_share(BUSY_SHARE)}",
-    )
+    return Verdict("capacity", ok, found, f"add objects or stock until they are busy below {_share(BUSY_SHARE)}")
 
 
 def _meals_a_day(plan: Plan, config: SimulationConfig) -> float | None:

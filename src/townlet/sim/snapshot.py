@@ -60,15 +60,20 @@ def take_snapshot(
 
 
 def save_snapshot(snapshot: Snapshot, path: str | Path, *, compress: bool = False) -> None:
-    header = np.frombuffer(snapshot.header.model_dump_json().encode(), np.uint8)
+    told = snapshot.header.model_copy(update={"compressed": compress})
+    header = np.frombuffer(told.model_dump_json().encode(), np.uint8)
     memory = {f"{MEMORY}{name}": array for name, array in snapshot.memory.items()}
     files.npz_file(path, {HEADER: header, **snapshot.arrays, **memory}, compress=compress)
 
 
 def load_snapshot(path: str | Path, config: SimulationConfig | None = None) -> Snapshot:
     """Read a snapshot; with a config, only one of that very config."""
-    arrays = files.read_npz(path, limit=LIMIT, error=SnapshotError)
-    header = _header(arrays.pop(HEADER, None), str(path))
+    raw = files.read_bytes(path, limit=LIMIT, error=SnapshotError)
+    arrays = files.read_npz(raw, limit=LIMIT, error=SnapshotError, name=str(path))
+    header = _header(arrays.get(HEADER), str(path))
+    if not header.compressed and files.npz_bytes(arrays) != raw:  # also what no checksum of the archive covers
+        raise SnapshotError(f"{path} is not byte for byte what was written; it is damaged, make it again")
+    del arrays[HEADER]
     memory = {name.removeprefix(MEMORY): arrays.pop(name) for name in list(arrays) if name.startswith(MEMORY)}
     snapshot = Snapshot(header, arrays, memory)
     if config is not None and config_hash(config) != header.config_hash:

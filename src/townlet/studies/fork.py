@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from townlet.evaluation.compare import effect_of, summarise
 from townlet.evaluation.measures import Tally
 from townlet.policy.runtime import make_policy
 from townlet.scenarios.compile import CompiledTown, compile_town
+from townlet.sim.snapshot import load_snapshot, open_town
 
 Arrays = Mapping[str, NDArray[Any]]
 _ADD = re.compile(r"objects\s*\+=\s*([a-z][a-z0-9_]*)\s*@\s*(\d+)\s*,\s*(\d+)")
@@ -62,6 +64,14 @@ def moment_of_scenario(scenario: str, at: int, policy: str = "scripted", overrid
         decision = chooser.act(vec)
         vec.step(decision.actions, decision.targets)
     return Moment(config, vec.save())
+
+
+def moment_of_snapshot(path: Path, town: int = 0) -> Moment:
+    """A town of a snapshot file, checked against its digest."""
+    snapshot = load_snapshot(path)
+    if not 0 <= town < snapshot.header.num_towns:
+        raise UsageError(f"{path} holds {snapshot.header.num_towns} towns, numbered from 0; there is no town {town}")
+    return Moment(snapshot.config, open_town(snapshot).save(), town)
 
 
 def fork(
@@ -202,10 +212,12 @@ def _transplant(vec: VectorTown, old: CompiledTown, moment: Moment) -> dict[str,
     for name in (*POINTERS, "cooldown_object"):
         residents[name] = np.where(residents[name] >= 0, moved[residents[name]], residents[name])
     residents["bed"] = fresh["residents"]["bed"]
-    _refuse_occupied(town, there, moved, kept["occupant"][0])
+    _refuse_occupied(town, there, moved, kept["grid"]["occupant"][0])
+    grid = fresh["grid"].copy()
+    grid["occupant"] = kept["grid"]["occupant"]
     kept["towns"]["id"] += np.arange(futures)
     kept["towns"]["layout"] = 0
-    return {**kept, "objects": objects}
+    return {**kept, "objects": objects, "grid": grid}
 
 
 def _same_place(old: CompiledTown, new: CompiledTown) -> NDArray[np.int64]:

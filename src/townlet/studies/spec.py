@@ -25,7 +25,7 @@ class StudySpec(Section):
     name: Id = Field(description="Name; results and report are filed under it.")
     config: str = Field(min_length=1, description="Training config or scenario every arm starts from.")
     mode: str | None = Field(None, description="Training mode; by default training.source of the config.")
-    minutes: float | None = Field(None, gt=0, description="Minutes of training per job; null leaves it to training.epochs.")
+    minutes: float | None = Field(None, gt=0, description="Minutes of PPO per job; null leaves it to training.epochs.")
     seeds: int = Field(5, ge=1, le=1000, description="Training seeds per arm.")
     towns: int = Field(64, ge=1, le=10_000, description="Held-out towns every trained policy is measured in.")
     days: int | None = Field(1, ge=1, le=365, description="Days per town; null: the scenario's episode.")
@@ -71,8 +71,15 @@ def job_of(spec: StudySpec, arm: str, seed: int) -> Job:
     if arm not in spec.arms:
         raise ConfigError(f"the study {spec.name} has no arm {arm!r}; known are {', '.join(spec.arms)}")
     words = [*spec.overrides, *spec.arms[arm], f"seed={seed}", "training.threads=1"]
-    if spec.minutes is not None:
-        words.append(f"training.time_limit={spec.minutes}")
     config = load_config(spec.config, words)
+    if spec.minutes is not None:
+        config = load_config(spec.config, [*words, f"training.time_limit={spec.minutes / _timed_stages(spec, config)}"])
     facts = [__version__, config_hash(config), spec.mode, spec.towns, spec.days, spec.scenario]
     return Job(arm, seed, config, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16])
+
+
+def _timed_stages(spec: StudySpec, config: SimulationConfig) -> int:
+    """Runs of PPO among which a job's minutes are shared: `training.time_limit` bounds each stage of an anneal run."""
+    if (spec.mode or config.training.source) != "anneal":
+        return 1
+    return max(1, sum(stage.mode == "ppo" for stage in config.training.anneal_schedule))

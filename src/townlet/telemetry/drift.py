@@ -21,7 +21,7 @@ import numpy as np
 from townlet.errors import TelemetryError, UsageError
 from townlet.files import read_bytes
 from townlet.statistics import ChangePoint, change_point, student_quantile, total_variation
-from townlet.telemetry.ndjson import log_parts, read_records
+from townlet.telemetry.ndjson import UNREADABLE, log_parts, read_records
 from townlet.telemetry.schema import FIELDS
 from townlet.telemetry.series import Floats, LogSeries, number, series_of
 
@@ -60,7 +60,7 @@ def read_baseline(path: Path | str) -> dict[str, float]:
         return means(read_records(path))
     try:
         value = msgspec.json.decode(read_bytes(path, limit=MAX_BASELINE, error=TelemetryError))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise TelemetryError(
             f"{path} is not JSON ({error}); give a JSON object of metrics or a telemetry log (.jsonl)"
         ) from error

@@ -21,6 +21,7 @@ from townlet.files import AppendLog, move, remove
 log = logging.getLogger("townlet.telemetry")
 MAX_LINE = 1 << 20  # bytes; a longer line is no telemetry record
 CHUNK = 1 << 20
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what a decoder may say of bytes that are no JSON
 
 
 def _plain(value: Any) -> Any:
@@ -108,13 +109,16 @@ class TelemetryWriter:
                 line["records_dropped"] = self.records_dropped
             self._log.write(encode_record(line))
         except StorageError as error:
-            self._stopped = True
             self.records_dropped += 1
-            log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
+            self._stop(error)
             return False
         self.offset += 1
         self._entries += 1
         return True
+
+    def _stop(self, error: StorageError) -> None:
+        self._stopped = True
+        log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
 
     def _open(self) -> AppendLog:
         assert self.path is not None
@@ -137,10 +141,13 @@ class TelemetryWriter:
         """Where the log stands, on disk, for a checkpoint."""
         if self.path is None:
             return {}
-        if self._log is None and self.path.exists():
-            self._log = self._open()
-        if self._log is not None and not self._stopped:
-            self._log.sync()
+        try:
+            if self._log is None and self.path.exists():
+                self._log = self._open()
+            if self._log is not None and not self._stopped:
+                self._log.sync()
+        except StorageError as error:
+            self._stop(error)
         return {
             "file": self.path.name,
             "rotation": last_rotation(self.path),
@@ -262,7 +269,7 @@ _OFFSET = msgspec.json.Decoder(_OffsetOnly)
 def _offset_of(raw: bytes) -> int | None:
     try:
         return int(_OFFSET.decode(raw).log_stream_offset)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 
@@ -361,7 +368,7 @@ class LogReader:
 def is_object(raw: bytes) -> bool:
     try:
         return isinstance(msgspec.json.decode(raw), dict)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return False
 
 
@@ -376,7 +383,7 @@ def read_records(path: Path | str) -> Iterator[dict[str, Any]]:
         for number, raw in read_lines(part):
             try:
                 yield decoder.decode(raw)
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 raise TelemetryError(
                     f"{part}:{number}: not a JSON object ({error}); run `townlet telemetry validate {path}` for all problems"
                 ) from error

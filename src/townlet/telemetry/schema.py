@@ -226,10 +226,6 @@ BATCH_FIELDS: tuple[Field, ...] = (
     ),
 )
 
-# Cross-record rules: how a field may move from one record to the next.
-GROWS = ("log_stream_offset", "steps")  # strictly, over epoch records
-NEVER_FALLS = ("cycle_id", "telemetry_version")
-
 # Options of `watch` for records of anneal stages: field, side, and the baseline field the threshold is a share on top of.
 ANNEAL_ALERTS: dict[str, tuple[str, Literal["above", "below"], str]] = {
     "--anneal-loss-max": ("loss_total", "above", "anneal_loss_baseline"),
@@ -242,10 +238,6 @@ ANNEAL_ALERTS: dict[str, tuple[str, Literal["above", "below"], str]] = {
 
 def field(name: str) -> Field:
     return _BY_NAME[name]
-
-
-def names() -> tuple[str, ...]:
-    return tuple(_BY_NAME)
 
 
 def declared(name: str) -> bool:

@@ -9,11 +9,10 @@ from dataclasses import field as member
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 from msgspec.structs import astuple
 
-from townlet.telemetry.ndjson import LineTooLong, LogReader, log_parts, rotated, rotations
+from townlet.telemetry.ndjson import UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations
 from townlet.telemetry.record import Shape, check_record, check_sums, parse_line, shape
 from townlet.telemetry.schema import CURRENT, declared
 
@@ -107,7 +106,7 @@ class LogChecker:
         form = BATCH if raw.startswith(BATCH_START) else self._shape
         try:
             record = form.decoder.decode(raw)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             self._in_words(path, number, raw)
             return
         keys = form.width - astuple(record).count(UNSET)

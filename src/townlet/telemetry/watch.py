@@ -15,7 +15,7 @@ import msgspec
 
 from townlet.errors import UsageError
 from townlet.telemetry.follow import Follower, NewLine, Notice
-from townlet.telemetry.ndjson import log_parts
+from townlet.telemetry.ndjson import UNREADABLE, log_parts
 from townlet.telemetry.rules import Alarm, Rule, RuleState
 from townlet.telemetry.validate import LogChecker, Report
 
@@ -57,7 +57,7 @@ class Watch:
         yield from self._check(line)
         try:
             record = msgspec.json.decode(line.raw)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return
         if not isinstance(record, dict) or record.get("kind") == "batch":
             return

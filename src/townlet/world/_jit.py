@@ -69,8 +69,10 @@ numba.types.NamedTuple.mangling_args = property(lambda self: (self.instance_clas
 
 def mark_warm() -> None:
     """Remember that the kernels of this version stand compiled in the cache."""
+    global WARM
     if JIT and not WARM:
         write_bytes(cache_folder() / "ready", b"", sync=False)
+        WARM = True
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:

@@ -35,6 +35,14 @@ def reward_avoidance(t: Town, i: int, nearest: int) -> None:
 
 
 @kernel
+def may_aim(t: Town, i: int, a: int, target: int) -> bool:
+    """Is a named object one that this affordance is had at, in one's own home where it must be?"""
+    if target < 0 or target >= t.objects.shape[0] or t.objects[target]["affordance"] != a:
+        return False
+    return bool(t.affordances[a]["own_home"] == 0 or t.objects[target]["building"] == t.residents[i]["home"])
+
+
+@kernel
 def decide(t: Town, i: int, action: int, target: int, primitive: bool) -> None:
     """Take up a decision; an impossible one acts as `wait` and is marked. `target` overrides the object when it is not -1."""
     me = t.residents[i]
@@ -66,8 +74,7 @@ def decide(t: Town, i: int, action: int, target: int, primitive: bool) -> None:
         waits = False
     if a >= 0 and not waits:
         me["target"] = target
-
-        if target < 0 or target >= t.objects.shape[0] or t.objects[target]["affordance"] != a:
+        if not may_aim(t, i, a, target):
             if primitive:
                 me["target"] = object_in_reach(t, i, a)
             else:

@@ -152,6 +152,8 @@ def _uses(t: _Town) -> Iterator[str]:
         elif not 0 < me["ticks_left"] <= t.affordances["ticks"][o["affordance"]]:
             most = t.affordances["ticks"][o["affordance"]]
             yield f"the use of resident {i} has {me['ticks_left']} ticks left, expected 1 to {most}"
+        if t.affordances["own_home"][o["affordance"]] and o["building"] != me["home"]:
+            yield f"resident {i} uses object {thing} of another home"
         if abs(me["x"] - o["x"]) + abs(me["y"] - o["y"]) > 1:
             yield f"resident {i} uses object {thing} from ({me['x']}, {me['y']}), which is not beside it"
 

@@ -63,7 +63,9 @@ def candidate(t: Town, i: int, a: int, k: int) -> int:
         home = t.buildings[me["home"]]
         if k >= home["beds"]:
             return -1
-        thing = int(home["first_bed"] + (me["bed"] - home["first_bed"] + k) % home["beds"])
+        thing = int(me["bed"] + k)  # one's own first, then the others of the home in turn
+        if thing >= home["first_bed"] + home["beds"]:
+            thing -= int(home["beds"])
     else:
         thing = int(t.nearest[me["y"], me["x"], a, k]["object"])
     if thing < 0 or not ready(t, thing) or not off_cooldown(t, i, thing):
@@ -136,6 +138,8 @@ def choose_object(t: Town, i: int, a: int, calm: bool) -> int:
         cost = quiet_cost(t, i, thing, distance) if calm else float(distance)
         if best < 0 or cost < best_cost:
             best, best_cost = thing, cost
+        if cost == distance and t.affordances[a]["own_home"] == 0:
+            break  # nobody is here, and what follows is farther
     return best
 
 
@@ -145,8 +149,8 @@ def shift_phase(t: Town, i: int) -> int:
     job = t.residents[i]["job"]
     if job < 0:
         return -1
-    day = t.rules["ticks_per_day"]
-    return int((t.clock["minute"] - t.jobs[job]["start"] + day) % day)
+    phase = int(t.clock["minute"] - t.jobs[job]["start"])
+    return phase if phase >= 0 else phase + int(t.rules["ticks_per_day"])
 
 
 @leaf
@@ -158,7 +162,7 @@ def may_work(t: Town, i: int) -> bool:
     return bool(phase < t.jobs[t.residents[i]["job"]]["length"] or phase >= rules["ticks_per_day"] - rules["await_ticks"])
 
 
-@kernel
+@leaf
 def legal_option(t: Town, i: int, action: int) -> bool:
     """The mask of the option level, one action at a time."""
     me = t.residents[i]

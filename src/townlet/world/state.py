@@ -2,7 +2,8 @@
 
 Axes: E towns, N resident slots, M objects, H rows, W columns, A affordances, K candidates, B buildings, L layouts.
 All money is whole ten-thousandths (int64). Coordinates are (x = column, y = row). ``-1`` means "none" in every index field.
-Floats are float64 and counters int64 inside the tick, so that compiled and uncompiled code agree to the last bit.
+Floats are float64 inside the tick, so that compiled and uncompiled code agree to the last bit. Indices, ticks and wallets are
+stored as int32, which halves what a tick has to fetch; purse, clock and events are int64.
 """
 
 from __future__ import annotations
@@ -33,90 +34,91 @@ WALL, OBJECT_TILE = 1, 4
 RESIDENT = np.dtype(
     [
         ("present", "u1"),
-        ("life", "i8"),  # 0 for a founder, k for newcomer_k of this town
-        ("born", "i8"),  # tick of arrival
-        ("x", "i8"),
-        ("y", "i8"),
-        ("below", "i8"),  # next resident on the same tile
-        ("blocked", "i8"),  # ticks running a move was refused
+        ("life", "i4"),  # 0 for a founder, k for newcomer_k of this town
+        ("born", "i4"),  # tick of arrival
+        ("x", "i4"),
+        ("y", "i4"),
+        ("below", "i4"),  # next resident on the same tile
+        ("blocked", "i4"),  # ticks running a move was refused
         ("hunger", "f8"),
         ("hygiene", "f8"),
         ("energy", "f8"),
-        ("wallet", "i8"),
-        ("meals", "i8"),
+        ("wallet", "i4"),
+        ("meals", "i4"),
         ("extroversion", "f8"),
         ("forgiveness", "f8"),
         ("ambition", "f8"),
-        ("home", "i8"),  # building
-        ("bed", "i8"),  # object
-        ("job", "i8"),
-        ("desk_x", "i8"),
-        ("desk_y", "i8"),
-        ("colleague", "i8"),  # next of those who have the same job, in a ring
+        ("home", "i4"),  # building
+        ("bed", "i4"),  # object
+        ("job", "i4"),
+        ("desk_x", "i4"),
+        ("desk_y", "i4"),
+        ("colleague", "i4"),  # next of those who have the same job, in a ring
         # what it is doing
-        ("action", "i8"),  # catalogue index of the decision under way
-        ("target", "i8"),  # object walked to
+        ("action", "i4"),  # catalogue index of the decision under way
+        ("target", "i4"),  # object walked to
         ("acted", "u1"),  # the decision did something (observation: last_action_success)
         ("illegal", "u1"),  # the decision was outside the mask
-        ("move", "i8"),  # step tried this tick
-        ("request", "i8"),  # object asked for this tick
+        ("move", "i4"),  # step tried this tick
+        ("request", "i4"),  # object asked for this tick
         ("talks", "u1"),  # tries to chat this tick
-        ("using", "i8"),  # object in use
-        ("affordance", "i8"),  # affordance in use or queued for
-        ("ticks_left", "i8"),
-        ("stalled_by_quarrel", "i8"),  # ticks the use still stands still
-        ("queued", "i8"),  # object queued at
-        ("ahead", "i8"),  # previous in the queue
-        ("behind", "i8"),  # next in the queue
-        ("queued_since", "i8"),
-        ("overtakes", "i8"),  # times passed over in this wait
-        ("called", "i8"),  # object this resident was called to and has not begun
-        ("called_since", "i8"),
-        ("blocked_by", "i8"),  # object of the visit already counted as blocked
-        ("cooldown_object", "i8", (COOLDOWNS,)),
-        ("cooldown_until", "i8", (COOLDOWNS,)),
-        ("chat_ready", "i8"),
-        ("meal_companion", "i8", (MAX_EDGES,)),  # pairs already counted for the meal under way
+        ("using", "i4"),  # object in use
+        ("affordance", "i4"),  # affordance in use or queued for
+        ("ticks_left", "i4"),
+        ("stalled_by_quarrel", "i4"),  # ticks the use still stands still
+        ("queued", "i4"),  # object queued at
+        ("ahead", "i4"),  # previous in the queue
+        ("behind", "i4"),  # next in the queue
+        ("queued_since", "i4"),
+        ("overtakes", "i4"),  # times passed over in this wait
+        ("called", "i4"),  # object this resident was called to and has not begun
+        ("called_since", "i4"),
+        ("blocked_by", "i4"),  # object of the visit already counted as blocked
+        ("cooldown_object", "i4", (COOLDOWNS,)),
+        ("cooldown_until", "i4", (COOLDOWNS,)),
+        ("cooling_until", "i4"),  # the last of them
+        ("chat_ready", "i4"),
+        ("meal_companion", "i4", (MAX_EDGES,)),  # pairs already counted for the meal under way
         # work
         ("shift", "u1"),  # index into SHIFT_STATES
-        ("late_ticks", "i8"),
-        ("away_ticks", "i8"),
+        ("late_ticks", "i4"),
+        ("away_ticks", "i4"),
         ("arrived", "u1"),  # came to this shift
         ("working", "u1"),  # stands on its site in its shift
         ("covers", "u1"),  # helped a late colleague in this shift
-        ("replaced_by", "i8"),  # colleague who is paid for the rest of the shift
-        ("shifts_done", "i8"),
+        ("replaced_by", "i4"),  # colleague who is paid for the rest of the shift
+        ("shifts_done", "i4"),
         ("attended", "f8", (3,)),  # share of the last three shifts
-        ("present_ticks", "i8"),
-        ("absences", "i8", (7,)),  # absences by weekday ring
+        ("present_ticks", "i4"),
+        ("absences", "i4", (7,)),  # absences by weekday ring
         ("notice", "u1"),
-        ("withheld", "i8"),  # wages and penalties withheld so far
-        ("late_count", "i8"),
-        ("unpaid_days", "i8"),
+        ("withheld", "i4"),  # wages and penalties withheld so far
+        ("late_count", "i4"),
+        ("unpaid_days", "i4"),
         # leaving
-        ("starving", "i8"),
-        ("exit_kind", "i8"),  # index into EXITS once it is known
-        ("exit_at", "i8"),
+        ("starving", "i4"),
+        ("exit_kind", "i4"),  # index into EXITS once it is known
+        ("exit_at", "i4"),
         ("leaving", "u1"),  # goes with the end of this tick
-        ("arrives_at", "i8"),  # empty slot: earliest tick of the newcomer
+        ("arrives_at", "i4"),  # empty slot: earliest tick of the newcomer
         # social bookkeeping
-        ("avoided", "i8", (MAX_EDGES,)),  # rivals already rewarded for avoiding (C2) ...
-        ("avoided_until", "i8", (MAX_EDGES,)),  # ... until this tick
-        ("meet_at", "i8"),  # bench of an arranged meeting
-        ("met_until", "i8"),  # not sent to another meeting before this tick
+        ("avoided", "i4", (MAX_EDGES,)),  # rivals already rewarded for avoiding (C2) ...
+        ("avoided_until", "i4", (MAX_EDGES,)),  # ... until this tick
+        ("meet_at", "i4"),  # bench of an arranged meeting
+        ("met_until", "i4"),  # not sent to another meeting before this tick
         # statistics of the episode, read by scorecards
-        ("switches", "i8"),
+        ("switches", "i4"),
         ("low", "u1"),  # some need was at or below the self-sufficiency line
     ]
 )
 
 TIE = np.dtype(
     [
-        ("other", "i8"),
+        ("other", "i4"),
         ("trust", "f8"),
         ("familiarity", "f8"),
         ("rivalry", "f8"),
-        ("since", "i8"),  # tick at which the three numbers were true; decay is applied on reading
+        ("since", "i4"),  # tick at which the three numbers were true; decay is applied on reading
         ("peak", "u1"),  # rivalry has been above the avoidance line (for reconciliation)
     ]
 )
@@ -198,28 +200,29 @@ EVENT = np.dtype(
 
 OBJECT_SPEC = np.dtype(
     [
-        ("kind", "i8"),  # index into the sorted object kinds of the affordance file
-        ("x", "i8"),
-        ("y", "i8"),
-        ("building", "i8"),
-        ("stock", "i8"),  # full stock; -1 = unlimited
-        ("field", "i8"),  # beds: offset into Layout.bed_steps
-        ("x0", "i8"),  # beds: the box of that field
-        ("y0", "i8"),
-        ("w", "i8"),
-        ("h", "i8"),
-        ("depth", "i8"),  # beds: steps from the building's nearest way in
+        ("kind", "i4"),  # index into the sorted object kinds of the affordance file
+        ("x", "i4"),
+        ("y", "i4"),
+        ("building", "i4"),
+        ("stock", "i4"),  # full stock; -1 = unlimited
+        ("field", "i4"),  # beds: offset into Layout.bed_steps
+        ("x0", "i4"),  # beds: the box of that field
+        ("y0", "i4"),
+        ("w", "i4"),
+        ("h", "i4"),
+        ("depth", "i4"),  # beds: steps from the building's nearest way in
     ]
 )
 NEAR = np.dtype([("object", "i4"), ("distance", "u2"), ("step", "i1")])  # step: 0 north 1 east 2 south 3 west, -1 in reach
-BUILDING = np.dtype([("x0", "i8"), ("y0", "i8"), ("w", "i8"), ("h", "i8"), ("first_bed", "i8"), ("beds", "i8")])
+BUILDING = np.dtype([("x0", "i4"), ("y0", "i4"), ("w", "i4"), ("h", "i4"), ("first_bed", "i4"), ("beds", "i4")])
 JOB = np.dtype(
-    [("site", "i8"), ("start", "i8"), ("length", "i8"), ("wage", "i8"), ("penalty", "i8"), ("first", "i8"), ("workers", "i8")]
+    [("site", "i4"), ("start", "i4"), ("length", "i4"), ("wage", "i4"), ("penalty", "i4"), ("first", "i4"), ("workers", "i4")]
 )
 SCHEDULED = np.dtype(
     [("day", "i8"), ("minute", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")]
 )  # day -1: every day
 FAR = 8191  # distance of the unreachable in packed fields
+HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
 
 
 class Layout(NamedTuple):
@@ -244,15 +247,15 @@ class Layout(NamedTuple):
 OBJECT = np.dtype(
     [
         *((name, OBJECT_SPEC.fields[name][0]) for name in OBJECT_SPEC.names if name != "stock"),  # type: ignore[index, union-attr]
-        ("full", "i8"),  # full stock; -1 = unlimited
-        ("affordance", "i8"),
-        ("user", "i8"),
-        ("head", "i8"),  # first in the queue
-        ("tail", "i8"),
-        ("waiting", "i8"),  # queue length
-        ("holder", "i8"),  # called to the object, not begun yet
-        ("stock", "i8"),
-        ("checked", "i8"),  # tick at which `ready` was worked out
+        ("full", "i4"),  # full stock; -1 = unlimited
+        ("affordance", "i4"),
+        ("user", "i4"),
+        ("head", "i4"),  # first in the queue
+        ("tail", "i4"),
+        ("waiting", "i4"),  # queue length
+        ("holder", "i4"),  # called to the object, not begun yet
+        ("stock", "i4"),
+        ("checked", "i4"),  # tick at which `ready` was worked out
         ("ready", "u1"),  # the town's part of the preconditions holds
     ]
 )
@@ -330,6 +333,7 @@ class Tables(NamedTuple):
     affordances: Array  # (A,) AFFORDANCE
     rules: Array  # (1,) RULES
     circle: Array  # (1440, 2) f8: sine and cosine of the time of day
+    nearness: Array  # (FAR + 1,) f8: a walking distance as it is seen
 
 
 class State(NamedTuple):

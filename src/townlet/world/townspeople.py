@@ -12,17 +12,17 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
-from townlet.world.state import Array
+from townlet.world.state import HALF_DISTANCE, Array
 
 COLUMNS = (
     "need_hunger", "need_hygiene", "need_energy", "meals", "time_sin", "time_cos", "time_to_shift", "shift_left",
     "shift_post_shift", "shift_absent", "in_queue", "work_distance", "at_work", "home_distance", "extroversion", "ambition",
     "using_use_shower", "using_eat_meal", "using_buy_meal", "using_rest_sleep", "using_sit", "rest_sleep_near_distance",
-    "use_shower_calm_distance", "episode_progress", "using_cook_meal",
+    "use_shower_calm_distance", "episode_progress", "using_cook_meal", "waiting_rest_sleep",
 )  # fmt: skip
 (
     HUNGER, HYGIENE, ENERGY, MEALS, SIN, COS, TO_SHIFT, SHIFT_LEFT, POST_SHIFT, ABSENT, IN_QUEUE, WORK_WAY, AT_WORK, HOME_WAY,
-    EXTROVERSION, AMBITION, IN_SHOWER, EATING, BUYING, SLEEPING, SITTING, BED_WAY, SHOWER_WAY, PROGRESS, COOKING,
+    EXTROVERSION, AMBITION, IN_SHOWER, EATING, BUYING, SLEEPING, SITTING, BED_WAY, SHOWER_WAY, PROGRESS, COOKING, AWAITS_BED,
 ) = range(len(COLUMNS))  # fmt: skip
 SHOWER, COOK, EAT, BUY, SLEEP, SIT = range(6)
 AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit")
@@ -39,7 +39,6 @@ HABITS = np.dtype(
 DAY = 1440.0
 TIRED = 0.15  # above the line at which it sleeps, a resident sees to what the sleep would leave unmet
 MEALS_UNIT = 6.0
-HALF_DISTANCE = 20.0
 
 
 def scripted_columns(feature_names: tuple[str, ...]) -> Array:
@@ -205,6 +204,8 @@ def scripted_choice(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarra
         if (x[c[SHIFT_LEFT]] > 0.0 and not missed) or (x[c[SHIFT_LEFT]] == 0.0 and free <= 0.0):
             return WORK
     if x[c[IN_QUEUE]] == 1.0:
+        if calm == 1 and x[c[AWAITS_BED]] == 1.0:
+            return LEAVE  # a sleeper takes hours; there is another bed
         return WAIT
     choice = meet_need(x, mask, c, o, h)
     if choice >= 0:

@@ -176,3 +176,27 @@ def test_a_network_with_memory_goes_on_bit_for_bit_too(small_town: Small, stop_a
     assert whole.checkpoint is not None
     assert parts.checkpoint is not None
     assert equal(load_checkpoint(whole.checkpoint), load_checkpoint(parts.checkpoint)) == []
+
+
+def test_social_rewards_follow_their_schedule_through_a_resume(small_town: Small, stop_after: Any, tmp_path: Path) -> None:
+    config = small_town("training.social_reward_schedule=[{cycle: 0, stage: 'OFF'}, {cycle: 2, stage: C3}]")
+    whole = TrainingHarness(config).run("rollout", RunOptions(epochs=4, run_dir=tmp_path / "whole"))
+    with pytest.raises(InterruptedRun):
+        TrainingHarness(config, progress=stop_after(3)).run("rollout", RunOptions(epochs=4, run_dir=tmp_path / "parts"))
+    parts = TrainingHarness(config).run("rollout", RunOptions(epochs=4, run_dir=tmp_path / "parts", resume=True))
+    assert whole.model_dump()["weights_hash"] == parts.model_dump()["weights_hash"]
+    from townlet.policy.training.contexts import TrainingContext
+    from townlet.policy.training.services import TrainingServices
+    from townlet.policy.training.session import social_stage
+
+    context = TrainingContext(config, TrainingServices.of(config))
+    assert [social_stage(context, epoch).features.stages.social_rewards for epoch in range(4)] == ["OFF", "OFF", "C3", "C3"]
+
+
+def test_a_blend_leaves_a_falling_share_of_residents_to_the_script(small_town: Small, tmp_path: Path) -> None:
+    config = small_town("training.anneal_enable_policy_blend=true", "training.towns=8")
+    log = tmp_path / "log"
+    TrainingHarness(config).run_ppo(mode="rollout", options=RunOptions(epochs=4, log_path=log))
+    learned = [record["transitions"] for record in read_records(log)]
+    assert learned[0] < 0.5 * 8 * 5 * 8
+    assert learned[3] > learned[0]

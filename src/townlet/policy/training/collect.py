@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.envs.vector import VectorTown
+from townlet.observations.spec import ObservationSpec
 from townlet.policy.inference import Acted
 from townlet.policy.runtime import ACT, Decision, Draws, ScriptedPolicy
 from townlet.policy.training.telemetry import TownTally
@@ -83,7 +84,7 @@ def allocate(vec: VectorTown, horizon: int, *, maps: bool, state_width: int) -> 
 
 
 class Collector:
-    """Steps one batch of towns. All that a resume needs besides the towns themselves is in `save`."""
+    """Steps one batch of towns."""
 
     def __init__(self, vec: VectorTown, seed: int, *, maps: bool, state_width: int = 0) -> None:
         self.vec = vec
@@ -96,12 +97,28 @@ class Collector:
         self.lengths = np.zeros((E, N), np.int64)
         self._rollout: Rollout | None = None
 
-    def save(self) -> dict[str, Array]:
-        return {"was_active": self.was_active, "state": self.state, "returns": self.returns, "lengths": self.lengths}
+    @property
+    def spec(self) -> ObservationSpec:
+        return self.vec.spec
 
-    def restore(self, arrays: Mapping[str, Array]) -> None:
-        for name, own in self.save().items():
-            own[...] = arrays[name]
+    def world(self) -> dict[str, Array]:
+        """Everything that changes, towns and lives under way: `restore_world` goes on from it bit for bit."""
+        towns = {f"town_{name}": array for name, array in self.vec.save().items()}
+        return towns | {f"collector_{name}": array.copy() for name, array in self._own().items()}
+
+    def world_bytes(self) -> int:
+        return sum(array.nbytes for array in self.world().values())
+
+    def restore_world(self, arrays: Mapping[str, Array]) -> None:
+        self.vec.restore({name.removeprefix("town_"): array for name, array in arrays.items() if name.startswith("town_")})
+        for name, own in self._own().items():
+            own[...] = arrays[f"collector_{name}"]
+
+    def close(self) -> None:
+        """Nothing to release: the towns live in this process."""
+
+    def _own(self) -> dict[str, Array]:
+        return {"was_active": self.was_active, "state": self.state, "returns": self.returns, "lengths": self.lengths}
 
     def collect(
         self,

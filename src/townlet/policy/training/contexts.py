@@ -91,7 +91,6 @@ class TrainingContext:
     plan: StagePlan = field(default_factory=StagePlan)
     progress: Progress = field(default_factory=Silence)
     stop: StopFlag = field(default_factory=StopFlag)
-    allow_inexact: bool = False
 
     @property
     def seed(self) -> int:

@@ -80,7 +80,7 @@ def stored(data: ReplayDataset, *, actions: int, state_width: int, gamma: float,
                 f"{batch.metadata[0].sample_id} has no expert_action, so there is nothing to imitate; "
                 "capture with the scripted or schedule policy"
             )
-        seen = replay_observed(batch, actions)
+        seen = replay_observed(batch, actions, maps=maps)
         truncated = batch.truncated.swapaxes(0, 1).copy()
         truncated[-1] |= ~batch.dones[:, -1]
         rewards, dones = batch.rewards.swapaxes(0, 1), batch.dones.swapaxes(0, 1)
@@ -90,8 +90,6 @@ def stored(data: ReplayDataset, *, actions: int, state_width: int, gamma: float,
     joined: dict[str, Any] = {
         name: None if parts[0][name] is None else np.concatenate([p[name] for p in parts], axis=1) for name in parts[0]
     }
-    if not maps:
-        joined["maps"] = None
     columns = joined["features"].shape[1]
     joined["masks"][..., 0] |= joined["active"] == 0  # a row that does not count still needs something it may do
     joined["state"] = np.zeros((columns, state_width), np.float32)

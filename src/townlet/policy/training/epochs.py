@@ -22,6 +22,14 @@ def horizon(context: TrainingContext) -> int:
     return training.horizon if training.rollout_ticks is None else max(1, training.rollout_ticks // interval)
 
 
+def scripted_share(context: TrainingContext, progress: float) -> float:
+    """That of the anneal stage; outside one, with `anneal_enable_policy_blend`, the schedule's first, falling to 0."""
+    training = context.config.training
+    if context.plan.cycle >= 0 or not training.anneal_enable_policy_blend:
+        return context.plan.scripted_share
+    return next((stage.scripted_share for stage in training.anneal_schedule if stage.mode == "ppo"), 0.0) * (1.0 - progress)
+
+
 def rollout_epoch(session: Session, context: TrainingContext, progress: float) -> EpochData:
     collector, learner = session.collector, session.learner
     assert collector is not None
@@ -31,7 +39,7 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
         learner,
         horizon(context),
         ask_script=bc_weight > 0,
-        scripted_share=context.plan.scripted_share,
+        scripted_share=scripted_share(context, progress),
         epsilon=context.config.training.bc.epsilon,
     )
     seconds = perf_counter() - started
@@ -52,7 +60,7 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
         sim_seconds=seconds,
     )
     live = rollout.active[:-1] != 0
-    columns = collector.vec.spec.offsets
+    columns = collector.spec.offsets
     seen = rollout.features[:-1][live]
     data.rivalry.add(seen[:, columns["rivalry_max"]], seen[:, columns["rivalry_avoid_count"]])
     return data

@@ -56,7 +56,6 @@ class PolicyTrainingOrchestrator:
             dataset=dataset,
             log_batches=self.config.telemetry.batches,
             progress=self.progress,
-            allow_inexact=options.allow_inexact,
         )
         strategy = context.strategy(STRATEGY_OF_MODE[mode])
         strategy.prepare(context)
@@ -120,7 +119,7 @@ class PolicyTrainingOrchestrator:
                 on_batch(batch)
         return ReplaySummary(
             duration_sec=perf_counter() - started,
-            dataset=self.services.replay.label(data),
+            dataset=data.config.label,
             samples=sum(batch.samples for batch in batches),
             transitions=sum(batch.transitions for batch in batches),
             batches=tuple(batches),

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from townlet import __version__, files
+from townlet.config.models import SimulationConfig
 from townlet.errors import CheckpointError, StorageError, UsageError
 from townlet.policy.checkpoint import BEST, LATEST, Checkpoint, mark, names, publish_checkpoint, resolve, weights_hash
 
@@ -71,6 +73,19 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         return self._read("config.json")
+
+    def resolved_config(self) -> SimulationConfig:
+        """The config of the run, checked as every config is."""
+        self.card()
+        data = files.read_bytes(self.path / "config.json", limit=1 << 26, error=CheckpointError)
+        try:
+            return SimulationConfig.model_validate_json(data)
+        except ValidationError as error:
+            where = ".".join(str(part) for part in error.errors()[0]["loc"])
+            raise CheckpointError(
+                f"{self.path / 'config.json'} is not a config of this version ({where}: {error.errors()[0]['msg']}); "
+                "use the version of Townlet that wrote it."
+            ) from error
 
     def environment(self) -> dict[str, Any]:
         return self._read("environment.json")

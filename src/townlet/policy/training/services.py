@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import Measure
 from townlet.dto.policy import Interval, ReplayBatchSummary, RolloutFrame
@@ -36,13 +37,14 @@ class RolloutCaptureService:
 
     config: SimulationConfig
 
-    def towns(self, num_towns: int, *, index: int = 0, config: SimulationConfig | None = None) -> VectorTown:
+    def towns(self, num_towns: int, *, index: int = 0, first_town: int = 0, config: SimulationConfig | None = None) -> VectorTown:
         """A batch of towns for training, on the index-th training seed, started as `training.start` says."""
         config = config or self.config
         start = config.training.start
         clock = None if start == "scenario" else start if isinstance(start, str) else f"{start // 60:02d}:{start % 60:02d}"
         seed = draw_seed("training", config.seed * 1_000 + index)
-        return VectorTown(config, num_towns, seed=seed, start=clock, threads=config.training.threads)
+        layouts = [config, *(load_config(name) for name in config.training.scenarios)]
+        return VectorTown(layouts, num_towns, seed=seed, start=clock, threads=config.training.threads, first_town=first_town)
 
     def capture(
         self, ticks: int | None = None, *, auto_seed_agents: bool | None = None, policy: str = "schedule", epsilon: float = 0.05
@@ -146,9 +148,6 @@ class ReplayDatasetService:
         if isinstance(dataset, ReplayDataset):
             return dataset
         return ReplayDataset(dataset or self.dataset_config())
-
-    def label(self, data: ReplayDataset) -> str:
-        return data.config.label
 
     def digest(self, data: ReplayDataset) -> str:
         """Hash of the data: of the recorded (or computed) hashes of its files, or of the arrays in memory."""

@@ -19,6 +19,7 @@ from townlet.policy.network import NetworkSpec
 from townlet.policy.training.collect import ActorPolicy, Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.learner import LearnerState, PPOLearner
+from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
 from townlet.world.actions import Catalogue, catalogue
@@ -67,7 +68,7 @@ def network_spec(config: SimulationConfig) -> NetworkSpec:
 class Session:
     learner: PPOLearner
     standing: Standing
-    collector: Collector | None = None
+    collector: Collector | CollectorPool | None = None
 
     @property
     def weights_hash(self) -> str:
@@ -78,10 +79,7 @@ class Session:
         if context.run is None:
             return None
         state, collector = self.learner.state(), self.collector
-        world: dict[str, Any] = {}
-        if collector is not None:
-            world |= {f"town_{name}": array for name, array in collector.vec.save().items()}
-            world |= {f"collector_{name}": array for name, array in collector.save().items()}
+        world = {} if collector is None else collector.world()
         about = {
             "network": self.learner.spec.to_json(),
             "learner": state.meta,
@@ -101,7 +99,28 @@ class Session:
         return point
 
 
-def open_session(context: TrainingContext, collector: Collector | None) -> Session:
+def social_stage(context: TrainingContext, epoch: int) -> SimulationConfig:
+    """The config with the social rewards that `training.social_reward_schedule` says for this anneal stage, or this epoch."""
+    config, cycle = context.config, context.plan.cycle if context.plan.cycle >= 0 else epoch
+    reached = [entry.stage for entry in config.training.social_reward_schedule if entry.cycle <= cycle]
+    if not reached:
+        return config
+    stages = config.features.stages.model_copy(update={"social_rewards": reached[-1]})
+    return config.model_copy(update={"features": config.features.model_copy(update={"stages": stages})})
+
+
+def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) -> Collector | CollectorPool:
+    """The towns of a run: in this process, or shared out to workers."""
+    config = social_stage(context, epoch)
+    if config.training.engine == "ray":
+        raise UsageError("training.engine is 'ray', which this version does not have; use local or process.")
+    if config.training.engine == "process" or config.training.workers > 1:
+        return CollectorPool(config, spec, town_tables(config)[1])
+    vec = context.services.capture.towns(config.training.towns, config=config)
+    return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
+
+
+def open_session(context: TrainingContext, collector: Collector | CollectorPool | None) -> Session:
     """A new run, one that starts from a checkpoint, or the one that the run folder's latest checkpoint goes on with."""
     config = context.config
     learner = PPOLearner(network_spec(config), config.ppo, seed=context.seed, threads=config.training.threads)
@@ -132,14 +151,12 @@ def _restore(session: Session, found: Checkpoint, *, with_towns: bool = True) ->
             f"({stored.get(apart[0])!r} against {expected[apart[0]]!r}); use the config it was trained with"
         )
     learner.load_state(LearnerState(found.weights, found.optimizer, found.state["learner"]))
-    towns = {name.removeprefix("town_"): array for name, array in found.world.items() if name.startswith("town_")}
-    if collector is not None and towns and with_towns:
-        collector.vec.restore(towns)
-        collector.restore({n.removeprefix("collector_"): a for n, a in found.world.items() if n.startswith("collector_")})
+    if collector is not None and found.world and with_towns:
+        collector.restore_world(found.world)
 
 
-def disk_needed(context: TrainingContext, spec: NetworkSpec, collector: Collector | None) -> int:
+def disk_needed(context: TrainingContext, spec: NetworkSpec, collector: Collector | CollectorPool | None) -> int:
     """Bytes the run folder will hold at most."""
     weights = 4 * sum(math.prod(shape) for shape in weight_shapes(spec).values())
-    world = 0 if collector is None else sum(array.nbytes for array in collector.vec.save().values())
+    world = 0 if collector is None else collector.world_bytes()
     return disk_estimate(weights, world, context.config.training.keep_checkpoints, context.epochs)

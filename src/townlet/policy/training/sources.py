@@ -59,7 +59,7 @@ def _seen(rollout: Rollout, active: Array) -> dict[str, Any]:
     }
 
 
-def replay_observed(batch: ReplayBatch, actions: int) -> dict[str, Any]:
+def replay_observed(batch: ReplayBatch, actions: int, *, maps: bool) -> dict[str, Any]:
     """The observations of stored samples, time first; a sample without masks allows everything."""
     samples, steps = batch.actions.shape
     masks = np.ones((samples, steps, actions), np.uint8) if batch.action_mask is None else batch.action_mask
@@ -67,7 +67,7 @@ def replay_observed(batch: ReplayBatch, actions: int) -> dict[str, Any]:
     starts[0] = 1
     return {
         "features": _time_first(batch.features),
-        "maps": None if batch.maps is None else _time_first(batch.maps),
+        "maps": _time_first(batch.maps) if maps and batch.maps is not None else None,
         "masks": _time_first(masks),
         "active": np.ones((steps, samples), np.uint8),
         "starts": starts,
@@ -80,7 +80,7 @@ def replay_batch(batch: ReplayBatch, learner: PPOLearner) -> PPOBatch:
     The observation after the last step is not stored: where the sample carries no bootstrap value, the last one's stands in.
     """
     ppo, steps = learner.ppo, batch.actions.shape[1]
-    seen = replay_observed(batch, learner.spec.actions)
+    seen = replay_observed(batch, learner.spec.actions, maps=learner.spec.sees_map)
     values = _time_first(batch.value_preds[:, :steps]).astype(np.float32)
     last = batch.value_preds[:, steps] if batch.value_preds.shape[1] > steps else values[-1]
     blind = np.array([meta.generation == 1 or meta.policy.values == "none" for meta in batch.metadata])  # (B,)

@@ -49,6 +49,13 @@ class TownTally:
         if len(ended):
             self.waits.append(np.stack([ended[name] for name in ("town", "actor", "actor_life", "waited")], axis=1))
 
+    def merge(self, other: TownTally) -> None:
+        self.kinds += other.kinds
+        self.reasons += other.reasons
+        self.intensity += other.intensity
+        self.chat_quality += other.chat_quality
+        self.waits += other.waits
+
     def count(self, kind: str) -> int:
         return int(self.kinds[KIND[kind]])
 

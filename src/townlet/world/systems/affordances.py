@@ -91,7 +91,7 @@ def ready(t: Town, thing: int) -> bool:
 def price_now(t: Town, a: int) -> int:
     price = t.affordances[a]["price"]
     if t.clock["active_until"][PRICE_SPIKE] > t.clock["tick"]:
-        return int(price * t.rules["price_spike_factor"])
+        return int(price * t.rules["price_spike_factor"] + 0.5)
     return int(price)
 
 
@@ -107,6 +107,8 @@ def willing(t: Town, i: int, a: int) -> bool:
 @leaf
 def off_cooldown(t: Town, i: int, thing: int) -> bool:
     me, tick = t.residents[i], t.clock["tick"]
+    if me["cooling_until"] <= tick:
+        return True
     for s in range(COOLDOWNS):
         if me["cooldown_object"][s] == thing and me["cooldown_until"][s] > tick:
             return False
@@ -126,6 +128,7 @@ def start_cooldown(t: Town, i: int, thing: int, ticks: int) -> None:
             oldest = s
     me["cooldown_object"][oldest] = thing
     me["cooldown_until"][oldest] = t.clock["tick"] + ticks
+    me["cooling_until"] = max(me["cooling_until"], t.clock["tick"] + ticks)
 
 
 @kernel

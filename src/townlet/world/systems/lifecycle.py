@@ -73,6 +73,7 @@ def lifecycle(t: Town, scheduled: np.ndarray) -> None:
         if who >= 0 and ahead == rules["exit_notice"]:
             if t.residents[who]["present"] == 1 and t.residents[who]["life"] == 0:
                 foresee(t, who, SCHEDULED_EXIT, int(rules["exit_notice"]))
+    room = may_evict(t)
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["present"] == 0:
@@ -83,8 +84,9 @@ def lifecycle(t: Town, scheduled: np.ndarray) -> None:
         elif me["exit_at"] >= 0:
             if tick >= me["exit_at"]:
                 leave_town(t, i, int(me["exit_kind"]))
-        elif (me["notice"] == 1 or me["unpaid_days"] >= rules["unpaid_limit"]) and may_evict(t):
+        elif room and (me["notice"] == 1 or me["unpaid_days"] >= rules["unpaid_limit"]):
             foresee(t, i, EVICTION, int(rules["exit_notice"]))
+            room = False  # one at a time
 
 
 @kernel

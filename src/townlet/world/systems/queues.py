@@ -10,7 +10,7 @@ from townlet.world._jit import kernel
 from townlet.world.events import QUEUE_INTERACTION, QUEUE_JOIN, QUEUE_LEAVE, emit
 from townlet.world.options import distance_to
 from townlet.world.state import Town
-from townlet.world.systems.affordances import begin, end_use, ready, share, willing
+from townlet.world.systems.affordances import begin, end_use, off_cooldown, ready, share, willing
 from townlet.world.systems.conflict import BLOCKED, GHOST_STEP, OVERTAKEN, clash
 from townlet.world.systems.movement import first_mover
 from townlet.world.systems.relationships import TIE_HAND_OVER, familiarity_now, find, rivalry_now, tie_event, trust_now
@@ -157,7 +157,7 @@ def ask(t: Town, i: int, thing: int) -> None:
     distance = distance_to(t, i, thing)
     if distance > rules["queue_reach"]:
         return
-    if not ready(t, thing) or not willing(t, i, a):
+    if not ready(t, thing) or not willing(t, i, a) or not off_cooldown(t, i, thing):
         if me["queued"] == thing or me["called"] == thing:
             leave_queue(t, i)
         return

@@ -13,6 +13,7 @@ from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
 from townlet.policy.training.guards import score_guards, update_guards
 from townlet.policy.training.services import intervals
+from townlet.policy.training.strategies.base import TrainingStrategy
 from townlet.policy.training.tracker import Tracker
 
 STRIKES = 2  # guards that fire in so many PPO stages running end the run
@@ -22,11 +23,15 @@ class AnnealStrategy:
     name: ClassVar[str] = "anneal"
     requires_torch: ClassVar[bool] = False  # its stages need it, and say so when they are loaded
 
+    def __init__(self) -> None:
+        self._ready: dict[str, TrainingStrategy] = {}  # prepared, for the first stage of their kind
+
     def prepare(self, context: TrainingContext) -> None:
         """Let every kind of stage check its inputs."""
         for mode in sorted({stage.mode for stage in context.config.training.anneal_schedule}):
             probe = context.stage("probe", mode=_data_mode(mode), epochs=1, plan=StagePlan())
-            context.strategy(mode).prepare(probe)
+            self._ready[mode] = context.strategy(mode)
+            self._ready[mode].prepare(probe)
             context.disk_needed += probe.disk_needed
             context.dataset_hash = context.dataset_hash or probe.dataset_hash
 
@@ -66,8 +71,10 @@ class AnnealStrategy:
         )
         inner = context.stage(f"{stage.cycle:02d}_{stage.mode}", mode=_data_mode(stage.mode), epochs=stage.epochs, plan=plan)
         context.progress.say(f"stage {stage.cycle}: {stage.mode}, BC weight {plan.bc_weight[0]:g} → {weight:g}, script {share:g}")
-        strategy = context.strategy(stage.mode)
-        strategy.prepare(inner)
+        strategy = self._ready.pop(stage.mode, None)
+        if strategy is None:
+            strategy = context.strategy(stage.mode)
+            strategy.prepare(inner)
         guards: tuple[str, ...] = ()
         result: TrainingResult | None = None
         point: EvaluationPoint | None = None

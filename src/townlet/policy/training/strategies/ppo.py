@@ -13,7 +13,16 @@ from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.epochs import replay_epoch, rollout_epoch
 from townlet.policy.training.guards import epoch_flags
-from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, town_tables
+from townlet.policy.training.pool import CollectorPool
+from townlet.policy.training.session import (
+    Session,
+    disk_needed,
+    make_collector,
+    network_spec,
+    open_session,
+    social_stage,
+    town_tables,
+)
 from townlet.policy.training.sources import check_samples
 from townlet.policy.training.telemetry import EpochData, batch_records, diverged_record, epoch_record
 from townlet.telemetry.schema import volatile_names
@@ -28,7 +37,8 @@ class PPOStrategy:
 
     def __init__(self) -> None:
         self.data: ReplayDataset | None = None
-        self.collector: Collector | None = None
+        self.collector: Collector | CollectorPool | None = None
+        self._social: str = ""
 
     def prepare(self, context: TrainingContext) -> None:
         """Open the data and refuse what the network could not read; build the towns."""
@@ -38,16 +48,24 @@ class PPOStrategy:
             check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
             context.dataset_hash = context.services.replay.digest(self.data)
         if context.mode in ("rollout", "mixed"):
-            vec = context.services.capture.towns(config.training.towns)
-            self.collector = Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
+            self.collector = make_collector(context, spec)
+            self._social = social_stage(context, 0).features.stages.social_rewards
         context.disk_needed = disk_needed(context, spec, self.collector)
 
     def run(self, context: TrainingContext) -> PPOTrainingResult:
+        try:
+            return self._run(context)
+        finally:
+            if self.collector is not None:
+                self.collector.close()
+
+    def _run(self, context: TrainingContext) -> PPOTrainingResult:
         started = perf_counter()
         session = open_session(context, self.collector)
         standing, limit = session.standing, context.config.training.time_limit
         context.progress.begin(f"ppo {context.mode}", context.epochs, standing.epoch)
         while standing.epoch < context.epochs:
+            self._turn_to_social_stage(session, context)
             self._epoch(session, context)
             self._evaluate_and_save(session, context)
             if context.stop.asked:
@@ -93,6 +111,17 @@ class PPOStrategy:
         if record["episode_return_mean"] is not None:
             standing.last_return = record["episode_return_mean"]
         context.progress.advance({name: record[name] for name in SHOWN} | {"episode_return_mean": standing.last_return})
+
+    def _turn_to_social_stage(self, session: Session, context: TrainingContext) -> None:
+        """Where the schedule of social rewards moves on, the same towns go on under the new rewards."""
+        now, due = self._social, social_stage(context, session.standing.epoch).features.stages.social_rewards
+        if session.collector is None or now == due:
+            return
+        world = session.collector.world()
+        session.collector.close()
+        self.collector = session.collector = make_collector(context, session.learner.spec, session.standing.epoch)
+        session.collector.restore_world(world)
+        self._social = due
 
     def _ids(self, session: Session, context: TrainingContext) -> dict[str, Any]:
         standing = session.standing

@@ -1,0 +1,143 @@
+"""`townlet bench`: how fast the parts are, in rows of {name, value, unit, bar, ok}."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from townlet.cli.common import emit, json_option, leave, note
+
+check_option = click.option("--check", is_flag=True, help="Exit with 1 when a row is below its bar.")
+PEERS = Path("benchmarks/train_peers.py")  # beside the package in the source tree, not part of it
+
+
+@click.group(short_help="Measure speed: simulator, training, replay, telemetry.")
+def bench() -> None:
+    """Measure speed. Each row has its bar; the bars hold for an idle machine with two cores.
+
+    \b
+    Example:
+      townlet bench sim --json
+    """
+
+
+@bench.command()
+@click.option("--short", is_flag=True, help="A look: fewer ticks, no large town, no starts.")
+@click.option("--compile", "compiles", is_flag=True, help="Also compile the kernels anew, in an empty cache.")
+@check_option
+@json_option
+def sim(short: bool, compiles: bool, check: bool, as_json: bool) -> None:
+    """The simulator: resident-ticks a second, growth from 80 to 8,000 residents, day 7 against day 2, starts.
+
+    \b
+    Example:
+      townlet bench sim --short
+    """
+    from townlet.sim.bench import sim_rows
+
+    rows = sim_rows(say=note, short=short)
+    if compiles:
+        note("compiling in an empty cache")
+        rows.append(_compile_row())
+    _report(rows, check, as_json)
+
+
+@bench.command()
+@click.option("--seconds", type=click.FloatRange(1), default=20.0, show_default=True, help="About so long for each peer.")
+@check_option
+@json_option
+def train(seconds: float, check: bool, as_json: bool) -> None:
+    """PPO on the town: ours against Stable-Baselines3 and a CleanRL-style loop. Needs the extras ml and bench.
+
+    The comparison stands in benchmarks/train_peers.py of the source tree.
+
+    \b
+    Example:
+      townlet bench train --json
+    """
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    from townlet.errors import UsageError
+    from townlet.optional import require
+
+    spec = spec_from_file_location("train_peers", PEERS)
+    if not PEERS.is_file() or spec is None or spec.loader is None:
+        raise UsageError(f"there is no {PEERS} here; run this in a clone of Townlet's source tree")
+    for package in ("torch", "stable_baselines3", "supersuit"):
+        require(package, "comparing trainers")
+    peers = module_from_spec(spec)
+    spec.loader.exec_module(peers)
+    _report(peers.train_rows(say=note, seconds=seconds), check, as_json)
+
+
+@bench.command()
+@click.option("--megabytes", type=click.IntRange(1, 100_000), default=2000, show_default=True, help="Generated data to read.")
+@check_option
+@json_option
+def replay(megabytes: int, check: bool, as_json: bool) -> None:
+    """Replay data: streaming against in-memory, recording against simulation, writing.
+
+    \b
+    Example:
+      townlet bench replay --json
+    """
+    from townlet.policy.bench import replay_rows
+
+    note(f"generating {megabytes} MB of samples in a temporary folder")
+    _report(replay_rows(size=megabytes * 1_000_000), check, as_json)
+
+
+@bench.command()
+@click.option("--log", type=click.Path(path_type=Path, dir_okay=False), help="Log of a run, for the share of its time.")
+@check_option
+@json_option
+def telemetry(log: Path | None, check: bool, as_json: bool) -> None:
+    """Training logs: milliseconds per record written, records validated a second.
+
+    \b
+    Example:
+      townlet bench telemetry --json
+    """
+    from townlet.sim.bench import calibration, row
+    from townlet.telemetry.bench import telemetry_rows
+
+    rows = [row("calibration: additions in plain Python", calibration(), "1/s"), *telemetry_rows(log=log)]
+    _report(rows, check, as_json)
+
+
+def _compile_row() -> dict[str, Any]:
+    import os
+    import resource
+    import subprocess
+    import sys
+    import tempfile
+
+    from townlet.sim.bench import COMPILE_BAR, row
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryDirectory() as place:
+        environment = {**os.environ, "XDG_CACHE_HOME": place}
+        words = [sys.executable, "-m", "townlet", "run", "town_day", "--ticks", "10"]
+        subprocess.run(words, check=True, capture_output=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return row("townlet run town_day, first start (compiling)", seconds, "s", COMPILE_BAR, smaller=True)
+
+
+def _report(rows: list[dict[str, Any]], check: bool, as_json: bool) -> None:
+    emit(rows, lambda: "\n".join(_line(row) for row in rows), as_json)
+    leave(1 if check and not all(row["ok"] for row in rows) else 0)
+
+
+def _line(row: dict[str, Any]) -> str:
+    bar = "" if row["bar"] is None else f"bar {row['bar']:,g}"
+    state = "    " if row["bar"] is None else "ok  " if row["ok"] else "LOW "
+    more = ", ".join(
+        f"{key.replace('_', ' ')} {value:.2f}" if isinstance(value, float) else f"{key.replace('_', ' ')} {value}"
+        for key, value in row.items()
+        if key not in ("name", "value", "unit", "bar", "ok")
+    )
+    value = f"{row['value']:,.0f}" if abs(row["value"]) >= 1000 else f"{row['value']:.3g}"
+    return f"{state}{row['name']:<58}{value:>14} {row['unit']:<18}{bar:<16}{more}".rstrip()

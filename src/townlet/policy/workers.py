@@ -1,0 +1,101 @@
+"""Where rollouts are made: an object in this process or in one of its own, behind the same two calls.
+
+A worker that dies is started anew by its owner, who holds what is needed to make the lost result again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from townlet.errors import TownletError
+
+
+class WorkerDied(TownletError):
+    """The process of a worker ended without an answer; nothing it was asked for was delivered."""
+
+
+class RolloutWorker(Protocol):
+    """`begin` asks for a method of the worker's object, `result` waits for what it gave; one question at a time."""
+
+    def begin(self, method: str, *args: Any, **kwargs: Any) -> None: ...
+    def result(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+class LocalWorker:
+    """The object lives here; a question is answered when its result is asked for."""
+
+    def __init__(self, make: Callable[..., Any], *args: Any) -> None:
+        self._object = make(*args)
+        self._asked: Callable[[], Any] = lambda: None
+
+    def begin(self, method: str, *args: Any, **kwargs: Any) -> None:
+        self._asked = lambda: _call(self._object, method, args, kwargs)
+
+    def result(self) -> Any:
+        return self._asked()
+
+    def close(self) -> None:
+        self._object = None
+
+
+class ProcessWorker:
+    """The object lives in a process of its own, which ends with this one."""
+
+    def __init__(self, make: Callable[..., Any], *args: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, make, args), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def begin(self, method: str, *args: Any, **kwargs: Any) -> None:
+        try:
+            self._pipe.send((method, args, kwargs))
+        except OSError as error:
+            raise WorkerDied(f"The rollout worker {self.process.pid} is gone ({error}); start it again.") from error
+
+    def result(self) -> Any:
+        try:
+            done, value = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            self.process.join()
+            code = self.process.exitcode
+            raise WorkerDied(f"The rollout worker {self.process.pid} ended with {code} in the middle; start it again.") from error
+        if not done:
+            raise TownletError(f"A rollout worker failed: {value}")
+        return value
+
+    def close(self) -> None:
+        self._pipe.close()
+        self.process.join(timeout=5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+def _call(target: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return vars(type(target))[method](target, *args, **kwargs)
+
+
+def _serve(pipe: Connection, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    """Answer questions until the owner closes the pipe. Signals are the owner's affair: it saves and closes."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    target: Any = None
+    while True:
+        try:
+            method, call_args, kwargs = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            target = make(*args) if target is None else target
+            answer = (True, _call(target, method, call_args, kwargs))
+        except (TownletError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError):
+            answer = (False, traceback.format_exc(limit=-2))
+        pipe.send(answer)

@@ -1,0 +1,40 @@
+"""The examples run, and show what they say."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+def main_of(name: str) -> Any:
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"]
+
+
+def test_a_custom_scenario_has_more_conflict_when_needs_fall_faster() -> None:
+    usual, hungry = main_of("custom_scenario")(towns=4, decisions=144)
+    assert hungry > usual > 0
+
+
+def test_a_custom_reward_term_is_computed_from_events() -> None:
+    assert main_of("custom_reward")(towns=4, decisions=72) > 0
+
+
+def test_one_shower_less_brings_more_conflict() -> None:
+    assert main_of("counterfactual")(futures=8, ticks=600) > 0
+
+
+def test_telemetry_is_read_with_sql() -> None:
+    pytest.importorskip("duckdb")
+    rows = main_of("telemetry_duckdb")()
+    assert len(rows) == 3
+    assert rows[0][2] >= rows[-1][2]
+
+
+def test_maskable_ppo_trains_on_a_resident() -> None:
+    pytest.importorskip("sb3_contrib")
+    main_of("maskable_ppo")(steps=288)
