@@ -591,7 +591,8 @@ def _try_lock(folder: str, wanted: int, results: Any) -> None:
                 holders.rmdir()
                 won += 1
         except UsageError:
-            time.sleep(0.001)
+            pass
+        time.sleep(0.001)  # the others get their turn
     results.put(won)
 
 
