@@ -93,14 +93,15 @@ def test_bad_input_is_answered_in_one_sentence(call: Any, words: list[str], code
     assert "Traceback" not in err
 
 
-def test_a_word_on_screen_while_compiling(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_on_screen_while_compiling(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from townlet.world import _jit
 
     monkeypatch.setattr(_jit, "WARM", False)
     monkeypatch.setattr(_jit, "JIT", True)
     monkeypatch.setattr("townlet.envs.vector.mark_warm", lambda: None)
-    _, _, err = call("run", "kitchen_breakfast", "--ticks", "10")
-    assert run_module.COMPILING in err
+    with pytest.raises(SystemExit):
+        app.main(["run", "kitchen_breakfast", "--ticks", "10"])
+    assert run_module.COMPILING in capsys.readouterr().err
 
 
 def test_the_live_table_shows_residents_queues_and_speed(monkeypatch: pytest.MonkeyPatch) -> None:

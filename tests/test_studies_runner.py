@@ -177,7 +177,7 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     while not list((tmp_path / "r").glob("*.json")) and first.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
     os.kill(first.pid, signal.SIGINT)
-    first.wait(60)
+    first.wait(300)
     done = len(list((tmp_path / "r").glob("*.json")))
     assert done >= 1
     again = subprocess.run(words, capture_output=True, text=True, check=True)

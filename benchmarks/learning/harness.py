@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from pathlib import Path
+from time import process_time
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
+from townlet import files
 from townlet.config.learning import PPOConfig
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training import numerics
@@ -101,15 +104,20 @@ def evaluate(learner: PPOLearner, job: Job, seed: int, episodes: int = 20) -> li
     return [float(value) for value in running]
 
 
-def run_seeds(job: Job, seeds: Sequence[int]) -> list[dict[str, Any]]:
+def run_seeds(job: Job, seeds: Sequence[int], kept: Path) -> list[dict[str, Any]]:
+    """One row per seed. A seed that is finished is kept in a file of its own, so that a run that was stopped goes on."""
     out = []
     for seed in seeds:
-        begin = perf_counter()
-        learner, curve = train(job, seed)
-        returns = evaluate(learner, job, seed)
-        row = {"seed": seed, "mean": float(np.mean(returns)), "returns": returns, "curve": curve}
-        print(f"seed {seed}: mean return {row['mean']:.1f}, {perf_counter() - begin:.0f} s", flush=True)
-        out.append(row)
+        settings = [job.spec.to_json(), job.ppo.model_dump(), job.steps, job.horizon, job.environments, job.masks is None, seed]
+        place = kept / f"{files.sha256_bytes(json.dumps(settings).encode())[:16]}.json"
+        if not place.exists():
+            begin = process_time()
+            learner, curve = train(job, seed)
+            returns = evaluate(learner, job, seed)
+            row = {"seed": seed, "mean": float(np.mean(returns)), "returns": returns, "curve": curve}
+            files.write_json(place, {**row, "processor_seconds": round(process_time() - begin)})
+        out.append(files.read_json(place, limit=1 << 24))
+        print(f"seed {seed}: mean return {out[-1]['mean']:.1f}, {out[-1]['processor_seconds']} s of processor time", flush=True)
     return out
 
 

@@ -64,8 +64,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "masking.json")
+    parser.add_argument("--kept", type=Path, default=Path("runs/learning"), help="folder of finished seeds")
     given = parser.parse_args()
-    arms = {"masked": run_seeds(MASKED, given.seeds), "unmasked": run_seeds(UNMASKED, given.seeds)}
+    arms = {"masked": run_seeds(MASKED, given.seeds, given.kept), "unmasked": run_seeds(UNMASKED, given.seeds, given.kept)}
     share = {name: [row["mean"] / BEST for row in rows] for name, rows in arms.items()}
     passed = min(share["masked"]) >= MASKED_BAR and max(share["unmasked"]) < UNMASKED_BAR
     result = {"benchmark": "InvalidActionEnvDiscrete(80, 60 invalid)", "steps": MASKED.steps, "share_of_best": share}

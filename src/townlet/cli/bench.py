@@ -73,18 +73,20 @@ def train(seconds: float, check: bool, as_json: bool) -> None:
 
 
 @bench.command()
+@click.option("--megabytes", type=click.IntRange(1, 100_000), default=2000, show_default=True, help="Generated data to read.")
 @check_option
 @json_option
-def replay(check: bool, as_json: bool) -> None:
+def replay(megabytes: int, check: bool, as_json: bool) -> None:
     """Replay data: streaming against in-memory, recording against simulation, writing.
 
     \b
     Example:
       townlet bench replay --json
     """
-    from townlet.policy.replay_bench import replay_rows
+    from townlet.policy.bench import replay_rows
 
-    _report(replay_rows(say=note), check, as_json)
+    note(f"generating {megabytes} MB of samples in a temporary folder")
+    _report(replay_rows(size=megabytes * 1_000_000), check, as_json)
 
 
 @bench.command()

@@ -174,8 +174,8 @@ class VectorTown:
 
     def events(self) -> Array:
         """Events of the last step: EVENT rows by town, then by number."""
-        counts = self.state.towns["events"]
-        return np.concatenate([self.state.events[e, : counts[e]] for e in range(self.num_towns)])
+        filled = np.arange(self.state.events.shape[1]) < self.state.towns["events"][:, None]  # (E, C)
+        return self.state.events[filled]
 
     @property
     def events_lost(self) -> int:

@@ -98,7 +98,7 @@ def _section(one: Entry, report: LintReport, figures: dict[str, Any]) -> list[st
     lines = [f"## {one.name}", "", one.description, ""]
     if one.scheduled:
         lines += [f"{one.scheduled} of {one.residents} residents follow orders of the scenario.", ""]
-    lines += [f"* {verdict.name}: {verdict.found}" for verdict in report.verdicts]
+    lines += [f"* {verdict.name}: {verdict.found}" for verdict in report.verdicts if verdict.name != "memory"]
     if figures:
         lines.append(f"* measured: {', '.join(f'{FIGURES[key]} {value}' for key, value in figures.items() if key in FIGURES)}")
     return [*lines, ""]

@@ -195,21 +195,17 @@ def _capacity(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Ve
     for spec in offered(config, {one.kind for one in plan.objects}):
         if spec.id in day.ticks and not spec.own_home:
             count = sum(1 for one in plan.objects if one.kind in spec.objects)
-            loads.append((people * day.ticks[spec.id] / (count * max(free, 1)), spec.id, f"{count} for {people}"))
+            share = people * day.ticks[spec.id] / (count * max(free, 1))
+            loads.append((share, f"{spec.id} is busy {_share(share)} of the time off sleep and work ({count} for {people})"))
     meals = sum(day.uses[spec.id] * spec.takes_meals for spec in config.affordances.specs if spec.id in day.uses) * people
     stock = _meals_a_day(plan, config)
     if meals and stock is not None:
-        loads.append((meals / stock * BUSY_SHARE / STOCK_SHARE, "meals", f"{stock:.0f} a day for {meals:.0f}"))
+        loads.append((meals / stock * BUSY_SHARE / STOCK_SHARE, f"{meals:.0f} of the {stock:.0f} meals of a day are needed"))
     if not loads:
         return Verdict("capacity", True, "nothing here is shared")
-    share, name, counts = max(loads)
+    share, found = max(loads)
     ok = share <= BUSY_SHARE or span * DAY <= _patience(plan, config)
-    return Verdict(
-        "capacity",
-        ok,
-        f"{name} is busy {_share(share)} of the time off sleep and work ({counts})",
-        f"add objects until it is below {_share(BUSY_SHARE)}",
-    )
+    return Verdict("capacity", ok, found, f"add objects or stock until they are busy below {_share(BUSY_SHARE)}")
 
 
 def _meals_a_day(plan: Plan, config: SimulationConfig) -> float | None:

@@ -211,8 +211,9 @@ def test_a_rise_inside_the_interval_of_the_good_stage_does_not_fire() -> None:
 def test_no_more_conflicts_than_the_script_is_no_fault() -> None:
     good, now = point(conflicts=1.0), point(conflicts=2.4)
     assert len(score_guards(now, good, {}, {}, AnnealGuardsConfig())) == 1
-    scripted = {"conflicts": Interval(value=2.5, low=2.0, high=3.0)}
+    scripted = {"conflicts": Interval(value=2.3, low=2.2, high=2.45)}
     assert score_guards(now, good, {}, scripted, AnnealGuardsConfig()) == ()
+    assert len(score_guards(point(conflicts=2.7), good, {}, scripted, AnnealGuardsConfig())) == 1
 
 
 def test_update_guards_and_flags() -> None:

@@ -21,16 +21,18 @@ def score_guards(
 ) -> tuple[str, ...]:
     """What is worse on evaluation seeds than the last good stage allows, a sentence each.
 
-    A stage that quarrels no more than the script it imitates is not at fault: a clone that gets little done has few conflicts.
+    Conflict is measured against the script too, where that has more of it: a clone that gets little done has few conflicts,
+    and a stage that quarrels no more than what it imitates is not at fault.
     """
     fired = []
     for name, label in RISES.items():
         if name not in now.measures or name not in good.measures:
             continue
-        value, base = now.measures[name].value, good.measures[name]
+        value = now.measures[name].value
+        base = max(good.measures[name], scripted.get(name, good.measures[name]), key=lambda interval: interval.value)
         most = base.value * (1.0 + bounds.conflict_rise)
-        if value > most and value > base.high and not (name in scripted and value <= scripted[name].value):
-            fired.append(f"{label} rose from {base.value:.2f} to {value:.2f}, more than {bounds.conflict_rise:.0%}")
+        if value > most and value > base.high:
+            fired.append(f"{label} rose to {value:.2f}, more than {bounds.conflict_rise:.0%} above {base.value:.2f}")
     for name, label in FALLS.items():
         if name not in now.measures or name not in good.measures or name not in random:
             continue
