@@ -24,7 +24,7 @@ class AffordanceSpec(Section):
     gives_meals: int = Field(
         0, ge=0, le=6, description="Meals given at the end; they come out of the object's stock if it has one."
     )
-    takes_meals: int = Field(0, ge=0, le=6, description="Meals in hand taken at the end.")
+    takes_meals: int = Field(0, ge=0, le=6, description="Meals in hand taken when the use begins.")
     uses_stock: bool = Field(False, description="The object's stock falls by the meals given, at least one.")
     own_home: bool = Field(False, description="Only in the resident's own home.")
     asleep: bool = Field(False, description="The user sleeps: no energy decay, no chat.")

@@ -63,6 +63,8 @@ class VectorTown:
     ) -> None:
         if num_towns < 1 or threads < 1:
             raise UsageError(f"num_towns is {num_towns} and threads is {threads}; both must be at least 1")
+        if first_town < 0 or (seed is not None and seed < 0):
+            raise UsageError(f"seed is {seed} and first_town is {first_town}; neither may be negative")
         named = [scenario] if isinstance(scenario, str | Path | SimulationConfig) else list(scenario)
         configs = [one if isinstance(one, SimulationConfig) else load_config(one) for one in named]
         self.config = configs[0]
@@ -264,6 +266,14 @@ def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, *, random_st
                 f"{town.config.config_id} is a map of {layout.tiles.shape} with {len(layout.residents)} residents, "
                 f"{towns[0].config.config_id} one of {first.tiles.shape} with {len(first.residents)}; one batch takes one size"
             )
+    rules = make_rules(config, random_start=random_start)
+    for town in towns[1:]:
+        other = make_rules(town.config, random_start=random_start)
+        if other.tobytes() != rules.tobytes() or make_affordances(town.config).tobytes() != make_affordances(config).tobytes():
+            raise UsageError(
+                f"{town.config.config_id} has other rules than {config.config_id}; "
+                "one batch takes layouts that differ in their map, people and ties only"
+            )
     steps = np.arange(FAR + 1, dtype=np.float64)
     angle = 2 * np.pi * np.arange(config.world.ticks_per_day) / config.world.ticks_per_day
     return Tables(
@@ -278,7 +288,7 @@ def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, *, random_st
         start=_pad([_with_colleagues(layout) for layout in layouts]),
         start_ties=_pad([layout.ties for layout in layouts]),
         affordances=make_affordances(config),
-        rules=make_rules(config, random_start=random_start),
+        rules=rules,
         circle=np.stack([np.sin(angle), np.cos(angle)], axis=1),
         nearness=steps / (steps + HALF_DISTANCE),
     )
