@@ -29,7 +29,8 @@ HEADER = 1 << 16  # bytes of an array's header
 _MEMBER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\.npy")
 _HEADER = re.compile(r"[\w\s'\"\[\](){},:<>|=.]*", re.ASCII)
 _MAGIC = b"\x93NUMPY"
-_EPOCH = (1980, 1, 1, 0, 0, 0)
+_ZIP_EPOCH = (0, (1 << 5) | 1)  # time and date of every member: the first of January 1980
+_ZIP_LIMIT = 1 << 31  # beyond it an archive needs another form
 
 
 def safe_join(root: str | Path, name: str, *, error: type[TownletError] = DamagedFileError) -> Path:
@@ -171,18 +172,37 @@ def _no_constant(name: str) -> Any:
 
 
 def npz_bytes(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
-    """Arrays as the bytes of a .npz file; equal arrays give equal bytes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, value in arrays.items():
-            array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
-            if array.dtype.hasobject or not _MEMBER.fullmatch(name + ".npy"):
-                raise ValueError(f"the array {name!r} ({array.dtype}) cannot be stored")
-            member = zipfile.ZipInfo(name + ".npy", _EPOCH)
-            member.create_system, member.external_attr = 3, 0o644 << 16
-            member.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-            archive.writestr(member, b"".join((_npy_header(array.dtype, array.shape), array.tobytes())))
-    return buffer.getvalue()
+    """Arrays as the bytes of a .npz file; equal arrays give equal bytes.
+
+    The archive is put together here, byte for byte as `zipfile` would: every array is read once for its checksum and copied once.
+    """
+    parts: list[Any] = []
+    directory: list[bytes] = []
+    place = 0
+    for name, value in arrays.items():
+        array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
+        file_name = (name + ".npy").encode()
+        if array.dtype.hasobject or not _MEMBER.fullmatch(name + ".npy"):
+            raise ValueError(f"the array {name!r} ({array.dtype}) cannot be stored")
+        head = _npy_header(array.dtype, array.shape)
+        body = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+        size, checksum = len(head) + len(body), zlib.crc32(body, zlib.crc32(head))
+        if size >= _ZIP_LIMIT:
+            raise ValueError(f"the array {name!r} takes {size} bytes, expected less than {_ZIP_LIMIT}")
+        content, packed = [head, body], size
+        if compress:
+            deflate = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -15)
+            content = [deflate.compress(head), deflate.compress(body), deflate.flush()]
+            packed = sum(map(len, content))
+        about = struct.pack("<5H3L2H", 20, 0, 8 * compress, *_ZIP_EPOCH, checksum, packed, size, len(file_name), 0)
+        parts += [b"PK\3\4", about, file_name, *content]
+        directory += [b"PK\1\2", struct.pack("<2B", 20, 3), about, struct.pack("<3H2L", 0, 0, 0, 0o644 << 16, place), file_name]
+        place += 30 + len(file_name) + packed
+    listed = b"".join(directory)
+    if place + len(listed) >= _ZIP_LIMIT:
+        raise ValueError(f"the arrays take {place} bytes, expected less than {_ZIP_LIMIT}")
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, len(arrays), len(arrays), len(listed), place, 0)
+    return b"".join((*parts, listed, end))
 
 
 @lru_cache(maxsize=1024)

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from townlet._readers import (
     SUMS,
     check_sums,
@@ -42,6 +44,7 @@ __all__ = [
     "AppendLog",
     "FolderLock",
     "check_sums",
+    "json_bytes",
     "make_folder",
     "move",
     "npz_bytes",
@@ -111,20 +114,23 @@ def _refused(path: Path | str, reason: OSError) -> StorageError:
 
 
 def write_bytes(path: str | Path, data: bytes | bytearray | memoryview, *, sync: bool = True) -> None:
-    """Put a whole file in its place. Without `sync` it is not forced to the disk: for folders that are published later."""
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    """Put a whole file in its place. Without `sync` it is filled where it stands: for folders that are published later."""
+    target = os.fspath(path)
+    folder, name = os.path.split(target)
+    beside = os.path.join(folder, f".{name}.{os.getpid()}{PARTIAL}") if sync else target
+    if sync or not os.path.isdir(folder or "."):
+        make_folder(folder or ".")
     try:
-        make_folder(path.parent)
         try:
             _fill(beside, data, sync)
-            disk.replace(str(beside), str(path))
+            if sync:
+                disk.replace(beside, target)
         except OSError:
             with contextlib.suppress(OSError):
-                disk.unlink(str(beside))
+                disk.unlink(beside)
             raise
         if sync:
-            _sync_folder(path.parent)
+            _sync_folder(folder or ".")
     except OSError as reason:
         raise _refused(path, reason) from None
 
@@ -135,7 +141,13 @@ def write_text(path: str | Path, text: str, *, sync: bool = True) -> None:
 
 def write_json(path: str | Path, value: Any, *, sync: bool = True) -> None:
     """Readable JSON in the order given; NaN and infinity are errors of the caller."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", sync=sync)
+    write_bytes(path, json_bytes(value, indent=2), sync=sync)
+
+
+def json_bytes(value: Any, *, indent: int) -> bytes:
+    """As `json.dumps` with an indent, which leaves the fast encoder of `json` aside; here the lines are broken afterwards."""
+    flat = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return msgspec.json.format(flat, indent=indent) + b"\n"
 
 
 def npz_file(path: str | Path, arrays: Mapping[str, Any], *, compress: bool = False, sync: bool = True) -> None:
@@ -143,8 +155,8 @@ def npz_file(path: str | Path, arrays: Mapping[str, Any], *, compress: bool = Fa
     write_bytes(path, npz_bytes(arrays, compress=compress), sync=sync)
 
 
-def _fill(path: Path, data: bytes | bytearray | memoryview, sync: bool) -> None:
-    handle = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def _fill(path: str, data: bytes | bytearray | memoryview, sync: bool) -> None:
+    handle = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         rest = memoryview(data).cast("B")
         while len(rest):
@@ -158,7 +170,7 @@ def _fill(path: Path, data: bytes | bytearray | memoryview, sync: bool) -> None:
         disk.close(handle)
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_folder(folder: str | Path) -> None:
     handle = disk.open(str(folder), os.O_RDONLY)
     try:
         disk.fsync(handle)
