@@ -48,12 +48,25 @@ def safe_join(root: str | Path, name: str, *, error: type[TownletError] = Damage
         raise error(f"{name!r:.200} leads out of {root}; name a file inside it")
     path = root / name
     try:
-        inside = path.resolve().is_relative_to(root.resolve())
+        inside = not _has_link(root, parts) or path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError, ValueError):  # a loop of links, a name too long, a name that cannot be encoded
         raise error(f"{name!r:.200} is not a name a file in {root} can have") from None
     if not inside:
         raise error(f"{name!r:.200} leads out of {root} through a link; name a file inside it")
     return path
+
+
+def _has_link(root: Path, parts: list[str]) -> bool:
+    """Some step below the root is a symbolic link; what does not exist is none."""
+    step = os.fspath(root)
+    for part in parts:
+        step = f"{step}/{part}"
+        try:
+            if stat.S_ISLNK(os.lstat(step).st_mode):
+                return True
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    return False
 
 
 def sha256_bytes(data: bytes | bytearray | memoryview) -> str:
@@ -222,7 +235,7 @@ def read_npz(
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             members = _checked_members(archive, raw, limit)
-            return {member.filename[:-4]: _array(member.filename, _unpacked(archive, member)) for member in members}
+            return {member.filename[:-4]: _array(member.filename, _unpacked(archive, member, raw)) for member in members}
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -236,10 +249,19 @@ def read_npz(
         raise error(f"{label} is not a sound .npz file: {reason}; make it again") from None
 
 
-def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, raw: bytes) -> memoryview | bytes:
     """As many bytes as the directory says and not one more: `ZipFile.read` unfolds everything before it cuts."""
-    with archive.open(member) as stream:
-        return stream.read(member.file_size)
+    if member.compress_type == zipfile.ZIP_DEFLATED:
+        with archive.open(member) as stream:
+            return stream.read(member.file_size)
+    if member.compress_size != member.file_size:
+        raise ValueError(f"the member {member.filename} has two sizes")
+    name_size, extra_size = struct.unpack_from("<HH", raw, member.header_offset + 26)
+    start = member.header_offset + 30 + name_size + extra_size
+    data = memoryview(raw)[start : start + member.file_size]
+    if zlib.crc32(data) != member.CRC:
+        raise ValueError(f"the checksum of {member.filename} is wrong")
+    return data
 
 
 def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[zipfile.ZipInfo]:
@@ -268,6 +290,8 @@ def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[z
         if len(head) < 30:
             raise ValueError("it is cut short")
         name_size, extra_size = struct.unpack("<HH", head[26:30])
+        if head[:4] != b"PK\3\4" or raw[end + 30 : end + 30 + name_size] != member.filename.encode():
+            raise ValueError(f"the member {member.filename} is called otherwise where it stands")
         end += 30 + name_size + extra_size + member.compress_size
         if member.flag_bits & 0x08:  # sizes follow the data
             end += (
@@ -282,7 +306,7 @@ def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[z
     return members
 
 
-def _array(name: str, data: bytes) -> NDArray[Any]:
+def _array(name: str, data: bytes | memoryview) -> NDArray[Any]:
     """One array from the bytes of a .npy member."""
     if data[:6] != _MAGIC or data[6:8] not in (b"\1\0", b"\2\0", b"\3\0"):
         raise ValueError(f"{name} is not an array")
@@ -293,7 +317,7 @@ def _array(name: str, data: bytes) -> NDArray[Any]:
     size = struct.unpack("<I" if wide else "<H", data[8:start])[0]
     if size > HEADER or start + size > len(data):
         raise ValueError(f"the header of {name} takes {size} bytes, expected at most {min(HEADER, len(data) - start)}")
-    dtype, fortran, shape = _header(name, data[start : start + size])
+    dtype, fortran, shape = _header(name, bytes(data[start : start + size]))
     body = memoryview(data)[start + size :]
     wanted = math.prod(shape) * dtype.itemsize
     if len(body) != wanted:

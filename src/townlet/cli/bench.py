@@ -99,12 +99,12 @@ def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> No
         made = generate(folder, size)
         rows = [row("calibration: additions in plain Python", calibration(), "1/s"), row("generated samples", made / 1e6, "MB")]
         note("reading, writing, recording")
-        rows += replay_rows(folder, repeats=1 if short else 3)
+        rows += replay_rows(folder, repeats=1 if short else 5)
         if installed("torch"):
             note("training from memory and from the stream")
             from townlet.policy.training.bench import ppo_rows
 
-            rows += ppo_rows(folder)
+            rows += ppo_rows(folder, repeats=1 if short else 3)
     _report(rows, check, as_json)
 
 

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -55,16 +53,15 @@ def measure(folder: Path, *, streaming: bool, batch_size: int = BATCH_SIZE) -> P
         size = max(size, sum(array.nbytes for array in vars(batch).values() if hasattr(array, "nbytes")) / 1e6)
         return made
 
-    opened = _resident()
+    opened = _memory("VmRSS")
     begin = time.perf_counter()
     dataset = CountedDataset(ReplayDatasetConfig.from_capture_dir(folder, streaming=streaming, **options))
     if streaming:
-        opened = _resident()
+        opened = _memory("VmRSS")
     with patch("townlet.policy.training.epochs.replay_batch", counted):
         PolicyTrainingOrchestrator(config).run("replay", RunOptions(dataset=dataset))
     seconds = time.perf_counter() - begin
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    return Pass(seconds, dataset.most + converted, size, opened, peak)
+    return Pass(seconds, dataset.most + converted, size, opened, _memory("VmHWM"))
 
 
 def _first(folder: Path, options: dict[str, Any]) -> ReplayDatasetConfig:
@@ -72,9 +69,10 @@ def _first(folder: Path, options: dict[str, Any]) -> ReplayDatasetConfig:
     return ReplayDatasetConfig(entries=whole.entries[:1], **options)
 
 
-def _resident() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+def _memory(key: str) -> float:
+    """MB of this process; `ru_maxrss` would also know the parent it was forked from."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 1e3
 
 
 def child(folder: Path, form: str) -> Pass:
