@@ -50,6 +50,7 @@ class Field:
     panel: Panel = ""
     choices: tuple[str, ...] = ()
     drift: bool = False  # compared with a baseline unless the caller chooses others
+    drift_scale: float = 1.0  # multiplies the smallest difference that counts: equal runs differ so much more in this field
 
     @property
     def numeric(self) -> bool:
@@ -122,7 +123,7 @@ FIELDS: tuple[Field, ...] = (
     Field("data_mode", "choice", "", V11, "Where this epoch's data came from.", choices=DATA_MODES),
     Field("cycle_id", "whole", "count", V11, "Collection cycle; −1 before the first collection. Never falls.", low=-1),
     Field("batch_entropy_mean", "number", "nats", V11, "Policy entropy per mini-batch, mean.",
-          low=0, alert=Alert("below", 0.01, "--entropy-threshold"), panel="entropy", drift=True),
+          low=0, alert=Alert("below", 0.01, "--entropy-threshold"), panel="entropy", drift=True, drift_scale=3.0),
     Field("batch_entropy_std", "number", "nats", V11, "Policy entropy per mini-batch, standard deviation.", low=0),
     Field("grad_norm_max", "number", "1", V11, "Largest global gradient norm of a mini-batch, before clipping.", low=0),
     Field("kl_divergence_max", "number", "nats", V11, "Largest mini-batch value of kl_divergence."),
