@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,7 @@ __all__ = [
     "AppendLog",
     "FolderLock",
     "check_sums",
+    "filling",
     "json_bytes",
     "make_folder",
     "move",
@@ -223,6 +224,18 @@ def partial_folder(final: str | Path) -> Path:
     partial = final.with_name(final.name + PARTIAL)
     remove(partial)
     return make_folder(partial)
+
+
+@contextlib.contextmanager
+def filling(final: str | Path) -> Iterator[Path]:
+    """A partial folder for the block; when the block fails it is removed, so that a full disk has its room back."""
+    partial = partial_folder(final)
+    try:
+        yield partial
+    except BaseException:
+        with contextlib.suppress(StorageError):
+            remove(partial)
+        raise
 
 
 def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = False) -> None:
