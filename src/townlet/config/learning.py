@@ -37,7 +37,8 @@ class PolicyConfig(Section):
         40.0, description="What a rivalry of 1 at an object costs in the ranking of `calm`, in ticks."
     )
     critic: Literal["own", "central"] = Field(
-        "own", description="What the critic sees: the resident's own observation, or also the mean over the town."
+        "own",
+        description="What the critic sees: the resident's own observation, or also the mean over its town (live towns only).",
     )
     network: NetworkConfig = Field(default_factory=NetworkConfig, description="Sizes of the network.")
 

@@ -159,6 +159,14 @@ def test_two_towns_always_leave_somebody_to_learn_from(small_town: Small, tmp_pa
     assert all(2 <= record["transitions"] < 2 * 2 * 8 for record in records)  # one of each town at least, never all
 
 
+def test_a_central_critic_is_cloned_and_then_improved(small_town: Small, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    summary = TrainingHarness(small_town(SCHEDULE, "policy.critic=central")).run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    assert [stage.mode for stage in summary.stages][:2] == ["bc", "ppo"]
+    assert summary.checkpoint is not None
+    assert load_checkpoint(summary.checkpoint).state["network"]["town_size"] == 8
+
+
 def test_a_stage_in_which_nobody_learns_is_refused(small_town: Small) -> None:
     with pytest.raises(ConfigError, match=r"cycle 1 is a ppo stage with scripted_share 1: nobody is left to learn from"):
         small_town(SCHEDULE.replace("bc_weight: 0.5, scripted_share: 0.5", "bc_weight: 0.5, scripted_share: 1.0"))

@@ -18,7 +18,7 @@ from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.demonstrations import Demonstrations, imitation, stored, watched
 from townlet.policy.training.learner import LearnerState, PPOLearner
 from townlet.policy.training.numerics import cosine_schedule
-from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, town_tables
+from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, refuse_single_lives, town_tables
 from townlet.policy.training.sources import check_samples
 
 DEMONSTRATION_TOWNS = 1  # index of the training seed that demonstrations are drawn from
@@ -49,6 +49,7 @@ class BCStrategy:
         config, spec = context.config, network_spec(context.config)
         source = context.dataset or config.training.bc.manifest
         if source is not None:
+            refuse_single_lives(spec)
             service = context.services.replay
             self.data = service.build(service.dataset_config(source) if isinstance(source, str) else source)
             check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)

@@ -20,6 +20,7 @@ from townlet.policy.training.session import (
     make_collector,
     network_spec,
     open_session,
+    refuse_single_lives,
     social_stage,
     town_tables,
 )
@@ -44,6 +45,7 @@ class PPOStrategy:
         """Open the data and refuse what the network could not read; build the towns."""
         config, spec = context.config, network_spec(context.config)
         if context.mode in ("replay", "mixed"):
+            refuse_single_lives(spec)
             self.data = context.services.replay.build(context.dataset)
             check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
             context.dataset_hash = context.services.replay.digest(self.data)
