@@ -11,6 +11,7 @@ text      after `<!-- prints -->` is what the commands before it print, line by 
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import runpy
@@ -25,6 +26,7 @@ from unittest import mock
 import pytest
 
 from townlet.cli.app import COMMANDS, main
+from townlet.config.loader import default_config
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERY_PAGE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -185,6 +187,16 @@ def test_every_alert_of_the_watcher_is_in_the_handbook() -> None:
     flags = {field.alert.flag for field in FIELDS if field.alert is not None}
     assert flags
     assert not {flag for flag in flags if flag not in handbook}
+
+
+def test_defaults_in_the_training_guide_are_those_of_the_config() -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \| (\S+) \|", (ROOT / "docs/training.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) >= 15
+    for key, written in rows:
+        value: object = default_config()
+        for part in key.split("."):
+            value = vars(value)[part]
+        assert written == json.dumps(value).strip('"'), f"{key} is {value}, the guide says {written}"
 
 
 def headings(page: Path) -> set[str]:
