@@ -5,7 +5,8 @@ python    runs in the page's own namespace
 any block after `<!-- file: NAME -->` is saved under that name first
 text      after `<!-- prints -->` is what the commands before it print, line by line; `…` stands for anything
 
-`<!-- slow -->` before a block leaves it to the long suite, `<!-- not-run: reason -->` to the reader.
+`<!-- slow -->` before a block leaves it to the long suite, `<!-- not-run: reason -->` to the reader, and `<!-- needs: PACKAGE -->`
+to machines that have it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import pytest
 
 from townlet.cli.app import COMMANDS, main
 from townlet.config.loader import default_config
+from townlet.optional import installed
 
 ROOT = Path(__file__).resolve().parent.parent
 EVERY_PAGE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -98,6 +100,8 @@ def follow(page: Path, *, slow: bool) -> None:
     for block in steps(page, slow=slow):
         if block.mark.startswith("file: "):
             Path(block.mark.removeprefix("file: ")).write_text(block.body, encoding="utf-8")
+        if block.mark.startswith("needs: ") and not installed(block.mark.removeprefix("needs: ")):
+            continue
         if block.mark == "prints":
             assert_printed(block.body, printed)
         elif block.runs and block.language == "bash":
@@ -141,7 +145,7 @@ def test_pages_with_steps_are_found_and_marks_are_known() -> None:
     assert len(with_steps(slow=False)) >= 10
     for page in PAGES:
         for block in blocks(page):
-            known = re.fullmatch(r"|slow|prints|file: [\w./]+|not-run: .{8,}", block.mark)
+            known = re.fullmatch(r"|slow|prints|file: [\w./]+|needs: \w+|not-run: .{8,}", block.mark)
             assert known or block.language in ("text", "yaml", "json"), f"{page.name}: {block.mark!r}"
 
 
