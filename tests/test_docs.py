@@ -212,9 +212,10 @@ def headings(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.name)
 def test_links_and_anchors_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
+    plain = re.findall(r"\]\(([^)<#\s]*)(?:#([^)\s]*))?\)", text) + re.findall(r"\]\(<([^>#]*)(?:#([^>]*))?>\)", text)
+    for target, anchor in plain:
         if re.match(r"[a-z]+:", target):
             continue
-        where = page.parent / target.replace("%20", " ") if target else page
+        where = page.parent / target if target else page
         assert where.exists(), f"{page.name} links to {target}"
         assert not anchor or anchor in headings(where), f"{page.name} links to {target}#{anchor}, which has {headings(where)}"
