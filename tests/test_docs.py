@@ -5,8 +5,8 @@ python    runs in the page's own namespace
 any block after `<!-- file: NAME -->` is saved under that name first
 text      after `<!-- prints -->` is what the commands before it print, line by line; `…` stands for anything
 
-`<!-- slow -->` before a block leaves it to the long suite, `<!-- not-run: reason -->` to the reader, and `<!-- needs: PACKAGE -->`
-to machines that have it.
+`<!-- slow -->` before a block leaves it to the long suite, `<!-- needs: PACKAGE -->` to machines that have it,
+`<!-- not-run: reason -->` to the reader.
 """
 
 from __future__ import annotations
