@@ -51,7 +51,7 @@ class Block(NamedTuple):
     def commands(self) -> list[tuple[str, int]]:
         """Lines and the exit codes they should leave with; lines that continue are joined."""
         found = []
-        for line in self.body.replace("\\\n", " ").splitlines():
+        for line in re.sub(r"\s*\\\n\s*", " ", self.body).splitlines():
             command, _, remark = line.partition(" #")
             code = re.search(r"exits with (\d+)", remark)
             if command.strip() and command[0] != "#":
