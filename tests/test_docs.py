@@ -149,6 +149,17 @@ def test_pages_with_steps_are_found_and_marks_are_known() -> None:
             assert known or block.language in ("text", "yaml", "json"), f"{page.name}: {block.mark!r}"
 
 
+def test_pages_can_be_followed_one_after_the_other_in_one_clone() -> None:
+    """No two pages make the same folder or file: the second would be refused."""
+    made: dict[str, str] = {}
+    for page in with_steps(slow=False):
+        for block in blocks(page):
+            for line, _ in block.commands if block.runs and block.language == "bash" else []:
+                for place in re.findall(r"--(?:output|run-dir|events|digests|render) (\S+)", line):
+                    assert made.setdefault(place, page.name) == page.name, f"{page.name} and {made[place]} both make {place}"
+    assert len(made) > 20
+
+
 def test_a_wrong_page_is_noticed(copy: Path) -> None:
     page = copy / "page.md"
     page.write_text("```bash\ntownlet scenarios show nowhere\n```\n", encoding="utf-8")
