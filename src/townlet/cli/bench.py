@@ -72,20 +72,39 @@ def train(short: bool, check: bool, as_json: bool) -> None:
 
 
 @bench.command()
-@click.option("--megabytes", type=click.IntRange(1, 100_000), default=2000, show_default=True, help="Generated data to read.")
+@click.option("--megabytes", type=click.IntRange(1, 100_000), help="Generated data to read; 2000 by default, 100 with --short.")
+@click.option("--short", is_flag=True, help="A look: 100 MB, each thing once.")
 @check_option
 @json_option
-def replay(megabytes: int, check: bool, as_json: bool) -> None:
-    """Replay data: streaming against in-memory, recording against simulation, writing.
+def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> None:
+    """Replay data: streaming against in-memory, also under PPO, recording against simulation, writing.
+
+    The generated samples lie in a temporary folder (TMPDIR says where) and are removed.
 
     \b
     Example:
-      townlet bench replay --json
+      townlet bench replay --short --json
     """
-    from townlet.policy.bench import replay_rows
+    import tempfile
 
-    note(f"generating {megabytes} MB of samples in a temporary folder")
-    _report(replay_rows(size=megabytes * 1_000_000), check, as_json)
+    from townlet.optional import installed
+    from townlet.policy.bench import FULL, SHORT, generate, replay_rows
+    from townlet.sim.bench import calibration, row
+
+    size = megabytes * 1_000_000 if megabytes else SHORT if short else FULL
+    with tempfile.TemporaryDirectory(prefix="townlet-bench-") as place:
+        folder = Path(place) / "data"
+        note(f"generating {size / 1e6:.0f} MB of samples in {place}")
+        made = generate(folder, size)
+        rows = [row("calibration: additions in plain Python", calibration(), "1/s"), row("generated samples", made / 1e6, "MB")]
+        note("reading, writing, recording")
+        rows += replay_rows(folder, repeats=1 if short else 5)
+        if installed("torch"):
+            note("training from memory and from the stream")
+            from townlet.policy.training.bench import ppo_rows
+
+            rows += ppo_rows(folder, repeats=1 if short else 3)
+    _report(rows, check, as_json)
 
 
 @bench.command()

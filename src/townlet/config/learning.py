@@ -153,7 +153,9 @@ class TrainingConfig(Section):
     start: Literal["random", "scenario"] | Clock = Field(
         "random", description="Clock time at which towns start: random, that of the scenario, or one time for all."
     )
-    scenarios: Annotated[tuple[str, ...], Many] = Field((), description="Further scenarios trained on beside the config's own.")
+    scenarios: Annotated[tuple[str, ...], Many] = Field(
+        (), description="Further scenarios to train on: their maps, people and jobs, under this config's rules."
+    )
     rollout_auto_seed_agents: bool = Field(False, description="Place residents when the scenario has none.")
     replay_manifest: str | None = Field(None, description="Manifest of replay data.")
     capture_dir: str | None = Field(None, description="Capture folder of replay data.")
