@@ -32,17 +32,18 @@ def town() -> VectorTown:
     return VectorTown("town_day", 1, seed=1_000_001)
 
 
-def test_a_decision_is_contested_when_an_allowed_object_is_wanted_or_one_stands_in_a_queue(check: Any, town: VectorTown) -> None:
+def test_a_decision_is_contested_when_what_is_wanted_is_taken_or_one_stands_in_a_queue(check: Any, town: VectorTown) -> None:
     of, actions = town.spec.offsets, town.catalogue
-    features = np.zeros((5, len(of)), np.float32)
-    masks = np.zeros((5, town.num_actions), np.uint8)
-    masks[1:4, actions.index("use_shower:near")] = 1
-    features[0, of["use_shower_near_queue"]] = 0.5  # somebody waits, but the option is not allowed
+    features = np.zeros((6, len(of)), np.float32)
+    features[0, of["cook_meal_near_queue"]] = 0.5  # somebody waits, but for something else
     features[1, of["use_shower_near_queue"]] = 0.5
-    features[2, of["use_shower_near_busy"]] = 1.0
+    features[2, of["use_shower_calm_busy"]] = 1.0  # its neighbour is taken: the same want
     features[3, of["use_shower_near_rivalry"]] = 0.5  # a rival, but nobody is there
     features[4, of["in_queue"]] = 1.0
-    assert check.contested(features, masks, town.spec).tolist() == [False, True, True, False, True]
+    features[5, of["cook_meal_near_queue"]] = 0.5
+    shower = np.full(6, actions.index("use_shower:near"))
+    otherwise = np.array([*shower[:5], actions.index("cook_meal:near")])  # the last would cook without the encoder
+    assert check.contested(features, town.spec, shower, otherwise).tolist() == [False, True, True, False, True, True]
 
 
 def test_only_contested_decisions_are_counted(check: Any) -> None:
