@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import json
 import multiprocessing
 import os
 import random
@@ -255,6 +256,49 @@ def test_sums_that_are_cut_or_lack_a_file_are_refused(tmp_path: Path) -> None:
     (tmp_path / "SHA256SUMS").write_text("0" * 64 + "  ../outside\n")
     with pytest.raises(DamagedFileError, match="leads out"):
         check_sums(tmp_path)
+
+
+# --- what is written -------------------------------------------------------------------------------------------------
+
+SHAPES = {
+    "plain": {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "flags": np.array([True, False])},
+    "strided": {"a": np.arange(20)[::3], "b": np.asfortranarray(np.arange(6.0).reshape(2, 3))},
+    "small": {"scalar": np.float64(3.5), "none": np.empty((0, 4), np.int8), "text": np.array(["ab", "c"])},
+    "records": {"rows": np.zeros(3, [("x", "i4"), ("y", "f8")])},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("arrays", SHAPES.values(), ids=SHAPES)
+def test_an_archive_is_byte_for_byte_that_of_zipfile(arrays: dict[str, Any], compress: bool) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, array in arrays.items():
+            body = io.BytesIO()
+            np.lib.format.write_array(body, np.ascontiguousarray(array) if np.ndim(array) else np.asarray(array), (1, 0))
+            member = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+            member.create_system, member.external_attr = 3, 0o644 << 16
+            member.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+            archive.writestr(member, body.getvalue())
+    made = files.npz_bytes(arrays, compress=compress)
+    assert made == stream.getvalue()
+    for name, array in files.read_npz(made, limit=1 << 20).items():
+        np.testing.assert_array_equal(array, arrays[name])
+
+
+@pytest.mark.parametrize("indent", [1, 2])
+def test_json_is_byte_for_byte_that_of_json(indent: int) -> None:
+    value = {
+        "a": [],
+        "b": {},
+        "c": [1, 2.5e-7, 1e22, -0.0, None, True, 'é\u2028"\\/\n\x01'],
+        "d": {"e": [[]], "f": [{}]},
+        "g": 10**25,
+    }
+    assert files.json_bytes(value, indent=indent) == (json.dumps(value, indent=indent, ensure_ascii=False) + "\n").encode()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.json_bytes(float("nan"), indent=indent)
 
 
 # --- paths -----------------------------------------------------------------------------------------------------------

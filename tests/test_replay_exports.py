@@ -12,9 +12,9 @@ from townlet import files
 from townlet.cli.app import main
 from townlet.dto.rewards import RewardBreakdownDTO
 from townlet.errors import UsageError
-from townlet.policy.bench import replay_rows
+from townlet.policy.bench import PREFETCH, SAMPLE_BYTES, generate, replay_rows
 from townlet.policy.exports import export_minari, export_parquet
-from townlet.policy.generate import generated_sample, generated_source
+from townlet.policy.generate import generated_sample, generated_source, write_generated
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplaySample
 from townlet.policy.replay_report import samples_of
@@ -151,17 +151,44 @@ def test_reward_terms_have_one_list_of_names() -> None:
     assert RewardBreakdownDTO(survival=1.0, conflict=-0.25).total == 0.75
 
 
-def test_bench_rows_say_what_they_measured() -> None:
-    rows = replay_rows(size=2_000_000, towns=2, steps=4, repeats=1)
+def test_bench_rows_say_what_they_measured(tmp_path: Path) -> None:
+    write_generated(tmp_path / "data", 10)
+    rows = replay_rows(tmp_path / "data", towns=2, steps=4, repeats=1)
     assert [set(row) for row in rows] == [{"name", "value", "unit", "bar", "ok"}] * 4
     assert all(row["value"] > 0 for row in rows)
     assert rows[1]["ok"]  # batches in memory
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 @pytest.mark.slow
-def test_streaming_and_recording_keep_their_bars() -> None:
-    rows = {row["name"].split(" over")[0]: row for row in replay_rows(size=200_000_000, towns=256, steps=24, repeats=5)}
+def test_streaming_and_recording_keep_their_bars(tmp_path: Path) -> None:
+    write_generated(tmp_path / "data", 1_000)
+    rows = {row["name"].split(" over")[0]: row for row in replay_rows(tmp_path / "data", towns=256, steps=24, repeats=5)}
     assert rows["streaming"]["ok"]
     assert rows["recording"]["ok"]
     batches = next(row for name, row in rows.items() if name.startswith("batches"))
-    assert batches["value"] == batches["bar"]
+    assert batches["ok"]
+
+
+def test_ppo_over_a_stream_stays_within_prefetch_and_two_batches(tmp_path: Path) -> None:
+    """Prefetch + 1 as they are stored, and the one in the form that is learned from."""
+    pytest.importorskip("torch")
+    from townlet.policy.training.bench import measure
+
+    generate(tmp_path / "data", 24 * SAMPLE_BYTES)
+    streamed = measure(tmp_path / "data", streaming=True, batch_size=2)
+    assert 3 <= streamed.batches <= PREFETCH + 2
+    assert streamed.batch_mb == pytest.approx(2 * 0.18, rel=0.1)
+
+
+@pytest.mark.slow
+def test_ppo_over_a_stream_keeps_its_speed_and_its_memory(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from townlet.policy.training.bench import child, ppo_rows
+
+    made = generate(tmp_path / "data", 400_000_000) / 1e6
+    ratio, batches = ppo_rows(tmp_path / "data", repeats=3)
+    assert ratio["ok"]
+    assert batches["ok"]
+    memory, stream = (child(tmp_path / "data", form) for form in ("memory", "stream"))
+    assert memory.peak_mb - stream.peak_mb > 0.8 * made  # what is streamed is not kept

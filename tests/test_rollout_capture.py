@@ -211,6 +211,7 @@ def test_a_full_disk_leaves_the_old_folder(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(StorageError, match="free some space"):
         taken(tmp_path / "c", "observation_baseline", overwrite=True, towns=4)
     assert contents(tmp_path / "c") == before
+    assert not (tmp_path / "c.partial").exists()  # what was written so far does not go on filling the disk
 
 
 def test_filters_keep_what_passes(tmp_path: Path) -> None:

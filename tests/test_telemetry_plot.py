@@ -74,6 +74,14 @@ def test_several_runs_have_marks_of_their_own_and_a_legend() -> None:
     assert "●" in rows[2]
     assert rows[-1].split() == ["●", "one", "▲", "two"]
     assert drawing.chart([("x", [float("nan")])]) == ["(no numbers)"]
+    met = drawing.chart([("one", [0.0, 1.0]), ("two", [1.0, 1.0])], width=20, height=3, margin=9, ends=("epoch 1", "epoch 2"))
+    assert met[-1].split() == ["●", "one", "▲", "two", "∗", "several"]
+    assert met[-2] == " " * 11 + "epoch 1      epoch 2"
+    assert met[0].index("┤") == 10
+
+
+def test_a_short_strip_is_stretched_over_the_whole_width() -> None:
+    assert drawing.strip(np.array([[0.0, 1.0], [1.0, 0.0]]), 6) == ["███   ", "   ███"]
 
 
 def test_the_terminal_shows_every_panel_of_the_schema(log: Path, other: Path) -> None:
@@ -113,6 +121,18 @@ def test_the_panels_hold_the_numbers_of_the_log(log: Path) -> None:
     assert list(curves[1].get_ydata()) == pytest.approx(expected)
     assert list(curves[1].get_xdata()) == [8192 * n for n in range(1, 51)]
     assert {curve.get_color() for curve in curves} <= set(plot.OKABE_ITO)
+    spans = {axes.get_xlim() for axes in drawn.axes[:8]}
+    assert len(spans) == 1  # what happened at the same time stands at the same place
+    assert drawn.axes[0].get_yscale() == "symlog"  # the policy loss is seen beside the value loss
+
+
+def test_runs_differ_in_more_than_colour_and_share_the_scale_of_their_strips(log: Path, other: Path) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = plot.figure(plot.read_runs([log, other]))
+    curves = [curve for curve in drawn.axes[3].get_lines() if len(curve.get_xdata())]
+    assert len({curve.get_marker() for curve in curves}) == len({curve.get_color() for curve in curves}) == 2
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["run_a", "run_b"]
+    assert len({axes.images[0].get_clim() for axes in drawn.axes if axes.images}) == 1
 
 
 def test_old_logs_have_fewer_panels(tmp_path: Path) -> None:

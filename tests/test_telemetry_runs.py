@@ -74,6 +74,62 @@ def test_runs_of_other_modes_validate_too(mode: str, script: Run) -> None:
     assert all(record["rollout_ticks"] > 0 for record in records if record["data_mode"] == "rollout")
 
 
+def discounted(rewards: Any, values: Any, last: Any, ended: Any, gamma: float, trace: float) -> list[float]:
+    """Generalised advantages of one resident, from the sum that defines them: Σ_k (γλ)^k δ_{t+k} up to the end of the life."""
+    steps = len(rewards)
+    following = [*values[1:], last]
+    found = []
+    for t in range(steps):
+        total, weight = 0.0, 1.0
+        for k in range(t, steps):
+            total += weight * (rewards[k] + (0.0 if ended[k] else gamma * following[k]) - values[k])
+            if ended[k]:
+                break
+            weight *= gamma * trace
+        found.append(total)
+    return found
+
+
+def test_advantages_in_the_log_are_those_of_the_rewards_before_normalisation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """adv_mean and adv_std against sums by hand over the very rollout the run learned from."""
+    pytest.importorskip("torch")
+    from townlet.policy.training import epochs
+
+    seen: list[Any] = []
+    build = epochs.rollout_batch
+    monkeypatch.setattr(epochs, "rollout_batch", lambda rollout, ppo: (seen.append(rollout), build(rollout, ppo))[1])
+    log = tmp_path / "ppo.jsonl"
+    split = ("--ppo-num-mini-batches", "4", "--ppo-num-epochs", "2", "--ppo-log-batches")
+    words = ["--epochs", "1", "--ppo-log", str(log), "--run-dir", str(tmp_path / "run"), "--no-plots", *split, *TINY]
+    with pytest.raises(SystemExit) as left:
+        main(["train", "town_day", "--mode", "rollout", *words])
+    assert not left.value.code
+    (rollout,) = seen
+    assert rollout.active.all()
+    assert not rollout.truncated.any()
+    advantages = np.stack(
+        [
+            discounted(*(part[:, town, who].astype(float) for part in (rollout.rewards, rollout.values[:-1])),
+                       float(rollout.values[-1, town, who]), rollout.terminated[:, town, who], 0.99, 0.95)
+            for town in range(2) for who in range(rollout.rewards.shape[2])
+        ]
+    )  # fmt: skip
+    records = list(read_records(log))
+    batches = [record for record in records if record.get("kind") == "batch"]
+    (epoch,) = [record for record in records if record.get("kind") != "batch"]
+    assert len(batches) == 8
+    assert epoch["adv_mean"] == pytest.approx(advantages.mean(), abs=1e-5)
+    assert epoch["adv_mean"] == pytest.approx(np.mean([record["adv_mean"] for record in batches]), abs=1e-7)
+    assert epoch["adv_std"] == pytest.approx(np.mean([record["adv_std"] for record in batches]), abs=1e-7)
+    for half in (batches[:4], batches[4:]):  # one pass: within and between its equal mini-batches lies the whole spread
+        size = advantages.size // 4
+        within = sum((size - 1) * record["adv_std"] ** 2 for record in half)
+        between = sum(size * (record["adv_mean"] - advantages.mean()) ** 2 for record in half)
+        assert within + between == pytest.approx(((advantages - advantages.mean()) ** 2).sum(), rel=1e-4)
+
+
 # --- what a record says of the town, by hand -------------------------------------------------------------------------
 
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """How often does `townlet telemetry drift` cry wolf, and how often does it see a change of a tenth?
 
-Runs the town with scripted, ε-soft residents many times, each with its own seed, and keeps per epoch what a record keeps. Pairs
-of runs of the same kind must seldom alarm; pairs against runs whose ε was really changed, and conflicts with it by about a tenth,
-must mostly alarm.
+Pairs of runs that differ in nothing but their seed must seldom alarm; pairs against runs in which a setting was really changed
+must mostly alarm. The runs are those of `drift_runs.py`; what is already made is used, the rest is made first.
 
-    python benchmarks/telemetry/drift_study.py --output docs/telemetry/DRIFT.md
+    python benchmarks/telemetry/drift_study.py        # make the runs, measure, write the result and the page
+    python benchmarks/telemetry/drift_study.py --page # write the page from the committed result
 """
 
 from __future__ import annotations
@@ -19,125 +19,134 @@ from typing import Any
 
 import numpy as np
 
-from townlet.envs.vector import VectorTown
-from townlet.files import write_text
-from townlet.policy.runtime import ScriptedPolicy
-from townlet.policy.training.telemetry import RivalryTally, TownTally
-from townlet.telemetry.drift import compare
-from townlet.telemetry.series import LogSeries, series_of
+sys.path.insert(0, str(Path(__file__).parent))
+import drift_runs
+from drift_runs import WORK, logs_of
 
-BASE = 0.05  # ε of the runs that are alike
+from townlet.files import read_json, write_json, write_text
+from townlet.telemetry.drift import DRIFT_NAMES, compare
+from townlet.telemetry.series import LogSeries, read_series
 
-
-def run(epsilon: float, seed: int, *, towns: int, epochs: int, decisions: int) -> LogSeries:
-    """One run as columns: its conflict, waiting, rivalry and reward figures, epoch by epoch."""
-    vec = VectorTown("town_day", towns, seed=seed, start="random")
-    policy = ScriptedPolicy(epsilon, seed)
-    policy.reset(vec)
-    names = vec.spec.feature_names
-    columns = [names.index(name) for name in ("rivalry_max", "rivalry_avoid_count")]
-    records: list[dict[str, Any]] = []
-    for epoch in range(1, epochs + 1):
-        town, rivalry, reward, count = TownTally(), RivalryTally(), 0.0, 0
-        for _ in range(decisions):
-            there = vec.active.astype(bool)
-            rivalry.add(*(vec.features[..., column][there] for column in columns))
-            decision = policy.act(vec)
-            vec.step(decision.actions)
-            town.add(vec.events())
-            reward += float(vec.rewards[there].sum())
-            count += int(there.sum())
-        days = count * vec.interval / 1440
-        records.append({"epoch": epoch, **town.record(), **rivalry.record(), "episode_return_mean": reward / days})
-    return series_of(records, label=f"ε {epsilon:g}, seed {seed}")
+RESULT = Path(__file__).with_name("drift_results.json")
+PAGE = Path("docs/telemetry/DRIFT.md")
+FALSE_BAR, FOUND_BAR = 0.05, 0.80
+EFFECTS = (0.0, 0.03, 0.05, 0.08)
+USUAL = 0.05
+METRIC = "queue_conflict_events"
+FAMILIES = {
+    "town": f"`town_day` under scripted residents, {drift_runs.TOWNS} towns, {drift_runs.EPOCHS} epochs of "
+    f"{drift_runs.DECISIONS} decisions; changed: ε {drift_runs.EPSILON:g} → {drift_runs.CHANGED_EPSILON:g}",
+    "ppo": "PPO on `town_day` from one cloned network, 16 towns, 24 epochs of a day; changed: conflict weight "
+    f"{drift_runs.WEIGHT:g} → {drift_runs.CHANGED_WEIGHT:g}",
+}
 
 
-def conflicts(series: LogSeries) -> float:
-    values = series.column("queue_conflict_events")
-    return float(values[len(values) // 2 :].mean())
+def late(series: LogSeries, name: str) -> float:
+    """Mean over the half of the epochs that is compared."""
+    values = series.column(name)[len(series) // 2 :]
+    return float(values[np.isfinite(values)].mean()) if np.isfinite(values).any() else float("nan")
 
 
-def changed_epsilon(base: float, size: dict[str, int]) -> tuple[float, float]:
-    """An ε whose conflicts differ from the base by about a tenth, and by how much they do, over a few seeds."""
-
-    def level(epsilon: float) -> float:
-        return float(np.mean([conflicts(run(epsilon, 900_000 + 2 * k, **size)) for k in range(3)]))
-
-    normal = level(base)
-    return min(
-        ((epsilon, level(epsilon) / normal - 1) for epsilon in (0.0, 0.015, 0.03, 0.1, 0.15, 0.2)),
-        key=lambda pair: abs(abs(pair[1]) - 0.1),
-    )
-
-
-def study(runs: int, pairs: int, size: dict[str, int], changed: float | None = None) -> str:
-    if changed is None:
-        epsilon, shift = changed_epsilon(BASE, size)
-        print(f"changed ε {epsilon:g}: conflicts {shift:+.1%}", file=sys.stderr)
-    else:
-        epsilon = changed
-    alike = [run(BASE, 2 * k, **size) for k in range(runs)]
-    other = [run(epsilon, 100_000 + 2 * k, **size) for k in range(max(2, runs // 2))]
+def measure(family: str, runs: int, pairs: int, work: Path) -> dict[str, Any]:
+    alike = [read_series(log, DRIFT_NAMES) for log in logs_of(f"{family}-alike", runs, work)]
+    changed = [read_series(log, DRIFT_NAMES) for log in logs_of(f"{family}-changed", runs // 2, work)]
     draw = random.Random(0)
-    same_pairs = draw.sample(list(itertools.permutations(range(runs), 2)), pairs)
-    other_pairs = draw.sample(list(itertools.product(range(len(other)), range(runs))), pairs)
-    real = np.mean([conflicts(series) for series in other]) / np.mean([conflicts(series) for series in alike]) - 1
+    same = draw.sample(list(itertools.permutations(range(runs), 2)), pairs)
+    other = draw.sample(list(itertools.product(range(runs // 2), range(runs))), pairs)
+    shifts = {}
+    for name in DRIFT_NAMES:
+        before, after = (np.array([late(series, name) for series in arm]) for arm in (alike, changed))
+        if np.isfinite(before).all() and before.mean() != 0:
+            shifts[name] = {"shift": after.mean() / before.mean() - 1, "spread": before.std(ddof=1) / abs(before.mean())}
     rows = []
-    for effect in (0.0, 0.03, 0.05, 0.08):
-        false = [compare(alike[a], alike[b], min_effect=effect).alarms for a, b in same_pairs]
-        found = [compare(other[a], alike[b], min_effect=effect).alarms for a, b in other_pairs]
+    for effect in EFFECTS:
+        false = [compare(alike[a], alike[b], min_effect=effect).alarms for a, b in same]
+        found = [compare(changed[a], alike[b], min_effect=effect).alarms for a, b in other]
         rows.append(
-            (
-                f"{effect:.0%}" + (" (default)" if effect == 0.05 else ""),
-                np.mean([bool(alarms) for alarms in false]),
-                np.mean(["queue_conflict_events" in alarms for alarms in false]),
-                np.mean([bool(alarms) for alarms in found]),
-                np.mean(["queue_conflict_events" in alarms for alarms in found]),
-            )
+            {
+                "min_effect": effect,
+                "false_any": np.mean([bool(alarms) for alarms in false]),
+                "false_metric": np.mean([METRIC in alarms for alarms in false]),
+                "found_any": np.mean([bool(alarms) for alarms in found]),
+                "found_metric": np.mean([METRIC in alarms for alarms in found]),
+                "false_by_metric": {n: c / pairs for n in DRIFT_NAMES if (c := sum(n in alarms for alarms in false))},
+            }
         )
-    spread = np.std([conflicts(series) for series in alike]) / np.mean([conflicts(series) for series in alike])
-    return page(rows, runs, len(other), pairs, epsilon, float(real), float(spread), size)
+    return {"alike": runs, "changed": runs // 2, "pairs": pairs, "metrics": shifts, "rows": rows}
 
 
-def page(
-    rows: list[Any], runs: int, changed: int, pairs: int, epsilon: float, shift: float, spread: float, size: dict[str, int]
-) -> str:
+def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: rounded(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return round(float(value), 4) if isinstance(value, float | np.floating) else value
+
+
+def page(result: dict[str, Any]) -> str:
     lines = [
         "# Drift: false alarms and detection",
         "",
-        "*Written by `python benchmarks/telemetry/drift_study.py --output docs/telemetry/DRIFT.md`.*",
+        "*Written by `python benchmarks/telemetry/drift_study.py` from `benchmarks/telemetry/drift_results.json`.*",
         "",
-        f"{runs} runs of `town_day` with scripted residents (ε {BASE:g}), each with its own seed: {size['towns']} towns, "
-        f"{size['epochs']} epochs of {size['decisions']} decisions. Compared with {changed} runs whose ε was really changed to "
-        f"{epsilon:g}, which moved queue conflicts by {shift:+.1%}; from run to run of the same kind they vary by {spread:.1%} "
-        "(one standard deviation).",
-        "",
-        f"{pairs} pairs of the same kind, {pairs} pairs of different kinds, `townlet telemetry drift` at level 0.95 over all",
-        "metrics together, on the later half of the epochs:",
-        "",
-        "| `--min-effect` | false alarms, any metric | false alarms, conflicts | detected, any metric | detected, conflicts |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        "`townlet telemetry drift` at level 0.95 over all metrics together, on the later half of the epochs. Pairs of runs that",
+        "differ in nothing but their seed are false alarms when any metric alarms. Of the pairs against runs in which a setting",
+        f"was really changed, *any* tells in how many something alarmed, *conflicts* in how many `{METRIC}` itself did.",
     ]
-    lines += ["| " + name + " | " + " | ".join(f"{share:.1%}" for share in shares) + " |" for name, *shares in rows]
-    return "\n".join(lines) + "\n"
+    for family, words in FAMILIES.items():
+        found = result["families"][family]
+        shift, spread = (found["metrics"][METRIC][key] for key in ("shift", "spread"))
+        lines += [
+            "",
+            f"## {'Towns' if family == 'town' else 'Trainings'}",
+            "",
+            f"{words}. {found['alike']} runs alike, {found['changed']} changed, {found['pairs']} pairs of each kind. "
+            f"The change moved queue conflicts by {shift:+.1%}; from run to run of the same kind they vary by {spread:.1%} "
+            "(one standard deviation).",
+            "",
+            "| `--min-effect` | false alarms, any | false alarms, conflicts | detected, any | detected, conflicts |",
+            "| --- | ---: | ---: | ---: | ---: |",
+        ]
+        for row in found["rows"]:
+            name = f"{row['min_effect']:.0%}" + (" (default)" if row["min_effect"] == USUAL else "")
+            shares = [row[key] for key in ("false_any", "false_metric", "found_any", "found_metric")]
+            lines.append(f"| {name} | " + " | ".join(f"{share:.1%}" for share in shares) + " |")
+        lines += ["", "| metric | moved by | varies from run to run by |", "| --- | ---: | ---: |"]
+        lines += [f"| `{name}` | {row['shift']:+.1%} | {row['spread']:.1%} |" for name, row in found["metrics"].items()]
+    return "\n".join([*lines, "", *reading(result)]) + "\n"
+
+
+def reading(result: dict[str, Any]) -> list[str]:
+    """What the figures say, in words that follow from them."""
+    town, ppo = (result["families"][name] for name in ("town", "ppo"))
+    spread = ppo["metrics"][METRIC]["spread"]
+    needed = (1.41 * spread * 3.8 / 0.1) ** 2
+    return [
+        "## What that means",
+        "",
+        f"Two runs alike differ by about {1.41 * spread:.1%} in conflicts when they are trainings of this size and by "
+        f"{1.41 * town['metrics'][METRIC]['spread']:.1%} when they are towns of that size: a tenth is seen for certain where it "
+        "stands well above that. A training needs about "
+        f"{needed:.0f} times the resident-days to show a tenth in four of five pairs; or compare a metric that varies less. "
+        "`batch_entropy_mean` comes to rest at another level in every training, which no interval from inside a run can know: "
+        "its bound is three times the others' (`drift_scale` in the schema).",
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure false alarms and detection of drift on real runs of the town.")
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--pairs", type=int, default=200)
-    parser.add_argument("--towns", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=32)
-    parser.add_argument("--decisions", type=int, default=36)
-    parser.add_argument("--changed", type=float, help="ε of the other runs; by default the one that moves conflicts by a tenth")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--work", type=Path, default=WORK)
+    parser.add_argument("--page", action="store_true", help="write the page from the committed result")
     chosen = parser.parse_args()
-    size = {"towns": chosen.towns, "epochs": chosen.epochs, "decisions": chosen.decisions}
-    text = study(chosen.runs, chosen.pairs, size, chosen.changed)
-    if chosen.output is None:
-        print(text)
-    else:
-        write_text(chosen.output, text)
+    if not chosen.page:
+        families = {family: measure(family, chosen.runs, chosen.pairs, chosen.work) for family in FAMILIES}
+        usual = next(row for row in families["town"]["rows"] if row["min_effect"] == USUAL)
+        training = next(row for row in families["ppo"]["rows"] if row["min_effect"] == USUAL)
+        ok = max(usual["false_any"], training["false_any"]) <= FALSE_BAR and usual["found_any"] >= FOUND_BAR
+        write_json(RESULT, rounded({"ok": bool(ok), "bars": {"false": FALSE_BAR, "found": FOUND_BAR}, "families": families}))
+    write_text(PAGE, page(read_json(RESULT)))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ HEADER = 1 << 16  # bytes of an array's header
 _MEMBER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\.npy")
 _HEADER = re.compile(r"[\w\s'\"\[\](){},:<>|=.]*", re.ASCII)
 _MAGIC = b"\x93NUMPY"
-_EPOCH = (1980, 1, 1, 0, 0, 0)
+_ZIP_EPOCH = (0, (1 << 5) | 1)  # time and date of every member: the first of January 1980
+_ZIP_LIMIT = 1 << 31  # beyond it an archive needs another form
 
 
 def safe_join(root: str | Path, name: str, *, error: type[TownletError] = DamagedFileError) -> Path:
@@ -47,12 +48,25 @@ def safe_join(root: str | Path, name: str, *, error: type[TownletError] = Damage
         raise error(f"{name!r:.200} leads out of {root}; name a file inside it")
     path = root / name
     try:
-        inside = path.resolve().is_relative_to(root.resolve())
+        inside = not _has_link(root, parts) or path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError, ValueError):  # a loop of links, a name too long, a name that cannot be encoded
         raise error(f"{name!r:.200} is not a name a file in {root} can have") from None
     if not inside:
         raise error(f"{name!r:.200} leads out of {root} through a link; name a file inside it")
     return path
+
+
+def _has_link(root: Path, parts: list[str]) -> bool:
+    """Some step below the root is a symbolic link; what does not exist is none."""
+    step = os.fspath(root)
+    for part in parts:
+        step = f"{step}/{part}"
+        try:
+            if stat.S_ISLNK(os.lstat(step).st_mode):
+                return True
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    return False
 
 
 def sha256_bytes(data: bytes | bytearray | memoryview) -> str:
@@ -171,18 +185,37 @@ def _no_constant(name: str) -> Any:
 
 
 def npz_bytes(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
-    """Arrays as the bytes of a .npz file; equal arrays give equal bytes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, value in arrays.items():
-            array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
-            if array.dtype.hasobject or not _MEMBER.fullmatch(name + ".npy"):
-                raise ValueError(f"the array {name!r} ({array.dtype}) cannot be stored")
-            member = zipfile.ZipInfo(name + ".npy", _EPOCH)
-            member.create_system, member.external_attr = 3, 0o644 << 16
-            member.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-            archive.writestr(member, b"".join((_npy_header(array.dtype, array.shape), array.tobytes())))
-    return buffer.getvalue()
+    """Arrays as the bytes of a .npz file; equal arrays give equal bytes.
+
+    The archive is put together here, byte for byte as `zipfile` would: every array is read once for its checksum and copied once.
+    """
+    parts: list[Any] = []
+    directory: list[bytes] = []
+    place = 0
+    for name, value in arrays.items():
+        array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
+        file_name = (name + ".npy").encode()
+        if array.dtype.hasobject or not _MEMBER.fullmatch(name + ".npy"):
+            raise ValueError(f"the array {name!r} ({array.dtype}) cannot be stored")
+        head = _npy_header(array.dtype, array.shape)
+        body = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+        size, checksum = len(head) + len(body), zlib.crc32(body, zlib.crc32(head))
+        if size >= _ZIP_LIMIT:
+            raise ValueError(f"the array {name!r} takes {size} bytes, expected less than {_ZIP_LIMIT}")
+        content, packed = [head, body], size
+        if compress:
+            deflate = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -15)
+            content = [deflate.compress(head), deflate.compress(body), deflate.flush()]
+            packed = sum(map(len, content))
+        about = struct.pack("<5H3L2H", 20, 0, 8 * compress, *_ZIP_EPOCH, checksum, packed, size, len(file_name), 0)
+        parts += [b"PK\3\4", about, file_name, *content]
+        directory += [b"PK\1\2", struct.pack("<2B", 20, 3), about, struct.pack("<3H2L", 0, 0, 0, 0o644 << 16, place), file_name]
+        place += 30 + len(file_name) + packed
+    listed = b"".join(directory)
+    if place + len(listed) >= _ZIP_LIMIT:
+        raise ValueError(f"the arrays take {place} bytes, expected less than {_ZIP_LIMIT}")
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, len(arrays), len(arrays), len(listed), place, 0)
+    return b"".join((*parts, listed, end))
 
 
 @lru_cache(maxsize=1024)
@@ -202,7 +235,7 @@ def read_npz(
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             members = _checked_members(archive, raw, limit)
-            return {member.filename[:-4]: _array(member.filename, _unpacked(archive, member)) for member in members}
+            return {member.filename[:-4]: _array(member.filename, _unpacked(archive, member, raw)) for member in members}
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -216,10 +249,19 @@ def read_npz(
         raise error(f"{label} is not a sound .npz file: {reason}; make it again") from None
 
 
-def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, raw: bytes) -> memoryview | bytes:
     """As many bytes as the directory says and not one more: `ZipFile.read` unfolds everything before it cuts."""
-    with archive.open(member) as stream:
-        return stream.read(member.file_size)
+    if member.compress_type == zipfile.ZIP_DEFLATED:
+        with archive.open(member) as stream:
+            return stream.read(member.file_size)
+    if member.compress_size != member.file_size:
+        raise ValueError(f"the member {member.filename} has two sizes")
+    name_size, extra_size = struct.unpack_from("<HH", raw, member.header_offset + 26)
+    start = member.header_offset + 30 + name_size + extra_size
+    data = memoryview(raw)[start : start + member.file_size]
+    if zlib.crc32(data) != member.CRC:
+        raise ValueError(f"the checksum of {member.filename} is wrong")
+    return data
 
 
 def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[zipfile.ZipInfo]:
@@ -248,6 +290,8 @@ def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[z
         if len(head) < 30:
             raise ValueError("it is cut short")
         name_size, extra_size = struct.unpack("<HH", head[26:30])
+        if head[:4] != b"PK\3\4" or raw[end + 30 : end + 30 + name_size] != member.filename.encode():
+            raise ValueError(f"the member {member.filename} is called otherwise where it stands")
         end += 30 + name_size + extra_size + member.compress_size
         if member.flag_bits & 0x08:  # sizes follow the data
             end += (
@@ -262,7 +306,7 @@ def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[z
     return members
 
 
-def _array(name: str, data: bytes) -> NDArray[Any]:
+def _array(name: str, data: bytes | memoryview) -> NDArray[Any]:
     """One array from the bytes of a .npy member."""
     if data[:6] != _MAGIC or data[6:8] not in (b"\1\0", b"\2\0", b"\3\0"):
         raise ValueError(f"{name} is not an array")
@@ -273,7 +317,7 @@ def _array(name: str, data: bytes) -> NDArray[Any]:
     size = struct.unpack("<I" if wide else "<H", data[8:start])[0]
     if size > HEADER or start + size > len(data):
         raise ValueError(f"the header of {name} takes {size} bytes, expected at most {min(HEADER, len(data) - start)}")
-    dtype, fortran, shape = _header(name, data[start : start + size])
+    dtype, fortran, shape = _header(name, bytes(data[start : start + size]))
     body = memoryview(data)[start + size :]
     wanted = math.prod(shape) * dtype.itemsize
     if len(body) != wanted:

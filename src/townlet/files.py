@@ -16,11 +16,13 @@ import json
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import msgspec
 
 from townlet._readers import (
     SUMS,
@@ -42,6 +44,8 @@ __all__ = [
     "AppendLog",
     "FolderLock",
     "check_sums",
+    "filling",
+    "json_bytes",
     "make_folder",
     "move",
     "npz_bytes",
@@ -111,20 +115,23 @@ def _refused(path: Path | str, reason: OSError) -> StorageError:
 
 
 def write_bytes(path: str | Path, data: bytes | bytearray | memoryview, *, sync: bool = True) -> None:
-    """Put a whole file in its place. Without `sync` it is not forced to the disk: for folders that are published later."""
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    """Put a whole file in its place. Without `sync` it is filled where it stands: for folders that are published later."""
+    target = os.fspath(path)
+    folder, name = os.path.split(target)
+    beside = os.path.join(folder, f".{name}.{os.getpid()}{PARTIAL}") if sync else target
+    if sync or not os.path.isdir(folder or "."):
+        make_folder(folder or ".")
     try:
-        make_folder(path.parent)
         try:
             _fill(beside, data, sync)
-            disk.replace(str(beside), str(path))
+            if sync:
+                disk.replace(beside, target)
         except OSError:
             with contextlib.suppress(OSError):
-                disk.unlink(str(beside))
+                disk.unlink(beside)
             raise
         if sync:
-            _sync_folder(path.parent)
+            _sync_folder(folder or ".")
     except OSError as reason:
         raise _refused(path, reason) from None
 
@@ -135,7 +142,13 @@ def write_text(path: str | Path, text: str, *, sync: bool = True) -> None:
 
 def write_json(path: str | Path, value: Any, *, sync: bool = True) -> None:
     """Readable JSON in the order given; NaN and infinity are errors of the caller."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", sync=sync)
+    write_bytes(path, json_bytes(value, indent=2), sync=sync)
+
+
+def json_bytes(value: Any, *, indent: int) -> bytes:
+    """As `json.dumps` with an indent, which leaves the fast encoder of `json` aside; here the lines are broken afterwards."""
+    flat = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return msgspec.json.format(flat, indent=indent) + b"\n"
 
 
 def npz_file(path: str | Path, arrays: Mapping[str, Any], *, compress: bool = False, sync: bool = True) -> None:
@@ -143,8 +156,8 @@ def npz_file(path: str | Path, arrays: Mapping[str, Any], *, compress: bool = Fa
     write_bytes(path, npz_bytes(arrays, compress=compress), sync=sync)
 
 
-def _fill(path: Path, data: bytes | bytearray | memoryview, sync: bool) -> None:
-    handle = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+def _fill(path: str, data: bytes | bytearray | memoryview, sync: bool) -> None:
+    handle = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         rest = memoryview(data).cast("B")
         while len(rest):
@@ -158,7 +171,7 @@ def _fill(path: Path, data: bytes | bytearray | memoryview, sync: bool) -> None:
         disk.close(handle)
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_folder(folder: str | Path) -> None:
     handle = disk.open(str(folder), os.O_RDONLY)
     try:
         disk.fsync(handle)
@@ -211,6 +224,18 @@ def partial_folder(final: str | Path) -> Path:
     partial = final.with_name(final.name + PARTIAL)
     remove(partial)
     return make_folder(partial)
+
+
+@contextlib.contextmanager
+def filling(final: str | Path) -> Iterator[Path]:
+    """A partial folder for the block; when the block fails it is removed, so that a full disk has its room back."""
+    partial = partial_folder(final)
+    try:
+        yield partial
+    except BaseException:
+        with contextlib.suppress(StorageError):
+            remove(partial)
+        raise
 
 
 def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = False) -> None:

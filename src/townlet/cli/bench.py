@@ -45,48 +45,66 @@ def sim(short: bool, compiles: bool, check: bool, as_json: bool) -> None:
 
 
 @bench.command()
-@click.option("--seconds", type=click.FloatRange(1), default=20.0, show_default=True, help="About so long for each peer.")
+@click.option("--short", is_flag=True, help="A look: one round instead of five, without the time to the scripted return.")
 @check_option
 @json_option
-def train(seconds: float, check: bool, as_json: bool) -> None:
+def train(short: bool, check: bool, as_json: bool) -> None:
     """PPO on the town: ours against Stable-Baselines3 and a CleanRL-style loop. Needs the extras ml and bench.
 
-    The comparison stands in benchmarks/train_peers.py of the source tree.
+    The comparison stands in benchmarks/train_peers.py of the source tree. It takes some minutes.
 
     \b
     Example:
       townlet bench train --json
     """
-    from importlib.util import module_from_spec, spec_from_file_location
+    import sys
+    from importlib import import_module
 
     from townlet.errors import UsageError
     from townlet.optional import require
 
-    spec = spec_from_file_location("train_peers", PEERS)
-    if not PEERS.is_file() or spec is None or spec.loader is None:
+    if not PEERS.is_file():
         raise UsageError(f"there is no {PEERS} here; run this in a clone of Townlet's source tree")
-    for package in ("torch", "stable_baselines3", "supersuit"):
+    for package in ("torch", "stable_baselines3", "sb3_contrib", "supersuit"):
         require(package, "comparing trainers")
-    peers = module_from_spec(spec)
-    spec.loader.exec_module(peers)
-    _report(peers.train_rows(say=note, seconds=seconds), check, as_json)
+    sys.path.insert(0, str(PEERS.parent.resolve()))  # where its neighbours stand
+    _report(import_module(PEERS.stem).train_rows(say=note, short=short), check, as_json)
 
 
 @bench.command()
-@click.option("--megabytes", type=click.IntRange(1, 100_000), default=2000, show_default=True, help="Generated data to read.")
+@click.option("--megabytes", type=click.IntRange(1, 100_000), help="Generated data to read; 2000 by default, 100 with --short.")
+@click.option("--short", is_flag=True, help="A look: 100 MB, each thing once.")
 @check_option
 @json_option
-def replay(megabytes: int, check: bool, as_json: bool) -> None:
-    """Replay data: streaming against in-memory, recording against simulation, writing.
+def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> None:
+    """Replay data: streaming against in-memory, also under PPO, recording against simulation, writing.
+
+    The generated samples lie in a temporary folder (TMPDIR says where) and are removed.
 
     \b
     Example:
-      townlet bench replay --json
+      townlet bench replay --short --json
     """
-    from townlet.policy.bench import replay_rows
+    import tempfile
 
-    note(f"generating {megabytes} MB of samples in a temporary folder")
-    _report(replay_rows(size=megabytes * 1_000_000), check, as_json)
+    from townlet.optional import installed
+    from townlet.policy.bench import FULL, SHORT, generate, replay_rows
+    from townlet.sim.bench import calibration, row
+
+    size = megabytes * 1_000_000 if megabytes else SHORT if short else FULL
+    with tempfile.TemporaryDirectory(prefix="townlet-bench-") as place:
+        folder = Path(place) / "data"
+        note(f"generating {size / 1e6:.0f} MB of samples in {place}")
+        made = generate(folder, size)
+        rows = [row("calibration: additions in plain Python", calibration(), "1/s"), row("generated samples", made / 1e6, "MB")]
+        note("reading, writing, recording")
+        rows += replay_rows(folder, repeats=1 if short else 5)
+        if installed("torch"):
+            note("training from memory and from the stream")
+            from townlet.policy.training.bench import ppo_rows
+
+            rows += ppo_rows(folder, repeats=1 if short else 3)
+    _report(rows, check, as_json)
 
 
 @bench.command()

@@ -94,7 +94,7 @@ class TownVecEnv(VecEnv):
         """Nothing is held open."""
 
     def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
-        known = self.__dict__ | {"action_masks": self.action_masks}  # MaskablePPO looks whether it is there
+        known = {**vars(self), "action_masks": self.action_masks}  # by its presence MaskablePPO knows that there are masks
         if attr_name not in known:
             raise AttributeError(f"the residents of a town have no attribute {attr_name!r}")
         return [known[attr_name] for _ in self._get_indices(indices)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 from townlet import files
 from townlet.envs.vector import VectorTown
-from townlet.policy.generate import generated_sample, generated_source, write_generated
+from townlet.policy.generate import generated_sample, generated_source, source_of_tables, write_generated
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.rollout import RolloutBuffer
@@ -21,23 +20,28 @@ from townlet.policy.shelf import Shelf
 
 STREAMING_BAR, RECORDING_BAR, WRITING_BAR = 0.8, 2.0, 150.0
 SAMPLE_BYTES = 187_000  # of a day of hybrid observations, about
-PREFETCH = 2
+PREFETCH, BATCH_SIZE = 2, 16
+SCENARIO = "town_day"
+FULL, SHORT = 2_000_000_000, 100_000_000  # bytes of generated samples
 
 
-def replay_rows(
-    *, size: int = 2_000_000_000, towns: int = 256, steps: int = 48, repeats: int = 3, folder: Path | None = None
-) -> list[dict[str, Any]]:
-    """Rows of {name, value, unit, bar, ok}; `size` is the bytes of generated samples that are read."""
-    rows = []
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        write_generated(Path(place) / "data", max(4, size // SAMPLE_BYTES))
-        ratio, most = streaming_ratio(Path(place) / "data", repeats)
-        rows.append(_row("streaming over in-memory, from opening to the last batch", ratio, "×", STREAMING_BAR))
-        rows.append(_row(f"batches in memory while streaming, prefetch {PREFETCH}", most, "batches", PREFETCH + 1, smaller=True))
-        rows.append(_row("writing samples", writing_speed(Path(place), repeats), "MB/s", WRITING_BAR))
-    name = f"recording over simulation, {towns} towns"
-    rows.append(_row(name, recording_ratio(towns, steps, repeats), "×", RECORDING_BAR, smaller=True))
-    return rows
+def generate(folder: Path, size: int) -> int:
+    """About so many bytes of samples that a network of the scenario can read; returns how many."""
+    vec = VectorTown(SCENARIO, 1)
+    return write_generated(folder, max(4, size // SAMPLE_BYTES), source=source_of_tables(vec.catalogue, vec.spec))
+
+
+def replay_rows(folder: Path, *, towns: int = 256, steps: int = 48, repeats: int = 3) -> list[dict[str, Any]]:
+    """Rows of {name, value, unit, bar, ok} over a capture folder of generated samples."""
+    ratio, most = streaming_ratio(folder, repeats)
+    speed = writing_speed(folder.parent, repeats)
+    recording = recording_ratio(towns, steps, repeats)
+    return [
+        _row("streaming over in-memory, from opening to the last batch", ratio, "×", STREAMING_BAR),
+        _row(f"batches in memory while streaming, prefetch {PREFETCH}", most, "batches", PREFETCH + 1, smaller=True),
+        _row("writing samples, synced and published", speed, "MB/s", WRITING_BAR),
+        _row(f"recording over simulation, {towns} towns", recording, "×", RECORDING_BAR, smaller=True),
+    ]
 
 
 def streaming_ratio(folder: Path, repeats: int) -> tuple[float, int]:
@@ -47,17 +51,17 @@ def streaming_ratio(folder: Path, repeats: int) -> tuple[float, int]:
     def read(streaming: bool) -> float:
         nonlocal most
         begin = time.perf_counter()
-        options = {"batch_size": 16, "shuffle": True, "prefetch": PREFETCH, "streaming": streaming}
-        dataset = _CountedDataset(ReplayDatasetConfig.from_capture_dir(folder, **options))
+        options = {"batch_size": BATCH_SIZE, "shuffle": True, "prefetch": PREFETCH, "streaming": streaming}
+        dataset = CountedDataset(ReplayDatasetConfig.from_capture_dir(folder, **options))
         for _ in dataset:
             pass
         most = max(most, dataset.most if streaming else 0)
         return time.perf_counter() - begin
 
-    return _paired(lambda: read(False), lambda: read(True), repeats), most
+    return paired(lambda: read(False), lambda: read(True), repeats), most
 
 
-class _CountedDataset(ReplayDataset):
+class CountedDataset(ReplayDataset):
     """Knows how many of its batches ever existed at a time."""
 
     def __init__(self, config: ReplayDatasetConfig) -> None:
@@ -72,26 +76,28 @@ class _CountedDataset(ReplayDataset):
         return batch
 
 
-def writing_speed(place: Path, repeats: int, count: int = 200) -> float:
-    """MB/s of sample files into a folder that is then published: encoding, hashing, writing, manifest, sums, one sync."""
+def writing_speed(place: Path, repeats: int, count: int = 400) -> float:
+    """MB/s of samples into a published folder: encoding, hashing, writing, manifest, sums, one sync, the rename."""
     source = generated_source()
     samples = [generated_sample(source, seed) for seed in range(count)]
-    best = 0.0
-    for attempt in range(repeats):
-        partial = files.partial_folder(place / f"written_{attempt}")
+    speeds = []
+    for _ in range(repeats):
+        files.disk.sync()  # what others left to be written is not part of it
         begin = time.perf_counter()
+        partial = files.partial_folder(place / "written")
         shelf = Shelf(partial, PREFIX)
         for sample in samples:
             shelf.put(sample)
         shelf.close()
-        best = max(best, shelf.nbytes / 1e6 / (time.perf_counter() - begin))
-        files.publish_folder(partial, place / f"written_{attempt}")
-    return best
+        files.publish_folder(partial, place / "written")
+        speeds.append(shelf.nbytes / 1e6 / (time.perf_counter() - begin))
+        files.remove(place / "written")
+    return statistics.median(speeds)
 
 
 def recording_ratio(towns: int, steps: int, repeats: int) -> float:
     """Time with every frame kept in memory over time without, same towns, policy and observations, from the same tick."""
-    vec = VectorTown("town_day", towns)
+    vec = VectorTown(SCENARIO, towns)
     runtime = PolicyRuntime(vec, make_policy("scripted", vec, epsilon=0.05))
     buffer = RolloutBuffer(vec, steps)
 
@@ -105,10 +111,10 @@ def recording_ratio(towns: int, steps: int, repeats: int) -> float:
         return time.perf_counter() - begin
 
     run(True)  # touch the memory once
-    return _paired(lambda: run(True), lambda: run(False), repeats)
+    return paired(lambda: run(True), lambda: run(False), repeats)
 
 
-def _paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -> float:
+def paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -> float:
     """The median ratio of two things timed in turns."""
     return statistics.median(one() / other() for _ in range(repeats))
 

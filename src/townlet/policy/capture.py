@@ -94,34 +94,35 @@ def capture(
     if len(set(names)) < len(names):
         raise UsageError(f"the scenario {max(names, key=names.count)} is named twice; name each once")
     ticks = [options.ticks or config.scenario.episode_ticks for config in configs]
-    partial = files.partial_folder(out)
-    shelves, done = [], 0
-    for name, config, wanted in zip(names, configs, ticks):
-        if stop is not None and stop():
-            break
-        folder = partial if len(configs) == 1 else partial / name
-        shelf = Shelf(files.make_folder(folder), options.prefix, options.max_bytes)
-        first_town = _carry_over(out, shelf) if options.append and out.exists() else 0
-        base, total = done, sum(ticks) * options.towns
+    with files.filling(out) as partial:
+        shelves, done = [], 0
+        for name, config, wanted in zip(names, configs, ticks):
+            if stop is not None and stop():
+                break
+            folder = partial if len(configs) == 1 else partial / name
+            shelf = Shelf(files.make_folder(folder), options.prefix, options.max_bytes)
+            first_town = _carry_over(out, shelf) if options.append and out.exists() else 0
+            base, total = done, sum(ticks) * options.towns
 
-        def report(now: int, base: int = base, total: int = total) -> None:
-            if progress is not None:
-                progress(base + now, total)
+            def report(now: int, base: int = base, total: int = total) -> None:
+                if progress is not None:
+                    progress(base + now, total)
 
-        done += _run(config, wanted, shelf, options, first_town, report, stop or (lambda: False))
-        shelf.close()
-        if not shelf.rows:
-            files.remove(folder)
-        shelves.append((name, shelf))
-    interrupted = stop is not None and stop()
-    if not any(shelf.rows for _, shelf in shelves):
-        files.remove(partial)
-        if interrupted:
-            raise InterruptedRun("stopped before the first decision; nothing was captured")
-        raise UsageError("nothing was captured: no life passes the filters (--agent-id, --min-length, --min-reward); loosen them")
-    if len(configs) > 1:
-        _gather(partial, shelves, options.prefix)
-    _publish(partial, out, keep_old=not options.append)
+            done += _run(config, wanted, shelf, options, first_town, report, stop or (lambda: False))
+            shelf.close()
+            if not shelf.rows:
+                files.remove(folder)
+            shelves.append((name, shelf))
+        interrupted = stop is not None and stop()
+        if not any(shelf.rows for _, shelf in shelves):
+            if interrupted:
+                raise InterruptedRun("stopped before the first decision; nothing was captured")
+            raise UsageError(
+                "nothing was captured: no life passes the filters (--agent-id, --min-length, --min-reward); loosen them"
+            )
+        if len(configs) > 1:
+            _gather(partial, shelves, options.prefix)
+        _publish(partial, out, keep_old=not options.append)
     return CaptureResult(
         folder=str(out),
         samples=sum(len(shelf.rows) for _, shelf in shelves),

@@ -106,13 +106,13 @@ def export_minari(path: Path, output: Path, *, overwrite: bool = False) -> dict[
         groups.setdefault(sample.meta.capture.scenario or "replay", []).append(sample)
     if not groups:
         raise ReplayError(f"{path}: holds no samples to export")
-    partial = files.partial_folder(output)
     names = {}
-    for scenario, samples in sorted(groups.items()):
-        name = f"townlet/{scenario.replace('_', '-')}-v0"
-        _minari_dataset(name, samples, (partial / name).absolute())  # Minari joins a relative path to itself
-        names[name] = len(samples)
-    files.publish_folder(partial, output, overwrite=overwrite)
+    with files.filling(output) as partial:
+        for scenario, samples in sorted(groups.items()):
+            name = f"townlet/{scenario.replace('_', '-')}-v0"
+            _minari_dataset(name, samples, (partial / name).absolute())  # Minari joins a relative path to itself
+            names[name] = len(samples)
+        files.publish_folder(partial, output, overwrite=overwrite)
     return {"format": "minari", "output": str(output), "datasets": names}
 
 

@@ -13,7 +13,7 @@ from townlet.policy.manifest import PREFIX
 from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample
 from townlet.policy.shelf import Shelf
 from townlet.policy.source import Source, frames_to_replay_sample
-from townlet.world.actions import catalogue
+from townlet.world.actions import Catalogue, catalogue
 from townlet.world.state import EVENT, TERMS
 
 AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit")
@@ -21,9 +21,13 @@ AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", 
 
 def generated_source(variant: str = "hybrid", *, values: bool = True, prefix: str = PREFIX) -> Source:
     options = catalogue("option", AFFORDANCES)
-    spec = ObservationSpec(variant, options.names, AFFORDANCES)
+    return source_of_tables(options, ObservationSpec(variant, options.names, AFFORDANCES), values=values, prefix=prefix)
+
+
+def source_of_tables(actions: Catalogue, spec: ObservationSpec, *, values: bool = True, prefix: str = PREFIX) -> Source:
+    """Samples that look as if they came from a town with these actions and observations."""
     policy = PolicyNote(kind="generated", values="critic" if values else "none")
-    return Source.describe(spec, options, 10, policy, CaptureNote(config_id="generated", scenario="generated"), prefix)
+    return Source.describe(spec, actions, 10, policy, CaptureNote(config_id="generated", scenario="generated"), prefix)
 
 
 def generated_sample(
@@ -59,10 +63,12 @@ def generated_sample(
     return frames_to_replay_sample(frames, source, f"{source.prefix}_{frames.agent_id}_{number:03d}", np.empty(0, EVENT))
 
 
-def write_generated(folder: Path, count: int, *, timesteps: int = 144, variant: str = "hybrid", seed: int = 0) -> int:
+def write_generated(
+    folder: Path, count: int, *, timesteps: int = 144, variant: str = "hybrid", seed: int = 0, source: Source | None = None
+) -> int:
     """A capture folder of generated samples; returns its bytes."""
     shelf = Shelf(files.make_folder(folder), PREFIX)
-    source = generated_source(variant)
+    source = source or generated_source(variant)
     for number in range(count):
         shelf.put(generated_sample(source, seed + number, timesteps))
     shelf.close()

@@ -185,7 +185,7 @@ def town_means(rows: Floats, town_size: int) -> Floats:
         return rows
     towns = rows.reshape(*rows.shape[:-2], width // town_size, town_size, rows.shape[-1])
     means = towns.mean(axis=-2, keepdims=True, dtype=np.float32)
-    return np.broadcast_to(means, towns.shape).reshape(rows.shape)
+    return np.repeat(means, town_size, axis=-2).reshape(rows.shape)
 
 
 def check_inputs(spec: NetworkSpec, features: NDArray[Any], maps: NDArray[Any] | None) -> None:

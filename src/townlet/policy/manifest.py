@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,7 +109,7 @@ def _entry(path: Path, number: int, item: object) -> ReplayEntry:
 
 
 def manifest_bytes(entries: Iterable[Mapping[str, Any]], metadata: Mapping[str, Any]) -> bytes:
-    return (json.dumps({"metadata": metadata, "samples": list(entries)}, indent=1) + "\n").encode()
+    return files.json_bytes({"metadata": metadata, "samples": list(entries)}, indent=1)
 
 
 def find_manifest(folder: Path) -> Path:

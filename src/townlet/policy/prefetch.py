@@ -1,75 +1,116 @@
-"""A thread that builds batches ahead of their use, never more than `ahead` beyond the one in use."""
+"""A thread that builds batches ahead of their use, never more than `ahead` beyond the one in use.
+
+It works while the reader is busy with a batch. A reader that comes straight back for the next one builds that itself: two threads
+that pass each other Python's lock for every batch are slower than one, the more so the busier the machine.
+"""
 
 from __future__ import annotations
 
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import TypeVar
+from time import monotonic
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
+AWAY = 0.002  # seconds between two batches from which on a reader counts as busy
 
 
-class _Gate:
-    """Lets a batch be begun while fewer than `most` exist, or when the reader waits for that very one."""
+class _Bench(Generic[T]):
+    """Where results wait: filled by the thread while the reader is away, emptied by the reader."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.alive, self.wanted, self.closed = most, 0, -1, False
+    def __init__(self, builders: Sequence[Callable[[], T]], ahead: int) -> None:
+        self.most = ahead + 1
+        self.alive = 0  # results that exist anywhere, the one in use among them
+        self._builders = deque(builders)
+        self._ready: deque[tuple[T | None, BaseException | None]] = deque()
         self._changed = threading.Condition()  # its lock may be taken again by a finaliser in the same thread
+        self._thread: threading.Thread | None = None
+        self._building = self._closed = self._inside = False
+        self._left_at = monotonic()
+        self._busy = False  # the reader took its time with the batch before
 
-    def enter(self, number: int) -> None:
+    def take(self) -> T:
+        """The next result: what the thread has built or is building, else built here."""
         with self._changed:
-            self._changed.wait_for(lambda: self.closed or self.alive < self.most or self.wanted >= number)
-            if self.closed:
-                raise CancelledError
-            self.alive += 1
+            self._inside, self._busy = True, monotonic() - self._left_at > AWAY
+            self._changed.wait_for(lambda: self._ready or not self._building)
+            result, error = self._ready.popleft() if self._ready else (None, None)
+            build = self._begin() if result is None and error is None else None
+        if error is not None:
+            raise error
+        if build is not None:
+            result = self._built(build)
+        assert result is not None
+        with self._changed:
+            self._inside, self._left_at = False, monotonic()
+            if self._busy and self._builders:
+                self._work_ahead()
+        return result
 
-    def gone(self) -> None:
+    def _begin(self) -> Callable[[], T]:
+        """The next builder; what it will build counts from here on."""
+        self.alive += 1
+        return self._builders.popleft()
+
+    def _built(self, build: Callable[[], T]) -> T:
+        with ExitStack() as undo:
+            undo.callback(self._gone)
+            result = build()
+            undo.pop_all()
+        weakref.finalize(result, self._gone)
+        return result
+
+    def _gone(self) -> None:
         with self._changed:
             self.alive -= 1
             self._changed.notify_all()
 
-    def want(self, number: int) -> None:
-        with self._changed:
-            self.wanted = number
-            self._changed.notify_all()
+    def _work_ahead(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="replay-prefetch", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _may_begin(self) -> bool:
+        return self._closed or (self._busy and not self._inside and self.alive < self.most)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._may_begin)
+                if self._closed or not self._builders:
+                    return
+                build, self._building = self._begin(), True
+            result, wrong = None, None
+            try:
+                result = self._built(build)
+            except BaseException as error:  # it is the reader's to meet, when its turn comes
+                wrong = error
+            with self._changed:
+                self._building = False
+                self._ready.append((result, wrong))
+                if wrong is not None:
+                    self._builders.clear()
+                del result, wrong
+                self._changed.notify_all()
 
     def close(self) -> None:
         with self._changed:
-            self.closed = True
+            self._closed = True
             self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
 
 
 def prefetched(builders: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
     """What the builders give, in order. At most ``ahead + 1`` results exist at a time, unless the reader keeps more itself."""
-    gate = _Gate(ahead + 1)
-    waiting: deque[tuple[int, Future[T]]] = deque()
-    pool = ThreadPoolExecutor(1, thread_name_prefix="replay-prefetch")
-
-    def gated(number: int, build: Callable[[], T]) -> T:
-        gate.enter(number)
-        with ExitStack() as undo:
-            undo.callback(gate.gone)
-            result = build()
-            undo.pop_all()
-        weakref.finalize(result, gate.gone)
-        return result
-
-    def take() -> T:
-        number, future = waiting.popleft()
-        gate.want(number)
-        return future.result()
-
+    planned = list(builders)
+    bench = _Bench(planned, ahead)
     try:
-        for number, build in enumerate(builders):
-            waiting.append((number, pool.submit(gated, number, build)))
-            if len(waiting) > ahead:
-                yield take()
-        while waiting:
-            yield take()
+        for _ in planned:
+            yield bench.take()
     finally:
-        gate.close()
-        pool.shutdown(cancel_futures=True)
+        bench.close()

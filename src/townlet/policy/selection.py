@@ -39,24 +39,23 @@ def filter_samples(path: Path, output: Path, keep: SampleFilter, *, overwrite: b
     if output.exists() and not overwrite:
         raise UsageError(f"{output} already exists; choose another folder, or --overwrite to move it aside")
     entries = entries_of(path)
-    partial = files.partial_folder(output)
-    shelf = Shelf(partial, PREFIX)
-    for entry in entries:
-        sample = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256)
-        if not keep.keeps(sample.meta, float(sample.rewards.sum(dtype=np.float64))):
-            continue
-        encode_sample(sample)  # refuses what may not be written
-        taken = {row["sample"] for row, _, _ in shelf.rows}
-        if f"{sample.meta.sample_id}.npz" in taken:
-            raise ReplayError(f"{path}: holds two samples called {sample.meta.sample_id}; filter by --scenario")
-        data = files.read_bytes(entry.sample, limit=SAMPLE_LIMIT, error=ReplayError)
-        shelf.put_bytes(sample.meta, data, files.read_bytes(entry.meta, limit=SAMPLE_LIMIT, error=ReplayError))
-    if not shelf.rows:
-        files.remove(partial)
-        raise UsageError(f"none of the {len(entries)} samples of {path} passes the filter; loosen it")
-    for folder in sorted({entry.sample.parent for entry in entries}):
-        if (folder / EVENTS_NAME).exists():
-            shelf.events += read_event_records(folder / EVENTS_NAME)
-    shelf.close()
-    files.publish_folder(partial, output, overwrite=overwrite)
+    with files.filling(output) as partial:
+        shelf = Shelf(partial, PREFIX)
+        for entry in entries:
+            sample = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256)
+            if not keep.keeps(sample.meta, float(sample.rewards.sum(dtype=np.float64))):
+                continue
+            encode_sample(sample)  # refuses what may not be written
+            taken = {row["sample"] for row, _, _ in shelf.rows}
+            if f"{sample.meta.sample_id}.npz" in taken:
+                raise ReplayError(f"{path}: holds two samples called {sample.meta.sample_id}; filter by --scenario")
+            data = files.read_bytes(entry.sample, limit=SAMPLE_LIMIT, error=ReplayError)
+            shelf.put_bytes(sample.meta, data, files.read_bytes(entry.meta, limit=SAMPLE_LIMIT, error=ReplayError))
+        if not shelf.rows:
+            raise UsageError(f"none of the {len(entries)} samples of {path} passes the filter; loosen it")
+        for folder in sorted({entry.sample.parent for entry in entries}):
+            if (folder / EVENTS_NAME).exists():
+                shelf.events += read_event_records(folder / EVENTS_NAME)
+        shelf.close()
+        files.publish_folder(partial, output, overwrite=overwrite)
     return len(shelf.rows), len(entries)

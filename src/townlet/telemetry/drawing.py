@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 BARS = "▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
 MARKS = "●▲■◆✚✖"  # one per run: told apart without colour
+SEVERAL = "∗"  # where runs coincide
+MARGIN = 9  # columns left of the axis, so that charts stand in line
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille dots by row and column of a cell
 
 Floats = NDArray[np.float64]
@@ -65,6 +67,7 @@ def sparkline(values: ArrayLike, width: int = 30) -> str:
 def strip(rows: Floats, width: int = 60) -> list[str]:
     """A heat strip: one text line per column of `rows` (T, B), the last bin on top; darker = more."""
     shown = np.stack([thinned(rows[:, b], width) for b in range(rows.shape[1])])  # (B, width)
+    shown = shown[:, [i * shown.shape[1] // width for i in range(width)]]  # a short log is stretched
     top = float(np.nanmax(shown)) if np.isfinite(shown).any() else 0.0
     lines = []
     for row in shown[::-1]:
@@ -73,7 +76,23 @@ def strip(rows: Floats, width: int = 60) -> list[str]:
     return lines
 
 
-def chart(series: Sequence[tuple[str, ArrayLike]], *, width: int = 60, height: int = 8) -> list[str]:
+def axis(width: int, margin: int = MARGIN, ends: tuple[str, str] | None = None) -> list[str]:
+    """The line below a drawing and, when given, what stands at its two ends."""
+    lines = [" " * margin + " └" + "─" * width]
+    if ends is not None:
+        first, last = ends
+        lines.append(" " * margin + "  " + first + last.rjust(width - len(first)))
+    return lines
+
+
+def chart(
+    series: Sequence[tuple[str, ArrayLike]],
+    *,
+    width: int = 60,
+    height: int = 8,
+    margin: int = 0,
+    ends: tuple[str, str] | None = None,
+) -> list[str]:
     """Line charts over a common scale: one curve in braille dots, several told apart by their marks."""
     thin = [(label, thinned(values, width * 2 if len(series) == 1 else width)) for label, values in series]
     finite = np.concatenate([values[np.isfinite(values)] for _, values in thin])
@@ -84,11 +103,13 @@ def chart(series: Sequence[tuple[str, ArrayLike]], *, width: int = 60, height: i
         low, high = low - (abs(low) * 0.1 or 1.0), high + (abs(high) * 0.1 or 1.0)
     rows = _braille(thin[0][1], low, high, width, height) if len(thin) == 1 else _marked(thin, low, high, width, height)
     labels = [short(high), *[""] * (height - 2), short(low)] if height > 1 else [short(high)]
-    margin = max(len(label) for label in labels)
+    margin = max(margin, *(len(label) for label in labels))
     lines = [f"{label:>{margin}} ┤{row}" for label, row in zip(labels, rows)]
-    lines.append(" " * margin + " └" + "─" * width)
+    lines += axis(width, margin, ends)
     if len(thin) > 1:
-        lines.append(" " * margin + "  " + "   ".join(f"{MARKS[i % len(MARKS)]} {label}" for i, (label, _) in enumerate(thin)))
+        marks = [f"{MARKS[i % len(MARKS)]} {label}" for i, (label, _) in enumerate(thin)]
+        together = [f"{SEVERAL} several"] if any(SEVERAL in row for row in rows) else []
+        lines.append(" " * margin + "  " + "   ".join(marks + together))
     return lines
 
 
@@ -121,5 +142,6 @@ def _marked(series: Sequence[tuple[str, Floats]], low: float, high: float, width
     for index, (_, values) in enumerate(series):
         for x, value in zip(_spread(len(values), width), values):
             if not math.isnan(value):
-                cells[round((high - value) / (high - low) * (height - 1))][x] = MARKS[index % len(MARKS)]
+                row = cells[round((high - value) / (high - low) * (height - 1))]
+                row[x] = MARKS[index % len(MARKS)] if row[x] == " " else SEVERAL
     return ["".join(row).rstrip() for row in cells]

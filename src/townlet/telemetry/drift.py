@@ -1,9 +1,10 @@
 """Has a run drifted from a baseline? Deltas per metric with intervals, distances between histograms, change points.
 
 Two logs are compared epoch by epoch over the later half, so that the common trend of learning cancels; the interval of the mean
-difference comes from a block bootstrap, because neighbouring epochs resemble each other. An alarm needs both: an interval clear
-of zero (at `level`, shared out over all metrics compared) and a difference of at least `min_effect` of the baseline's mean or
-spread, whichever is larger.
+difference comes from a block bootstrap, because neighbouring epochs resemble each other: the more they do, the longer the blocks.
+An alarm needs both: an interval clear of zero (at `level`, shared out over all metrics compared) and a difference of at least
+`min_effect` of the baseline's mean or spread, whichever is larger; `drift_scale` of the schema widens it for a field in which
+runs that differ in nothing but their seed come to rest at different levels, which no interval from inside a run can know.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from townlet.errors import TelemetryError, UsageError
 from townlet.files import read_bytes
 from townlet.statistics import ChangePoint, change_point, student_quantile, total_variation
 from townlet.telemetry.ndjson import UNREADABLE, log_parts, read_records
-from townlet.telemetry.schema import FIELDS
+from townlet.telemetry.schema import FIELDS, field
 from townlet.telemetry.series import Floats, LogSeries, number, series_of
 
 DRIFT_NAMES = tuple(item.name for item in FIELDS if item.drift)
@@ -245,9 +246,19 @@ class DriftReport:
         }
 
 
-def block_length(count: int) -> int:
-    """Epochs per block: the cube root, the usual rule for resampling a series."""
-    return max(1, round(math.cbrt(count)))
+def persistence(x: Floats) -> float:
+    """Correlation of neighbouring values, at least 0; corrected for the series being short, where it comes out too small."""
+    deviation = x - x.mean()
+    total = float(deviation @ deviation)
+    if x.size < 4 or total == 0.0:
+        return 0.0
+    found = float(deviation[1:] @ deviation[:-1]) / total
+    return min(max(found + (1 + 3 * found) / x.size, 0.0), 0.95)
+
+
+def block_length(count: int, correlation: float = 0.0) -> int:
+    """Epochs per block: the cube root, the usual rule, or how long a series of this correlation resembles itself."""
+    return max(1, round(math.cbrt(count)), math.ceil((1 + correlation) / (1 - correlation)))
 
 
 def block_bootstrap(x: Floats, *, level: float, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
@@ -256,7 +267,7 @@ def block_bootstrap(x: Floats, *, level: float, resamples: int = 2000, seed: int
     Student's t for the number of blocks, because a handful of them is far from a normal distribution.
     """
     count = x.size
-    length = block_length(count)
+    length = block_length(count, persistence(x))
     blocks = -(-count // length)
     if blocks < 2:
         return -math.inf, math.inf
@@ -306,7 +317,7 @@ def _metric(name: str, a: Floats, b: Floats, level: float, min_effect: float, se
     clear = low > 0 or high < 0
     change = change_point(a, seed=seed) if a.size >= 8 and np.ptp(a) > 0 else None
     scale = max(abs(delta.baseline), float(b.std()))  # a mean near zero is no measure of size
-    alarm = clear and abs(delta.absolute) >= min_effect * scale
+    alarm = clear and abs(delta.absolute) >= min_effect * field(name).drift_scale * scale
     return MetricDrift(name, delta.value, delta.baseline, delta.absolute, delta.relative, low, high, a.size, alarm, change)
 
 

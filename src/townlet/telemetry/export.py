@@ -1,23 +1,21 @@
-"""A log for other tools: TensorBoard event files, CSV, Parquet; Weights & Biases and MLflow when they are installed.
-
-TensorBoard writes by itself, into a folder beside its place that is then moved whole.
-"""
+"""A log for other tools: TensorBoard event files, CSV, Parquet; Weights & Biases and MLflow when they are installed."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from townlet.errors import MissingPackageError, UsageError
-from townlet.files import partial_folder, publish_folder, write_bytes
+from townlet.files import filling, publish_folder, write_bytes
 from townlet.optional import installed, require
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, Field, declared, field
-from townlet.telemetry.series import label_of
+from townlet.telemetry.series import label_of, number
 
 
 def tag(name: str) -> str:
@@ -46,39 +44,49 @@ def epochs(path: Path | str) -> Iterable[dict[str, Any]]:
 
 
 def to_tensorboard(path: Path, output: Path, *, overwrite: bool = False) -> Path:
-    """An event folder; the step is the number of decisions trained on."""
-    writer_module = require("tensorboardX", "writing TensorBoard event files")
-    partial = partial_folder(output)
-    writer = writer_module.SummaryWriter(str(partial), write_to_disk=True)
-    try:
-        for record in epochs(path):
-            step = step_of(record)
-            for name, value in scalars(record).items():
-                writer.add_scalar(name, value, step)
-            histogram = record.get("rivalry_histogram")
-            if isinstance(histogram, list):
-                _add_histogram(writer, histogram, step)
-    finally:
-        writer.close()
-    publish_folder(partial, output, overwrite=overwrite)
+    """An event folder; the step is the number of decisions trained on, the clock the time since the first epoch.
+
+    The file is put together here: the writer of tensorboardX works in a thread of its own and waits for ever on a full disk.
+    """
+    require("tensorboardX", "writing TensorBoard event files")
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import HistogramProto, Summary
+    from tensorboardX.record_writer import masked_crc32c
+
+    lines: list[bytes] = []
+
+    def write(event: Any) -> None:
+        data = event.SerializeToString(deterministic=True)
+        size = struct.pack("<Q", len(data))
+        lines.extend((size, struct.pack("<I", masked_crc32c(size)), data, struct.pack("<I", masked_crc32c(data))))
+
+    write(Event(wall_time=0.0, file_version="brain.Event:2"))
+    clock = 0.0
+    for record in epochs(path):
+        clock += number(record.get("epoch_duration_sec")) if record.get("epoch_duration_sec") is not None else 0.0
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars(record).items()]
+        histogram = record.get("rivalry_histogram")
+        if isinstance(histogram, list):
+            values.append(Summary.Value(tag=tag("rivalry_histogram"), histo=HistogramProto(**_histogram(histogram))))
+        write(Event(wall_time=clock, step=step_of(record), summary=Summary(value=values)))
+    with filling(output) as partial:
+        write_bytes(partial / "events.out.tfevents.0.townlet", b"".join(lines), sync=False)
+        publish_folder(partial, output, overwrite=overwrite)
     return output
 
 
-def _add_histogram(writer: Any, shares: list[float], step: int) -> None:
+def _histogram(shares: list[float]) -> dict[str, Any]:
     edges = [(index + 1) / RIVALRY_BINS for index in range(RIVALRY_BINS)]
     middles = [edge - 0.5 / RIVALRY_BINS for edge in edges]
-    total = sum(shares)
-    writer.add_histogram_raw(
-        tag("rivalry_histogram"),
-        min=0.0,
-        max=1.0,
-        num=total,
-        sum=sum(share * x for share, x in zip(shares, middles)),
-        sum_squares=sum(share * x * x for share, x in zip(shares, middles)),
-        bucket_limits=edges,
-        bucket_counts=shares,
-        global_step=step,
-    )
+    return {
+        "min": 0.0,
+        "max": 1.0,
+        "num": sum(shares),
+        "sum": sum(share * x for share, x in zip(shares, middles)),
+        "sum_squares": sum(share * x * x for share, x in zip(shares, middles)),
+        "bucket_limit": edges,
+        "bucket": shares,
+    }
 
 
 def columns_of(records: list[dict[str, Any]]) -> list[str]:

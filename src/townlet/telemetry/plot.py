@@ -1,12 +1,13 @@
 """Training curves of one or several logs: a figure (PNG, SVG) with matplotlib, or a drawing in the terminal without it.
 
-The panels come from the schema. Colours are those of Okabe and Ito, which stay apart for colour-blind eyes; runs are told apart
-by colour, fields within a run by line style.
+The panels come from the schema. Colours are those of Okabe and Ito, which stay apart for colour-blind eyes. Several runs are told
+apart by colour and mark, the fields of a panel by line style; a single run's fields by colour and line style.
 """
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,17 @@ import numpy as np
 from townlet.errors import UsageError
 from townlet.files import write_bytes
 from townlet.optional import require
-from townlet.telemetry.drawing import chart, short, strip, thinned
+from townlet.telemetry.drawing import MARGIN, axis, chart, short, strip, thinned
 from townlet.telemetry.schema import FIELDS, PANELS, RIVALRY_BINS, Panel, field
 from townlet.telemetry.series import Floats, LogSeries, read_series
 
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", ":", "-.")
+SYMBOLS = ("o", "^", "s", "D", "v", "P", "X", "*")  # another count than the colours: a pair comes back after 56 runs
 FORMATS = ("png", "svg")
 POINTS = 2000  # per curve; longer logs are thinned to means
-FEW = 60  # points up to which each is marked
+MARKED = 15  # symbols along a curve
+APART = 20.0  # fields of a panel whose sizes differ by more are drawn on a scale that is even near 0 and logarithmic beyond
 STRIP = "rivalry_histogram"
 
 
@@ -82,9 +85,12 @@ def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str,
         axes.bar(edges, counts, width=0.9 / len(counts), align="edge", color=OKABE_ITO[index % len(OKABE_ITO)])
         axes.set_title(name, fontsize=10)
         axes.set_xlim(0.0, 1.0)
-        axes.set_ylabel("decisions")
-        if max(counts, default=0) > 50 * max(1, min((count for count in counts if count), default=1)):
+        axes.set_xlabel("value of the feature", fontsize=9)
+        wide = max(counts, default=0) > 50 * max(1, min((count for count in counts if count), default=1))
+        axes.set_ylabel("decisions, logarithmic" if wide else "decisions", fontsize=9)
+        if wide:
             axes.set_yscale("log")
+            axes.set_ylim(bottom=0.5)  # a single decision is seen
     write_bytes(output, _encoded(drawn, kind))
     return output
 
@@ -111,7 +117,8 @@ def figure(runs: Sequence[LogSeries], *, title: str = "") -> Any:
     panels = [panel for panel in PANELS if any(run.has(name) for run in runs for name in panel_fields(panel))]
     strips = [run for run in runs if np.isfinite(run.histogram).any()]
     rows = max(1, -(-len(panels) // 2))
-    tall = 2.8 * rows + 1.7 * len(strips) + 0.8  # inches
+    keys = -(-len(runs) // 6) if len(runs) > 1 else 0  # lines of the legend of runs
+    tall = 2.8 * rows + 1.7 * len(strips) + 0.8 + 0.25 * keys  # inches
     drawn = Figure(figsize=(12, tall))
     FigureCanvasAgg(drawn)
     heights = [2.8] * rows + [1.7] * len(strips)
@@ -121,28 +128,52 @@ def figure(runs: Sequence[LogSeries], *, title: str = "") -> Any:
         height_ratios=heights,
         left=0.065,
         right=0.945,
-        top=1 - 0.75 / tall,
+        top=1 - (0.75 + 0.25 * keys) / tall,
         bottom=0.5 / tall,
         hspace=0.62,
         wspace=0.16,
     )
+    span = _span(runs)
     for index, panel in enumerate(panels):
-        _draw_panel(drawn.add_subplot(grid[index // 2, index % 2]), panel, runs)
+        _draw_panel(drawn.add_subplot(grid[index // 2, index % 2]), panel, runs, span)
+    most = max((float(np.nanmax(run.histogram)) for run in strips), default=1.0)  # one scale for all
     for index, run in enumerate(strips):
         axes = drawn.add_subplot(grid[rows + index, :])
-        bar = _draw_strip(axes, run, several=len(runs) > 1)
+        bar = _draw_strip(axes, run, most, several=len(runs) > 1)
         scale = drawn.colorbar(bar, ax=axes, pad=0.01, fraction=0.02)
         scale.set_label("share of decisions", fontsize=8)
         scale.ax.tick_params(labelsize=8)
-    drawn.suptitle(title or "PPO training: " + ", ".join(run.label for run in runs), fontsize=12, y=1 - 0.15 / tall)
+    names = ", ".join(run.label for run in runs) if len(runs) <= 4 else f"{len(runs)} runs"
+    drawn.suptitle(title or f"PPO training: {names}", fontsize=12, y=1 - 0.15 / tall)
+    if keys:
+        _name_runs(drawn, runs, tall)
     return drawn
+
+
+def _look(index: int) -> dict[str, Any]:
+    """How the curves of a run look beside those of others."""
+    return {"color": OKABE_ITO[index % len(OKABE_ITO)], "marker": SYMBOLS[index % len(SYMBOLS)], "markersize": 4}
+
+
+def _name_runs(drawn: Any, runs: Sequence[LogSeries], tall: float) -> None:
+    from matplotlib.lines import Line2D
+
+    shown = [Line2D([], [], linewidth=1.3, label=run.label, **_look(index)) for index, run in enumerate(runs)]
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.35 / tall), "borderaxespad": 0.0}
+    drawn.legend(handles=shown, ncols=6, fontsize=9, frameon=False, **place)
+
+
+def _span(runs: Sequence[LogSeries]) -> tuple[float, float]:
+    """From 0 to the end of the longest run, with some room: the same for every panel."""
+    last = max((float(np.nanmax(_x_axis(run))) for run in runs if len(run)), default=1.0)
+    return -0.02 * last, 1.02 * last
 
 
 def _x_axis(run: LogSeries) -> Floats:
     return run.column("steps") if run.has("steps") else np.arange(1.0, len(run) + 1)
 
 
-def _draw_panel(axes: Any, panel: Panel, runs: Sequence[LogSeries]) -> None:
+def _draw_panel(axes: Any, panel: Panel, runs: Sequence[LogSeries], span: tuple[float, float]) -> None:
     from matplotlib.ticker import EngFormatter
 
     names = [name for name in panel_fields(panel) if any(run.has(name) for run in runs)]
@@ -153,28 +184,20 @@ def _draw_panel(axes: Any, panel: Panel, runs: Sequence[LogSeries]) -> None:
             there = np.isfinite(y)
             if not there.any():
                 continue
-            several = len(runs) > 1
-            colour = OKABE_ITO[(run_index if several else index) % len(OKABE_ITO)]
-            style = STYLES[index % len(STYLES)]
-            label = name if not several else run.label if index == 0 else "_"
-            axes.plot(
-                thinned(x[there], POINTS),
-                thinned(y[there], POINTS),
-                style,
-                color=colour,
-                linewidth=1.3,
-                marker="." if there.sum() <= FEW else None,
-                markersize=4,
-                label=label,
-            )
-    if len(runs) > 1:  # line styles in grey, after the runs in colour
+            look = _look(run_index if len(runs) > 1 else index)
+            if len(runs) > 1:
+                look["label"] = "_" + run.label
+            else:
+                look |= {"label": name, "marker": "."}
+            xs, ys = thinned(x[there], POINTS), thinned(y[there], POINTS)
+            axes.plot(xs, ys, STYLES[index % len(STYLES)], linewidth=1.3, markevery=-(-len(xs) // MARKED), **look)
+    if len(runs) > 1:  # the runs are named above all panels
         for index, name in enumerate(names):
             axes.plot([], [], STYLES[index % len(STYLES)], color="0.4", label=name)
     axes.set_title(panel, fontsize=10, loc="left")
-    axes.set_ylabel(
-        " · ".join(dict.fromkeys(unit for unit in (field(name).unit for name in names) if unit != "1")) or "value", fontsize=8
-    )
+    units = " · ".join(dict.fromkeys(unit for unit in (field(name).unit for name in names) if unit != "1")) or "value"
     axes.set_xlabel("decisions trained on", fontsize=8)
+    axes.set_xlim(*span)
     axes.grid(True, color="0.9", linewidth=0.6)
     axes.tick_params(labelsize=8)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -183,12 +206,24 @@ def _draw_panel(axes: Any, panel: Panel, runs: Sequence[LogSeries]) -> None:
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         axes.yaxis.set_minor_formatter(EngFormatter(sep=""))
         axes.tick_params(which="minor", labelsize=7)
+    elif small := _even_part(runs, names):
+        axes.set_yscale("symlog", linthresh=small)
+        units += f", logarithmic beyond ±{short(small)}"
+    axes.set_ylabel(units, fontsize=8)
     axes.legend(fontsize=7, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, frameon=False, borderaxespad=0.2)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
 
-def _draw_strip(axes: Any, run: LogSeries, *, several: bool) -> Any:
+def _even_part(runs: Sequence[LogSeries], names: Sequence[str]) -> float | None:
+    """Where an even scale must end for the smallest field to be seen beside the largest; None when one even scale shows all."""
+    largest = [max(float(np.nanmax(np.abs(run.column(name)))) for run in runs if run.has(name)) for name in names]
+    if len(largest) < 2 or max(largest) <= APART * min(largest) or min(largest) == 0.0:
+        return None
+    return float(10.0 ** round(math.log10(min(largest))))
+
+
+def _draw_strip(axes: Any, run: LogSeries, most: float, *, several: bool) -> Any:
     """Rivalry over training: one column per stretch of epochs, one row per bin, on a perceptually even scale."""
     from matplotlib.ticker import EngFormatter
 
@@ -200,6 +235,8 @@ def _draw_strip(axes: Any, run: LogSeries, *, several: bool) -> Any:
         aspect="auto",
         origin="lower",
         cmap="cividis",
+        vmin=0.0,
+        vmax=most,
         interpolation="nearest",
         extent=(float(x[0]), float(x[-1] + 1e-9), 0, 1),
     )
@@ -216,6 +253,7 @@ def _draw_strip(axes: Any, run: LogSeries, *, several: bool) -> Any:
 
 def terminal(runs: Sequence[LogSeries], *, width: int = 72, height: int = 7, panels: Iterable[Panel] = PANELS) -> str:
     """The same panels, drawn with characters: one chart per field, runs over each other with their own marks."""
+    wide = max(8, width - MARGIN - 3)
     lines: list[str] = []
     for panel in panels:
         for name in panel_fields(panel):
@@ -225,13 +263,20 @@ def terminal(runs: Sequence[LogSeries], *, width: int = 72, height: int = 7, pan
             unit = field(name).unit
             latest = ", ".join(short(float(values[np.isfinite(values)][-1])) for _, values in there)
             head = f"{panel}: {name}" + (f" [{unit}]" if unit not in ("", "1") else "") + f", latest {latest}"
-            lines += [head, *chart(there, width=max(8, width - 12), height=height), ""]
+            lines += [head, *chart(there, width=wide, height=height, margin=MARGIN, ends=_ends(runs)), ""]
     for run in runs:
         rows = run.histogram[np.isfinite(run.histogram).all(axis=1)]
         if len(rows):
             lines.append("highest rivalry felt" + (f": {run.label}" if len(runs) > 1 else "") + " (darker = more decisions)")
-            drawn = strip(rows, max(8, width - 12))
             labels = {0: "1.0", RIVALRY_BINS - 1: "0.0"}
-            lines += [f"{labels.get(i, ''):>8} ┤{row}" for i, row in enumerate(drawn)]
-            lines += [" " * 9 + "└" + "─" * (max(8, width - 12)), ""]
+            lines += [f"{labels.get(i, ''):>{MARGIN}} ┤{row}" for i, row in enumerate(strip(rows, wide))]
+            lines += [*axis(wide, ends=_ends([run])), ""]
     return "\n".join(lines)
+
+
+def _ends(runs: Sequence[LogSeries]) -> tuple[str, str]:
+    """What stands below a chart: its first and its last epoch, of several runs their longest."""
+    longest = max(runs, key=len)
+    epochs = longest.column("epoch") if longest.has("epoch") else np.arange(1.0, len(longest) + 1)
+    unequal = " (each run over the whole width)" if len({len(run) for run in runs}) > 1 else ""
+    return f"epoch {short(float(epochs[0]))}{unequal}", f"epoch {short(float(epochs[-1]))}"

@@ -50,6 +50,7 @@ class Field:
     panel: Panel = ""
     choices: tuple[str, ...] = ()
     drift: bool = False  # compared with a baseline unless the caller chooses others
+    drift_scale: float = 1.0  # multiplies the smallest difference that counts: equal runs differ so much more in this field
 
     @property
     def numeric(self) -> bool:
@@ -85,8 +86,12 @@ FIELDS: tuple[Field, ...] = (
           alert=Alert("above", 10.0, "--loss-threshold"), panel="losses"),
     Field("clip_fraction", "number", "share", V1, "Share of decisions whose ratio left the clip range.",
           low=0, high=1, panel="kl and clip", alert=Alert("above", None, "--clip-max")),
-    Field("adv_mean", "number", "1", V1, "Mean advantage before normalisation, mean over mini-batches."),
-    Field("adv_std", "number", "1", V1, "Standard deviation of the advantages before normalisation.", low=0),
+    Field("adv_mean", "number", "reward", V1,
+          "Mean advantage (GAE) of the decisions learned from, before normalisation: per mini-batch, then the mean over the "
+          "mini-batches of all passes."),
+    Field("adv_std", "number", "reward", V1,
+          "Standard deviation (n − 1) of the same advantages inside a mini-batch, before normalisation: mean over the "
+          "mini-batches of all passes.", low=0),
     Field("grad_norm", "number", "1", V1, "Global gradient norm before clipping, mean over mini-batches.",
           low=0, alert=Alert("above", 50.0, "--grad-threshold")),
     Field("kl_divergence", "number", "nats", V1, "Mean of old − new log-prob (k1 estimate); may be negative.",
@@ -118,7 +123,7 @@ FIELDS: tuple[Field, ...] = (
     Field("data_mode", "choice", "", V11, "Where this epoch's data came from.", choices=DATA_MODES),
     Field("cycle_id", "whole", "count", V11, "Collection cycle; −1 before the first collection. Never falls.", low=-1),
     Field("batch_entropy_mean", "number", "nats", V11, "Policy entropy per mini-batch, mean.",
-          low=0, alert=Alert("below", 0.01, "--entropy-threshold"), panel="entropy", drift=True),
+          low=0, alert=Alert("below", 0.01, "--entropy-threshold"), panel="entropy", drift=True, drift_scale=3.0),
     Field("batch_entropy_std", "number", "nats", V11, "Policy entropy per mini-batch, standard deviation.", low=0),
     Field("grad_norm_max", "number", "1", V11, "Largest global gradient norm of a mini-batch, before clipping.", low=0),
     Field("kl_divergence_max", "number", "nats", V11, "Largest mini-batch value of kl_divergence."),
@@ -140,8 +145,8 @@ FIELDS: tuple[Field, ...] = (
     Field("chat_failure_events", "number", "count", V11, "Chats that went badly.", required=False, low=0),
     Field("chat_quality_mean", "number", "share", V11, "Mean quality of the chats that went well.",
           required=False, low=0, high=1, null_when=NO_CHAT, alert=Alert("below", None, "--chat-quality-min")),
-    Field("adv_zero_std_batches", "whole", "count", V11, "Mini-batches whose advantages did not vary.", required=False, low=0),
-    Field("adv_min_std", "number", "1", V11, "Smallest spread of advantages in a mini-batch.", required=False, low=0),
+    Field("adv_zero_std_batches", "whole", "count", V11, "Mini-batches whose adv_std was below 1e-6.", required=False, low=0),
+    Field("adv_min_std", "number", "reward", V11, "Smallest adv_std of a mini-batch.", required=False, low=0),
     Field("clip_fraction_max", "number", "share", V11, "Largest mini-batch clip fraction.", required=False, low=0, high=1),
     Field("clip_triggered_minibatches", "whole", "count", V11, "Mini-batches in which a ratio was clipped.",
           required=False, low=0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,10 +14,11 @@ from townlet.config import SimulationConfig
 from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Measure
 from townlet.dto.policy import BCTrainingResult, EvaluationPoint, Interval, PPOTrainingResult, TrainingResult
-from townlet.errors import DivergedError, InterruptedRun
+from townlet.errors import ConfigError, DivergedError, InterruptedRun
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runner import TrainingHarness
+from townlet.policy.training import contexts
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.guards import epoch_flags, score_guards, update_guards
 from townlet.policy.training.services import TrainingServices
@@ -97,13 +99,16 @@ def ppo_result(**changes: Any) -> PPOTrainingResult:
 
 class FakePPO(FakeStage):
     name: ClassVar[str] = "ppo"
+    seconds: ClassVar[list[float]] = []  # what each stage was given
 
     def run(self, context: TrainingContext) -> PPOTrainingResult:
+        self.seconds.append(context.seconds_left)
         return ppo_result(checkpoint=self.save(context), steps=context.plan.steps + 10)
 
 
 def fakes(config: SimulationConfig, returns: list[float]) -> tuple[TrainingHarness, Scores]:
     FakeStage.plans.clear()
+    FakePPO.seconds.clear()
     FakeStage.diverge_in = None
     services, scores = TrainingServices.of(config), Scores(returns)
     services.evaluation = scores  # type: ignore[assignment]
@@ -124,6 +129,47 @@ def test_a_schedule_that_goes_well_passes(small_town: Small, tmp_path: Path) -> 
     assert scores.asked[:2] == ["random", "scripted"]
     assert summary.checkpoint is not None
     assert load_checkpoint(summary.checkpoint).weights["w"].tolist() == [3.0]  # three stages over one network
+
+
+def test_ppo_stages_share_the_time_of_the_run_by_their_epochs(small_town: Small, tmp_path: Path) -> None:
+    uneven = SCHEDULE.replace("cycle: 1, mode: ppo, epochs: 2", "cycle: 1, mode: ppo, epochs: 6")
+    harness, _ = fakes(small_town(uneven, "training.time_limit=10"), [0.0, 9.0, 10.0, 11.0, 12.0])
+    assert harness.run_anneal(RunOptions(run_dir=tmp_path / "a")).status == "PASS"
+    assert FakePPO.seconds == pytest.approx([450.0, 600.0], abs=30.0)  # the first gave back what it did not need
+
+
+def test_the_time_limit_ends_the_whole_schedule(small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness, _ = fakes(small_town(SCHEDULE, "training.time_limit=1"), [0.0, 9.0, 10.0, 11.0, 12.0])
+    monkeypatch.setattr(contexts, "perf_counter", lambda: perf_counter() + 600.0 * len(FakeStage.plans))  # a stage takes long
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    assert summary.status == "HOLD"
+    assert [stage.mode for stage in summary.stages] == ["bc"]
+    assert summary.reasons == ("stage 1: training.time_limit was over before it began",)
+    assert summary.checkpoint is not None
+
+
+@pytest.mark.parametrize("share", [0.8, 0.999])
+def test_two_towns_always_leave_somebody_to_learn_from(small_town: Small, tmp_path: Path, share: float) -> None:
+    pytest.importorskip("torch")
+    stages = f"[{{cycle: 0, mode: ppo, epochs: 12, bc_weight: 0.5, scripted_share: {share}}}]"
+    config = small_town(f"training.anneal_schedule={stages}", "training.horizon=2")
+    TrainingHarness(config).run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    records = list(read_records(tmp_path / "a" / "ppo.ndjson"))
+    assert len(records) == 12
+    assert all(2 <= record["transitions"] < 2 * 2 * 8 for record in records)  # one of each town at least, never all
+
+
+def test_a_central_critic_is_cloned_and_then_improved(small_town: Small, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    summary = TrainingHarness(small_town(SCHEDULE, "policy.critic=central")).run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    assert [stage.mode for stage in summary.stages][:2] == ["bc", "ppo"]
+    assert summary.checkpoint is not None
+    assert load_checkpoint(summary.checkpoint).state["network"]["town_size"] == 8
+
+
+def test_a_stage_in_which_nobody_learns_is_refused(small_town: Small) -> None:
+    with pytest.raises(ConfigError, match=r"cycle 1 is a ppo stage with scripted_share 1: nobody is left to learn from"):
+        small_town(SCHEDULE.replace("bc_weight: 0.5, scripted_share: 0.5", "bc_weight: 0.5, scripted_share: 1.0"))
 
 
 def test_a_stage_that_falls_is_rolled_back_and_the_mix_is_frozen(small_town: Small, tmp_path: Path) -> None:
