@@ -14,6 +14,7 @@ from townlet.config import SimulationConfig
 from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Measure
 from townlet.dto.policy import BCTrainingResult, EvaluationPoint, Interval, PPOTrainingResult, TrainingResult
+from townlet.dto.promotion import Decision, Outcome
 from townlet.errors import ConfigError, DivergedError, InterruptedRun
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint
 from townlet.policy.network import NetworkSpec
@@ -116,6 +117,37 @@ def fakes(config: SimulationConfig, returns: list[float]) -> tuple[TrainingHarne
 
     loaders: Mapping[str, Any] = {"bc": FakeBC, "ppo": FakePPO, "anneal": AnnealStrategy}
     return TrainingHarness(config, services=services, strategies=loaders), scores
+
+
+class Gates:
+    """Promotion that remembers what it was asked and holds it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Path] = []
+
+    def consider(self, candidate: Path, scorecard: Path) -> Decision:
+        self.asked.append(candidate)
+        return Decision(outcome=Outcome.HOLD, window="pass", passes=1, required=2, gates=(), reasons=("one window of two",))
+
+
+@pytest.mark.parametrize(
+    ("promote", "returns"), [(True, [10.0, 11.0, 12.0]), (True, [10.0, 3.0, 12.0]), (False, [10.0, 11.0, 12.0])]
+)
+def test_a_run_that_passes_is_put_before_the_promotion_gates(
+    small_town: Small, tmp_path: Path, promote: bool, returns: list[float]
+) -> None:
+    """Only when it is asked for, and not when a guard has fired."""
+    harness, _ = fakes(small_town(SCHEDULE, f"training.promote={str(promote).lower()}"), [0.0, 9.0, *returns])
+    harness.services.promotion = gates = Gates()  # type: ignore[assignment]
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    if promote and summary.status == "PASS":
+        assert gates.asked == [Path(str(summary.checkpoint))]
+        assert summary.promotion is not None
+        assert summary.promotion.outcome is Outcome.HOLD
+    else:
+        assert not gates.asked
+        assert summary.promotion is None
+    assert (summary.status == "PASS") == (min(returns) > 5.0)
 
 
 def test_a_schedule_that_goes_well_passes(small_town: Small, tmp_path: Path) -> None:
@@ -276,7 +308,8 @@ def test_real_stages_share_one_network_and_one_log_and_resume_bit_for_bit(
     small_town: Small, stop_after: Any, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
-    config = small_town(SCHEDULE, "training.anneal_guards.conflict_rise=100", "training.anneal_guards.kl_bound=10")
+    lenient = [f"training.anneal_guards.{guard}" for guard in ("conflict_rise=100", "kl_bound=10", "return_fall=1.0")]
+    config = small_town(SCHEDULE, *lenient, "ppo.learning_rate=1e-5")  # what is learned here is little, and must do no harm
     whole = TrainingHarness(config).run_anneal(RunOptions(run_dir=tmp_path / "whole"))
     assert len(whole.stages) == 3
     log = tmp_path / "whole" / "ppo.ndjson"
