@@ -221,7 +221,8 @@ _SUITES = {
 
 class EvaluationConfig(Section):
     rewards: RewardsConfig = Field(
-        default_factory=RewardsConfig, description="The committed weights returns are measured with, whatever is trained on."
+        default_factory=lambda: RewardsConfig(conflict_weight=1.0),
+        description="The committed weights returns are measured with, whatever is trained on.",
     )
     first_seed: int = Field(
         1_000_001, ge=1_000_001, description="First evaluation seed: odd and above 10⁶; training seeds are even."
