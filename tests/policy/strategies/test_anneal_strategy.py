@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
@@ -326,3 +327,42 @@ def test_real_stages_share_one_network_and_one_log_and_resume_bit_for_bit(
     left, right = (list(read_records(tmp_path / name / "ppo.ndjson")) for name in ("whole", "parts"))
     assert [r["policy_hash"] for r in left] == [r["policy_hash"] for r in right]
     assert [r["log_stream_offset"] for r in right] == [1, 2, 3, 4]
+
+
+def test_a_sabotaged_stage_is_caught_rolled_back_and_reported(small_town: Small, tmp_path: Path) -> None:
+    """The learning rate of stage 2 is multiplied by a hundred; stage 3 goes on from what stage 1 left."""
+    pytest.importorskip("torch")
+    from townlet.policy.training.strategies.anneal import AnnealStrategy
+    from townlet.policy.training.strategies.bc import BCStrategy
+    from townlet.policy.training.strategies.ppo import PPOStrategy
+
+    class Sabotaged(PPOStrategy):
+        def prepare(self, context: TrainingContext) -> None:
+            super().prepare(self._worse(context))
+
+        def run(self, context: TrainingContext) -> PPOTrainingResult:
+            return super().run(self._worse(context))
+
+        @staticmethod
+        def _worse(context: TrainingContext) -> TrainingContext:
+            if context.plan.cycle != 2:
+                return context
+            ppo = context.config.ppo.model_copy(update={"learning_rate": 100 * context.config.ppo.learning_rate})
+            return replace(context, config=context.config.model_copy(update={"ppo": ppo}))
+
+    schedule = SCHEDULE.replace("}]", "}, {cycle: 3, mode: ppo, epochs: 1, bc_weight: 0.0, scripted_share: 0.0}]")
+    config = small_town(schedule, "ppo.learning_rate=1e-3", "ppo.target_kl=null")
+    services = TrainingServices.of(config)
+    services.evaluation = Scores([0.0, 9.0, 10.0, 10.0, 10.0, 10.0])  # type: ignore[assignment]
+    loaders: Mapping[str, Any] = {"bc": BCStrategy, "ppo": Sabotaged, "anneal": AnnealStrategy}
+    harness = TrainingHarness(config, services=services, strategies=loaders)
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "run"))
+    before, sabotaged, after = summary.stages[1:]
+    assert before.guards == ()
+    assert any("kl_k3" in sentence for sentence in sabotaged.guards)
+    assert before.ppo is not None
+    assert after.ppo is not None
+    assert sabotaged.rolled_back_to == before.ppo.checkpoint
+    assert after.ppo.weights_hash_start == before.ppo.weights_hash
+    assert summary.status == "HOLD"
+    assert any(reason.startswith("stage 2: ") for reason in summary.reasons)
