@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from townlet.errors import MissingPackageError, TelemetryError, UsageError
+from townlet import files
+from townlet.errors import MissingPackageError, StorageError, TelemetryError, UsageError
 from townlet.telemetry import drawing, plot
 from townlet.telemetry.example import example_record
 from townlet.telemetry.export import EXPORTS, export
@@ -211,6 +214,23 @@ def test_tensorboard_events_hold_every_number_by_panel(tmp_path: Path) -> None:
     assert found["conflicts/queue_conflict_events"][0][1] == example_record(1)["queue_conflict_events"]
     assert found["other/conflict_reasons/blocked"][0][1] == example_record(1)["conflict_reasons"]["blocked"]
     assert all(len(points) == 5 for points in found.values())
+
+
+@pytest.mark.parametrize("form", ["tensorboard", "csv", "parquet"])
+def test_a_full_disk_is_told_in_one_sentence_and_nothing_half_written_stays(
+    form: str, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("tensorboardX", "pyarrow"):
+        pytest.importorskip(package)
+
+    def full(handle: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(files.disk, "write", full)
+    with pytest.raises(StorageError, match="No space left on device; free some space and run again"):
+        export(other, tmp_path / "out", form)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_what_is_there_is_not_overwritten_unasked(log: Path, tmp_path: Path) -> None:

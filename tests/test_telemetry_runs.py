@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import runpy
 import sys
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from townlet import files
 from townlet.cli.app import main
 from townlet.policy.training.telemetry import RivalryTally, TownTally
 from townlet.telemetry.ndjson import read_records
@@ -72,6 +75,30 @@ def test_runs_of_other_modes_validate_too(mode: str, script: Run) -> None:
     assert ("batch records" in told) == (mode == "rollout")
     assert {record["data_mode"] for record in records} <= {"replay", "rollout", "mixed"}
     assert all(record["rollout_ticks"] > 0 for record in records if record["data_mode"] == "rollout")
+
+
+def test_a_log_on_a_full_disk_stops_aloud_and_the_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    write = files.disk.write
+
+    def full_for_records(handle: int, data: Any) -> int:
+        if b'"log_stream_offset"' in bytes(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(handle, data)
+
+    monkeypatch.setattr(files.disk, "write", full_for_records)
+    with pytest.raises(SystemExit) as left:
+        main(["train", "town_day", "--mode", "rollout", "--epochs", "2", "--run-dir", str(tmp_path / "run"), *TINY])
+    assert not left.value.code
+    assert [record.message for record in caplog.records if "telemetry stops" in record.message] == [
+        f"telemetry stops at record 1: {tmp_path}/run/ppo.ndjson cannot be written: No space left on device; "
+        "free some space and run again; training goes on"
+    ]
+    assert "no curves.png" in capsys.readouterr().err
+    assert (tmp_path / "run" / "checkpoints" / "000002").is_dir()
 
 
 def discounted(rewards: Any, values: Any, last: Any, ended: Any, gamma: float, trace: float) -> list[float]:

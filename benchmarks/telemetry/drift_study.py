@@ -47,12 +47,12 @@ def late(series: LogSeries, name: str) -> float:
     return float(values[np.isfinite(values)].mean()) if np.isfinite(values).any() else float("nan")
 
 
-def measure(family: str, runs: int, pairs: int, work: Path) -> dict[str, Any]:
+def measure(family: str, runs: int, other_runs: int, pairs: int, work: Path) -> dict[str, Any]:
     alike = [read_series(log, DRIFT_NAMES) for log in logs_of(f"{family}-alike", runs, work)]
-    changed = [read_series(log, DRIFT_NAMES) for log in logs_of(f"{family}-changed", runs // 2, work)]
+    changed = [read_series(log, DRIFT_NAMES) for log in logs_of(f"{family}-changed", other_runs, work)]
     draw = random.Random(0)
     same = draw.sample(list(itertools.permutations(range(runs), 2)), pairs)
-    other = draw.sample(list(itertools.product(range(runs // 2), range(runs))), pairs)
+    other = draw.sample(list(itertools.product(range(other_runs), range(runs))), pairs)
     shifts = {}
     for name in DRIFT_NAMES:
         before, after = (np.array([late(series, name) for series in arm]) for arm in (alike, changed))
@@ -72,7 +72,7 @@ def measure(family: str, runs: int, pairs: int, work: Path) -> dict[str, Any]:
                 "false_by_metric": {n: c / pairs for n in DRIFT_NAMES if (c := sum(n in alarms for alarms in false))},
             }
         )
-    return {"alike": runs, "changed": runs // 2, "pairs": pairs, "metrics": shifts, "rows": rows}
+    return {"alike": runs, "changed": other_runs, "pairs": pairs, "metrics": shifts, "rows": rows}
 
 
 def rounded(value: Any) -> Any:
@@ -136,12 +136,13 @@ def reading(result: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure false alarms and detection of drift on real runs of the town.")
     parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--changed", type=int, default=20, help="runs with the changed setting, per family")
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--work", type=Path, default=WORK)
     parser.add_argument("--page", action="store_true", help="write the page from the committed result")
     chosen = parser.parse_args()
     if not chosen.page:
-        families = {family: measure(family, chosen.runs, chosen.pairs, chosen.work) for family in FAMILIES}
+        families = {family: measure(family, chosen.runs, chosen.changed, chosen.pairs, chosen.work) for family in FAMILIES}
         usual = next(row for row in families["town"]["rows"] if row["min_effect"] == USUAL)
         training = next(row for row in families["ppo"]["rows"] if row["min_effect"] == USUAL)
         ok = max(usual["false_any"], training["false_any"]) <= FALSE_BAR and usual["found_any"] >= FOUND_BAR

@@ -89,6 +89,8 @@ def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
         value = flags[flag.partition("/")[0].removeprefix("--").replace("-", "_")]
         if value is not None:
             found.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
+    if flags["epochs"] is not None and flags["mode"] == "bc":
+        found.append(f"training.bc.epochs={flags['epochs']}")
     if flags["seed"] is not None:
         found.append(f"seed={flags['seed']}")
     return tuple(found)
@@ -225,12 +227,17 @@ def _iterate(orchestrator: Any, dataset: ReplayDatasetConfig | None, as_json: bo
 
 
 def _draw(result: TrainingResult, title: str) -> None:
+    from townlet.errors import StorageError, TelemetryError
     from townlet.optional import installed
     from townlet.telemetry.plot import plot_logs
 
     log = result.model_dump().get("telemetry_log")
-    if log is not None and result.run_dir is not None and Path(log).exists() and installed("matplotlib"):
+    if log is None or result.run_dir is None or not Path(log).exists() or not installed("matplotlib"):
+        return
+    try:
         plot_logs([log], Path(result.run_dir) / "curves.png", title=title)
+    except (StorageError, TelemetryError) as error:  # the log was stopped, or the disk is full: the training itself is done
+        note(f"no curves.png: {error}")
 
 
 def _next_free(config_id: str, mode: str) -> Path:

@@ -165,6 +165,7 @@ class TrainingConfig(Section):
     keep_checkpoints: int = Field(5, ge=1, le=10000, description="Checkpoints kept beside `best`.")
     eval_every: int = Field(20, ge=0, description="Epochs between two evaluations; 0 for none.")
     eval_towns: int = Field(32, ge=1, le=65536, description="Towns of a periodic evaluation.")
+    promote: bool = Field(False, description="Put the checkpoint of an anneal run that passes before the promotion gates.")
     time_limit: float | None = Field(
         None, gt=0, description="Minutes after which the whole run ends by itself; PPO stages of an anneal run share them."
     )
@@ -220,7 +221,8 @@ _SUITES = {
 
 class EvaluationConfig(Section):
     rewards: RewardsConfig = Field(
-        default_factory=RewardsConfig, description="The committed weights returns are measured with, whatever is trained on."
+        default_factory=lambda: RewardsConfig(conflict_weight=1.0),
+        description="The committed weights returns are measured with, whatever is trained on.",
     )
     first_seed: int = Field(
         1_000_001, ge=1_000_001, description="First evaluation seed: odd and above 10⁶; training seeds are even."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from townlet.config import SimulationConfig
 from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Measure
 from townlet.dto.policy import BCTrainingResult, EvaluationPoint, Interval, PPOTrainingResult, TrainingResult
+from townlet.dto.promotion import Decision, Outcome
 from townlet.errors import ConfigError, DivergedError, InterruptedRun
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint
 from townlet.policy.network import NetworkSpec
@@ -116,6 +118,37 @@ def fakes(config: SimulationConfig, returns: list[float]) -> tuple[TrainingHarne
 
     loaders: Mapping[str, Any] = {"bc": FakeBC, "ppo": FakePPO, "anneal": AnnealStrategy}
     return TrainingHarness(config, services=services, strategies=loaders), scores
+
+
+class Gates:
+    """Promotion that remembers what it was asked and holds it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Path] = []
+
+    def consider(self, candidate: Path, scorecard: Path) -> Decision:
+        self.asked.append(candidate)
+        return Decision(outcome=Outcome.HOLD, window="pass", passes=1, required=2, gates=(), reasons=("one window of two",))
+
+
+@pytest.mark.parametrize(
+    ("promote", "returns"), [(True, [10.0, 11.0, 12.0]), (True, [10.0, 3.0, 12.0]), (False, [10.0, 11.0, 12.0])]
+)
+def test_a_run_that_passes_is_put_before_the_promotion_gates(
+    small_town: Small, tmp_path: Path, promote: bool, returns: list[float]
+) -> None:
+    """Only when it is asked for, and not when a guard has fired."""
+    harness, _ = fakes(small_town(SCHEDULE, f"training.promote={str(promote).lower()}"), [0.0, 9.0, *returns])
+    harness.services.promotion = gates = Gates()  # type: ignore[assignment]
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    if promote and summary.status == "PASS":
+        assert gates.asked == [Path(str(summary.checkpoint))]
+        assert summary.promotion is not None
+        assert summary.promotion.outcome is Outcome.HOLD
+    else:
+        assert not gates.asked
+        assert summary.promotion is None
+    assert (summary.status == "PASS") == (min(returns) > 5.0)
 
 
 def test_a_schedule_that_goes_well_passes(small_town: Small, tmp_path: Path) -> None:
@@ -276,7 +309,8 @@ def test_real_stages_share_one_network_and_one_log_and_resume_bit_for_bit(
     small_town: Small, stop_after: Any, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
-    config = small_town(SCHEDULE, "training.anneal_guards.conflict_rise=100", "training.anneal_guards.kl_bound=10")
+    lenient = [f"training.anneal_guards.{guard}" for guard in ("conflict_rise=100", "kl_bound=10", "return_fall=1.0")]
+    config = small_town(SCHEDULE, *lenient, "ppo.learning_rate=1e-5")  # what is learned here is little, and must do no harm
     whole = TrainingHarness(config).run_anneal(RunOptions(run_dir=tmp_path / "whole"))
     assert len(whole.stages) == 3
     log = tmp_path / "whole" / "ppo.ndjson"
@@ -293,3 +327,42 @@ def test_real_stages_share_one_network_and_one_log_and_resume_bit_for_bit(
     left, right = (list(read_records(tmp_path / name / "ppo.ndjson")) for name in ("whole", "parts"))
     assert [r["policy_hash"] for r in left] == [r["policy_hash"] for r in right]
     assert [r["log_stream_offset"] for r in right] == [1, 2, 3, 4]
+
+
+def test_a_sabotaged_stage_is_caught_rolled_back_and_reported(small_town: Small, tmp_path: Path) -> None:
+    """The learning rate of stage 2 is multiplied by a hundred; stage 3 goes on from what stage 1 left."""
+    pytest.importorskip("torch")
+    from townlet.policy.training.strategies.anneal import AnnealStrategy
+    from townlet.policy.training.strategies.bc import BCStrategy
+    from townlet.policy.training.strategies.ppo import PPOStrategy
+
+    class Sabotaged(PPOStrategy):
+        def prepare(self, context: TrainingContext) -> None:
+            super().prepare(self._worse(context))
+
+        def run(self, context: TrainingContext) -> PPOTrainingResult:
+            return super().run(self._worse(context))
+
+        @staticmethod
+        def _worse(context: TrainingContext) -> TrainingContext:
+            if context.plan.cycle != 2:
+                return context
+            ppo = context.config.ppo.model_copy(update={"learning_rate": 100 * context.config.ppo.learning_rate})
+            return replace(context, config=context.config.model_copy(update={"ppo": ppo}))
+
+    schedule = SCHEDULE.replace("}]", "}, {cycle: 3, mode: ppo, epochs: 1, bc_weight: 0.0, scripted_share: 0.0}]")
+    config = small_town(schedule, "ppo.learning_rate=1e-3", "ppo.target_kl=null")
+    services = TrainingServices.of(config)
+    services.evaluation = Scores([0.0, 9.0, 10.0, 10.0, 10.0, 10.0])  # type: ignore[assignment]
+    loaders: Mapping[str, Any] = {"bc": BCStrategy, "ppo": Sabotaged, "anneal": AnnealStrategy}
+    harness = TrainingHarness(config, services=services, strategies=loaders)
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "run"))
+    before, sabotaged, after = summary.stages[1:]
+    assert before.guards == ()
+    assert any("kl_k3" in sentence for sentence in sabotaged.guards)
+    assert before.ppo is not None
+    assert after.ppo is not None
+    assert sabotaged.rolled_back_to == before.ppo.checkpoint
+    assert after.ppo.weights_hash_start == before.ppo.weights_hash
+    assert summary.status == "HOLD"
+    assert any(reason.startswith("stage 2: ") for reason in summary.reasons)

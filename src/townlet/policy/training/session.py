@@ -88,12 +88,15 @@ class Session:
             return None
         state, collector = self.learner.state(), self.collector
         world = {} if collector is None else collector.world()
+        actions, seen = town_tables(context.config)
         about = {
             "network": self.learner.spec.to_json(),
             "learner": state.meta,
             "standing": self.standing.model_dump(mode="json"),
             "telemetry": context.telemetry.position(),
             "config_hash": config_hash(context.config),
+            "action_catalogue_hash": actions.hash,
+            "observation_hash": seen.hash,
             "run_id": context.run_id,
         }
         checkpoint = Checkpoint(state.weights, about, state.optimizer, world)

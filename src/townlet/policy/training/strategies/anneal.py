@@ -171,6 +171,9 @@ class AnnealStrategy:
         if tracker.good is not None:
             checkpoint = load_checkpoint(tracker.good)
             kept = context.run.save(len(tracker.done), checkpoint, best=True)
+        judged = None
+        if kept is not None and status == "PASS" and context.config.training.promote:
+            judged = context.services.promotion.consider(kept, context.run.path / "promotion_scorecard.json")
         return AnnealSummary(
             duration_sec=seconds,
             run_dir=str(context.run.path),
@@ -178,6 +181,7 @@ class AnnealStrategy:
             status=status,
             reasons=tuple(reasons),
             stages=tuple(tracker.done),
+            promotion=judged,
             telemetry_log=None if context.telemetry.path is None else str(context.telemetry.path),
             weights_hash=None if kept is None else str(load_checkpoint(kept).state["weights_hash"]),
         )
