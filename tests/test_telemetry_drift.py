@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from townlet.telemetry.drift import (
     compare_logs,
     earth_mover,
     log_drift,
+    persistence,
     read_baseline,
 )
 from townlet.telemetry.example import example_record
@@ -179,3 +181,45 @@ def test_logs_are_compared_from_files_and_senseless_windows_refused(tmp_path: Pa
     empty.touch()
     with pytest.raises(TelemetryError, match="holds no epoch record"):
         compare_logs(one, empty)
+
+
+# --- the published figures -------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_the_page_of_the_study_is_written_from_its_result_which_keeps_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "telemetry"))
+    study = runpy.run_path(str(ROOT / "benchmarks" / "telemetry" / "drift_study.py"))
+    result = json.loads((ROOT / "benchmarks" / "telemetry" / "drift_results.json").read_text())
+    assert study["page"](result) == (ROOT / "docs" / "telemetry" / "DRIFT.md").read_text()
+    assert result["ok"]
+    usual = {name: next(row for row in found["rows"] if row["min_effect"] == 0.05) for name, found in result["families"].items()}
+    assert all(row["false_any"] <= 0.05 for row in usual.values())
+    assert usual["town"]["found_metric"] >= 0.80
+    assert all(found["pairs"] == 200 and found["alike"] == 40 for found in result["families"].values())
+
+
+def test_epochs_that_resemble_each_other_widen_the_interval() -> None:
+    rng = np.random.default_rng(3)
+    white = rng.standard_normal(40)
+    slow = np.cumsum(rng.standard_normal(40)) / 3
+    assert persistence(white) < 0.3
+    assert persistence(slow) > 0.7
+    assert persistence(np.ones(10)) == 0.0
+    widths = [np.ptp(block_bootstrap(series / series.std(), level=0.95)) for series in (white, slow)]
+    assert widths[1] > 1.5 * widths[0]
+    assert np.isfinite(widths).all()  # a step of a series that hardly moves is seen even so
+
+
+def test_a_field_in_which_equal_runs_differ_more_needs_a_larger_difference() -> None:
+    def run(entropy: float, wait: float) -> LogSeries:
+        return series_of(
+            example_record(n, batch_entropy_mean=entropy + 1e-4 * (n % 5), queue_wait_mean=wait + 1e-4 * (n % 3))
+            for n in range(1, 41)
+        )
+
+    names = ["batch_entropy_mean", "queue_wait_mean"]
+    assert compare(run(1.1, 11.0), run(1.0, 10.0), names).alarms == ["queue_wait_mean"]
+    assert "batch_entropy_mean" in compare(run(1.2, 10.0), run(1.0, 10.0), names).alarms

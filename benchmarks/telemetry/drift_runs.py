@@ -27,8 +27,8 @@ from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.telemetry import RivalryTally, TownTally
 
 WORK = Path("runs/drift_study")
-TOWNS, EPOCHS, DECISIONS = 32, 32, 72  # of a town run
-EPSILON, CHANGED_EPSILON = 0.05, 0.11
+TOWNS, EPOCHS, DECISIONS = 48, 32, 72  # of a town run
+EPSILON, CHANGED_EPSILON = 0.05, 0.1
 WEIGHT, CHANGED_WEIGHT = 1.0, 2.0
 TRAINING = ("training.epochs=24", "training.towns=16", "training.horizon=144", "training.eval_every=0", "ppo.num_epochs=1")
 CLONING = ("seed=1", "training.bc.epochs=6", "training.bc.towns=8")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import random
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ from drift_runs import WORK, logs_of
 
 from townlet.files import read_json, write_json, write_text
 from townlet.telemetry.drift import DRIFT_NAMES, compare
-from townlet.telemetry.series import LogSeries, read_series
+from townlet.telemetry.series import LogSeries, series_of
 
 RESULT = Path(__file__).with_name("drift_results.json")
 PAGE = Path("docs/telemetry/DRIFT.md")
@@ -47,9 +48,13 @@ def late(series: LogSeries, name: str) -> float:
     return float(values[np.isfinite(values)].mean()) if np.isfinite(values).any() else float("nan")
 
 
+def columns(log: Path) -> LogSeries:
+    return series_of(map(json.loads, log.read_text().splitlines()), DRIFT_NAMES, path=log)
+
+
 def measure(family: str, runs: int, other_runs: int, pairs: int, work: Path) -> dict[str, Any]:
-    alike = [read_series(log, DRIFT_NAMES) for log in logs_of(f"{family}-alike", runs, work)]
-    changed = [read_series(log, DRIFT_NAMES) for log in logs_of(f"{family}-changed", other_runs, work)]
+    alike = [columns(log) for log in logs_of(f"{family}-alike", runs, work)]
+    changed = [columns(log) for log in logs_of(f"{family}-changed", other_runs, work)]
     draw = random.Random(0)
     same = draw.sample(list(itertools.permutations(range(runs), 2)), pairs)
     other = draw.sample(list(itertools.product(range(other_runs), range(runs))), pairs)

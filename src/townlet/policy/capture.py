@@ -28,7 +28,7 @@ from townlet.policy.sample import parse_meta, read_arrays, read_meta
 from townlet.policy.selection import SampleFilter
 from townlet.policy.shelf import Shelf, about
 
-BUFFER_BYTES = 512 << 20  # towns are run in groups whose frames fit into this
+BUFFER_BYTES = 128 << 20  # towns are run in groups whose frames fit into this; a stopped capture still writes its group
 FRAME_BYTES = 2048  # of one decision of one resident, about
 SEEDED_RESIDENTS = 2
 

@@ -257,8 +257,8 @@ def persistence(x: Floats) -> float:
 
 
 def block_length(count: int, correlation: float = 0.0) -> int:
-    """Epochs per block: the cube root, the usual rule, or how long a series of this correlation resembles itself."""
-    return max(1, round(math.cbrt(count)), math.ceil((1 + correlation) / (1 - correlation)))
+    """Epochs per block: over how many a series of this correlation resembles itself, at most a third of them all."""
+    return max(1, min(math.ceil((1 + correlation) / (1 - correlation)), count // 3))
 
 
 def block_bootstrap(x: Floats, *, level: float, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
@@ -343,7 +343,7 @@ def _mix(name: str, a: Floats, b: Floats, alpha: float, max_distance: float, see
     distance = total_variation(a.sum(axis=0), b.sum(axis=0))
     ordered = name == "rivalry_histogram"
     moved = earth_mover(a.sum(axis=0), b.sum(axis=0)) if ordered else None
-    length = block_length(min(len(a), len(b)))
+    length = max(1, round(math.cbrt(min(len(a), len(b)))))  # the usual rule for resampling a series
     chunks = [part.sum(axis=0) for rows in (a, b) for part in np.array_split(rows, max(1, len(rows) // length))]
     stack = np.stack(chunks)  # (blocks, bins)
     mine = max(1, len(a) // length)

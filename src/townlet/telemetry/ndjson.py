@@ -382,8 +382,11 @@ def read_records(path: Path | str) -> Iterator[dict[str, Any]]:
     for part in log_parts(path):
         for number, raw in read_lines(part):
             try:
-                yield decoder.decode(raw)
+                record = decoder.decode(raw)
             except UNREADABLE as error:
                 raise TelemetryError(
                     f"{part}:{number}: not a JSON object ({error}); run `townlet telemetry validate {path}` for all problems"
                 ) from error
+            if number == 1 and "telemetry_version" not in record:
+                raise TelemetryError(f"{part}:1: has no telemetry_version; give the log of a training run, this is another file")
+            yield record
