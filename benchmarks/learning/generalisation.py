@@ -127,9 +127,11 @@ def main() -> None:
         got = np.array([returns(config, str(checkpoint)) for config in unseen])
         way = (got - floor) / (ceiling - floor)
         low, high = bootstrap_interval(way)
-        rows.append({"seed": seed, "return": got.tolist(), "way": way.tolist(), "mean": way.mean(), "low": low, "high": high})
+        rows.append(
+            {"seed": seed, "return": got.tolist(), "way": way.tolist(), "mean": float(way.mean()), "low": low, "high": high}
+        )
         print(f"seed {seed}: {way.mean():.2f} of the way ({low:.2f} … {high:.2f}), worst town {way.min():.2f}")
-    ok = min(row["mean"] for row in rows) >= BAR
+    ok = bool(min(row["mean"] for row in rows) >= BAR)
     result = {"bar": BAR, "ok": ok, "random": floor.tolist(), "scripted": ceiling.tolist(), "trained": rows}
     write_json(RESULT, {**result, "seen": SEEN + 1, "unseen": UNSEEN, "overrides": OVERRIDES})
     raise SystemExit(0 if ok else 1)
