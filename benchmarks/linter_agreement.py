@@ -1,12 +1,14 @@
 """Does the linter's verdict agree with seven simulated days? Fifty drawn towns, one line each, and the share at the end.
 
-python benchmarks/linter_agreement.py [COUNT]
+python benchmarks/linter_agreement.py [COUNT [FIRST_SEED]]
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
 
+from townlet.errors import ScenarioError
 from townlet.scenarios.invent import drawn_town
 from townlet.scenarios.lint import lint
 from townlet.studies.week import DAYS, live_a_week
@@ -14,11 +16,18 @@ from townlet.studies.week import DAYS, live_a_week
 BAR = 0.95
 
 
-def main(count: int) -> int:
-    agreed = 0
-    for seed in range(count):
+def main(count: int = 50, first: int = 0) -> int:
+    agreed = built = 0
+    for seed in itertools.count(first):
+        if built == count:
+            break
         config = drawn_town(seed)
-        report, week = lint(config, days=DAYS), live_a_week(config)
+        try:
+            report = lint(config, days=DAYS)
+        except ScenarioError as error:
+            print(f"seed {seed:>3}  cannot be built, left out: {error}")
+            continue
+        week, built = live_a_week(config), built + 1
         same = report.ok == week.lives
         agreed += same
         failed = ",".join(verdict.name for verdict in report.verdicts if not verdict.ok) or "-"
@@ -31,4 +40,4 @@ def main(count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 50))
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -1,58 +1,75 @@
 """PPO on the town, ours beside others', one thread, alternated: decisions a second of processor time, from collection to the end
-of the update.
+of the update; and the time to the return of the scripted townspeople.
 
-townlet bench train [--json]        (needs the extras ml and bench)
+townlet bench train [--short] [--json]        (needs the extras ml and bench)
+
+Ours is what `make demo` trains: its network, batch and passes. The others are wired and set as their users find them: the
+observation as the environments hand it out (the map in the row), their own networks, batches and passes. The rows "same network"
+give everybody our observation, network, mini-batches and passes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
-from typing import Any
+from time import process_time
+from typing import Any, Protocol
 
-import numpy as np
 import supersuit
 import torch
+from clean_loop import CleanLoop
 from pettingzoo.utils import BaseParallelWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from torch import nn
+from time_to_scripted import race_row
 
 import townlet
 from townlet.config.loader import load_config
+from townlet.config.models import SimulationConfig
 from townlet.envs.sb3 import TownVecEnv
-from townlet.envs.vector import VectorTown
+from townlet.policy.models import ConflictAwarePolicyNetwork
+from townlet.policy.network import NetworkSpec
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.learner import PPOLearner
+from townlet.policy.training.services import RolloutCaptureService
 from townlet.policy.training.session import network_spec
 from townlet.policy.training.sources import rollout_batch
 from townlet.sim.bench import calibration, row
 
-SCENARIO, TOWNS, HORIZON = "town_day", 8, 32
+HERE = Path(__file__).parent
+DEMO = HERE.parent / "configs" / "training" / "demo.yaml"
+SCENARIO = "town_day"
 NO_NEWCOMERS = ["lifecycle.newcomers_per_day=0"]  # SuperSuit refuses ids that are absent at reset
-Times = tuple[float, float]  # seconds of a collection, of a collection and its update
+ROUNDS, SHORT_ROUNDS = 6, 2  # the first warms up
+Times = tuple[float, float]  # processor seconds of a collection, of a collection and its update
+
+
+class Trainer(Protocol):
+    decisions: int  # of one iteration
+
+    def iterate(self) -> Times: ...
 
 
 class Ours:
-    name = "ours"
-
-    def __init__(self) -> None:
-        config = load_config(SCENARIO, NO_NEWCOMERS)
-        spec = network_spec(config)
+    def __init__(self, config: SimulationConfig) -> None:
+        spec, self.horizon = network_spec(config), config.training.horizon
         self.learner = PPOLearner(spec, config.ppo)
-        self.collector = Collector(VectorTown(config, TOWNS), 0, maps=spec.sees_map, state_width=spec.state_width)
-        self.decisions = TOWNS * self.collector.vec.num_residents * HORIZON
+        vec = RolloutCaptureService(config).towns(config.training.towns)
+        self.collector = Collector(vec, 0, maps=spec.sees_map, state_width=spec.state_width)
+        self.decisions = self.horizon * vec.num_towns * vec.num_residents
 
     def iterate(self) -> Times:
         begin = process_time()
-        rollout = self.collector.collect(self.learner, HORIZON)
+        rollout = self.collector.collect(self.learner, self.horizon)
         collected = process_time() - begin
         self.learner.update(rollout_batch(rollout, self.learner.ppo))
         return collected, process_time() - begin
 
 
+# --- Stable-Baselines3 -----------------------------------------------------------------------------------------------
 class Stopwatch(BaseCallback):
     """When the collection of an iteration began and ended."""
 
@@ -67,11 +84,9 @@ class Stopwatch(BaseCallback):
 
 
 class StableBaselines:
-    def __init__(self, name: str, env: Any, **options: Any) -> None:
-        self.name = name
-        options = {"n_steps": HORIZON, "device": "cpu"} | options
-        self.model = PPO("MlpPolicy", env, **options)
-        self.decisions = self.model.n_envs * HORIZON
+    def __init__(self, env: Any, horizon: int, **options: Any) -> None:
+        self.model = PPO("MlpPolicy", env, n_steps=horizon, device="cpu", **options)
+        self.decisions = self.model.n_envs * horizon
 
     def iterate(self) -> Times:
         watch = Stopwatch()
@@ -91,121 +106,91 @@ class Plain(BaseParallelWrapper):
         return {agent: one["observation"] for agent, one in seen.items()}, infos
 
     def step(self, actions: Any) -> Any:
-        seen, *rest = self.env.step(actions)
-        return {agent: one["observation"] for agent, one in seen.items()}, *rest
+        seen, rewards, terminations, truncations, infos = self.env.step(actions)
+        if not self.env.agents:  # SuperSuit ends an episode only when everybody is both dead and out of time
+            terminations = truncations = dict.fromkeys(truncations, True)
+        return {agent: one["observation"] for agent, one in seen.items()}, rewards, terminations, truncations, infos
 
 
-def supersuit_env() -> Any:
-    env = supersuit.black_death_v3(Plain(townlet.parallel_env(SCENARIO, overrides=NO_NEWCOMERS)))
-    return supersuit.concat_vec_envs_v1(
-        supersuit.pettingzoo_env_to_vec_env_v1(env), TOWNS, num_cpus=1, base_class="stable_baselines3"
-    )
+def supersuit_env(towns: int, layout: str) -> Any:
+    env = supersuit.black_death_v3(Plain(townlet.parallel_env(SCENARIO, overrides=NO_NEWCOMERS, map=layout)))
+    vector = supersuit.pettingzoo_env_to_vec_env_v1(env)
+    return supersuit.concat_vec_envs_v1(vector, towns, num_cpus=1, base_class="stable_baselines3")
 
 
-class SharedTrunk(BaseFeaturesExtractor):
-    """About our network: 224 numbers from the observation, a trunk of 128, two heads."""
+class OurEncoders(BaseFeaturesExtractor):
+    """Encoders and trunk of our network; Stable-Baselines3 puts its two heads on them."""
 
-    def __init__(self, space: Any) -> None:
-        super().__init__(space, 128)
-        self.layers = nn.Sequential(nn.Linear(space.shape[0], 224), nn.ReLU(), nn.Linear(224, 128), nn.ReLU())
+    def __init__(self, space: Any, spec: NetworkSpec) -> None:
+        super().__init__(space, spec.hidden_width)
+        self.network = ConflictAwarePolicyNetwork(spec)
+        del self.network.policy, self.network.value
 
     def forward(self, seen: torch.Tensor) -> torch.Tensor:
-        return self.layers(seen)  # type: ignore[no-any-return]
+        return self.network.hidden(self.network.ordered(seen), None)
 
 
-class CleanLoop:
-    """One file, one loop, separate tanh networks of 64 × 64, 4 × 4 mini-batches: the style and defaults of CleanRL's ppo.py."""
-
-    name = "a CleanRL-style loop on our vector environment"
-
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        self.env = TownVecEnv(SCENARIO, TOWNS, overrides=NO_NEWCOMERS)
-        width, actions = self.env.observation_space.shape[0], self.env.action_space.n
-
-        def network(out: int) -> nn.Sequential:
-            return nn.Sequential(nn.Linear(width, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, out))
-
-        self.actor, self.critic = network(actions), network(1)
-        self.parameters = [*self.actor.parameters(), *self.critic.parameters()]
-        self.optimizer = torch.optim.Adam(self.parameters, lr=2.5e-4, eps=1e-5)
-        self.seen = torch.as_tensor(self.env.reset())
-        self.done = torch.zeros(self.env.num_envs)
-        self.decisions = self.env.num_envs * HORIZON
-
-    def iterate(self) -> Times:
-        begin = process_time()
-        n = self.env.num_envs
-        obs = torch.zeros((HORIZON, n, self.seen.shape[1]))
-        actions, logs, rewards, dones, values = (torch.zeros((HORIZON, n)) for _ in range(5))
-        for t in range(HORIZON):
-            obs[t], dones[t] = self.seen, self.done
-            with torch.no_grad():
-                chosen = torch.distributions.Categorical(logits=self.actor(self.seen))
-                action = chosen.sample()
-                actions[t], logs[t], values[t] = action, chosen.log_prob(action), self.critic(self.seen).flatten()
-            seen, reward, done, _ = self.env.step(action.numpy())
-            rewards[t] = torch.as_tensor(reward)
-            self.seen, self.done = torch.as_tensor(seen), torch.as_tensor(done, dtype=torch.float32)
-        collected = process_time() - begin
-        with torch.no_grad():
-            following = self.critic(self.seen).flatten()
-            advantages, last = torch.zeros_like(rewards), torch.zeros(n)
-            for t in reversed(range(HORIZON)):
-                alive = 1.0 - (self.done if t == HORIZON - 1 else dones[t + 1])
-                ahead = following if t == HORIZON - 1 else values[t + 1]
-                last = rewards[t] + 0.99 * ahead * alive - values[t] + 0.99 * 0.95 * alive * last
-                advantages[t] = last
-        self._update(obs, *(rows.flatten() for rows in (actions, logs, advantages, advantages + values, values)))
-        return collected, process_time() - begin
-
-    def _update(self, obs: Any, actions: Any, logs: Any, advantages: Any, returns: Any, values: Any) -> None:
-        obs = obs.reshape(-1, obs.shape[-1])
-        for _ in range(4):
-            for rows in np.array_split(np.random.permutation(len(obs)), 4):
-                chosen = torch.distributions.Categorical(logits=self.actor(obs[rows]))
-                ratio = (chosen.log_prob(actions[rows]) - logs[rows]).exp()
-                gain = (advantages[rows] - advantages[rows].mean()) / (advantages[rows].std() + 1e-8)
-                policy = torch.max(-gain * ratio, -gain * ratio.clamp(0.8, 1.2)).mean()
-                value = self.critic(obs[rows]).flatten()
-                clipped = values[rows] + (value - values[rows]).clamp(-0.2, 0.2)
-                loss_value = 0.5 * torch.max((value - returns[rows]) ** 2, (clipped - returns[rows]) ** 2).mean()
-                loss = policy - 0.01 * chosen.entropy().mean() + 0.5 * loss_value
-                self.optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(self.parameters, 0.5)
-                self.optimizer.step()
+# --- the comparison --------------------------------------------------------------------------------------------------
+@dataclass
+class Peer:
+    name: str
+    trainer: Trainer
+    bar: float | None
+    collection_bar: float | None = None
 
 
-def train_rows(*, say: Callable[[str], None], seconds: float = 20.0) -> list[dict[str, Any]]:
-    """Ratios of decisions a second, ours over each peer's; medians of alternated rounds, five when the time allows."""
-    torch.set_num_threads(1)
-    vec = {"scenario": SCENARIO, "num_towns": TOWNS, "overrides": NO_NEWCOMERS}
-    like_ours = {"n_epochs": 4, "batch_size": TOWNS * 8 * HORIZON // 4}
-    like_ours["policy_kwargs"] = {"features_extractor_class": SharedTrunk, "net_arch": []}
-    say("building the trainers")
-    ours = Ours()
-    peers = [
-        (StableBaselines("Stable-Baselines3 through SuperSuit", supersuit_env()), 3.0, 2.5),
-        (StableBaselines("Stable-Baselines3 on our vector environment", TownVecEnv(**vec)), 1.5, 1.4),
-        (CleanLoop(), 2.0, None),
-        (StableBaselines("Stable-Baselines3 with our network and batches", TownVecEnv(**vec), **like_ours), 1.0, None),
+def peers_of(config: SimulationConfig) -> list[Peer]:
+    towns, horizon, spec = config.training.towns, config.training.horizon, network_spec(config)
+
+    def vec(layout: str) -> TownVecEnv:
+        return TownVecEnv(SCENARIO, towns, overrides=NO_NEWCOMERS, start="random", map=layout)
+
+    passes, parts = config.ppo.num_epochs, config.ppo.num_mini_batches
+    same: dict[str, Any] = {"n_epochs": passes, "batch_size": towns * vec("none").vec.num_residents * horizon // parts}
+    extractor = {"features_extractor_class": OurEncoders, "features_extractor_kwargs": {"spec": spec}}
+    same["policy_kwargs"] = {**extractor, "net_arch": []}
+    through, on_ours, clean = (
+        "Stable-Baselines3 through SuperSuit",
+        "Stable-Baselines3 on our vector environment",
+        "a CleanRL-style loop",
+    )
+    return [
+        Peer(through, StableBaselines(supersuit_env(towns, "flat"), horizon), 3.0, 2.5),
+        Peer(on_ours, StableBaselines(vec("flat"), horizon), 1.5, 1.4),
+        Peer(clean, CleanLoop(vec("flat"), horizon), 2.0),
+        Peer(f"{through}, same network", StableBaselines(supersuit_env(towns, "none"), horizon, **same), 1.2),
+        Peer(f"{on_ours}, same network", StableBaselines(vec("none"), horizon, **same), 1.0),
+        Peer(f"{clean}, same network", CleanLoop(vec("none"), horizon, spec), 1.0),
+        Peer(f"{clean}, its network without the map", CleanLoop(vec("none"), horizon), None),
     ]
+
+
+def train_rows(*, say: Callable[[str], None], short: bool = False) -> list[dict[str, Any]]:
+    """Ratios of decisions a second, ours over each peer's, medians of alternated rounds; the long form adds the race."""
+    torch.set_num_threads(1)
+    say("building the trainers")
+    config = load_config(DEMO, NO_NEWCOMERS)
+    ours, peers = Ours(config), peers_of(config)
+    sighted = Ours(load_config(DEMO, [*NO_NEWCOMERS, "policy.network.map_encoder=linear"]))
+    trainers: dict[str, Trainer] = {"ours": ours, "ours with a map encoder": sighted} | {p.name: p.trainer for p in peers}
+    spent: dict[str, list[Times]] = {name: [] for name in trainers}
+    rounds = SHORT_ROUNDS if short else ROUNDS
+    for turn in range(rounds):
+        for name, trainer in trainers.items():
+            say(f"round {turn + 1} of {rounds}: {name}")
+            spent[name].append(trainer.iterate())
+    costs = {  # processor seconds per decision: collection, all
+        name: [median(times[k] for times in taken[1:]) / trainers[name].decisions for k in (0, 1)]
+        for name, taken in spent.items()
+    }
     rows = [row("calibration: additions in plain Python", calibration(), "1/s")]
-    spent: dict[str, list[Times]] = {}
-    began, rounds = perf_counter(), 0
-    while rounds < 2 or (rounds < 6 and perf_counter() - began < seconds * len(peers)):
-        for trainer in (ours, *(peer for peer, _, _ in peers)):
-            say(f"round {rounds}: {trainer.name}")
-            spent.setdefault(trainer.name, []).append(trainer.iterate())
-        rounds += 1
-    later = {name: taken[1:] for name, taken in spent.items()}  # the first round warms up
-    speeds = {name: [median(times[k] for times in taken) for k in (0, 1)] for name, taken in later.items()}
-    rows.append(row("ours, collection and update", ours.decisions / speeds["ours"][1], "decisions/s"))
-    rows.append(row("ours, collection", ours.decisions / speeds["ours"][0], "decisions/s"))
-    for peer, bar, collecting in peers:
-        scale = ours.decisions / peer.decisions
-        whole, collected = (speeds[peer.name][k] * scale / speeds["ours"][k] for k in (1, 0))
-        rows.append(row(f"ours over {peer.name}", whole, "×", bar, decisions_per_second=peer.decisions / speeds[peer.name][1]))
-        rows.append(row(f"collection, ours over {peer.name}", collected, "×", collecting))
+    for name in ("ours", "ours with a map encoder"):
+        rows.append(row(f"{name}, collection and update", 1 / costs[name][1], "decisions/s"))
+        rows.append(row(f"{name}, collection", 1 / costs[name][0], "decisions/s"))
+    for peer in peers:
+        collected, whole = (costs[peer.name][k] / costs["ours"][k] for k in (0, 1))
+        rows.append(row(f"ours over {peer.name}", whole, "×", peer.bar, decisions_per_second=1 / costs[peer.name][1]))
+        rows.append(row(f"collection, ours over {peer.name}", collected, "×", peer.collection_bar))
+    if not short:
+        rows.append(race_row(config, say=say))
     return rows

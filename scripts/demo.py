@@ -26,7 +26,14 @@ def do(*command: str | Path) -> None:
 
 @click.command()
 def demo() -> int:
-    """Capture, clone, train, evaluate, report."""
+    """The main job, end to end, into runs/demo: capture, clone, train, evaluate, report.
+
+    Exits with 1 when the trained policy is no better than the clone. What an earlier demo left is removed first.
+
+    \b
+    Example:
+      python scripts/demo.py
+    """
     for folder in (RUN, DEMONSTRATIONS):
         shutil.rmtree(folder, ignore_errors=True)
     soft = ("--policy", "scripted", "--epsilon", "0.05")

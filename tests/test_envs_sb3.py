@@ -48,6 +48,14 @@ def test_a_resident_who_leaves_is_done_but_not_truncated() -> None:
     assert (1, False) in ends  # bob, at noon
 
 
+def test_maskable_ppo_finds_the_masks() -> None:
+    utils = pytest.importorskip("sb3_contrib.common.maskable.utils")
+    env = TownVecEnv("town_day", 1)
+    assert utils.is_masking_supported(env)
+    assert np.array_equal(utils.get_action_masks(env), env.action_masks())
+    assert not env.has_attr("moves")
+
+
 @pytest.mark.slow
 def test_ppo_and_maskable_ppo_learn_on_it() -> None:
     from sb3_contrib import MaskablePPO

@@ -37,4 +37,23 @@ def test_telemetry_is_read_with_sql() -> None:
 
 def test_maskable_ppo_trains_on_a_resident() -> None:
     pytest.importorskip("sb3_contrib")
-    main_of("maskable_ppo")(steps=288)
+    assert main_of("maskable_ppo")(steps=288) > 0
+
+
+def test_maskable_ppo_trains_on_a_batch_of_towns() -> None:
+    pytest.importorskip("sb3_contrib")
+    assert main_of("maskable_ppo_vector")(towns=2, steps=1024) > 0
+
+
+def test_maskable_ppo_trains_through_pettingzoo_and_keeps_to_the_mask() -> None:
+    pytest.importorskip("sb3_contrib")
+    pytest.importorskip("supersuit")
+    assert main_of("maskable_ppo_pettingzoo")(towns=2, steps=512) == 0
+
+
+def test_every_example_is_run_here_and_named_in_the_docs() -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    pages = "".join(page.read_text(encoding="utf-8") for page in (EXAMPLES.parent / "docs").rglob("*.md"))
+    for example in EXAMPLES.glob("*.py"):
+        assert f'main_of("{example.stem}")' in here
+        assert f"examples/{example.name}" in pages

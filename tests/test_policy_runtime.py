@@ -143,14 +143,14 @@ def test_a_decision_is_made_once_and_kept_until_the_step() -> None:
     assert policy.asked == 2
 
 
-def untrained(folder: Path, vec: VectorTown, actions: int | None = None) -> Path:
+def untrained(folder: Path, vec: VectorTown, actions: int | None = None, **about: str) -> Path:
     """A checkpoint of random weights for the observations of a town."""
     spec = NetworkSpec.of(vec.spec, vec.config.policy.network, vec.config.ppo)
     spec = replace(spec, actions=actions or spec.actions)
     rng = np.random.default_rng(4)
     weights = {name: rng.normal(0.0, 0.3, shape).astype(np.float32) for name, shape in weight_shapes(spec).items()}
     weights = {name: np.abs(array) if name.endswith("var") else array for name, array in weights.items()}
-    save_checkpoint(folder, Checkpoint(weights, {"network": spec.to_json()}))
+    save_checkpoint(folder, Checkpoint(weights, {"network": spec.to_json(), **about}))
     return folder
 
 
@@ -173,6 +173,16 @@ def test_a_checkpoint_acts_with_true_log_probs_and_values(tmp_path: Path) -> Non
     assert len(runtime.hash) == 16
     with pytest.raises(CheckpointError, match=r"trained on .* features and 5 actions, this town has"):
         make_policy(str(untrained(tmp_path / "other", vec, actions=5)), vec)
+
+
+@pytest.mark.parametrize("what", ["action_catalogue_hash", "observation_hash"])
+def test_a_checkpoint_of_other_actions_or_fields_is_refused_whatever_their_number(tmp_path: Path, what: str) -> None:
+    vec = VectorTown("town_day", 1)
+    make_policy(
+        str(untrained(tmp_path / "own", vec, action_catalogue_hash=vec.catalogue.hash, observation_hash=vec.spec.hash)), vec
+    )
+    with pytest.raises(CheckpointError, match=f"was trained with {what} 0123, this town has .*; use the affordances"):
+        make_policy(str(untrained(tmp_path / "other", vec, **{what: "0123"})), vec)
 
 
 # --- schedules -----------------------------------------------------------------------------------------------------------

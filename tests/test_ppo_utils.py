@@ -367,6 +367,8 @@ def test_running_statistics_with_a_limit_forget_the_distant_past() -> None:
 
 def test_schedules_go_in_a_straight_line_and_stop_at_the_ends() -> None:
     assert [numerics.linear_schedule(1.0, 0.5, p) for p in (-1.0, 0.0, 0.5, 1.0, 2.0)] == [1.0, 1.0, 0.75, 0.5, 0.5]
+    falling = [numerics.cosine_schedule(2.0, p) for p in (-1.0, 0.0, 1 / 3, 0.5, 1.0, 2.0)]
+    assert falling == pytest.approx([2.0, 2.0, 1.5, 1.0, 0.0, 0.0])
 
 
 # --- descent ---------------------------------------------------------------------------------------------------------

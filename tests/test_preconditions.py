@@ -36,7 +36,7 @@ def town(requires: str, **spec: object) -> Play:
     return Play(tiny_town(f"affordances={json.dumps({'specs': specs})}", residents=people(alice=(9, 5))))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(EXPRESSIONS, st.lists(st.tuples(*[st.sampled_from([0.0, 0.25, 0.5, 1.0])] * 3, st.integers(0, 2)), min_size=3, max_size=3))
 def test_what_the_mask_allows_is_what_python_finds_true(text: str, people_: list[tuple[float, float, float, int]]) -> None:
     play = town(text)

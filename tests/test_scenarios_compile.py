@@ -66,7 +66,7 @@ def test_ties_go_both_ways_unless_they_say_otherwise_and_a_named_one_wins_over_a
     ties = compile_town(load(tmp_path, bent)).layout.ties
     found = {(n, int(tie["other"])): float(tie["rivalry"]) for n in range(3) for tie in ties[n] if tie["other"] >= 0}
     assert found == {(0, 2): 0.8, (0, 1): 0.0, (1, 0): 0.0, (1, 2): 0.5, (2, 0): 0.5, (2, 1): 0.5}
-    assert ties[0]["peak"][0] == 1  # above the avoidance line from the start
+    assert ties[0]["peak"][0] == ties[0]["rivalry"][0]  # above the avoidance line from the start
 
 
 def test_what_is_scheduled_keeps_its_clock_time_and_day(tmp_path: Path) -> None:

@@ -135,11 +135,11 @@ def test_following_a_resident_tells_what_it_wanted_saw_and_why_the_rest_was_mask
 
 
 def test_every_masked_action_has_a_reason_of_its_own_kind() -> None:
-    """Through a day of random residents: reasons and mask agree, and each kind of reason is met."""
+    """Through three days of random residents: reasons and mask agree, and each kind of reason is met."""
     vec = VectorTown(load_config("town_day"), 1)
     policy = make_policy("random", vec)
     met: set[str] = set()
-    for _ in range(144):
+    for _ in range(3 * 144):
         for slot in range(vec.num_residents):
             reasons = why_masked(vec, slot)
             masked = {vec.catalogue.names[a] for a in np.flatnonzero(vec.masks[0, slot] == 0)}

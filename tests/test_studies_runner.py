@@ -136,11 +136,8 @@ def test_an_ablation_is_a_study_of_two_arms() -> None:
     assert job_of(spec, SIGHTED, 3).config.training.time_limit == 4.0
 
 
-def test_the_minutes_of_an_anneal_job_are_shared_by_its_ppo_stages() -> None:
-    config = job_of(tiny(mode="anneal", minutes=6.0), "plain", 0).config
-    stages = sum(stage.mode == "ppo" for stage in config.training.anneal_schedule)
-    assert stages > 1
-    assert config.training.time_limit == pytest.approx(6.0 / stages)
+def test_the_minutes_of_a_job_bound_an_anneal_run_as_a_whole() -> None:
+    assert job_of(tiny(mode="anneal", minutes=6.0), "plain", 0).config.training.time_limit == 6.0
 
 
 def test_a_job_trains_measures_and_keeps_its_result(tmp_path: Path) -> None:

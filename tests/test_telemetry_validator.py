@@ -264,7 +264,7 @@ values = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.sampled_from(VERSIONS), st.dictionaries(st.sampled_from([item.name for item in FIELDS] + ["other"]), values, max_size=3)
 )
@@ -291,7 +291,7 @@ def passes(decoder: Any, raw: bytes) -> bool:
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 10**6), st.integers(0, 3), st.binary(min_size=0, max_size=12))
 def test_damaged_bytes_anywhere_are_findings_or_harmless_never_a_crash(place: int, cut: int, patch: bytes) -> None:
     """Some bytes of a log are replaced, removed or added; the other records are still read."""

@@ -67,7 +67,7 @@ def town(name: str) -> VectorTown:
 
 
 @pytest.mark.parametrize("name", TOWNS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_invariants_hold_whatever_is_done(name: str, data: st.DataObject) -> None:
     """Runs of decisions: drawn one by one, or the same for a while; a few out of the catalogue, some with objects named."""

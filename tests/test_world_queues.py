@@ -16,6 +16,7 @@ from world_tools import Play, people
 
 BLOCKED, OVERTAKEN, GHOST_STEP = range(3)
 ONE_SHOWER = TINY_MAP.replace("s...s", "s....")
+WEIGHT = 3.0  # rewards.conflict_weight
 NO_DECAY = ("conflict.rivalry.decay_per_tick=0", "relationships.trust_decay=0", "relationships.familiarity_decay=0")
 
 
@@ -36,8 +37,8 @@ def test_blocked_costs_the_asker_three_times_what_it_costs_the_user() -> None:
     assert (clash["actor"], clash["rival"], clash["reason"], clash["queue_length"]) == (1, 0, BLOCKED, 0)
     assert clash["intensity"] == pytest.approx(0.4)
     assert (clash["rivalry_before"], clash["rivalry_after"]) == (0.0, pytest.approx(0.12))
-    assert play.term("bob", "conflict") == pytest.approx(-0.12)
-    assert play.term("alice", "conflict") == pytest.approx(-0.04)
+    assert play.term("bob", "conflict") == pytest.approx(-0.12 * WEIGHT)
+    assert play.term("alice", "conflict") == pytest.approx(-0.04 * WEIGHT)
     assert play.tie("alice", "bob")["rivalry"] == pytest.approx(0.12)
     assert play.tie("bob", "alice")["rivalry"] == pytest.approx(0.12)
 
@@ -127,8 +128,8 @@ def test_a_friend_is_handed_the_shower_past_the_first_in_the_queue() -> None:
     clash = play.told("queue_conflict")[-1]
     assert (clash["actor"], clash["rival"], clash["reason"], clash["queue_length"]) == (1, 2, OVERTAKEN, 2)
     assert clash["intensity"] == pytest.approx(1.25)
-    assert play.term("bob", "conflict") == pytest.approx(-0.125)
-    assert play.term("carol", "conflict") == pytest.approx(-0.375)
+    assert play.term("bob", "conflict") == pytest.approx(-0.125 * WEIGHT)
+    assert play.term("carol", "conflict") == pytest.approx(-0.375 * WEIGHT)
     assert play["bob"]["overtakes"] == 1
     assert play["carol"]["called"] == play.index("shower_1")
     tie = play.tie("alice", "carol")
@@ -194,8 +195,8 @@ def test_a_stalled_holder_is_pushed_to_the_tail() -> None:
     assert CONFLICT_REASONS[clash["reason"]] == "ghost_step"
     assert (clash["actor"], clash["rival"], clash["queue_length"]) == (2, 1, 1)
     assert clash["intensity"] == pytest.approx(1.5)
-    assert play.term("carol", "conflict") == pytest.approx(-0.15)
-    assert play.term("bob", "conflict") == pytest.approx(-0.45)
+    assert play.term("carol", "conflict") == pytest.approx(-0.15 * WEIGHT)
+    assert play.term("bob", "conflict") == pytest.approx(-0.45 * WEIGHT)
     assert play["carol"]["using"] == play.index("shower_1")
     assert (play["bob"]["queued"], play["bob"]["queued_since"]) == (play.index("shower_1"), clash["tick"])
 

@@ -165,16 +165,26 @@ def test_setting_out_past_a_rival_is_rewarded_once_an_hour(stage: str, bonus: fl
 
 @pytest.mark.parametrize(("stage", "bonus"), [("C2", 0.0), ("C3", 0.05)])
 def test_making_up_is_rewarded_by_the_fall_of_rivalry(stage: str, bonus: float) -> None:
-    """A pair that stood above 0.7 talks with 0.3 left: each gets 0.05 × (0.7 − 0.3), once."""
+    """A pair that stood above 0.7 talks with 0.3 left of 0.8: each gets 0.05 × (0.8 − 0.3), once."""
     play = pair(SURE, f"features.stages.social_rewards={stage}", *NO_DECAY, ties=[{"a": "alice", "b": "bob", "rivalry": 0.8}])
     for a, b in (("alice", "bob"), ("bob", "alice")):
         play.tie(a, b)["rivalry"] = 0.3
     play.go(alice="chat")
-    assert [row["amount"] for row in play.told("reconciliation")] == [pytest.approx(0.4)] * 2
-    assert play.term("alice", "shaping") == pytest.approx(bonus * 0.4)
-    assert play.term("bob", "shaping") == pytest.approx(bonus * 0.4)
+    assert [row["amount"] for row in play.told("reconciliation")] == [pytest.approx(0.5)] * 2
+    assert play.term("alice", "shaping") == pytest.approx(bonus * 0.5)
+    assert play.term("bob", "shaping") == pytest.approx(bonus * 0.5)
     play.go(40, alice="chat")
     assert len(play.told("reconciliation")) == 2
+
+
+def test_a_new_conflict_is_no_reconciliation() -> None:
+    """Rivalry that faded below half of the line and is stirred up a little by a failed chat has not been made up."""
+    play = pair("relationships.chat.success=0.0", *NO_DECAY, ties=[{"a": "alice", "b": "bob", "rivalry": 0.8}])
+    for a, b in (("alice", "bob"), ("bob", "alice")):
+        play.tie(a, b)["rivalry"] = 0.1
+    play.go(alice="chat")
+    assert len(play.told("chat_failure")) == 1
+    assert not play.told("reconciliation")
 
 
 def test_social_rewards_can_be_switched_off() -> None:

@@ -45,31 +45,30 @@ def sim(short: bool, compiles: bool, check: bool, as_json: bool) -> None:
 
 
 @bench.command()
-@click.option("--seconds", type=click.FloatRange(1), default=20.0, show_default=True, help="About so long for each peer.")
+@click.option("--short", is_flag=True, help="A look: one round instead of five, without the time to the scripted return.")
 @check_option
 @json_option
-def train(seconds: float, check: bool, as_json: bool) -> None:
+def train(short: bool, check: bool, as_json: bool) -> None:
     """PPO on the town: ours against Stable-Baselines3 and a CleanRL-style loop. Needs the extras ml and bench.
 
-    The comparison stands in benchmarks/train_peers.py of the source tree.
+    The comparison stands in benchmarks/train_peers.py of the source tree. It takes some minutes.
 
     \b
     Example:
       townlet bench train --json
     """
-    from importlib.util import module_from_spec, spec_from_file_location
+    import sys
+    from importlib import import_module
 
     from townlet.errors import UsageError
     from townlet.optional import require
 
-    spec = spec_from_file_location("train_peers", PEERS)
-    if not PEERS.is_file() or spec is None or spec.loader is None:
+    if not PEERS.is_file():
         raise UsageError(f"there is no {PEERS} here; run this in a clone of Townlet's source tree")
-    for package in ("torch", "stable_baselines3", "supersuit"):
+    for package in ("torch", "stable_baselines3", "sb3_contrib", "supersuit"):
         require(package, "comparing trainers")
-    peers = module_from_spec(spec)
-    spec.loader.exec_module(peers)
-    _report(peers.train_rows(say=note, seconds=seconds), check, as_json)
+    sys.path.insert(0, str(PEERS.parent.resolve()))  # where its neighbours stand
+    _report(import_module(PEERS.stem).train_rows(say=note, short=short), check, as_json)
 
 
 @bench.command()

@@ -70,7 +70,7 @@ def capture(scenarios: tuple[str, ...], **options: Any) -> None:
     \b
     Examples:
       townlet capture town_day --towns 8 --epsilon 0.05 --output runs/demos
-      townlet capture queue_conflict --ticks 600 --agent-id ana --output runs/one
+      townlet capture queue_conflict --ticks 600 --agent-id alice --output runs/one
       townlet capture --golden --check
     """
     _capture(scenarios, **options)

@@ -25,6 +25,15 @@ GIVES = {  # extra -> what works with it
 }
 
 
+TOOLS = {  # extra -> what it is for, and its distributions; Townlet itself never imports these
+    "docs": ("the site and its notebook (make docs)", ("mkdocs", "nbmake", "ipykernel", "duckdb")),
+    "dev": (
+        "checks and tests (make check, make test)",
+        ("pytest", "pytest-randomly", "pytest-xdist", "hypothesis", "ruff", "mypy"),
+    ),
+}
+
+
 @click.command(short_help="What is installed, what works, what to install for the rest.")
 @json_option
 def doctor(as_json: bool) -> None:
@@ -44,25 +53,33 @@ def doctor(as_json: bool) -> None:
 def examine() -> dict[str, Any]:
     base = {name: _version(name) for name in BASE}
     packages = {name: _version(DISTRIBUTION.get(name, name)) if installed(name) else None for name in EXTRA_OF}
-    extras = {extra: [name for name, of in EXTRA_OF.items() if of == extra] for extra in dict.fromkeys(EXTRA_OF.values())}
+    groups = {extra: [name for name, of in EXTRA_OF.items() if of == extra] for extra in dict.fromkeys(EXTRA_OF.values())}
+    extras = {
+        extra: _extra(GIVES[extra], {name: packages[name] for name in names}, install_line(names[0]))
+        for extra, names in groups.items()
+    }
+    tools = {
+        extra: _extra(gives, {name: _version(name) for name in names}, f"pip install 'townlet[{extra}]'")
+        for extra, (gives, names) in TOOLS.items()
+    }
+    missing = [extra for extra, part in (extras | tools).items() if not part["ok"]]
     return {
         "townlet": __version__,
         "python": platform.python_version(),
         "python_ok": sys.version_info >= (3, 11),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "base": base,
-        "extras": {
-            extra: {
-                "packages": {name: packages[name] for name in names},
-                "ok": all(packages[name] for name in names),
-                "gives": GIVES[extra],
-                "install": install_line(names[0]),
-            }
-            for extra, names in extras.items()
-        },
+        "extras": extras,
+        "tools": tools,
+        "install": f"pip install 'townlet[{','.join(missing)}]'" if missing else None,
         "kernel_cache": _cache(),
+        "compiled": os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"),
         "ok": sys.version_info >= (3, 11) and all(base.values()),
     }
+
+
+def _extra(gives: str, packages: dict[str, str | None], install: str) -> dict[str, Any]:
+    return {"packages": packages, "ok": all(packages.values()), "gives": gives, "install": install}
 
 
 def _version(distribution: str) -> str | None:
@@ -90,14 +107,19 @@ def describe(report: dict[str, Any]) -> str:
         lines.append("Python 3.11 or newer is needed.")
     lines += [f"  {'ok' if found else 'MISSING':8}{name} {found or ''}".rstrip() for name, found in report["base"].items()]
     if not report["ok"]:
-        lines += ["", "Townlet cannot run; install what is missing with: pip install townlet"]
-    for extra, part in report["extras"].items():
+        lines += ["", "Townlet cannot run; install what is missing with: pip install townlet (in a clone: make setup)"]
+    for extra, part in (report["extras"] | report["tools"]).items():
         lines += ["", f"{extra}: {part['gives']}"]
         lines += [f"  {'ok' if found else 'missing':8}{name} {found or ''}".rstrip() for name, found in part["packages"].items()]
         if not part["ok"]:
             lines.append(f"  install with: {part['install']}")
     cache = report["kernel_cache"]
     if cache["folder"] is not None:
-        state = f"{cache['megabytes']} MB" if cache["writable"] else "NOT WRITABLE: kernels are compiled anew at each start"
+        state = f"{cache['megabytes']} MB" if cache["megabytes"] else "empty: the first run compiles, once, and says so"
+        if not cache["writable"]:
+            state = "NOT WRITABLE: kernels are compiled anew at each start; set XDG_CACHE_HOME to a folder of yours"
         lines += ["", f"compiled kernels: {cache['folder']} ({state})"]
-    return "\n".join(lines)
+    if not report["compiled"]:
+        lines += ["NUMBA_DISABLE_JIT is set: everything runs uncompiled and slowly; unset it"]
+    missing = f"for all that is missing: {report['install']}" if report["install"] else "nothing is missing"
+    return "\n".join([*lines, "", missing])

@@ -89,6 +89,8 @@ def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
         value = flags[flag.partition("/")[0].removeprefix("--").replace("-", "_")]
         if value is not None:
             found.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
+    if flags["epochs"] is not None and flags["mode"] == "bc":
+        found.append(f"training.bc.epochs={flags['epochs']}")
     if flags["seed"] is not None:
         found.append(f"seed={flags['seed']}")
     return tuple(found)

@@ -37,7 +37,8 @@ class PolicyConfig(Section):
         40.0, description="What a rivalry of 1 at an object costs in the ranking of `calm`, in ticks."
     )
     critic: Literal["own", "central"] = Field(
-        "own", description="What the critic sees: the resident's own observation, or also the mean over the town."
+        "own",
+        description="What the critic sees: the resident's own observation, or also the mean over its town (live towns only).",
     )
     network: NetworkConfig = Field(default_factory=NetworkConfig, description="Sizes of the network.")
 
@@ -81,6 +82,7 @@ class PPOConfig(Section):
 class BCConfig(Section):
     manifest: str | None = Field(None, description="Manifest of the demonstrations; null captures scripted ones.")
     learning_rate: float = Field(1e-3, gt=0, le=1, description="Step size of the optimiser.")
+    lr_anneal: bool = Field(True, description="Let the step size fall to 0 over the passes, along half a cosine.")
     batch_size: int = Field(64, ge=1, description="Decisions per mini-batch.")
     epochs: int = Field(10, ge=1, description="Passes over the demonstrations.")
     weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay.")
@@ -105,7 +107,19 @@ class AnnealStage(Section):
     mode: Literal["bc", "ppo"] = Field(description="What is done in it.")
     epochs: int = Field(1, ge=1, description="Epochs of the stage.")
     bc_weight: Share = Field(0.0, description="Weight of the BC auxiliary loss at its end; it moves there in a straight line.")
-    scripted_share: Share = Field(0.0, description="Share of residents the script controls.")
+    scripted_share: Share = Field(
+        0.0,
+        description="Share of residents the script controls; below 1 in a ppo stage, which leaves at least one in every town.",
+    )
+
+    @model_validator(mode="after")
+    def _somebody_learns(self) -> Self:
+        if self.mode == "ppo" and self.scripted_share >= 1.0:
+            raise ValueError(
+                f"cycle {self.cycle} is a ppo stage with scripted_share 1: nobody is left to learn from; "
+                "lower the share, or make it a bc stage"
+            )
+        return self
 
 
 class SocialRewardStage(Section):
@@ -139,7 +153,9 @@ class TrainingConfig(Section):
     start: Literal["random", "scenario"] | Clock = Field(
         "random", description="Clock time at which towns start: random, that of the scenario, or one time for all."
     )
-    scenarios: Annotated[tuple[str, ...], Many] = Field((), description="Further scenarios trained on beside the config's own.")
+    scenarios: Annotated[tuple[str, ...], Many] = Field(
+        (), description="Further scenarios to train on: their maps, people and jobs, under this config's rules."
+    )
     rollout_auto_seed_agents: bool = Field(False, description="Place residents when the scenario has none.")
     replay_manifest: str | None = Field(None, description="Manifest of replay data.")
     capture_dir: str | None = Field(None, description="Capture folder of replay data.")
@@ -149,7 +165,10 @@ class TrainingConfig(Section):
     keep_checkpoints: int = Field(5, ge=1, le=10000, description="Checkpoints kept beside `best`.")
     eval_every: int = Field(20, ge=0, description="Epochs between two evaluations; 0 for none.")
     eval_towns: int = Field(32, ge=1, le=65536, description="Towns of a periodic evaluation.")
-    time_limit: float | None = Field(None, gt=0, description="Minutes after which the run ends by itself.")
+    promote: bool = Field(False, description="Put the checkpoint of an anneal run that passes before the promotion gates.")
+    time_limit: float | None = Field(
+        None, gt=0, description="Minutes after which the whole run ends by itself; PPO stages of an anneal run share them."
+    )
     threads: int = Field(1, ge=1, le=1024, description="Threads of torch; changes bits, so it is kept in the checkpoint.")
     device: str = Field("cpu", description="Device of torch.")
     engine: Literal["local", "process", "ray"] = Field("local", description="Where rollouts are made.")
@@ -202,7 +221,8 @@ _SUITES = {
 
 class EvaluationConfig(Section):
     rewards: RewardsConfig = Field(
-        default_factory=RewardsConfig, description="The committed weights returns are measured with, whatever is trained on."
+        default_factory=lambda: RewardsConfig(conflict_weight=1.0),
+        description="The committed weights returns are measured with, whatever is trained on.",
     )
     first_seed: int = Field(
         1_000_001, ge=1_000_001, description="First evaluation seed: odd and above 10⁶; training seeds are even."

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
+from townlet.dto.promotion import Decision
+
 Array = Annotated[NDArray[Any], PlainSerializer(lambda a: np.asarray(a).tolist(), when_used="json")]
 Verdict = Literal["PASS", "HOLD", "FAIL"]
 
@@ -165,5 +167,6 @@ class AnnealSummary(TrainingResult):
     status: Verdict
     reasons: tuple[str, ...]
     stages: tuple[AnnealStageResult, ...]
+    promotion: Decision | None = None  # with `training.promote`, of a run that passed
     telemetry_log: str | None = None
     weights_hash: str | None = None

@@ -94,7 +94,10 @@ class TownVecEnv(VecEnv):
         """Nothing is held open."""
 
     def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
-        return [self.__dict__[attr_name] for _ in self._get_indices(indices)]
+        known = {**vars(self), "action_masks": self.action_masks}  # by its presence MaskablePPO knows that there are masks
+        if attr_name not in known:
+            raise AttributeError(f"the residents of a town have no attribute {attr_name!r}")
+        return [known[attr_name] for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
         raise AttributeError(f"{attr_name} is the same for all residents; set it on the config instead")

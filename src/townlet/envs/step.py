@@ -17,7 +17,7 @@ class Buffers(NamedTuple):
     """What a caller owns and a step writes."""
 
     features: Array  # (E, N, F) f4
-    maps: Array  # (E, N, C, H, W) u1; C = 0 for a variant without a map
+    maps: Array  # (E, N, C, H, W) u1, for the kernels (E, N, C × H × W); C = 0 for a variant without a map
     masks: Array  # (E, N, A) u1
     active: Array  # (E, N) u1: the row takes a true decision now
     rewards: Array  # (E, N) f4
@@ -84,8 +84,9 @@ def step_towns(
     for e in range(first, last):
         at = s.towns[e]["layout"]
         t = Town(
-            s.residents[e], s.ties[e], s.objects[e], s.towns[e], s.grid[e], s.events[e], s.terms[e], tables.nearest[at],
-            tables.towards[at], tables.bed_steps[at], tables.buildings[at], tables.jobs[at], tables.affordances, tables.rules[0],
+            s.residents[e], s.ties[e], s.objects[e], s.towns[e], s.grid[e], s.events[e], s.terms[e], s.checked[e],
+            tables.nearest[at], tables.towards[at], tables.bed_steps[at], tables.buildings[at], tables.jobs[at],
+            tables.affordances, tables.rules[0],
         )  # fmt: skip
         clock = t.clock
         clock["events"] = 0

@@ -21,6 +21,7 @@ from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.world._jit import JIT, mark_warm
 from townlet.world.actions import Catalogue, catalogue
+from townlet.world.layout import object_views, walkable
 from townlet.world.rules import make_affordances, make_rules
 from townlet.world.state import (
     EVENT,
@@ -42,7 +43,7 @@ from townlet.world.state import (
 )
 
 Scenario = str | Path | SimulationConfig
-FINGERPRINT = ("residents", "ties", "objects", "towns", "grid")  # state that a digest and a snapshot hold
+FINGERPRINT = ("residents", "ties", "objects", "towns", "grid", "terms")  # state that a digest and a snapshot hold
 
 
 class VectorTown:
@@ -79,7 +80,7 @@ class VectorTown:
         affordances = tuple(spec.id for spec in self.config.affordances.specs)
         self.catalogue: Catalogue = catalogue(self.config.policy.action_level, affordances)
         self.spec = ObservationSpec(variant, self.catalogue.names, affordances)
-        self.tables = _stack(self.towns, self.config, random_start=start == "random")
+        self.tables = _stack(self.towns, self.config, self.spec, random_start=start == "random")
         self.start_minute = self.config.scenario.start if start in (None, "random") else int(minutes(start))
         self.num_residents = self.tables.start.shape[1]
         self.num_actions = len(self.catalogue)
@@ -121,6 +122,7 @@ class VectorTown:
                     "VectorTown.new_buffers makes such buffers"
                 )
         self.buffers = buffers
+        self._written = buffers._replace(maps=buffers.maps.reshape(self.num_towns, self.num_residents, -1))
         self.features, self.masks, self.active = buffers.features, buffers.masks, buffers.active
         self.maps: Array | None = buffers.maps if buffers.maps.shape[2] else None
         self.rewards, self.terms, self.illegal = buffers.rewards, buffers.terms, buffers.illegal
@@ -151,7 +153,7 @@ class VectorTown:
 
     def _step(self, choices: Array, targets: Array) -> None:
         static = (self._conflict, self.primitive, self.sights, self.start_minute)
-        self._run(step_towns, (self.state, self.tables, self.buffers, choices, targets, *static))
+        self._run(step_towns, (self.state, self.tables, self._written, choices, targets, *static))
 
     def _run(self, function: Any, args: tuple[Any, ...]) -> None:
         if not JIT:
@@ -215,11 +217,11 @@ class VectorTown:
 
     def save(self) -> dict[str, Array]:
         """Copies of everything that changes; `restore` continues from it bit for bit."""
-        kept = {name: self.state._asdict()[name].copy() for name in (*FINGERPRINT, "terms")}
+        kept = {name: self.state._asdict()[name].copy() for name in FINGERPRINT}
         return kept | {f"seen_{name}": array.copy() for name, array in self.buffers._asdict().items()}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        targets = {name: self.state._asdict()[name] for name in (*FINGERPRINT, "terms")}
+        targets = {name: self.state._asdict()[name] for name in FINGERPRINT}
         targets |= {f"seen_{name}": array for name, array in self.buffers._asdict().items()}
         for name, target in targets.items():
             if name not in arrays:
@@ -233,6 +235,7 @@ class VectorTown:
         for name, target in targets.items():
             target[...] = arrays[name]
         self.state.towns["events"] = 0
+        self.state.checked[...] = -1
         self.seed = int(self.state.towns[0]["seed"])
 
 
@@ -253,10 +256,11 @@ def _blank_state(tables: Tables, config: SimulationConfig, towns: int) -> State:
         grid=np.zeros((towns, height, width), dtype=GRID),
         events=np.zeros((towns, capacity), dtype=EVENT),
         terms=np.zeros((towns, n, len(TERMS)), dtype=np.float64),
+        checked=np.full((towns, m), -1, dtype=np.int64),
     )
 
 
-def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, *, random_start: bool) -> Tables:
+def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, spec: ObservationSpec, *, random_start: bool) -> Tables:
     """Layouts of one size side by side; shorter lists are padded with rows that no index points to."""
     layouts = [town.layout for town in towns]
     first = layouts[0]
@@ -274,6 +278,7 @@ def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, *, random_st
                 f"{town.config.config_id} has other rules than {config.config_id}; "
                 "one batch takes layouts that differ in their map, people and ties only"
             )
+    views = [object_views(walkable(layout.tiles), layout.objects, spec.map_shape[1]) for layout in layouts]
     steps = np.arange(FAR + 1, dtype=np.float64)
     angle = 2 * np.pi * np.arange(config.world.ticks_per_day) / config.world.ticks_per_day
     return Tables(
@@ -291,6 +296,9 @@ def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, *, random_st
         rules=rules,
         circle=np.stack([np.sin(angle), np.cos(angle)], axis=1),
         nearness=steps / (steps + HALF_DISTANCE),
+        map_shape=np.array(spec.map_shape[:2], dtype=np.int64),
+        views=_pad([tile for tile, _ in views]),
+        in_view=_pad([rows for _, rows in views]),
     )
 
 
@@ -310,7 +318,7 @@ def _objects(town: CompiledTown, config: SimulationConfig, *, away: bool = False
         objects["full" if name == "stock" else name] = spec[name]
     objects["stock"] = spec["stock"]
     objects["affordance"] = [kind_of[town.kinds[kind]] for kind in spec["kind"]]
-    for name in ("user", "head", "tail", "holder", "checked"):
+    for name in ("user", "head", "tail", "holder"):
         objects[name] = -1
     if away:
         objects["x"] = objects["y"] = -(10**6)

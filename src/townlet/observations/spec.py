@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,6 +48,12 @@ class ObservationSpec:
     @cached_property
     def offsets(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.feature_names)}
+
+    @property
+    def hash(self) -> str:
+        """Of the variant, all names and the shape of the map: what a network must agree with."""
+        words = (self.variant, *self.feature_names, *map(str, self.map_shape))
+        return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
 
     @property
     def map_channels(self) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def export_minari(path: Path, output: Path, *, overwrite: bool = False) -> dict[
     with files.filling(output) as partial:
         for scenario, samples in sorted(groups.items()):
             name = f"townlet/{scenario.replace('_', '-')}-v0"
-            _minari_dataset(name, samples, partial / name)
+            _minari_dataset(name, samples, (partial / name).absolute())  # Minari joins a relative path to itself
             names[name] = len(samples)
         files.publish_folder(partial, output, overwrite=overwrite)
     return {"format": "minari", "output": str(output), "datasets": names}

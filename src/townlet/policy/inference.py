@@ -55,8 +55,8 @@ def choose_actions(
 class NumpyPolicy:
     """Forward pass of `ConflictAwarePolicyNetwork`, every kind of it, over (B, ...) arrays."""
 
-    def __init__(self, spec: NetworkSpec, weights: Mapping[str, NDArray[Any]]) -> None:
-        self.spec = spec
+    def __init__(self, spec: NetworkSpec, weights: Mapping[str, NDArray[Any]], about: Mapping[str, Any] | None = None) -> None:
+        self.spec, self.about = spec, dict(about or {})
         self.weights = {name: np.ascontiguousarray(array) for name, array in weights.items()}
         for name, shape in weight_shapes(spec).items():
             if name not in self.weights:
@@ -69,7 +69,7 @@ class NumpyPolicy:
     @classmethod
     def load(cls, folder: Path | str) -> NumpyPolicy:
         checkpoint = load_checkpoint(Path(folder), with_optimizer=False, with_world=False)
-        return cls(NetworkSpec.from_json(checkpoint.state["network"]), checkpoint.weights)
+        return cls(NetworkSpec.from_json(checkpoint.state["network"]), checkpoint.weights, checkpoint.state)
 
     def initial_state(self, rows: int) -> Floats:
         return np.zeros((rows, self.spec.state_width), np.float32)
@@ -185,7 +185,7 @@ def town_means(rows: Floats, town_size: int) -> Floats:
         return rows
     towns = rows.reshape(*rows.shape[:-2], width // town_size, town_size, rows.shape[-1])
     means = towns.mean(axis=-2, keepdims=True, dtype=np.float32)
-    return np.broadcast_to(means, towns.shape).reshape(rows.shape)
+    return np.repeat(means, town_size, axis=-2).reshape(rows.shape)
 
 
 def check_inputs(spec: NetworkSpec, features: NDArray[Any], maps: NDArray[Any] | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ class ConflictAwarePolicyNetwork(nn.Module):
         self._order = np.array(spec.column_order)
         self._reorders = spec.column_order != tuple(range(spec.features))
         self._plain = len(spec.plain_columns)
-        self._active = torch.relu if spec.activation == "relu" else torch.tanh
+        self._active = torch.relu_ if spec.activation == "relu" else torch.tanh_  # of fresh layers only
 
     def _build(self) -> None:
         spec = self.spec
@@ -93,8 +93,10 @@ class ConflictAwarePolicyNetwork(nn.Module):
                 for convolution in self.conv:
                     grid = self._active(convolution(grid))
             parts.append(self._active(self.map(grid.flatten(1))))
-        x = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
-        for layer in self.trunk:
+        if not self.trunk:
+            return torch.cat(parts, dim=1)
+        x = self._active(_of_parts(cast(nn.Linear, self.trunk[0]), parts))
+        for layer in self.trunk[1:]:
             x = self._active(layer(x))
         return x
 
@@ -103,8 +105,11 @@ class ConflictAwarePolicyNetwork(nn.Module):
         return torch.from_numpy(town_means(ordered.numpy(), self.spec.town_size)) if self.spec.town_size else None
 
     def heads(self, x: Tensor, town: Tensor | None) -> tuple[Tensor, Tensor]:
-        seen = x if town is None else torch.cat([x, self._active(self.town(town))], dim=1)
-        return self.policy(x), self.value(seen).squeeze(-1)
+        if town is not None:
+            return self.policy(x), self.value(torch.cat([x, self._active(self.town(town))], dim=1)).squeeze(-1)
+        weight = torch.cat([self.policy.weight, self.value.weight])
+        out = functional.linear(x, weight, torch.cat([self.policy.bias, self.value.bias]))
+        return out[:, :-1], out[:, -1]
 
     def rows(self, ordered: Tensor, maps: Tensor | None, town: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Logits (R, A) and values (R,) of a network without memory."""
@@ -208,6 +213,15 @@ def _initialised(module: Layer, gain: float = HIDDEN_GAIN) -> Layer:
 
 def _dense(inputs: int, outputs: int, gain: float = HIDDEN_GAIN) -> nn.Linear:
     return _initialised(nn.Linear(inputs, outputs), gain)
+
+
+def _of_parts(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
+    """A layer over parts (R, W_k) that stand side by side, without putting them there: the copy costs as much as the product."""
+    pieces = torch.split(layer.weight, [part.shape[1] for part in parts], dim=1)
+    out = functional.linear(parts[0], pieces[0], layer.bias)
+    for part, piece in zip(parts[1:], pieces[1:]):
+        out = torch.addmm(out, part, piece.t())
+    return out
 
 
 def parameter_count(spec: NetworkSpec) -> int:

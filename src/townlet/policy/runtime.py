@@ -176,6 +176,13 @@ class CheckpointPolicy:
                 f"the checkpoint {self.folder} was trained on {spec.features} features and {spec.actions} actions, this town has "
                 f"{seen} and {choices}; use the observation variant and action level it was trained with"
             )
+        for what, own in (("action_catalogue_hash", vec.catalogue.hash), ("observation_hash", vec.spec.hash)):
+            trained = self.network.about.get(what, own)
+            if trained != own:
+                raise CheckpointError(
+                    f"the checkpoint {self.folder} was trained with {what} {trained}, this town has {own}; "
+                    "use the affordances and the observation variant it was trained with"
+                )
         self._state = self.network.initial_state(vec.num_towns * vec.num_residents)
         self._was_active = np.zeros(vec.active.shape, np.uint8)
 

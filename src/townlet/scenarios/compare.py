@@ -34,7 +34,7 @@ def _walk(path: str, one: Any, other: Any, found: list[tuple[str, str, str]]) ->
 
 def _label(one: Any, other: Any, i: int) -> str:
     """A list entry by its id where both sides agree on it, else by its place."""
-    names = {item["id"] for item in (one, other) if isinstance(item, dict) and "id" in item}
+    names = {item["id"] for item in (one, other) if isinstance(item, dict) and item.get("id")}
     return names.pop() if len(names) == 1 else str(i)
 
 

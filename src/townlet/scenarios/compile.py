@@ -273,7 +273,7 @@ def _ties(plan: Plan, config: SimulationConfig) -> Array:
             raise ScenarioError(
                 f"scenario.ties: {tie.resident!r} has more than {most} ties (relationships.max_edges); take some away"
             )
-        peak = int(tie.rivalry > config.conflict.rivalry.avoid_threshold)
+        peak = tie.rivalry if tie.rivalry > config.conflict.rivalry.avoid_threshold else 0.0
         ties[n, filled[n]] = (slot[tie.other], tie.trust, tie.familiarity, tie.rivalry, 0, peak)
         filled[n] += 1
     return ties

@@ -70,7 +70,7 @@ def _no_use(vec: VectorTown, town: int, me: Any, a: int) -> str:
     free = [thing for thing in things if thing not in left]
     if not free:
         return f"used it just now, not again for {min(left[thing] for thing in things)} min"
-    if not any(vec.state.objects[town, thing]["ready"] for thing in free):
+    if not any(vec.state.checked[town, thing] & 1 for thing in free):  # as the last observation found them
         if spec.hours is not None and not spec.hours[0] <= now["minute"] < spec.hours[1]:
             return f"open {clock(spec.hours[0])}–{clock(spec.hours[1])}"
         return f"needs {spec.requires}"

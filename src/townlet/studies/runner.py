@@ -102,14 +102,16 @@ def measure(spec: StudySpec, job: Job, policy: str) -> dict[str, Measure]:
 
 
 def read_result(results: Path, job: Job) -> ArmResult | None:
-    """The kept result of a job; one that cannot be read is named, never run over."""
+    """The kept result of a job, also when another study ran it under another name; one that cannot be read is named, never
+    run over."""
     path = results / f"{job.hash}.json"
     if not path.is_file():
         return None
     try:
-        return ArmResult.model_validate_json(read_bytes(path, limit=RESULT_LIMIT))
+        kept = ArmResult.model_validate_json(read_bytes(path, limit=RESULT_LIMIT))
     except ValueError as error:
         raise DamagedFileError(f"{path} is not a result of version 1; remove it to run the job again") from error
+    return kept.model_copy(update={"arm": job.arm})
 
 
 def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:

@@ -71,15 +71,8 @@ def job_of(spec: StudySpec, arm: str, seed: int) -> Job:
     if arm not in spec.arms:
         raise ConfigError(f"the study {spec.name} has no arm {arm!r}; known are {', '.join(spec.arms)}")
     words = [*spec.overrides, *spec.arms[arm], f"seed={seed}", "training.threads=1"]
-    config = load_config(spec.config, words)
     if spec.minutes is not None:
-        config = load_config(spec.config, [*words, f"training.time_limit={spec.minutes / _timed_stages(spec, config)}"])
+        words.append(f"training.time_limit={spec.minutes}")
+    config = load_config(spec.config, words)
     facts = [__version__, config_hash(config), spec.mode, spec.towns, spec.days, spec.scenario]
     return Job(arm, seed, config, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16])
-
-
-def _timed_stages(spec: StudySpec, config: SimulationConfig) -> int:
-    """Runs of PPO among which a job's minutes are shared: `training.time_limit` bounds each stage of an anneal run."""
-    if (spec.mode or config.training.source) != "anneal":
-        return 1
-    return max(1, sum(stage.mode == "ppo" for stage in config.training.anneal_schedule))

@@ -21,11 +21,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 KEPT_CACHES = 12
+NO_KERNELS = ("invariants", "layout", "preconditions", "rules")
 
 
 def kernel_sources() -> list[Path]:
+    """Files whose text decides what is compiled. Those named last hold no kernel."""
     package = Path(__file__).parents[1]
-    return sorted([*package.glob("world/**/*.py"), package / "observations/encode.py", package / "envs/step.py"])
+    world = {*package.glob("world/**/*.py")} - {package / "world" / f"{name}.py" for name in NO_KERNELS}
+    return sorted([*world, package / "observations/encode.py", package / "envs/step.py"])
 
 
 def cache_folder() -> Path:

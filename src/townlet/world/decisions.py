@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, LEAVE, P_LEAVE
 from townlet.world.events import RIVAL_AVOIDED, emit
 from townlet.world.options import choose_object, legal_option, legal_primitive, object_in_reach
@@ -42,7 +42,7 @@ def may_aim(t: Town, i: int, a: int, target: int) -> bool:
     return bool(t.affordances[a]["own_home"] == 0 or t.objects[target]["building"] == t.residents[i]["home"])
 
 
-@kernel
+@leaf
 def decide(t: Town, i: int, action: int, target: int, primitive: bool) -> None:
     """Take up a decision; an impossible one acts as `wait` and is marked. `target` overrides the object when it is not -1."""
     me = t.residents[i]

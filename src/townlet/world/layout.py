@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from townlet.world.actions import STEPS
-from townlet.world.state import CANDIDATES, FAR, NEAR, TILES, Array
+from townlet.world.state import CANDIDATES, FAR, IN_VIEW, NEAR, TILES, VIEW, Array
 
 WALKABLE_TILES = tuple(TILES.index(name) for name in ("floor", "door", "road"))
 UNREACHABLE = FAR * 8
@@ -98,6 +98,31 @@ def nearest_objects(walk: Array, reach: Sequence[tuple[int, Sequence[int]]], cou
             closer = ((there == held[:, k, None]) & (far == distances[:, k, None] - 1)).any(axis=1)
             table["step"][:, k] = np.where(closer & inside & (held[:, k] >= 0), step, table["step"][:, k])
     return table.reshape(height + 2, padded, count)[1:-1, 1:-1].copy()
+
+
+def object_views(walk: Array, objects: Array, window: int) -> tuple[Array, Array]:
+    """Which objects a square map of side `window` around each walkable tile shows, and in which of its cells.
+
+    VIEW rows (H, W) point into IN_VIEW rows, ordered by tile, then by object.
+    """
+    height, width = walk.shape
+    half = window // 2
+    views = np.zeros((height, width), dtype=VIEW)
+    offsets = np.arange(-half, half + 1) if window else np.zeros(0, np.int64)
+    x, y = (objects[axis].astype(np.int64)[:, None, None] for axis in "xy")  # (M, 1, 1)
+    u, v = np.broadcast_arrays(x + offsets[None, None, :], y + offsets[None, :, None])  # (M, window, window): who sees it
+    inside = (u >= 0) & (u < width) & (v >= 0) & (v < height)
+    inside[inside] = walk[v[inside], u[inside]]
+    thing = np.broadcast_to(np.arange(len(objects))[:, None, None], inside.shape)[inside]
+    tile = (v * width + u)[inside]
+    cell = ((y - v + half) * window + x - u + half)[inside]
+    order = np.lexsort((thing, tile))
+    rows = np.zeros(len(order), dtype=IN_VIEW)
+    rows["object"], rows["cell"] = thing[order], cell[order]
+    count = np.bincount(tile, minlength=height * width)
+    views["count"] = count.reshape(height, width)
+    views["first"] = (np.cumsum(count) - count).reshape(height, width)
+    return views, rows
 
 
 def _admit(

@@ -113,11 +113,17 @@ def way_to_candidate(t: Town, i: int, a: int, k: int, thing: int) -> int:
 
 
 @leaf
+def taken(t: Town, thing: int) -> bool:
+    """Somebody uses the object, is called to it or waits for it."""
+    o = t.objects[thing]
+    return bool(o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0)
+
+
+@leaf
 def quiet_cost(t: Town, i: int, thing: int, distance: int) -> float:
     """What `calm` weighs: distance + ticks until free + 40 × highest rivalry; distance alone for the conflict-blind."""
     cost = float(distance)
-    o = t.objects[thing]
-    if t.rules["blind_conflict"] == 0 and (o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0):
+    if t.rules["blind_conflict"] == 0 and taken(t, thing):
         cost += crowd(t, thing) + t.rules["calm_rivalry_ticks"] * worst_rivalry(t, i, thing)
     return cost
 

@@ -119,7 +119,7 @@ TIE = np.dtype(
         ("familiarity", "f8"),
         ("rivalry", "f8"),
         ("since", "i4"),  # tick at which the three numbers were true; decay is applied on reading
-        ("peak", "u1"),  # rivalry has been above the avoidance line (for reconciliation)
+        ("peak", "f8"),  # the highest rivalry since it was last above the avoidance line, 0 = never (for reconciliation)
     ]
 )
 
@@ -214,6 +214,8 @@ OBJECT_SPEC = np.dtype(
     ]
 )
 NEAR = np.dtype([("object", "i4"), ("distance", "u2"), ("step", "i1")])  # step: 0 north 1 east 2 south 3 west, -1 in reach
+VIEW = np.dtype([("first", "i4"), ("count", "i4")])
+IN_VIEW = np.dtype([("object", "i4"), ("cell", "i4")])  # cell of the map, row by row
 BUILDING = np.dtype([("x0", "i4"), ("y0", "i4"), ("w", "i4"), ("h", "i4"), ("first_bed", "i4"), ("beds", "i4")])
 JOB = np.dtype(
     [("site", "i4"), ("start", "i4"), ("length", "i4"), ("wage", "i4"), ("penalty", "i4"), ("first", "i4"), ("workers", "i4")]
@@ -255,8 +257,6 @@ OBJECT = np.dtype(
         ("waiting", "i4"),  # queue length
         ("holder", "i4"),  # called to the object, not begun yet
         ("stock", "i4"),
-        ("checked", "i4"),  # tick at which `ready` was worked out
-        ("ready", "u1"),  # the town's part of the preconditions holds
     ]
 )
 GRID = np.dtype([("occupant", "i4"), ("object", "i4"), ("tile", "i4")])  # top resident, object and TILES index of a tile
@@ -334,6 +334,9 @@ class Tables(NamedTuple):
     rules: Array  # (1,) RULES
     circle: Array  # (1440, 2) f8: sine and cosine of the time of day
     nearness: Array  # (FAR + 1,) f8: a walking distance as it is seen
+    map_shape: Array  # (2,) i8: channels and side of the map that is seen
+    views: Array  # (L, H, W) VIEW: the objects on the map that is seen from a tile are these rows of ...
+    in_view: Array  # (L, X) IN_VIEW
 
 
 class State(NamedTuple):
@@ -346,6 +349,7 @@ class State(NamedTuple):
     grid: Array  # (E, H, W) GRID
     events: Array  # (E, C) EVENT
     terms: Array  # (E, N, T) f8: reward terms of the tick under way
+    checked: Array  # (E, M) i8 memo, not part of the world: 2 × tick + 1 when the object was found ready then, + 0 when not
 
 
 class Town(NamedTuple):
@@ -361,6 +365,7 @@ class Town(NamedTuple):
     grid: Array  # (H, W) GRID
     events: Array  # (C,) EVENT
     terms: Array  # (N, T) f8
+    checked: Array  # (M,) i8
     nearest: Array  # (H, W, A, K) NEAR
     towards: Array  # (B, H, W) u2
     bed_steps: Array  # (X,) u2

@@ -39,7 +39,7 @@ def actions(t: Town, primitive: bool) -> None:
             control_option(t, i)
 
 
-@kernel
+@leaf
 def tick(t: Town, scheduled: np.ndarray, primitive: bool) -> None:
     """All systems, in TICK_ORDER; then the clock moves on. Terms add up until the caller has counted them."""
     actions(t, primitive)
@@ -62,7 +62,7 @@ def tick(t: Town, scheduled: np.ndarray, primitive: bool) -> None:
         clock["day"] += 1
 
 
-@kernel
+@leaf
 def decisions(t: Town, choices: np.ndarray, targets: np.ndarray, primitive: bool) -> None:
     """Take up everybody's decision, in slot order; `choices (N,)`, `targets (N,)` (-1: the option's own object)."""
     for i in range(t.residents.shape[0]):
@@ -71,15 +71,18 @@ def decisions(t: Town, choices: np.ndarray, targets: np.ndarray, primitive: bool
 
 @kernel
 def departures(t: Town) -> None:
-    """Whoever left with the last tick is taken off the map."""
-    if t.clock["departures"] > 0:
+    """Whoever left with the last tick is taken off the map; what that tells belongs to that tick."""
+    clock = t.clock
+    if clock["departures"] > 0:
+        clock["tick"] -= 1
         for i in range(t.residents.shape[0]):
             if t.residents[i]["leaving"] == 1:
                 depart(t, i)
-        t.clock["departures"] = 0
+        clock["tick"] += 1
+        clock["departures"] = 0
 
 
-@kernel
+@leaf
 def boundary(t: Town, start: np.ndarray) -> None:
     """Between two decisions: newcomers arrive; at the end of an episode the town is over."""
     arrivals(t, start)
@@ -125,6 +128,7 @@ def begin_episode(t: Town, tables: Tables, start_minute: int) -> None:
     k = clock["layout"]
     for m in range(t.objects.shape[0]):
         t.objects[m] = tables.objects[k, m]
+        t.checked[m] = -1
     for y in range(t.grid.shape[0]):
         for x in range(t.grid.shape[1]):
             t.grid[y, x] = tables.grid[k, y, x]

@@ -17,12 +17,11 @@ from townlet.world.state import HALF_DISTANCE, Array
 COLUMNS = (
     "need_hunger", "need_hygiene", "need_energy", "meals", "time_sin", "time_cos", "time_to_shift", "shift_left",
     "shift_post_shift", "shift_absent", "in_queue", "work_distance", "at_work", "home_distance", "extroversion", "ambition",
-    "using_use_shower", "using_eat_meal", "using_buy_meal", "using_rest_sleep", "using_sit", "rest_sleep_near_distance",
-    "use_shower_calm_distance", "episode_progress", "using_cook_meal", "waiting_rest_sleep",
+    "using_use_shower", "using_eat_meal", "using_buy_meal", "using_rest_sleep", "using_sit", "waiting_rest_sleep",
 )  # fmt: skip
 (
     HUNGER, HYGIENE, ENERGY, MEALS, SIN, COS, TO_SHIFT, SHIFT_LEFT, POST_SHIFT, ABSENT, IN_QUEUE, WORK_WAY, AT_WORK, HOME_WAY,
-    EXTROVERSION, AMBITION, IN_SHOWER, EATING, BUYING, SLEEPING, SITTING, BED_WAY, SHOWER_WAY, PROGRESS, COOKING, AWAITS_BED,
+    EXTROVERSION, AMBITION, IN_SHOWER, EATING, BUYING, SLEEPING, SITTING, AWAITS_BED,
 ) = range(len(COLUMNS))  # fmt: skip
 SHOWER, COOK, EAT, BUY, SLEEP, SIT = range(6)
 AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit")
@@ -85,6 +84,12 @@ def steps_of(seen: float) -> float:
 
 
 @leaf
+def does(x: np.ndarray, c: np.ndarray, field: int) -> bool:
+    """A yes-or-no field of an affordance; no where the town does not know it."""
+    return bool(c[field] >= 0 and x[c[field]] == 1.0)
+
+
+@leaf
 def option(options: np.ndarray, mask: np.ndarray, a: int, calm: int) -> int:
     """The affordance's option when the mask allows it, or -1."""
     first = options[a]
@@ -99,18 +104,18 @@ def leave_use(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
     full = h[0]["leave_above"]
     free = time_before_work(x, c, h)
     soon = free <= 0.0
-    if x[c[IN_SHOWER]] == 1.0:
+    if does(x, c, IN_SHOWER):
         return bool(x[c[HYGIENE]] > full or (soon and x[c[HYGIENE]] > 0.6))
-    if x[c[EATING]] == 1.0 or x[c[BUYING]] == 1.0:
+    if does(x, c, EATING) or does(x, c, BUYING):
         return bool(x[c[HUNGER]] > full)
-    if x[c[SLEEPING]] == 1.0:
+    if does(x, c, SLEEPING):
         if x[c[ENERGY]] > full:
             return True
         hungry = min(x[c[HUNGER]] - h[0]["hunger"], x[c[HYGIENE]] - h[0]["hygiene"]) < -0.05
         if hungry and x[c[ENERGY]] > h[0]["energy"]:
             return True
         return bool(free <= h[0]["prepare"] and x[c[ENERGY]] > 0.45)
-    if x[c[SITTING]] == 1.0:
+    if does(x, c, SITTING):
         low = min(x[c[HUNGER]] - h[0]["hunger"], x[c[HYGIENE]] - h[0]["hygiene"])
         return bool(low < 0.0 or soon or x[c[ENERGY]] > full)
     return False
@@ -204,7 +209,7 @@ def scripted_choice(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarra
         if (x[c[SHIFT_LEFT]] > 0.0 and not missed) or (x[c[SHIFT_LEFT]] == 0.0 and free <= 0.0):
             return WORK
     if x[c[IN_QUEUE]] == 1.0:
-        if calm == 1 and x[c[AWAITS_BED]] == 1.0:
+        if calm == 1 and does(x, c, AWAITS_BED):
             return LEAVE  # a sleeper takes hours; there is another bed
         return WAIT
     choice = meet_need(x, mask, c, o, h)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,10 +15,12 @@ from townlet.config import SimulationConfig
 from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Measure
 from townlet.dto.policy import BCTrainingResult, EvaluationPoint, Interval, PPOTrainingResult, TrainingResult
-from townlet.errors import DivergedError, InterruptedRun
+from townlet.dto.promotion import Decision, Outcome
+from townlet.errors import ConfigError, DivergedError, InterruptedRun
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runner import TrainingHarness
+from townlet.policy.training import contexts
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.guards import epoch_flags, score_guards, update_guards
 from townlet.policy.training.services import TrainingServices
@@ -97,13 +101,16 @@ def ppo_result(**changes: Any) -> PPOTrainingResult:
 
 class FakePPO(FakeStage):
     name: ClassVar[str] = "ppo"
+    seconds: ClassVar[list[float]] = []  # what each stage was given
 
     def run(self, context: TrainingContext) -> PPOTrainingResult:
+        self.seconds.append(context.seconds_left)
         return ppo_result(checkpoint=self.save(context), steps=context.plan.steps + 10)
 
 
 def fakes(config: SimulationConfig, returns: list[float]) -> tuple[TrainingHarness, Scores]:
     FakeStage.plans.clear()
+    FakePPO.seconds.clear()
     FakeStage.diverge_in = None
     services, scores = TrainingServices.of(config), Scores(returns)
     services.evaluation = scores  # type: ignore[assignment]
@@ -111,6 +118,37 @@ def fakes(config: SimulationConfig, returns: list[float]) -> tuple[TrainingHarne
 
     loaders: Mapping[str, Any] = {"bc": FakeBC, "ppo": FakePPO, "anneal": AnnealStrategy}
     return TrainingHarness(config, services=services, strategies=loaders), scores
+
+
+class Gates:
+    """Promotion that remembers what it was asked and holds it."""
+
+    def __init__(self) -> None:
+        self.asked: list[Path] = []
+
+    def consider(self, candidate: Path, scorecard: Path) -> Decision:
+        self.asked.append(candidate)
+        return Decision(outcome=Outcome.HOLD, window="pass", passes=1, required=2, gates=(), reasons=("one window of two",))
+
+
+@pytest.mark.parametrize(
+    ("promote", "returns"), [(True, [10.0, 11.0, 12.0]), (True, [10.0, 3.0, 12.0]), (False, [10.0, 11.0, 12.0])]
+)
+def test_a_run_that_passes_is_put_before_the_promotion_gates(
+    small_town: Small, tmp_path: Path, promote: bool, returns: list[float]
+) -> None:
+    """Only when it is asked for, and not when a guard has fired."""
+    harness, _ = fakes(small_town(SCHEDULE, f"training.promote={str(promote).lower()}"), [0.0, 9.0, *returns])
+    harness.services.promotion = gates = Gates()  # type: ignore[assignment]
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    if promote and summary.status == "PASS":
+        assert gates.asked == [Path(str(summary.checkpoint))]
+        assert summary.promotion is not None
+        assert summary.promotion.outcome is Outcome.HOLD
+    else:
+        assert not gates.asked
+        assert summary.promotion is None
+    assert (summary.status == "PASS") == (min(returns) > 5.0)
 
 
 def test_a_schedule_that_goes_well_passes(small_town: Small, tmp_path: Path) -> None:
@@ -124,6 +162,47 @@ def test_a_schedule_that_goes_well_passes(small_town: Small, tmp_path: Path) -> 
     assert scores.asked[:2] == ["random", "scripted"]
     assert summary.checkpoint is not None
     assert load_checkpoint(summary.checkpoint).weights["w"].tolist() == [3.0]  # three stages over one network
+
+
+def test_ppo_stages_share_the_time_of_the_run_by_their_epochs(small_town: Small, tmp_path: Path) -> None:
+    uneven = SCHEDULE.replace("cycle: 1, mode: ppo, epochs: 2", "cycle: 1, mode: ppo, epochs: 6")
+    harness, _ = fakes(small_town(uneven, "training.time_limit=10"), [0.0, 9.0, 10.0, 11.0, 12.0])
+    assert harness.run_anneal(RunOptions(run_dir=tmp_path / "a")).status == "PASS"
+    assert FakePPO.seconds == pytest.approx([450.0, 600.0], abs=30.0)  # the first gave back what it did not need
+
+
+def test_the_time_limit_ends_the_whole_schedule(small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness, _ = fakes(small_town(SCHEDULE, "training.time_limit=1"), [0.0, 9.0, 10.0, 11.0, 12.0])
+    monkeypatch.setattr(contexts, "perf_counter", lambda: perf_counter() + 600.0 * len(FakeStage.plans))  # a stage takes long
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    assert summary.status == "HOLD"
+    assert [stage.mode for stage in summary.stages] == ["bc"]
+    assert summary.reasons == ("stage 1: training.time_limit was over before it began",)
+    assert summary.checkpoint is not None
+
+
+@pytest.mark.parametrize("share", [0.8, 0.999])
+def test_two_towns_always_leave_somebody_to_learn_from(small_town: Small, tmp_path: Path, share: float) -> None:
+    pytest.importorskip("torch")
+    stages = f"[{{cycle: 0, mode: ppo, epochs: 12, bc_weight: 0.5, scripted_share: {share}}}]"
+    config = small_town(f"training.anneal_schedule={stages}", "training.horizon=2")
+    TrainingHarness(config).run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    records = list(read_records(tmp_path / "a" / "ppo.ndjson"))
+    assert len(records) == 12
+    assert all(2 <= record["transitions"] < 2 * 2 * 8 for record in records)  # one of each town at least, never all
+
+
+def test_a_central_critic_is_cloned_and_then_improved(small_town: Small, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    summary = TrainingHarness(small_town(SCHEDULE, "policy.critic=central")).run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    assert [stage.mode for stage in summary.stages][:2] == ["bc", "ppo"]
+    assert summary.checkpoint is not None
+    assert load_checkpoint(summary.checkpoint).state["network"]["town_size"] == 8
+
+
+def test_a_stage_in_which_nobody_learns_is_refused(small_town: Small) -> None:
+    with pytest.raises(ConfigError, match=r"cycle 1 is a ppo stage with scripted_share 1: nobody is left to learn from"):
+        small_town(SCHEDULE.replace("bc_weight: 0.5, scripted_share: 0.5", "bc_weight: 0.5, scripted_share: 1.0"))
 
 
 def test_a_stage_that_falls_is_rolled_back_and_the_mix_is_frozen(small_town: Small, tmp_path: Path) -> None:
@@ -230,7 +309,8 @@ def test_real_stages_share_one_network_and_one_log_and_resume_bit_for_bit(
     small_town: Small, stop_after: Any, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
-    config = small_town(SCHEDULE, "training.anneal_guards.conflict_rise=100", "training.anneal_guards.kl_bound=10")
+    lenient = [f"training.anneal_guards.{guard}" for guard in ("conflict_rise=100", "kl_bound=10", "return_fall=1.0")]
+    config = small_town(SCHEDULE, *lenient, "ppo.learning_rate=1e-5")  # what is learned here is little, and must do no harm
     whole = TrainingHarness(config).run_anneal(RunOptions(run_dir=tmp_path / "whole"))
     assert len(whole.stages) == 3
     log = tmp_path / "whole" / "ppo.ndjson"
@@ -247,3 +327,42 @@ def test_real_stages_share_one_network_and_one_log_and_resume_bit_for_bit(
     left, right = (list(read_records(tmp_path / name / "ppo.ndjson")) for name in ("whole", "parts"))
     assert [r["policy_hash"] for r in left] == [r["policy_hash"] for r in right]
     assert [r["log_stream_offset"] for r in right] == [1, 2, 3, 4]
+
+
+def test_a_sabotaged_stage_is_caught_rolled_back_and_reported(small_town: Small, tmp_path: Path) -> None:
+    """The learning rate of stage 2 is multiplied by a hundred; stage 3 goes on from what stage 1 left."""
+    pytest.importorskip("torch")
+    from townlet.policy.training.strategies.anneal import AnnealStrategy
+    from townlet.policy.training.strategies.bc import BCStrategy
+    from townlet.policy.training.strategies.ppo import PPOStrategy
+
+    class Sabotaged(PPOStrategy):
+        def prepare(self, context: TrainingContext) -> None:
+            super().prepare(self._worse(context))
+
+        def run(self, context: TrainingContext) -> PPOTrainingResult:
+            return super().run(self._worse(context))
+
+        @staticmethod
+        def _worse(context: TrainingContext) -> TrainingContext:
+            if context.plan.cycle != 2:
+                return context
+            ppo = context.config.ppo.model_copy(update={"learning_rate": 100 * context.config.ppo.learning_rate})
+            return replace(context, config=context.config.model_copy(update={"ppo": ppo}))
+
+    schedule = SCHEDULE.replace("}]", "}, {cycle: 3, mode: ppo, epochs: 1, bc_weight: 0.0, scripted_share: 0.0}]")
+    config = small_town(schedule, "ppo.learning_rate=1e-3", "ppo.target_kl=null")
+    services = TrainingServices.of(config)
+    services.evaluation = Scores([0.0, 9.0, 10.0, 10.0, 10.0, 10.0])  # type: ignore[assignment]
+    loaders: Mapping[str, Any] = {"bc": BCStrategy, "ppo": Sabotaged, "anneal": AnnealStrategy}
+    harness = TrainingHarness(config, services=services, strategies=loaders)
+    summary = harness.run_anneal(RunOptions(run_dir=tmp_path / "run"))
+    before, sabotaged, after = summary.stages[1:]
+    assert before.guards == ()
+    assert any("kl_k3" in sentence for sentence in sabotaged.guards)
+    assert before.ppo is not None
+    assert after.ppo is not None
+    assert sabotaged.rolled_back_to == before.ppo.checkpoint
+    assert after.ppo.weights_hash_start == before.ppo.weights_hash
+    assert summary.status == "HOLD"
+    assert any(reason.startswith("stage 2: ") for reason in summary.reasons)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from townlet.config import SimulationConfig
+from townlet.config.learning import BCConfig
 from townlet.errors import InterruptedRun, ReplayError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.runner import TrainingHarness
@@ -19,6 +20,7 @@ pytest.importorskip("torch")
 
 from townlet.policy.training.batches import CloningBatch
 from townlet.policy.training.demonstrations import Demonstrations, imitation, stored
+from townlet.policy.training.strategies.bc import cloning_rate
 
 Small = Callable[..., SimulationConfig]
 
@@ -107,3 +109,19 @@ def test_samples_are_demonstrations_too_and_need_an_expert(small_town: Small) ->
     random = harness.services.capture.capture(60, policy="random", epsilon=0.0).build_dataset()
     with pytest.raises(ReplayError, match="has no expert_action"):
         stored(random, actions=17, state_width=0, gamma=0.99, maps=False)
+
+
+def test_the_step_of_cloning_falls_along_half_a_cosine_or_stays() -> None:
+    falling, steady = BCConfig(learning_rate=0.4), BCConfig(learning_rate=0.4, lr_anneal=False)
+    assert [cloning_rate(falling, epoch, 3) for epoch in range(3)] == pytest.approx([0.4, 0.3, 0.1])
+    assert [cloning_rate(steady, epoch, 3) for epoch in range(3)] == [0.4, 0.4, 0.4]
+
+
+def test_a_clone_that_normalises_has_the_statistics_of_its_demonstrations(small_town: Small, tmp_path: Path) -> None:
+    config = small_town("ppo.normalize_observations=true")
+    result = TrainingHarness(config).run_bc_training(options=RunOptions(run_dir=tmp_path / "a"))
+    assert result.checkpoint is not None
+    weights = load_checkpoint(result.checkpoint).weights
+    assert weights["observation_count"].tolist() == [result.decisions]  # every demonstration once, however many passes
+    assert 0.0 < weights["observation_mean"][0] < 1.0  # a need
+    assert weights["observation_var"][0] < 1.0

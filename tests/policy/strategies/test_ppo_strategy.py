@@ -22,6 +22,9 @@ from townlet.telemetry.validate import validate_log
 
 pytest.importorskip("torch")
 
+from townlet.policy.models import ConflictAwarePolicyNetwork
+from townlet.policy.network import NetworkSpec
+
 Small = Callable[..., SimulationConfig]
 
 
@@ -176,6 +179,41 @@ def test_a_network_with_memory_goes_on_bit_for_bit_too(small_town: Small, stop_a
     assert whole.checkpoint is not None
     assert parts.checkpoint is not None
     assert equal(load_checkpoint(whole.checkpoint), load_checkpoint(parts.checkpoint)) == []
+
+
+@pytest.mark.parametrize("cell", ["none", "lstm"])
+def test_a_central_critic_trains_and_goes_on_bit_for_bit(small_town: Small, stop_after: Any, tmp_path: Path, cell: str) -> None:
+    config = small_town("policy.critic=central", f"ppo.recurrent={cell}", "policy.network.recurrent_size=8")
+    whole = TrainingHarness(config).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "whole"))
+    with pytest.raises(InterruptedRun):
+        TrainingHarness(config, progress=stop_after(1)).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "parts"))
+    parts = TrainingHarness(config).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "parts", resume=True))
+    assert whole.checkpoint is not None
+    assert parts.checkpoint is not None
+    found = load_checkpoint(whole.checkpoint)
+    assert equal(found, load_checkpoint(parts.checkpoint)) == []
+    assert found.state["network"]["town_size"] == 8
+    begun = ConflictAwarePolicyNetwork(NetworkSpec.from_json(found.state["network"]), config.seed).arrays()
+    assert np.abs(found.weights["town.weight"] - begun["town.weight"]).max() > 1e-5  # the critic learned from its town
+
+
+def test_workers_share_out_whole_towns_to_a_central_critic(small_town: Small, tmp_path: Path) -> None:
+    hashes = set()
+    for words in ((), ("training.engine=local", "training.workers=2")):
+        result = TrainingHarness(small_town("policy.critic=central", *words)).run_ppo(
+            mode="rollout", options=RunOptions(epochs=2)
+        )
+        hashes.add(tuple(round(value, 4) for value in (result.loss_value, result.loss_policy)))
+    assert len(hashes) == 1
+
+
+def test_a_central_critic_refuses_single_lives(small_town: Small) -> None:
+    data = TrainingHarness(small_town()).capture_rollout(60).build_dataset()
+    harness = TrainingHarness(small_town("policy.critic=central"))
+    with pytest.raises(UsageError, match="values whole towns, but stored samples are single lives; set it to own"):
+        harness.run_ppo(data, RunOptions(epochs=1))
+    with pytest.raises(UsageError, match="single lives"):
+        harness.run("bc", RunOptions(dataset=data))
 
 
 def test_social_rewards_follow_their_schedule_through_a_resume(small_town: Small, stop_after: Any, tmp_path: Path) -> None:

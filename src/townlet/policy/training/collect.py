@@ -193,7 +193,8 @@ class Collector:
         self.state[...] = acted.state.reshape(self.state.shape)
 
     def _ask_script(self, out: Rollout, t: int, share: float) -> None:
-        """The script's choice for every row, and its taking over of a share of residents, drawn per town and day."""
+        """The script's choice for every row, and its taking over of a share of residents, drawn per town and day. Beside a
+        network it leaves at least one resident of a town alone, so that there is always something to learn from."""
         said = self._script.act(self.vec)
         out.expert[t] = said.expert
         if share <= 0:
@@ -202,7 +203,10 @@ class Collector:
         towns = self.vec.state.towns
         draws = np.empty(self.was_active.shape)
         fill_uniform(self.draws.seed, towns["id"], POLICY, towns["day"] + (towns["episode"] << 32), SHARE, draws)
-        mine = (draws < share) & (out.active[t] != 0)
+        present = out.active[t] != 0
+        mine = (draws < share) & present
+        if share < 1.0:
+            mine[np.arange(len(mine)), np.where(present, draws, -1.0).argmax(axis=1)] = False  # the highest draw: script last
         out.scripted[t] = mine
         out.actions[t][mine], out.log_probs[t][mine] = said.actions[mine], said.log_probs[mine]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from townlet.config.models import SimulationConfig
@@ -91,15 +93,22 @@ class TrainingContext:
     plan: StagePlan = field(default_factory=StagePlan)
     progress: Progress = field(default_factory=Silence)
     stop: StopFlag = field(default_factory=StopFlag)
+    deadline: float = inf  # of perf_counter: when the run ends by itself
 
     @property
     def seed(self) -> int:
         return self.config.seed
 
+    @property
+    def seconds_left(self) -> float:
+        return self.deadline - perf_counter()
+
     def strategy(self, name: str) -> TrainingStrategy:
         return self.strategies[name]()
 
-    def stage(self, name: str, *, mode: str, epochs: int, plan: StagePlan) -> TrainingContext:
-        """The context of one entry of a schedule: its own folder inside the run's, the same log, the same stop flag."""
+    def stage(self, name: str, *, mode: str, epochs: int, plan: StagePlan, share: float = 1.0) -> TrainingContext:
+        """The context of one entry of a schedule: its own folder inside the run's, the same log, the same stop flag, and a share
+        of the time that is left."""
         run = None if self.run is None else self.run.child(name)
-        return replace(self, mode=mode, epochs=epochs, plan=plan, run=run)
+        deadline = self.deadline if share == 1.0 else perf_counter() + share * self.seconds_left
+        return replace(self, mode=mode, epochs=epochs, plan=plan, run=run, deadline=deadline)

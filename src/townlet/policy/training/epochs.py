@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from townlet.errors import UsageError
 from townlet.policy.replay import ReplayDataset
 from townlet.policy.sample import RIVALRY_FIELDS
 from townlet.policy.training.contexts import TrainingContext
@@ -35,19 +36,24 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
     assert collector is not None
     bc_weight = context.plan.bc_weight_at(progress)
     started = perf_counter()
-    rollout = collector.collect(
-        learner,
-        horizon(context),
-        ask_script=bc_weight > 0,
-        scripted_share=scripted_share(context, progress),
-        epsilon=context.config.training.bc.epsilon,
-    )
+    for _ in range(1 + context.config.scenario.episode_ticks // (horizon(context) * context.config.policy.interval)):
+        rollout = collector.collect(
+            learner,
+            horizon(context),
+            ask_script=bc_weight > 0,
+            scripted_share=scripted_share(context, progress),
+            epsilon=context.config.training.bc.epsilon,
+        )
+        session.standing.cycle += 1
+        if rollout.learning.any():
+            break
+    else:
+        raise UsageError(
+            "No resident took a decision in a whole episode, so there is nothing to learn from; give the scenario residents."
+        )
     seconds = perf_counter() - started
-    session.standing.cycle += 1
     script = script_batch(rollout) if bc_weight > 0 else None
     batch = rollout_batch(rollout, learner.ppo)
-    if not batch.rows:
-        return EpochData()  # everybody was scripted: nothing to update
     update = learner.update(batch, progress=progress, bc_batch=script, bc_weight=bc_weight)
     data = EpochData(
         updates=[update],

@@ -104,6 +104,11 @@ def linear_schedule(start: float, end: float, progress: float) -> float:
     return start + (end - start) * min(max(progress, 0.0), 1.0)
 
 
+def cosine_schedule(start: float, progress: float) -> float:
+    """start · (1 + cos(π · progress)) / 2, progress clamped to [0, 1]: from start to 0, slow at both ends."""
+    return start * 0.5 * (1.0 + math.cos(math.pi * min(max(progress, 0.0), 1.0)))
+
+
 # --- running statistics ----------------------------------------------------------------------------------------------
 @dataclass
 class RunningMeanStd:

@@ -61,6 +61,8 @@ class PolicyTrainingOrchestrator:
         strategy.prepare(context)
         if options.dry_run:
             return dry_run(context, strategy.name)
+        if self.config.training.time_limit is not None:
+            context.deadline = perf_counter() + 60.0 * self.config.training.time_limit
         with opened_run(context, options):
             result = strategy.run(context)
             if context.run is not None:

@@ -43,7 +43,9 @@ class RolloutCaptureService:
         start = config.training.start
         clock = None if start == "scenario" else start if isinstance(start, str) else f"{start // 60:02d}:{start % 60:02d}"
         seed = draw_seed("training", config.seed * 1_000 + index)
-        layouts = [config, *(load_config(name) for name in config.training.scenarios)]
+        others = (load_config(name) for name in config.training.scenarios)
+        lent = ({"config_id": other.config_id, "scenario": other.scenario, "jobs": other.jobs} for other in others)
+        layouts = [config, *(config.model_copy(update=parts) for parts in lent)]
         return VectorTown(layouts, num_towns, seed=seed, start=clock, threads=config.training.threads, first_town=first_town)
 
     def capture(

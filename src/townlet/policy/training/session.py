@@ -22,6 +22,7 @@ from townlet.policy.training.learner import LearnerState, PPOLearner
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
+from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
 
 LOG_START = {"rotation": 0, "byte": 0, "offset": 0, "epochs": 0, "records_dropped": 0}  # position of a log without records
@@ -59,9 +60,16 @@ def network_spec(config: SimulationConfig) -> NetworkSpec:
     """The network a config asks for; what this version cannot do is refused here, before anything is written."""
     if config.training.device != "cpu":
         raise UsageError(f"training.device is {config.training.device!r}; this version trains on the cpu only, set it to cpu.")
-    if config.policy.critic != "own":
-        raise UsageError(f"policy.critic is {config.policy.critic!r}; this version has a critic of its own observations only.")
-    return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo)
+    town_size = len(compile_town(config).layout.residents) if config.policy.critic == "central" else 0
+    return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo, town_size)
+
+
+def refuse_single_lives(spec: NetworkSpec) -> None:
+    """A central critic needs whole towns, slot by slot; stored samples are lives of residents."""
+    if spec.town_size:
+        raise UsageError(
+            "policy.critic is 'central', which values whole towns, but stored samples are single lives; set it to own."
+        )
 
 
 @dataclass
@@ -80,12 +88,15 @@ class Session:
             return None
         state, collector = self.learner.state(), self.collector
         world = {} if collector is None else collector.world()
+        actions, seen = town_tables(context.config)
         about = {
             "network": self.learner.spec.to_json(),
             "learner": state.meta,
             "standing": self.standing.model_dump(mode="json"),
             "telemetry": context.telemetry.position(),
             "config_hash": config_hash(context.config),
+            "action_catalogue_hash": actions.hash,
+            "observation_hash": seen.hash,
             "run_id": context.run_id,
         }
         checkpoint = Checkpoint(state.weights, about, state.optimizer, world)

@@ -79,12 +79,13 @@ def holds(t: Town, i: int, thing: int, a: int, part: int) -> bool:
 
 @leaf
 def ready(t: Town, thing: int) -> bool:
-    """The town's part of the preconditions of an object, worked out at most once a tick."""
-    o = t.objects[thing]
-    if o["checked"] != t.clock["tick"]:
-        o["checked"] = t.clock["tick"]
-        o["ready"] = 1 if holds(t, 0, thing, o["affordance"], 0) else 0
-    return bool(o["ready"] == 1)
+    """The town's part of the preconditions of an object and what it needs of its stock, worked out at most once a tick."""
+    now = 2 * t.clock["tick"]
+    if t.checked[thing] | 1 != now + 1:
+        o = t.objects[thing]
+        stocked = o["stock"] < 0 or o["stock"] >= t.affordances[o["affordance"]]["stock_taken"]
+        t.checked[thing] = now + 1 if stocked and holds(t, 0, thing, o["affordance"], 0) else now
+    return bool(t.checked[thing] == now + 1)
 
 
 @leaf
@@ -142,7 +143,7 @@ def begin(t: Town, i: int, thing: int, waited: int) -> None:
     me["meals"] -= what["meals_taken"]
     if o["stock"] >= 0 and what["meals_given"] == 0:
         o["stock"] -= what["stock_taken"]
-        o["checked"] = -1
+        t.checked[thing] = -1
     me["using"] = thing
     me["affordance"] = a
     me["ticks_left"] = what["ticks"]
@@ -169,7 +170,7 @@ def end_use(t: Town, i: int, finished: bool) -> int:
         me["meals"] += what["meals_given"]
         if o["stock"] >= 0:
             o["stock"] -= what["stock_taken"]
-            o["checked"] = -1
+            t.checked[thing] = -1
     if what["cooldown"] > 0:
         start_cooldown(t, i, thing, what["cooldown"])
     emit(t, USE_END, i, -1, thing, -1, 1.0 if finished else 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from townlet.world import rng
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import QUARREL, QUEUE_CONFLICT, emit
 from townlet.world.state import TERMS, Town
 from townlet.world.systems.relationships import change, clamp, rivalry_of
@@ -68,7 +68,7 @@ def clash(t: Town, actor: int, rival: int, thing: int, reason: int) -> None:
             other["stalled_by_quarrel"] = rules["quarrel_ticks"]
 
 
-@kernel
+@leaf
 def conflict(t: Town) -> None:
     """Quarrels run out; until then the use they interrupted stands still."""
     for i in range(t.residents.shape[0]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import RENT_PAID, RENT_UNPAID, emit
 from townlet.world.state import Town
 
@@ -24,7 +24,7 @@ def collect_rent(t: Town) -> None:
             emit(t, RENT_UNPAID, i, -1, -1, -1, 0.0)
 
 
-@kernel
+@leaf
 def economy(t: Town) -> None:
     clock = t.clock
     if clock["minute"] == t.rules["rent_minute"] and clock["tick"] > 0:
@@ -32,4 +32,4 @@ def economy(t: Town) -> None:
     if clock["minute"] == t.rules["restock_minute"]:
         for m in range(t.objects.shape[0]):
             t.objects[m]["stock"] = t.objects[m]["full"]
-            t.objects[m]["checked"] = -1
+            t.checked[m] = -1

@@ -11,15 +11,21 @@ from townlet.world.systems.relationships import TIE_LATE_HELP, TIE_SHIFT_TAKEOVE
 PRE_SHIFT, AWAIT_START, ON_TIME, LATE, ABSENT, POST_SHIFT = range(6)
 
 
+@leaf
+def stands_in(t: Town, j: int) -> bool:
+    """Is there to do another's work: on site in a shift of its own that it has not missed."""
+    other = t.residents[j]
+    return bool(other["present"] == 1 and other["working"] == 1 and other["shift"] != ABSENT)
+
+
 @kernel
 def colleague(t: Town, i: int) -> int:
     """The present colleague with the lowest slot, or -1."""
     found, j = -1, int(t.residents[i]["colleague"])
     while j != i and j >= 0:
-        other = t.residents[j]
-        if other["present"] == 1 and other["working"] == 1 and other["shift"] != ABSENT and (found < 0 or j < found):
+        if stands_in(t, j) and (found < 0 or j < found):
             found = j
-        j = int(other["colleague"])
+        j = int(t.residents[j]["colleague"])
     return found
 
 
@@ -127,7 +133,7 @@ def on_shift(t: Town, i: int, phase: int) -> None:
     if me["shift"] == ABSENT:
         me["withheld"] += job["wage"]
         stand_in = int(me["replaced_by"])
-        if stand_in >= 0 and t.residents[stand_in]["present"] == 1 and t.residents[stand_in]["working"] == 1:
+        if stand_in >= 0 and stands_in(t, stand_in):
             pay(t, stand_in, job["wage"])
     elif me["working"] == 1:
         me["present_ticks"] += 1
@@ -136,7 +142,7 @@ def on_shift(t: Town, i: int, phase: int) -> None:
         me["withheld"] += job["wage"]
 
 
-@kernel
+@leaf
 def employment(t: Town) -> None:
     rules, clock = t.rules, t.clock
     day = rules["ticks_per_day"]

@@ -59,7 +59,7 @@ def may_evict(t: Town) -> bool:
     return bool(pending == 0 and apart and clock["evictions_today"] < rules["evictions_per_day"])
 
 
-@kernel
+@leaf
 def lifecycle(t: Town, scheduled: np.ndarray) -> None:
     rules, clock = t.rules, t.clock
     tick = clock["tick"]
@@ -118,10 +118,10 @@ def depart(t: Town, i: int) -> None:
             forget(t, j, back)
         if t.residents[j]["replaced_by"] == i:
             t.residents[j]["replaced_by"] = -1
-    draw = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + clock["tick"])
-    due = clock["tick"] + 1 + rules["newcomer_delay"] + rng.below(draw, i, 0, int(rules["newcomer_spread"]) + 1)
-    interval = rules["interval"]
-    whole = ((clock["tick"] + interval - 1) // interval + 1) * interval  # the slot is empty for a whole decision at least
+    gone, interval = clock["tick"] + 1, rules["interval"]
+    draw = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + gone)
+    due = gone + 1 + rules["newcomer_delay"] + rng.below(draw, i, 0, int(rules["newcomer_spread"]) + 1)
+    whole = ((gone + interval - 1) // interval + 1) * interval  # the slot is empty for a whole decision at least
     me["arrives_at"] = max(due, whole)
 
 

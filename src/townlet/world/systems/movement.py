@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from townlet.world import rng
-from townlet.world._jit import kernel, leaf
+from townlet.world._jit import leaf
 from townlet.world.events import BUMP, emit
 from townlet.world.state import OBJECT_TILE, WALL, Town
 
@@ -75,7 +75,7 @@ def first_mover(t: Town) -> int:
     return rng.below(k, 0, 0, t.residents.shape[0])
 
 
-@kernel
+@leaf
 def movement(t: Town) -> None:
     n = t.residents.shape[0]
     rules, clock = t.rules, t.clock

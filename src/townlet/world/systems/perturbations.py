@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.world import rng
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import PERTURBATION, emit
 from townlet.world.options import distance_to
 from townlet.world.state import CANDIDATES, FAR, MAX_EDGES, PERTURBATIONS, Town
@@ -67,7 +67,7 @@ def strike(t: Town, kind: int, ticks: int) -> None:
     emit(t, PERTURBATION, a, b, bench, kind, float(ticks))
 
 
-@kernel
+@leaf
 def perturbations(t: Town, scheduled: np.ndarray) -> None:
     rules, clock = t.rules, t.clock
     tick = clock["tick"]

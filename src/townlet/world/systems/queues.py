@@ -6,7 +6,7 @@ of eight and of ten thousand. Who is called leaves the queue and holds the objec
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel
+from townlet.world._jit import kernel, leaf
 from townlet.world.events import QUEUE_INTERACTION, QUEUE_JOIN, QUEUE_LEAVE, emit
 from townlet.world.options import distance_to
 from townlet.world.state import Town
@@ -151,7 +151,7 @@ def push_aside(t: Town, i: int, thing: int) -> None:
 
 @kernel
 def ask(t: Town, i: int, thing: int) -> None:
-    """One request for an object, from within reach of its queue."""
+    """One request for an object, from within reach of its queue. Who is first and nearer pushes a stalled holder aside."""
     me, o, rules, tick = t.residents[i], t.objects[thing], t.rules, t.clock["tick"]
     a = t.objects[thing]["affordance"]
     distance = distance_to(t, i, thing)
@@ -172,7 +172,8 @@ def ask(t: Town, i: int, thing: int) -> None:
         return
     if o["holder"] >= 0 and o["holder"] != i:
         stalled = tick - t.residents[o["holder"]]["called_since"] >= rules["ghost_step_after"]
-        if stalled and distance == 0 and (o["head"] < 0 or o["head"] == i):
+        first = o["head"] < 0 or o["head"] == i
+        if stalled and first and (distance == 0 or distance < distance_to(t, int(o["holder"]), thing)):
             push_aside(t, i, thing)
         elif me["queued"] < 0:
             append(t, i, thing)
@@ -193,7 +194,7 @@ def release(t: Town, i: int, finished: bool) -> None:
     call_next(t, end_use(t, i, finished), i)
 
 
-@kernel
+@leaf
 def queues(t: Town) -> None:
     """Requests of this tick, in the order of the tick."""
     n = t.residents.shape[0]
@@ -206,7 +207,7 @@ def queues(t: Town) -> None:
             ask(t, i, int(t.residents[i]["request"]))
 
 
-@kernel
+@leaf
 def affordances(t: Town) -> None:
     """Uses go on by a tick; those that are through end, and the next is called."""
     for i in range(t.residents.shape[0]):

@@ -19,11 +19,7 @@ SOCIAL, SHAPING = TERMS.index("social"), TERMS.index("shaping")
 
 @leaf
 def towards_zero(value: float, fall: float) -> float:
-    if value > fall:
-        return value - fall
-    if value < -fall:
-        return value + fall
-    return 0.0
+    return max(value - fall, 0.0) + min(value + fall, 0.0)
 
 
 @leaf
@@ -72,7 +68,7 @@ def forget(t: Town, i: int, s: int) -> None:
     tie["familiarity"] = 0.0
     tie["rivalry"] = 0.0
     tie["since"] = 0
-    tie["peak"] = 0
+    tie["peak"] = 0.0
 
 
 @leaf
@@ -84,10 +80,11 @@ def clamp(x: float, low: float, high: float) -> float:
 def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalry: float) -> float:
     """Change the tie from i to other, harm scaled by i's forgiveness; returns the rivalry afterwards.
 
-    A full table admits whoever would be stronger than its weakest; a tie below the floor is freed.
+    Who was above the avoidance line and is found below half of it by an event that does no harm has made it up. A full table
+    admits whoever would be stronger than its weakest; a tie below the floor is freed.
     """
     rules = t.rules
-    f = t.residents[i]["forgiveness"]
+    f, friendly = t.residents[i]["forgiveness"], rivalry <= 0.0
     harm = 1.0 - rules["forgiveness_scale"] * f  # 1 - 0.5 f for f >= 0, 1 + 0.5 |f| below
     if trust < 0.0:
         trust *= harm
@@ -123,12 +120,13 @@ def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalr
     tie["rivalry"] = rivalry
     tie["since"] = t.clock["tick"]
     if rivalry > rules["avoid_threshold"]:
-        tie["peak"] = 1
-    elif tie["peak"] == 1 and rivalry < 0.5 * rules["avoid_threshold"]:
-        tie["peak"] = 0
-        emit(t, RECONCILIATION, i, other, -1, -1, rules["avoid_threshold"] - rivalry)
+        tie["peak"] = max(tie["peak"], rivalry)
+    elif friendly and tie["peak"] > 0.0 and rivalry < 0.5 * rules["avoid_threshold"]:
+        fall = tie["peak"] - rivalry
+        tie["peak"] = 0.0
+        emit(t, RECONCILIATION, i, other, -1, -1, fall)
         if rules["social_stage"] >= 3:
-            t.terms[i, SHAPING] += rules["reconcile_bonus"] * (rules["avoid_threshold"] - rivalry)
+            t.terms[i, SHAPING] += rules["reconcile_bonus"] * fall
     if strength(t, i, s) < rules["tie_floor"]:
         forget(t, i, s)
     return float(rivalry)
@@ -229,7 +227,7 @@ def share_meal(t: Town, i: int, j: int) -> None:
     tie_event(t, j, i, TIE_SHARED_MEAL, 1.0)
 
 
-@kernel
+@leaf
 def relationships(t: Town) -> None:
     """Chats of those who tried, meals of those who sit side by side."""
     clock = t.clock

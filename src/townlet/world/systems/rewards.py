@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from townlet.world._jit import kernel, leaf
+from townlet.world._jit import leaf
 from townlet.world.state import TERMS, Town
 from townlet.world.systems.employment import ABSENT, ON_TIME
 from townlet.world.systems.lifecycle import doomed
@@ -19,7 +19,7 @@ def total(t: Town, i: int) -> float:
     return s
 
 
-@kernel
+@leaf
 def rewards(t: Town) -> None:
     rules = t.rules
     for i in range(t.residents.shape[0]):

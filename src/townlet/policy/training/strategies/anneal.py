@@ -45,7 +45,7 @@ class AnnealStrategy:
             tracker.random = intervals(context.services.evaluation.score("random"))
             tracker.scripted = intervals(context.services.evaluation.score("scripted"))
         for stage in schedule[len(tracker.done) :]:
-            if tracker.strikes >= STRIKES:
+            if tracker.strikes >= STRIKES or context.seconds_left < 0:
                 break
             before = tracker.done[-1].bc_weight if tracker.done else stage.bc_weight
             self._stage(context, tracker, stage, before)
@@ -69,7 +69,8 @@ class AnnealStrategy:
             collections=tracker.cycle,
             log_position=tracker.log or None,
         )
-        inner = context.stage(f"{stage.cycle:02d}_{stage.mode}", mode=_data_mode(stage.mode), epochs=stage.epochs, plan=plan)
+        name, share_of_time = f"{stage.cycle:02d}_{stage.mode}", self._share_of_time(context, stage)
+        inner = context.stage(name, mode=_data_mode(stage.mode), epochs=stage.epochs, plan=plan, share=share_of_time)
         context.progress.say(f"stage {stage.cycle}: {stage.mode}, BC weight {plan.bc_weight[0]:g} → {weight:g}, script {share:g}")
         strategy = self._ready.pop(stage.mode, None)
         if strategy is None:
@@ -92,6 +93,12 @@ class AnnealStrategy:
         tracker.log = dict(context.telemetry.position())
         for sentence in guards:
             context.progress.say(f"stage {stage.cycle}: {sentence}; back to {tracker.good}")
+
+    @staticmethod
+    def _share_of_time(context: TrainingContext, stage: AnnealStage) -> float:
+        """Of the time left: cloning may take all it needs, PPO stages share the rest by their epochs."""
+        ahead = [s.epochs for s in context.config.training.anneal_schedule if s.mode == "ppo" and s.cycle >= stage.cycle]
+        return stage.epochs / sum(ahead) if stage.mode == "ppo" else 1.0
 
     def _guards(
         self, context: TrainingContext, tracker: Tracker, result: TrainingResult, point: EvaluationPoint
@@ -154,6 +161,9 @@ class AnnealStrategy:
         assert context.run is not None
         reasons = [f"stage {stage.cycle}: {guard}" for stage in tracker.done for guard in stage.guards]
         reasons += [f"stage {stage.cycle}: {_gate(stage.bc)}" for stage in tracker.done if stage.bc and not stage.bc.passed]
+        left = context.config.training.anneal_schedule[len(tracker.done) :]
+        if left and tracker.strikes < STRIKES:
+            reasons.append(f"stage {left[0].cycle}: training.time_limit was over before it began")
         status: Literal["PASS", "HOLD", "FAIL"] = "HOLD" if reasons else "PASS"
         if tracker.strikes >= STRIKES or (tracker.done and tracker.done[-1].guards and tracker.good is None):
             status = "FAIL"
@@ -161,6 +171,9 @@ class AnnealStrategy:
         if tracker.good is not None:
             checkpoint = load_checkpoint(tracker.good)
             kept = context.run.save(len(tracker.done), checkpoint, best=True)
+        judged = None
+        if kept is not None and status == "PASS" and context.config.training.promote:
+            judged = context.services.promotion.consider(kept, context.run.path / "promotion_scorecard.json")
         return AnnealSummary(
             duration_sec=seconds,
             run_dir=str(context.run.path),
@@ -168,6 +181,7 @@ class AnnealStrategy:
             status=status,
             reasons=tuple(reasons),
             stages=tuple(tracker.done),
+            promotion=judged,
             telemetry_log=None if context.telemetry.path is None else str(context.telemetry.path),
             weights_hash=None if kept is None else str(load_checkpoint(kept).state["weights_hash"]),
         )

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from townlet.config.learning import BCConfig
 from townlet.dto.policy import BCTrainingResult
 from townlet.errors import DivergedError
 from townlet.policy.checkpoint import load_checkpoint
@@ -15,11 +16,23 @@ from townlet.policy.training.batches import CloningBatch
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.demonstrations import Demonstrations, imitation, stored, watched
-from townlet.policy.training.learner import LearnerState
-from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, town_tables
+from townlet.policy.training.learner import LearnerState, PPOLearner
+from townlet.policy.training.numerics import cosine_schedule
+from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, refuse_single_lives, town_tables
 from townlet.policy.training.sources import check_samples
 
 DEMONSTRATION_TOWNS = 1  # index of the training seed that demonstrations are drawn from
+
+
+def cloning_rate(bc: BCConfig, epoch: int, epochs: int) -> float:
+    """Step size of pass `epoch` of `epochs`."""
+    return cosine_schedule(bc.learning_rate, epoch / epochs) if bc.lr_anneal else bc.learning_rate
+
+
+def get_used_to(learner: PPOLearner, shown: CloningBatch) -> None:
+    """A network that normalises what it observes and has seen nothing yet takes its statistics from the demonstrations."""
+    if learner.spec.normalize_observations and float(learner.network.observation_count[0]) == 0.0:
+        learner.track_observations(shown.features[shown.active.astype(bool)])
 
 
 class BCStrategy:
@@ -36,6 +49,7 @@ class BCStrategy:
         config, spec = context.config, network_spec(context.config)
         source = context.dataset or config.training.bc.manifest
         if source is not None:
+            refuse_single_lives(spec)
             service = context.services.replay
             self.data = service.build(service.dataset_config(source) if isinstance(source, str) else source)
             check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
@@ -54,9 +68,12 @@ class BCStrategy:
         self._recall_best(context, session)
         epochs = context.epochs if context.plan.cycle >= 0 else bc.epochs
         standing = session.standing
+        get_used_to(session.learner, train)
         context.progress.begin("bc", epochs, standing.epoch)
         while standing.epoch < epochs and standing.stale < bc.patience and not standing.finished:
-            self._epoch(session, context, train, judged)
+            self._epoch(session, context, train, judged, cloning_rate(bc, standing.epoch, epochs))
+            if context.seconds_left < 0:
+                break
             if context.stop.asked:
                 saved = session.save(context)
                 where = f"after cloning epoch {standing.epoch}" + (f"; the state is saved in {saved}" if saved else "")
@@ -112,12 +129,12 @@ class BCStrategy:
             found = load_checkpoint(best)
             self._best = LearnerState(found.weights, found.optimizer, found.state["learner"])
 
-    def _epoch(self, session: Session, context: TrainingContext, train: CloningBatch, judged: CloningBatch) -> None:
+    def _epoch(self, session: Session, context: TrainingContext, train: CloningBatch, judged: CloningBatch, rate: float) -> None:
         bc, standing, learner = context.config.training.bc, session.standing, session.learner
         try:
             made = learner.clone(
                 train,
-                learning_rate=bc.learning_rate,
+                learning_rate=rate,
                 batch_size=bc.batch_size,
                 weight_decay=bc.weight_decay,
                 value_coef=bc.value_coef,

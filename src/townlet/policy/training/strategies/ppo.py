@@ -20,6 +20,7 @@ from townlet.policy.training.session import (
     make_collector,
     network_spec,
     open_session,
+    refuse_single_lives,
     social_stage,
     town_tables,
 )
@@ -44,6 +45,7 @@ class PPOStrategy:
         """Open the data and refuse what the network could not read; build the towns."""
         config, spec = context.config, network_spec(context.config)
         if context.mode in ("replay", "mixed"):
+            refuse_single_lives(spec)
             self.data = context.services.replay.build(context.dataset)
             check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
             context.dataset_hash = context.services.replay.digest(self.data)
@@ -62,7 +64,7 @@ class PPOStrategy:
     def _run(self, context: TrainingContext) -> PPOTrainingResult:
         started = perf_counter()
         session = open_session(context, self.collector)
-        standing, limit = session.standing, context.config.training.time_limit
+        standing = session.standing
         context.progress.begin(f"ppo {context.mode}", context.epochs, standing.epoch)
         while standing.epoch < context.epochs:
             self._turn_to_social_stage(session, context)
@@ -72,7 +74,7 @@ class PPOStrategy:
                 saved = session.save(context)
                 where = f"after epoch {standing.epoch}" + (f"; the state is saved in {saved}" if saved else "")
                 raise context.stop.interruption(where)
-            if limit is not None and perf_counter() - started > limit * 60:
+            if context.seconds_left < 0:
                 break
         return self._result(session, context, perf_counter() - started)
 
@@ -94,7 +96,8 @@ class PPOStrategy:
             raise DivergedError(f"Training diverged in epoch {standing.epoch + 1}: {error}; {kept}.") from error
         if not data.updates:
             raise UsageError(
-                "No decision was left to learn from: the script controlled every resident; lower scripted_share or add towns."
+                "No decision was left to learn from: the replay data gave no batch; lower training.replay.batch_size, or do not "
+                "drop the last batch."
             )
         standing.epoch += 1
         standing.updates += sum(update.updates for update in data.updates)

@@ -1,0 +1,24 @@
+"""Somebody else's trainer on `VectorTown`: MaskablePPO on every resident of several towns in one batch (`bench` extra)."""
+
+from __future__ import annotations
+
+from sb3_contrib import MaskablePPO
+
+from townlet.envs.sb3 import TownVecEnv
+
+
+def main(towns: int = 8, steps: int = 8192) -> float:
+    env = TownVecEnv("town_day", towns, start="random")  # a VecEnv of towns × residents; masks through env_method
+    model = MaskablePPO("MlpPolicy", env, n_steps=64, batch_size=512, n_epochs=4, seed=0)
+    model.learn(steps)
+    seen, total = env.reset(), 0.0
+    for _ in range(144):  # a day of decisions
+        actions, _ = model.predict(seen, action_masks=env.action_masks())
+        seen, rewards, _, _ = env.step(actions)
+        total += float(rewards.sum())
+    print(f"return of a resident's day after {model.num_timesteps} decisions: {total / env.num_envs:.1f}")
+    return total / env.num_envs
+
+
+if __name__ == "__main__":
+    main()
