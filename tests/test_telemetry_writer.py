@@ -44,8 +44,15 @@ def test_what_is_written_validates_and_is_on_disk_after_each_record(tmp_path: Pa
 
 def test_the_writer_sets_offset_and_dropped_count_itself(tmp_path: Path) -> None:
     with TelemetryWriter(tmp_path / "a.jsonl", start_offset=41) as writer:
-        writer.write({"epoch": 1, "log_stream_offset": 7, "records_dropped": 9})
-    assert next(read_records(tmp_path / "a.jsonl")) == {"epoch": 1, "log_stream_offset": 42, "records_dropped": 0}
+        writer.write({"telemetry_version": 1.3, "log_stream_offset": 7, "records_dropped": 9})
+    assert next(read_records(tmp_path / "a.jsonl")) == {"telemetry_version": 1.3, "log_stream_offset": 42, "records_dropped": 0}
+
+
+def test_a_log_of_another_program_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text('{"loss": 0.3, "iter": 1}\n')
+    with pytest.raises(TelemetryError, match=r"other\.jsonl:1: has no telemetry_version; give the log of a training run"):
+        next(read_records(path))
 
 
 def test_rotation_numbers_the_parts_from_the_oldest_and_the_offset_goes_on(tmp_path: Path) -> None:
@@ -288,7 +295,7 @@ def test_every_kill_leaves_whole_lines_and_at_most_one_torn_tail(tmp_path: Path)
         number = writer.offset
         while True:
             number += 1
-            writer.write({"epoch": number, "steps": number})
+            writer.write({"telemetry_version": 1.3, "epoch": number, "steps": number})
         """
     )
     path = tmp_path / "a.jsonl"
