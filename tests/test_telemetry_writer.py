@@ -48,6 +48,13 @@ def test_the_writer_sets_offset_and_dropped_count_itself(tmp_path: Path) -> None
     assert next(read_records(tmp_path / "a.jsonl")) == {"telemetry_version": 1.3, "log_stream_offset": 42, "records_dropped": 0}
 
 
+def test_a_log_of_another_program_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "other.jsonl"
+    path.write_text('{"loss": 0.3, "iter": 1}\n')
+    with pytest.raises(TelemetryError, match=r"other\.jsonl:1: has no telemetry_version; give the log of a training run"):
+        next(read_records(path))
+
+
 def test_rotation_numbers_the_parts_from_the_oldest_and_the_offset_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     with TelemetryWriter(path, max_entries=3) as writer:
