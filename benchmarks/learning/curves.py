@@ -32,11 +32,11 @@ def draw(results: Path) -> Figure:
         data: dict[str, Any] = files.read_json(results / f"{name}.json", limit=64 << 20)
         for key, label, colour in arms:
             for i, row in enumerate(data[key]):
-                points = [(point["steps"], point["return"]) for point in row["curve"]]
+                points = [(point["steps"] / 1000, point["return"]) for point in row["curve"]]
                 axes.plot(*zip(*points, strict=True), color=colour, alpha=0.8, label=label if i == 0 else None)
         for bar in bars:
             axes.axhline(bar, color="grey", linestyle=":", linewidth=1)
-        axes.set(title=title, xlabel="environment steps", ylabel="return while training")
+        axes.set(title=title, xlabel="thousand environment steps", ylabel="return while training")
         axes.legend(loc="best", frameon=False)
     return figure
 
