@@ -8,13 +8,12 @@ from townlet.world._jit import leaf
 from townlet.world.actions import FIRST_AFFORDANCE, LEAVE, WAIT
 from townlet.world.options import (
     candidate,
-    crowd,
     inside,
     legal_option,
     legal_primitive,
     packed_to_building,
+    quiet_cost,
     shift_phase,
-    taken,
     way_to_candidate,
     worst_rivalry,
 )
@@ -125,7 +124,6 @@ def write_candidates(t: Town, i: int, nearness: np.ndarray, out: np.ndarray, f: 
     """Both candidates of every affordance, and at option level their part of the mask."""
     me = t.residents[i]
     waits = me["queued"] >= 0 or me["called"] >= 0
-    blind = t.rules["blind_conflict"] == 1
     for a in range(t.affordances.shape[0]):
         near, near_way, near_grudge = -1, 0, 0.0
         calm, calm_way, calm_grudge, least = -1, 0, 0.0, 0.0
@@ -138,11 +136,8 @@ def write_candidates(t: Town, i: int, nearness: np.ndarray, out: np.ndarray, f: 
                 way = packed >> 3
                 if way >= FAR:
                     continue
-                cost, grudge = float(way), 0.0
-                if taken(t, thing):
-                    grudge = worst_rivalry(t, i, thing)
-                    if not blind:
-                        cost += crowd(t, thing) + t.rules["calm_rivalry_ticks"] * grudge
+                grudge = worst_rivalry(t, i, thing)
+                cost = quiet_cost(t, thing, way, grudge)
                 if near < 0 or way < near_way >> 3:
                     near, near_way, near_grudge = thing, packed, grudge
                 if calm < 0 or cost < least:

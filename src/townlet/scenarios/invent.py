@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 from townlet.config.base import clock
 from townlet.config.loader import default_config
@@ -65,10 +66,10 @@ def drawn_town(seed: int, attempt: int = 0) -> SimulationConfig:
     )
 
 
-def feasible_town(seed: int) -> SimulationConfig:
-    """The first town of a seed that passes the linter over a week."""
+def feasible_town(seed: int, draw: Callable[[int, int], SimulationConfig] = drawn_town) -> SimulationConfig:
+    """The first town of a seed, of those that `draw` makes of it and the number of the try, to pass the linter over a week."""
     for attempt in range(TRIES):
-        config = drawn_town(seed, attempt)
+        config = draw(seed, attempt)
         try:
             if lint(config, days=7).ok:
                 return config

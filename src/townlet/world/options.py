@@ -120,11 +120,11 @@ def taken(t: Town, thing: int) -> bool:
 
 
 @leaf
-def quiet_cost(t: Town, i: int, thing: int, distance: int) -> float:
+def quiet_cost(t: Town, thing: int, distance: int, grudge: float) -> float:
     """What `calm` weighs: distance + ticks until free + 40 × highest rivalry; distance alone for the conflict-blind."""
     cost = float(distance)
     if t.rules["blind_conflict"] == 0 and taken(t, thing):
-        cost += crowd(t, thing) + t.rules["calm_rivalry_ticks"] * worst_rivalry(t, i, thing)
+        cost += crowd(t, thing) + t.rules["calm_rivalry_ticks"] * grudge
     return cost
 
 
@@ -141,7 +141,7 @@ def choose_object(t: Town, i: int, a: int, calm: bool) -> int:
         distance = way_to_candidate(t, i, a, k, thing) >> 3
         if distance >= FAR:
             continue
-        cost = quiet_cost(t, i, thing, distance) if calm else float(distance)
+        cost = quiet_cost(t, thing, distance, worst_rivalry(t, i, thing)) if calm else float(distance)
         if best < 0 or cost < best_cost:
             best, best_cost = thing, cost
         if cost == distance and t.affordances[a]["own_home"] == 0:

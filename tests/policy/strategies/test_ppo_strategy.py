@@ -170,28 +170,28 @@ def test_periodic_evaluation_keeps_the_best(small_town: Small, tmp_path: Path) -
     assert Path(result.best_checkpoint).name == f"{best.epoch:06d}"
 
 
-def test_a_network_with_memory_goes_on_bit_for_bit_too(small_town: Small, stop_after: Any, tmp_path: Path) -> None:
-    config = small_town("ppo.recurrent=gru", "policy.network.recurrent_size=8", "ppo.normalize_observations=true")
+def run_through_and_resumed(config: SimulationConfig, stop_after: Any, tmp_path: Path) -> tuple[Checkpoint, Checkpoint]:
+    """The last checkpoint of three epochs in one go, and of the same three stopped after the first."""
     whole = TrainingHarness(config).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "whole"))
     with pytest.raises(InterruptedRun):
         TrainingHarness(config, progress=stop_after(1)).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "parts"))
     parts = TrainingHarness(config).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "parts", resume=True))
     assert whole.checkpoint is not None
     assert parts.checkpoint is not None
-    assert equal(load_checkpoint(whole.checkpoint), load_checkpoint(parts.checkpoint)) == []
+    return load_checkpoint(whole.checkpoint), load_checkpoint(parts.checkpoint)
+
+
+def test_a_network_with_memory_goes_on_bit_for_bit_too(small_town: Small, stop_after: Any, tmp_path: Path) -> None:
+    config = small_town("ppo.recurrent=gru", "policy.network.recurrent_size=8", "ppo.normalize_observations=true")
+    whole, parts = run_through_and_resumed(config, stop_after, tmp_path)
+    assert equal(whole, parts) == []
 
 
 @pytest.mark.parametrize("cell", ["none", "lstm"])
 def test_a_central_critic_trains_and_goes_on_bit_for_bit(small_town: Small, stop_after: Any, tmp_path: Path, cell: str) -> None:
     config = small_town("policy.critic=central", f"ppo.recurrent={cell}", "policy.network.recurrent_size=8")
-    whole = TrainingHarness(config).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "whole"))
-    with pytest.raises(InterruptedRun):
-        TrainingHarness(config, progress=stop_after(1)).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "parts"))
-    parts = TrainingHarness(config).run("rollout", RunOptions(epochs=3, run_dir=tmp_path / "parts", resume=True))
-    assert whole.checkpoint is not None
-    assert parts.checkpoint is not None
-    found = load_checkpoint(whole.checkpoint)
-    assert equal(found, load_checkpoint(parts.checkpoint)) == []
+    found, parts = run_through_and_resumed(config, stop_after, tmp_path)
+    assert equal(found, parts) == []
     assert found.state["network"]["town_size"] == 8
     begun = ConflictAwarePolicyNetwork(NetworkSpec.from_json(found.state["network"]), config.seed).arrays()
     assert np.abs(found.weights["town.weight"] - begun["town.weight"]).max() > 1e-5  # the critic learned from its town
