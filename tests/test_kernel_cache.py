@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import townlet
+from townlet.observations.encode import squash
 from townlet.world import _jit
 
 CALLER = """
@@ -78,3 +80,40 @@ def test_old_caches_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(left) == _jit.KEPT_CACHES - 1
     assert "old0" not in left
     assert f"old{_jit.KEPT_CACHES + 2}" in left
+
+
+@pytest.mark.skipif(not _jit.JIT, reason="uncompiled, a kernel is a plain function")
+def test_python_cannot_call_what_has_no_machine_code() -> None:
+    with pytest.raises(TypeError, match="squash is a kernel: it is compiled into entries, and Python can call those only"):
+        squash(1.0, 2.0)
+
+
+def _thirds(x: float) -> float:
+    return squash(x, 2.0) + squash(2.0 * x, 4.0)
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_compiling_an_entry_leaves_the_collector_as_it_was(collecting: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if collecting else gc.disable)()
+        assert _jit.entry(_thirds)(1.0) == 1.0 / 3.0 + 2.0 / 6.0
+        assert gc.isenabled() is collecting
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+@pytest.mark.skipif(not _jit.JIT, reason="there are no flags without a compiler")
+def test_flags_are_equal_when_every_option_is() -> None:
+    from numba.core.compiler import Flags
+
+    one, other = Flags(), Flags()
+    assert one == other
+    one.forceinline = True
+    assert one != other
+    other.forceinline = True
+    assert one == other
+    one.release_gil = False  # the default, said aloud
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != "flags"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path, dir_okay=False)
 POLICY = "scripted, random, schedule (orders of the scenario, else the script), or a checkpoint folder."
-COMPILING = "compiling the town's rules for this machine; this happens once and takes the better part of a minute …"
+COMPILING = "compiling the town's rules for this machine; this happens once and takes about half a minute …"
 
 
 def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None) -> VectorTown:

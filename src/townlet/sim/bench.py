@@ -10,7 +10,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from time import process_time
 from typing import Any
@@ -95,17 +95,20 @@ def batch(scenario: str, towns: int, overrides: Sequence[str], hold: int = 1) ->
     return Townsfolk(VectorTown(load_config(scenario, overrides), towns), hold)
 
 
-def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: int = DAY) -> Row:
-    """Resident-ticks a second over day 2 of town_day, with what happened on that day."""
+def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: int = DAY, repeats: int = 5) -> Row:
+    """Resident-ticks a second over day 2 of town_day, median of five, with what happened on that day."""
     overrides = [f"policy.decision_interval={interval}", f"scenario.episode_ticks={2 * DAY}"]
     folk = batch("town_day", towns, overrides, hold=10 // interval)
     folk.run(DAY // interval)
-    folk.conflicts = folk.uses = 0
-    seconds = folk.run(ticks // interval)
+    morning, spent = folk.vec.save(), []
+    for _ in range(repeats):
+        folk.vec.restore(morning)
+        folk.conflicts = folk.uses = 0
+        spent.append(folk.run(ticks // interval))
     residents = towns * folk.vec.num_residents
     days = residents * ticks / DAY
     conflicts, uses = folk.conflicts / days, folk.uses / days
-    made = row(name, residents * ticks / seconds, "resident-ticks/s", bar, conflicts_per_resident_day=conflicts)
+    made = row(name, residents * ticks / median(spent), "resident-ticks/s", bar, conflicts_per_resident_day=conflicts)
     made |= {"uses_per_resident_day": uses, "events_lost": folk.vec.events_lost}
     made["ok"] = bool(made["ok"] and conflicts >= 1 and uses >= 5 and not folk.vec.events_lost)
     return made
@@ -162,17 +165,18 @@ def _memory() -> float:
         return int(stream.read().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
 
 
+def child_seconds(words: Sequence[str], environment: Mapping[str, str] | None = None) -> float:
+    """Processor seconds of one `townlet` command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "townlet", *words], check=True, capture_output=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def start_rows(*, repeats: int = 5) -> list[Row]:
-    """Processor seconds of `townlet --help` and of `townlet run` once the kernels stand compiled: medians."""
-
-    def cost(words: Sequence[str]) -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "townlet", *words], check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    helps = median(cost(["--help"]) for _ in range(repeats))
-    runs = median(cost(["run", "town_day", "--ticks", "10"]) for _ in range(repeats))
+    """`townlet --help`, and `townlet run` once the kernels stand compiled: medians."""
+    helps = median(child_seconds(["--help"]) for _ in range(repeats))
+    runs = median(child_seconds(["run", "town_day", "--ticks", "10"]) for _ in range(repeats))
     return [
         row("townlet --help", helps, "s", HELP_BAR, smaller=True),
         row("townlet run town_day, first row, later starts", runs, "s", START_BAR, smaller=True),

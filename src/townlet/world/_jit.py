@@ -1,4 +1,4 @@
-"""The one door to Numba.
+"""The one door to Numba (`_compiler.py` behind it says how it compiles).
 
 Numba caches compiled code per file and does not notice an edit in another file that the code calls. The cache folder is
 therefore named after the hash of all kernel sources and of the Numba and NumPy versions, before Numba is imported.
@@ -61,13 +61,11 @@ WARM = _prepare()
 
 import numba as _numba  # noqa: E402
 
+from townlet.world._compiler import EntryCompiler, KernelCompiler  # noqa: E402
+
 numba: Any = _numba  # its stubs know neither the config nor the options used here
 
 JIT = not numba.config.DISABLE_JIT
-
-# Symbols are named after their argument types. A named tuple of record arrays would spell out every field of every record,
-# tens of kilobytes a symbol; records themselves use their type's number instead, and so do our tuples.
-numba.types.NamedTuple.mangling_args = property(lambda self: (self.instance_class.__name__, (self._code,)))
 
 
 def mark_warm() -> None:
@@ -79,27 +77,36 @@ def mark_warm() -> None:
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function that other kernels call: cached, GIL released, plain IEEE arithmetic, and nothing allocated.
+    """Compile a function that other kernels call: GIL released, plain IEEE arithmetic, and nothing allocated.
 
     Three things keep the first start short. Constants and all widths of integers are passed as int64, where Numba would
-    compile a function anew for each. Without its runtime (`_nrt=False`) no reference is counted. And no wrapper is built to
-    call it from Python: that is for an `entry`.
+    compile a function anew for each. Without its runtime (`_nrt=False`) no reference is counted. And machine code, a wrapper
+    to call it from Python and a place in the cache are for an `entry` only.
     """
-    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return _kernel(function, inlined=False)
 
 
 def leaf(function: Callable[P, R]) -> Callable[P, R]:
     """A kernel so small and so often called that it is always inlined: passing a Town would cost more than its work."""
-    return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+    return _kernel(function, inlined=True)
 
 
 def entry(function: Callable[P, R]) -> Callable[P, R]:
-    """A kernel that Python calls."""
-    return _compile(function)
+    """A kernel that Python calls: cached."""
+    return _compile(function, pipeline_class=EntryCompiler, cache=True)
 
 
-def _compile(function: Callable[P, R], **options: bool) -> Callable[P, R]:
-    compiled = numba.njit(cache=True, nogil=True, fastmath=False, error_model="numpy", _nrt=False, **options)(function)
+def _kernel(function: Callable[P, R], inlined: bool) -> Callable[P, R]:
+    compiled: Any = _compile(
+        function, pipeline_class=KernelCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=inlined
+    )
+    if JIT:
+        compiled.add_overload = lambda result: compiled.overloads.update({tuple(result.signature.args): result})
+    return compiled  # type: ignore[no-any-return]
+
+
+def _compile(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    compiled = numba.njit(nogil=True, fastmath=False, error_model="numpy", _nrt=False, **options)(function)
     if JIT:
         resolve = compiled.get_call_template
 
