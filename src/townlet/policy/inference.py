@@ -39,7 +39,7 @@ def choose_actions(
     allowed = masks.astype(bool)  # (B, A)
     scores = np.where(allowed, logits, MASKED_LOGIT).astype(np.float64)
     scores -= scores.max(axis=1, keepdims=True)
-    weights = np.exp(scores)  # (B, A)
+    weights = np.exp(scores, out=np.zeros_like(scores), where=allowed)  # (B, A)
     cumulative = weights.cumsum(axis=1)
     total = cumulative[:, -1]
     if draws is None:

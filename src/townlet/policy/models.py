@@ -73,13 +73,13 @@ class ConflictAwarePolicyNetwork(nn.Module):
     # --- forward ----------------------------------------------------------------------------------------------------
     def ordered(self, features: Tensor) -> Tensor:
         """Features (..., F) normalised and with the conflict columns last, as the encoders slice them."""
-        if self.spec.normalize_observations:
-            mean = self.observation_mean.float()
-            scale = (self.observation_var + VARIANCE_FLOOR).sqrt().float()
-            features = ((features - mean) / scale).clamp(-OBSERVATION_CLIP, OBSERVATION_CLIP)
-        if not self._reorders:
+        if self._reorders:
+            features = torch.from_numpy(np.take(features.numpy(), self._order, axis=-1))  # three times as fast as index_select
+        if not self.spec.normalize_observations:
             return features
-        return torch.from_numpy(np.take(features.numpy(), self._order, axis=-1))  # three times as fast as index_select
+        mean = self.observation_mean[self._order].float()
+        scale = (self.observation_var[self._order] + VARIANCE_FLOOR).sqrt().float()
+        return (features - mean).div_(scale).clamp_(-OBSERVATION_CLIP, OBSERVATION_CLIP)
 
     def hidden(self, ordered: Tensor, maps: Tensor | None) -> Tensor:
         """Rows (R, F) in `ordered` form and maps (R, C, H, W) through encoders and trunk, (R, W)."""
