@@ -192,8 +192,11 @@ def test_bench_replay(call: Any) -> None:
         assert sum(name.startswith(beginning) for name in names) == 1, names
 
 
-def test_bench_train_says_where_it_lives(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("words", [("train",), ("sim", "--short", "--peers")])
+def test_a_comparison_says_where_it_lives(
+    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    code, _, err = call("bench", "train")
+    code, _, err = call("bench", *words)
     assert code == 2
     assert "source tree" in err

@@ -18,6 +18,7 @@ EXTRA_OF = {
     "stable_baselines3": "bench",
     "sb3_contrib": "bench",
     "supersuit": "bench",
+    "jaxmarl": "bench",
 }
 
 
@@ -33,9 +34,14 @@ def install_line(name: str) -> str:
     return f"pip install 'townlet[{EXTRA_OF[name]}]'"
 
 
-def require(name: str, why: str) -> ModuleType:
-    """The module, or one sentence that says what it is needed for and how to install it."""
+def check_installed(name: str, why: str) -> None:
+    """One sentence that says what a missing package is needed for and how to install it."""
     if not installed(name):
         kind = TorchNotAvailableError if name == "torch" else MissingPackageError
         raise kind(f"{why} needs {name}, which is not installed; install it with: {install_line(name)}")
+
+
+def require(name: str, why: str) -> ModuleType:
+    """The module, or the sentence about it."""
+    check_installed(name, why)
     return import_module(name)

@@ -10,7 +10,7 @@ import click
 from townlet.cli.common import emit, json_option, leave, note
 
 check_option = click.option("--check", is_flag=True, help="Exit with 1 when a row is below its bar.")
-PEERS = Path("benchmarks/train_peers.py")  # beside the package in the source tree, not part of it
+PEERS = Path("benchmarks")  # beside the package in the source tree, not part of it: {sim,train}_peers.py
 
 
 @click.group(short_help="Measure speed: simulator, training, replay, telemetry.")
@@ -26,18 +26,22 @@ def bench() -> None:
 @bench.command()
 @click.option("--short", is_flag=True, help="A look: fewer ticks, no large town, no starts.")
 @click.option("--compile", "compiles", is_flag=True, help="Also compile the kernels anew, five times, in an empty cache.")
+@click.option("--peers", is_flag=True, help="Also measure JaxMARL's environments in this run. Needs the extra bench.")
 @check_option
 @json_option
-def sim(short: bool, compiles: bool, check: bool, as_json: bool) -> None:
+def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) -> None:
     """The simulator: resident-ticks a second, growth from 80 to 8,000 residents, day 7 against day 2, starts.
 
     \b
     Example:
       townlet bench sim --short
     """
-    from townlet.sim.bench import sim_rows
+    from townlet.sim.bench import SEEN_BAR, sim_rows
 
+    script = _peers("sim", "comparing simulators", "jaxmarl") if peers else None
     rows = sim_rows(say=note, short=short)
+    if script is not None:
+        rows += _peer_rows(script, next(row["value"] for row in rows if row["bar"] == SEEN_BAR))
     if compiles:
         note("compiling in an empty cache")
         rows.append(_compile_row())
@@ -60,15 +64,37 @@ def train(short: bool, check: bool, as_json: bool) -> None:
     import sys
     from importlib import import_module
 
-    from townlet.errors import UsageError
-    from townlet.optional import require
+    script = _peers("train", "comparing trainers", "torch", "stable_baselines3", "sb3_contrib", "supersuit")
+    sys.path.insert(0, str(script.parent.resolve()))  # where its neighbours stand
+    _report(import_module(script.stem).train_rows(say=note, short=short), check, as_json)
 
-    if not PEERS.is_file():
-        raise UsageError(f"there is no {PEERS} here; run this in a clone of Townlet's source tree")
-    for package in ("torch", "stable_baselines3", "sb3_contrib", "supersuit"):
-        require(package, "comparing trainers")
-    sys.path.insert(0, str(PEERS.parent.resolve()))  # where its neighbours stand
-    _report(import_module(PEERS.stem).train_rows(say=note, short=short), check, as_json)
+
+def _peers(subject: str, purpose: str, *packages: str) -> Path:
+    """The comparison with others' programs, once all they need is there."""
+    from townlet.errors import UsageError
+    from townlet.optional import check_installed
+
+    script = PEERS / f"{subject}_peers.py"
+    if not script.is_file():
+        raise UsageError(f"there is no {script} here; run this in a clone of Townlet's source tree")
+    for package in packages:
+        check_installed(package, purpose)
+    return script
+
+
+def _peer_rows(script: Path, ours: float) -> list[dict[str, Any]]:
+    """In a process of their own: they set up threads and write on stdout when they are imported."""
+    import json
+    import subprocess
+    import sys
+
+    from townlet.sim.bench import row
+
+    note("JaxMARL's environments")
+    done = subprocess.run([sys.executable, str(script)], check=True, stdout=subprocess.PIPE, text=True)
+    speeds = json.loads(done.stdout.splitlines()[-1])
+    rows = [row(name, speed, "agent-steps/s") for name, speed in speeds.items()]
+    return [*rows, row("ours with observations every tick over the fastest peer", ours / max(speeds.values()), "×", 1.0)]
 
 
 @bench.command()
