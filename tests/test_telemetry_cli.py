@@ -85,6 +85,16 @@ def test_a_missing_log_is_an_error_of_code_three(tmp_path: Path) -> None:
         assert error.exit_code == 3
 
 
+def test_a_log_without_one_record_is_refused_by_watch(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign.log"
+    foreign.write_text('{"level": "info", "msg": "started"}\nplain words\n')
+    error = refused("watch", foreign, "--once")
+    assert isinstance(error, TelemetryError)
+    assert str(error).startswith(f"{foreign}: not one of its 2 lines is a telemetry record; ")
+    (tmp_path / "empty.jsonl").touch()
+    assert run("watch", tmp_path / "empty.jsonl", "--once").exit_code == 0
+
+
 def test_summary_in_its_three_formats(log: Path, tmp_path: Path) -> None:
     assert run("summary", log).stdout.startswith("log ")
     assert run("summary", log, "--format", "markdown", "--baseline", log).stdout.startswith("# Training summary\n")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from townlet.cli.common import json_option, leave, note
+from townlet.errors import TelemetryError
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS
 
 if TYPE_CHECKING:
@@ -107,6 +108,12 @@ def watch(
                     note(wrong)
             if alerts and follow and not keep_going:
                 break
+    report = watching.report
+    if not follow and report.bad_lines and not report.records and not report.batches:
+        raise TelemetryError(
+            f"{log}: not one of its {report.bad_lines} lines is a telemetry record; "
+            "watch the log of a training run (ppo.ndjson in its folder), or see why with: townlet telemetry validate"
+        )
     leave(1 if alerts else 0)
 
 
