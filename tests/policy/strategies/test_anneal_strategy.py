@@ -321,10 +321,11 @@ def test_real_stages_share_one_network_and_one_log_and_resume_bit_for_bit(
     assert records[2]["anneal_loss_baseline"] == records[1]["loss_value"]
     with pytest.raises(InterruptedRun):  # two cloning epochs, two of stage 1, one of stage 2
         TrainingHarness(config, progress=stop_after(5)).run_anneal(RunOptions(run_dir=tmp_path / "parts"))
-    parts = TrainingHarness(config).run_anneal(RunOptions(run_dir=tmp_path / "parts", resume=True))
+    (tmp_path / "parts").rename(tmp_path / "moved")  # a run goes on wherever its folder is
+    parts = TrainingHarness(config).run_anneal(RunOptions(run_dir=tmp_path / "moved", resume=True))
     assert parts.weights_hash == whole.weights_hash
     assert parts.status == whole.status
-    left, right = (list(read_records(tmp_path / name / "ppo.ndjson")) for name in ("whole", "parts"))
+    left, right = (list(read_records(tmp_path / name / "ppo.ndjson")) for name in ("whole", "moved"))
     assert [r["policy_hash"] for r in left] == [r["policy_hash"] for r in right]
     assert [r["log_stream_offset"] for r in right] == [1, 2, 3, 4]
 

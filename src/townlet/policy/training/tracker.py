@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,12 @@ class Tracker(BaseModel):
         """The tracker of a run folder; a new one before its first stage has ended."""
         if not (folder / TRACKER).is_file():
             return cls()
-        return cls.model_validate(files.read_json(folder / TRACKER, limit=1 << 26, error=CheckpointError))
+        tracker = cls.model_validate(files.read_json(folder / TRACKER, limit=1 << 26, error=CheckpointError))
+        if tracker.good is not None:
+            tracker.good = str(folder / tracker.good)
+        return tracker
 
     def write(self, folder: Path) -> None:
-        files.write_json(folder / TRACKER, self.model_dump(mode="json"))
+        """Kept as seen from the folder, which may be moved before it is read again."""
+        good = None if self.good is None else os.path.relpath(self.good, folder)
+        files.write_json(folder / TRACKER, self.model_dump(mode="json") | {"good": good})
