@@ -176,6 +176,18 @@ def test_half_a_checkpoint_of_a_killed_run_is_not_one(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path).state["updates"] == 2
 
 
+def test_a_run_folder_means_its_best_checkpoint_and_before_an_evaluation_its_latest(tmp_path: Path) -> None:
+    for update in (1, 2):
+        publish_checkpoint(tmp_path / "run" / "checkpoints", f"{update:06d}", example(update))
+    assert load_checkpoint(tmp_path / "run").state["updates"] == 2
+    checkpoints.mark(tmp_path / "run" / "checkpoints", "best", "000001")
+    assert load_checkpoint(tmp_path / "run").state["updates"] == 1
+    assert load_checkpoint(tmp_path / "run" / "checkpoints").state["updates"] == 2
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match=r"empty holds no checkpoint; name a checkpoint folder, .* or a run folder"):
+        load_checkpoint(tmp_path / "empty")
+
+
 def test_latest_moves_best_stays_and_old_ones_go(tmp_path: Path) -> None:
     for update in range(8):
         publish_checkpoint(tmp_path, f"update_{update:06d}", example(update), keep=3, best=update == 2)

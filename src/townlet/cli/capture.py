@@ -29,7 +29,12 @@ class Size(click.ParamType[int]):
 
 OPTIONS = (
     click.option("--output", type=click.Path(path_type=Path), help="Folder to make; it appears when it is whole."),
-    click.option("--policy", default="schedule", show_default=True, help="scripted, random, schedule, or a checkpoint folder."),
+    click.option(
+        "--policy",
+        default="schedule",
+        show_default=True,
+        help="scripted, random, schedule, or the folder of a checkpoint or a run.",
+    ),
     click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices."),
     click.option("--ticks", type=click.IntRange(1), help="Ticks per town; by default an episode."),
     click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns, each with its own draws."),

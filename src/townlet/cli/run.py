@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from townlet.sim.probes import Counts
 
 PATH = click.Path(path_type=Path, dir_okay=False)
-POLICY = "scripted, random, schedule (orders of the scenario, else the script), or a checkpoint folder."
+POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
 COMPILING = "compiling the town's rules for this machine; this happens once and takes about half a minute …"
 
 

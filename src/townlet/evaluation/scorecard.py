@@ -21,7 +21,7 @@ from townlet.evaluation.measures import Tally
 from townlet.evaluation.seating import Seating
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.files import sha256_file
-from townlet.policy.checkpoint import BEST, LATEST, WEIGHTS, resolve
+from townlet.policy.checkpoint import WEIGHTS, resolve
 from townlet.policy.runtime import Policy, make_policy
 
 BUILT_IN = ("scripted", "random", "schedule")
@@ -106,11 +106,7 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, *, re
 
 def locate(spec: str) -> str:
     """A built-in policy's name as it is; otherwise the checkpoint folder meant by a folder, a pointer (`best`) or a run."""
-    if spec in BUILT_IN:
-        return spec
-    path = Path(spec)
-    kept = [path / "checkpoints" / name for name in (BEST, LATEST)]
-    return os.fspath(resolve(next((pointer for pointer in kept if pointer.is_file()), path)))
+    return spec if spec in BUILT_IN else os.fspath(resolve(spec))
 
 
 def describe(source: PolicySource) -> str:

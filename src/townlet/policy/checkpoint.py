@@ -27,6 +27,7 @@ FORMAT = 1
 WEIGHTS, OPTIMIZER, STATE, WORLD, SUMS = "weights.safetensors", "optimizer.safetensors", "state.json", "world.npz", "SHA256SUMS"
 LATEST, BEST = "latest", "best"
 LIMIT = 8 << 30  # bytes of any one file
+RUN_CHECKPOINTS = "checkpoints"  # where a run folder has them
 STATE_LIMIT = 64 << 20
 Arrays = dict[str, NDArray[Any]]
 
@@ -90,15 +91,18 @@ def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_wor
 
 # --- a folder of checkpoints -----------------------------------------------------------------------------------------
 def resolve(folder: str | Path) -> Path:
-    """The checkpoint folder itself, where a pointer file (`latest`, `best`) names it, or the latest of a folder of them."""
+    """The checkpoint folder itself, where a pointer file (`latest`, `best`) names it, the latest of a folder of them, or the best
+    of a run, which is its latest until it has been evaluated."""
     folder = Path(folder)
     if folder.is_file() and folder.name in (LATEST, BEST):
         return _pointed(folder)
-    if folder.is_dir() and not (folder / SUMS).exists() and (folder / LATEST).is_file():
-        return _pointed(folder / LATEST)
-    if not folder.is_dir():
-        raise CheckpointError(f"{folder} is not there; name a checkpoint folder, or a folder of them that holds `{LATEST}`")
-    return folder
+    if (folder / SUMS).is_file():
+        return folder
+    for pointer in (folder / LATEST, folder / RUN_CHECKPOINTS / BEST, folder / RUN_CHECKPOINTS / LATEST):
+        if pointer.is_file():
+            return _pointed(pointer)
+    found = "holds no checkpoint" if folder.is_dir() else "is not there"
+    raise CheckpointError(f"{folder} {found}; name a checkpoint folder, a folder of them that holds `{LATEST}`, or a run folder")
 
 
 def publish_checkpoint(

@@ -27,7 +27,17 @@ from pydantic import ValidationError
 from townlet import __version__, files
 from townlet.config.models import SimulationConfig
 from townlet.errors import CheckpointError, StorageError, UsageError
-from townlet.policy.checkpoint import BEST, LATEST, Checkpoint, mark, names, publish_checkpoint, resolve, weights_hash
+from townlet.policy.checkpoint import (
+    BEST,
+    LATEST,
+    RUN_CHECKPOINTS,
+    Checkpoint,
+    mark,
+    names,
+    publish_checkpoint,
+    resolve,
+    weights_hash,
+)
 
 RECORD_BYTES = 3_000  # a telemetry record, generously
 SMALL_FILES = 200_000  # config, environment, summary, plots
@@ -55,7 +65,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+        return self.path / RUN_CHECKPOINTS
 
     def create(self, card: Mapping[str, Any], config: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Write down what the run is; `run.json` last, so that a folder with it is complete."""
