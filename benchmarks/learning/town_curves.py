@@ -51,7 +51,8 @@ def learning(axes: Axes, data: dict[str, Any], name: str) -> None:
     for kind, style in (("scripted", "--"), ("random", ":")):
         axes.axhline(data[kind][name], color=ORANGE if kind == "scripted" else GREY, linestyle=style, label=kind)
     axes.set(xlabel="minutes of PPO, one thread", ylabel=MEASURES[name], title=f"town_day: {name} while training")
-    axes.legend(frameon=False, loc="best")
+    if name == "return":  # one legend for both
+        axes.legend(frameon=False, loc="center")
 
 
 def tradeoff(axes: Axes, data: dict[str, Any]) -> None:
