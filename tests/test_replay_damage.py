@@ -433,7 +433,7 @@ def test_sixty_damaged_captures_in_processes_of_their_own(tmp_path: Path) -> Non
         script = (
             "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); "
             "from townlet.cli.app import main\ntry: main(sys.argv[1:])\n"
-            "finally: print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+            "finally: sys.stderr.writelines(line for line in open('/proc/self/status') if line.startswith('VmHWM'))"
         )
         done = subprocess.run(
             [sys.executable, "-c", script, "replay", "stats", str(bench.folder)], capture_output=True, text=True
@@ -441,7 +441,7 @@ def test_sixty_damaged_captures_in_processes_of_their_own(tmp_path: Path) -> Non
         assert done.returncode == 3, (name, done.stderr)
         told, peak = done.stderr.splitlines()
         assert told.startswith("townlet: "), name
-        assert int(peak.split()[1]) < 1 << 20, name  # 1 GiB
+        assert int(peak.split()[1]) < 1 << 20, name  # 1 GiB, of this program alone: ru_maxrss has the parent's before exec, too
 
 
 def test_a_path_that_is_not_there_is_a_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
