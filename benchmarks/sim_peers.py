@@ -3,7 +3,7 @@
 townlet bench sim --peers [--json]        (needs the extra bench)
 
 Environments whose agents move in a space they share, each with the batch that suits it better: spread with our eight agents,
-Overcooked, and the coin game on its three by three tiles. (The switch riddle, one bit and no space, makes nine million.)
+Overcooked, and the coin game on its three by three tiles. (The switch riddle, one bit and no space, is faster and no peer.)
 Actions and keys are drawn beforehand; what is timed is the compiled loop of steps, with observations, rewards and resets.
 """
 

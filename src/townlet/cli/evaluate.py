@@ -154,7 +154,9 @@ def _draw(card: Scorecard, html: Path | None, png: Path | None) -> None:
 
 def _short(source: str) -> str:
     """A name for a checkpoint folder: that of its run for `…/RUN/checkpoints/best`, else its own."""
+    from townlet.policy.checkpoint import RUN_CHECKPOINTS
+
     path = Path(source)
-    if path.parent.name == "checkpoints":
+    if path.parent.name == RUN_CHECKPOINTS:
         return f"{path.parent.parent.name}/{path.name}"
     return path.name or source

@@ -19,6 +19,7 @@ from townlet.files import read_bytes, read_json
 from townlet.observer.charts import Series, heat_strip, line_chart
 from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
+from townlet.policy.checkpoint import RUN_CHECKPOINTS
 from townlet.telemetry.ndjson import read_records
 
 JSON_LIMIT = 16 << 20
@@ -74,10 +75,10 @@ def read_run(folder: Path) -> RunRecord:
 def policies_of(folder: Path) -> dict[str, str]:
     """Checkpoints of a run worth comparing: `bc`, the imitation an anneal run began with, and `trained`, the best of the run."""
     found: dict[str, str] = {}
-    imitations = [stage for stage in sorted((folder / "stages").glob("*bc*")) if (stage / "checkpoints").is_dir()]
+    imitations = [stage for stage in sorted((folder / "stages").glob("*bc*")) if (stage / RUN_CHECKPOINTS).is_dir()]
     if imitations:
         found["bc"] = locate(str(imitations[0]))
-    if (folder / "checkpoints").is_dir():
+    if (folder / RUN_CHECKPOINTS).is_dir():
         found["trained"] = locate(str(folder))
     return found
 

@@ -93,11 +93,12 @@ def _uncallable(name: str) -> Callable[..., NoReturn]:
 class EntryCompiler(compiler.CompilerBase):
     """The passes our code needs. The collector of cycles rests meanwhile: it would walk through all of Numba's types again."""
 
-    lowering = typed_passes.NativeLowering
+    module: type[Any] = EntryModule
+    lowering: type[Any] = typed_passes.NativeLowering
 
     def __init__(self, typingctx: Any, targetctx: Any, library: None, args: Any, result: Any, flags: Any, names: Any) -> None:
         super().__init__(typingctx, targetctx, library, args, result, flags, names)
-        self.state.library = EntryModule(self.state.targetctx.codegen(), "entry")
+        self.state.library = self.module(self.state.targetctx.codegen(), self.module.__name__)
         self.state.library.enable_object_caching()
 
     def define_pipelines(self) -> list[Any]:
@@ -125,11 +126,11 @@ class EntryCompiler(compiler.CompilerBase):
 class KernelCompiler(EntryCompiler):
     """Kernels differ in one flag, inlining. Without it until lowered, they share what Numba compiles for its operators."""
 
+    module = KernelModule
     lowering = KernelLowering
 
     def __init__(self, typingctx: Any, targetctx: Any, library: None, args: Any, result: Any, flags: Any, names: Any) -> None:
         flags = flags.copy()
         inlined, flags.forceinline, flags.no_compile = flags.forceinline, False, True
         super().__init__(typingctx, targetctx, library, args, result, flags, names)
-        self.state.library = KernelModule(self.state.targetctx.codegen(), "kernel")
         self.state.inlined = inlined
