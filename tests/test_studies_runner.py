@@ -16,8 +16,9 @@ from scorecards import town_days
 from townlet.dto.studies import ArmResult
 from townlet.errors import ConfigError, DamagedFileError
 from townlet.evaluation.compare import summarise
+from townlet.files import AppendLog
 from townlet.studies.ablation import BLIND, SIGHTED, ablation, report_text
-from townlet.studies.runner import read_result, report_study, run_job, run_study
+from townlet.studies.runner import finished, read_results, report_study, run_job, run_study
 from townlet.studies.spec import Job, StudySpec, job_of, jobs_of, load_spec
 
 TINY = ("training.towns=4", "training.horizon=6", "training.epochs=1", "training.eval_every=0", "training.checkpoint_every=1")
@@ -57,8 +58,8 @@ def keep(results: Path, job: Job, mean: float) -> None:
         measures={name: summarise(values, 10) for name, values in rows.items()},
         versions={},
     )
-    results.mkdir(exist_ok=True)
-    (results / f"{job.hash}.json").write_text(result.model_dump_json())
+    with AppendLog(results / "tiny.ndjson") as kept:
+        kept.write(result.model_dump_json())
 
 
 def test_jobs_go_seed_by_seed_and_their_hash_covers_what_they_depend_on() -> None:
@@ -121,10 +122,17 @@ def test_finished_jobs_are_not_run_again_and_a_damaged_result_is_named(tmp_path:
     report = run_study(spec, results=tmp_path / "results", runs=tmp_path / "runs", say=said.append)
     assert len(report.results) == 4
     assert said == ["tiny: 4 jobs, 4 finished before"]
-    job = jobs_of(spec)[0]
-    (tmp_path / "results" / f"{job.hash}.json").write_text("{}")
-    with pytest.raises(DamagedFileError, match="remove it to run the job again"):
-        read_result(tmp_path / "results", job)
+    with AppendLog(tmp_path / "results" / "tiny.ndjson") as kept:
+        kept.write("{}")
+    with pytest.raises(DamagedFileError, match=r"tiny\.ndjson, line 5: .* remove the line to run its job again"):
+        read_results(tmp_path / "results")
+
+
+def test_a_job_that_another_study_ran_is_found_by_its_hash(tmp_path: Path) -> None:
+    for job in jobs_of(tiny()):
+        keep(tmp_path, job, 1.0)
+    renamed = tiny(name="renamed", arms={"same": (), "new": ("ppo.learning_rate=0.02",)}, contrasts=())
+    assert [(result.arm, result.seed) for result in finished(renamed, tmp_path)] == [("same", 0), ("same", 1)]
 
 
 def test_an_ablation_is_a_study_of_two_arms() -> None:
@@ -144,7 +152,8 @@ def test_a_job_trains_measures_and_keeps_its_result(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     spec = tiny()
     result = run_job(spec, "other", 1, results=tmp_path / "results", runs=tmp_path / "runs")
-    assert read_result(tmp_path / "results", job_of(spec, "other", 1)) == result
+    assert finished(spec, tmp_path / "results") == [result]
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["tiny.ndjson"]
     assert result.measures["return"].count == 2
     assert result.transitions > 0
     assert len(result.policy_hash) == 64
@@ -171,14 +180,14 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     ]
     first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
-    while not list((tmp_path / "r").glob("*.json")) and first.poll() is None and time.monotonic() < deadline:
+    while not read_results(tmp_path / "r") and first.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
     os.kill(first.pid, signal.SIGINT)
     first.wait(300)
-    done = len(list((tmp_path / "r").glob("*.json")))
+    done = len(read_results(tmp_path / "r"))
     assert done >= 1
     again = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert len(list((tmp_path / "r").glob("*.json"))) == 4
+    assert len(read_results(tmp_path / "r")) == 4
     assert f"4 jobs, {done} finished before" in again.stderr
     assert len(json.loads(again.stdout)["results"]) == 4
 

@@ -18,6 +18,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from townlet import files
+from townlet.studies.runner import finished
+from townlet.studies.spec import load_spec
 from townlet.telemetry.ndjson import read_records
 
 HERE = Path(__file__).parent
@@ -57,11 +59,9 @@ def learning(axes: Axes, data: dict[str, Any], name: str) -> None:
 
 def tradeoff(axes: Axes, data: dict[str, Any]) -> None:
     arms: dict[float, list[tuple[float, float]]] = defaultdict(list)
-    for path in RESULTS.glob("*.json"):
-        found = files.read_json(path, limit=LIMIT)
-        if isinstance(found, dict) and found.get("study") == "tradeoff" and "arm" in found:
-            weight = float(found["arm"].removeprefix("w").replace("_", "."))
-            arms[weight].append((found["measures"]["conflicts"]["mean"], found["measures"]["return"]["mean"]))
+    for found in finished(load_spec(HERE / "tradeoff.yaml"), RESULTS):
+        weight = float(found.arm.removeprefix("w").replace("_", "."))
+        arms[weight].append((found.measures["conflicts"].mean, found.measures["return"].mean))
     middle = []
     for i, (weight, points) in enumerate(sorted(arms.items())):
         axes.scatter(*zip(*points, strict=True), color=BLUE, alpha=0.5, s=18)

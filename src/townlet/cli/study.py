@@ -52,7 +52,7 @@ def study(
     spec: Path, job: str | None, report_only: bool, results: Path, runs: Path, processes: int, output: Path | None, as_json: bool
 ) -> None:
     """Run every arm of SPEC on every seed, keep each finished job, and report the contrasts. Goes on after a stop."""
-    from townlet.studies.runner import report_study, run_job, run_study
+    from townlet.studies.runner import report_study, results_file, run_job, run_study
     from townlet.studies.spec import load_spec
 
     plan = load_spec(spec)
@@ -61,7 +61,7 @@ def study(
         if not arm or not seed.isdigit():
             raise UsageError(f"--job {job!r} is not ARM:SEED; write, for instance, {next(iter(plan.arms))}:0")
         result = run_job(plan, arm, int(seed), results=results, runs=runs)
-        emit(result.model_dump(mode="json"), f"{arm}, seed {seed}: kept as {results / (result.job + '.json')}", as_json)
+        emit(result.model_dump(mode="json"), f"{arm}, seed {seed}: kept in {results_file(plan, results)}", as_json)
         return
     found = (
         report_study(plan, results=results)

@@ -36,7 +36,7 @@ class ArmResult(Frozen):
     study: str
     arm: str
     seed: int
-    job: str = Field(description="hash of everything the result depends on; the file's name")
+    job: str = Field(description="hash of everything the result depends on: a finished job is found by it")
     config_hash: str
     policy_hash: str
     overrides: tuple[str, ...]

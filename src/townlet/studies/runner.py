@@ -21,7 +21,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError, TownletError
 from townlet.evaluation.scorecard import policy_hash, run_case
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.files import make_folder, read_bytes, remove, write_json
+from townlet.files import AppendLog, make_folder, read_bytes, remove, write_json
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
@@ -48,7 +48,8 @@ def run_study(
     spec_file = make_folder(runs / spec.name) / "spec.json"
     write_json(spec_file, spec.model_dump(mode="json"))
     jobs = jobs_of(spec)
-    todo = [job for job in jobs if read_result(results, job) is None]
+    kept = read_results(results)
+    todo = [job for job in jobs if job.hash not in kept]
     say(f"{spec.name}: {len(jobs)} jobs, {len(jobs) - len(todo)} finished before")
     _run_all(todo, spec_file, results, runs, processes, say)
     return report_study(spec, results=results)
@@ -86,9 +87,14 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
         measures=measures,
         versions={"townlet": __version__, "numpy": np.__version__, "python": platform.python_version()},
     )
-    make_folder(results)
-    write_json(results / f"{job.hash}.json", result.model_dump(mode="json"))
+    with AppendLog(results_file(spec, results)) as kept:
+        kept.write(result.model_dump_json(), sync=True)
     return result
+
+
+def results_file(spec: StudySpec, results: Path) -> Path:
+    """Where a study keeps its finished jobs, one line each."""
+    return results / f"{spec.name}.ndjson"
 
 
 def measure(spec: StudySpec, job: Job, policy: str) -> dict[str, Measure]:
@@ -101,22 +107,30 @@ def measure(spec: StudySpec, job: Job, policy: str) -> dict[str, Measure]:
     return run_case(vec, policy, policy, case).measures
 
 
-def read_result(results: Path, job: Job) -> ArmResult | None:
-    """The kept result of a job, also when another study ran it under another name; one that cannot be read is named, never
-    run over."""
-    path = results / f"{job.hash}.json"
-    if not path.is_file():
-        return None
-    try:
-        kept = ArmResult.model_validate_json(read_bytes(path, limit=RESULT_LIMIT))
-    except ValueError as error:
-        raise DamagedFileError(f"{path} is not a result of version 1; remove it to run the job again") from error
-    return kept.model_copy(update={"arm": job.arm})
+def read_results(results: Path) -> dict[str, ArmResult]:
+    """Every finished job by its hash, whichever study ran it; a line that cannot be read is named, never run over."""
+    found: dict[str, ArmResult] = {}
+    for path in sorted(results.glob("*.ndjson")):
+        for number, line in enumerate(read_bytes(path, limit=RESULT_LIMIT).splitlines(), 1):
+            try:
+                kept = ArmResult.model_validate_json(line)
+            except ValueError as error:
+                raise DamagedFileError(
+                    f"{path}, line {number}: is not a result of version 1; remove the line to run its job again"
+                ) from error
+            found[kept.job] = kept
+    return found
+
+
+def finished(spec: StudySpec, results: Path) -> list[ArmResult]:
+    """The kept results of a study's jobs, in the order of its jobs and under its own names of the arms."""
+    kept = read_results(results)
+    return [kept[job.hash].model_copy(update={"arm": job.arm}) for job in jobs_of(spec) if job.hash in kept]
 
 
 def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
     """What the finished jobs say; seeds that not every arm of a contrast has finished are left out of it."""
-    found = [result for job in jobs_of(spec) if (result := read_result(results, job)) is not None]
+    found = finished(spec, results)
     first = job_of(spec, next(iter(spec.arms)), 0)
     baselines = {name: measure(spec, first, name) for name in BASELINES}
     contrasts = [c for a, b in spec.contrasts for c in _contrasts(found, a, b)]
