@@ -11,6 +11,7 @@ import pytest
 from townlet.config.loader import default_config
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.measures import KIND, Tally, worst_living_tick
+from townlet.policy.runtime import Decision
 from townlet.world.state import CONFLICT_REASONS, EVENT, EXITS, RESIDENT, TERMS, TOWN
 
 DAY = 1440
@@ -52,13 +53,19 @@ class ToldTown:
         self.state.towns["over"] = self.state.towns["tick"] >= self.episode
 
 
+def chose(actions: Any) -> Decision:
+    """A decision of which only the actions count."""
+    nothing = np.zeros(np.shape(actions), np.float32)
+    return Decision(actions, nothing, nothing)
+
+
 def told(town: ToldTown, steps: list[tuple[Any, list[dict[str, Any]]]], *, learners: str = "all", actions: Any = 0) -> Tally:
     tally = Tally(cast(VectorTown, town), learners=learners)
     for number, (rewards, events) in enumerate(steps):
         chosen = np.full((town.num_towns, town.num_residents), actions if np.isscalar(actions) else actions[number])
-        tally.begin(chosen)
+        tally.before_step(tally.vec, chose(chosen))
         town.step(rewards, events)
-        tally.end()
+        tally.after_step(tally.vec, chose(np.zeros(0)))
         for event in events:
             if event["kind"] == KIND["exit"]:
                 town.state.residents["present"][0, event["actor"]] = 0
@@ -95,9 +102,9 @@ def test_ticks_after_an_exit_count_as_the_worst_living_tick_and_a_newcomer_does_
     tally = told(town, [([1.0, 2.0], []), ([1.0, 0.5], [leaving]), ([1.0, 0.0], [])])
     town.state.residents["present"][0, 1] = 1
     town.state.residents["life"][0, 1] = 1
-    tally.begin(np.zeros((1, 2), dtype=np.int64))
+    tally.before_step(tally.vec, chose(np.zeros((1, 2), dtype=np.int64)))
     town.step([1.0, 7.0], [])
-    tally.end()
+    tally.after_step(tally.vec, chose(np.zeros(0)))
     assert tally.lived[0] == DAY + 370
     assert tally.expected[0] == 2 * DAY
     assert one(tally, "return") == pytest.approx((4.0 + 2.5 + 1070 * WORST) / 2)
@@ -121,10 +128,10 @@ def test_a_need_that_was_low_yesterday_does_not_spoil_today() -> None:
     town = ToldTown(residents=1, episode=2 * DAY)
     tally = Tally(cast(VectorTown, town))
     for step in range(8):
-        tally.begin(np.zeros((1, 1), dtype=np.int64))
+        tally.before_step(tally.vec, chose(np.zeros((1, 1), dtype=np.int64)))
         town.state.residents["low"][0, 0] |= step == 2
         town.step([0.0], [])
-        tally.end()
+        tally.after_step(tally.vec, chose(np.zeros(0)))
     assert one(tally, "self_sufficiency") == 0.5
 
 
@@ -190,9 +197,9 @@ def test_a_newcomer_is_measured_from_its_arrival() -> None:
     assert tally.expected[0] == 0
     town.state.residents["life"][0, 1] = 1
     for _ in range(2):
-        tally.begin(np.zeros((1, 2), dtype=np.int64))
+        tally.before_step(tally.vec, chose(np.zeros((1, 2), dtype=np.int64)))
         town.step([1.0, 3.0], [])
-        tally.end()
+        tally.after_step(tally.vec, chose(np.zeros(0)))
     assert one(tally, "return") == pytest.approx(6.0 / 0.5)
     assert tally.decisions == 2
 
@@ -203,8 +210,8 @@ def test_towns_that_have_ended_are_left_alone() -> None:
     town.state.towns["tick"][1] = 720  # halfway through when the tally begins
     tally.began[1] = 0
     for _ in range(4):
-        tally.begin(np.zeros((2, 1), dtype=np.int64))
+        tally.before_step(tally.vec, chose(np.zeros((2, 1), dtype=np.int64)))
         town.step(1.0, [])
-        tally.end()
+        tally.after_step(tally.vec, chose(np.zeros(0)))
     assert list(tally.expected) == [DAY, DAY / 2]
     assert list(tally.reward) == [4.0, 2.0]

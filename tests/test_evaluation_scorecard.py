@@ -23,6 +23,7 @@ from townlet.evaluation.seating import Seating
 from townlet.evaluation.suites import Case, draw_seed, suite_cases
 from townlet.evaluation.table import scorecard_text
 from townlet.policy.runtime import make_policy
+from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
 
 TOWN = Case("town_day", "town_day", towns=4)
@@ -55,15 +56,12 @@ def test_seeds_are_drawn_for_two_purposes_only() -> None:
 def test_ticks_lived_are_those_the_survival_term_was_paid_for() -> None:
     """Random residents collapse: an independent count of the ticks lived, from the reward itself."""
     vec = VectorTown(TOWN.town(), 4, seed=draw_seed("evaluation", 3))
-    policy = make_policy("random", vec)
     tally = Tally(vec)
+    loop = SimulationLoop(vec, make_policy("random", vec), [tally])
     paid = 0.0
     while tally.open.any():
-        decision = policy.act(vec)
-        tally.begin(decision.actions)
         founders = vec.state.residents["life"] == 0
-        vec.step(decision.actions)
-        tally.end()
+        loop.step()
         paid += float(np.where(founders, vec.terms[..., SURVIVAL], 0.0).sum())
     assert tally.counts["exits"].sum() > 0
     assert tally.lived.sum() == pytest.approx(paid / vec.config.rewards.survival)

@@ -30,6 +30,9 @@ def test_hooks_are_called_in_order_around_every_step() -> None:
     calls: list[tuple[str, int]] = []
 
     class Witness:
+        def before_decision(self, world: VectorTown) -> None:
+            calls.append(("moment", int(world.state.towns[0]["tick"])))
+
         def before_step(self, world: VectorTown, decision: Any) -> None:
             calls.append(("before", int(world.state.towns[0]["tick"])))
 
@@ -42,7 +45,8 @@ def test_hooks_are_called_in_order_around_every_step() -> None:
     loop = loop_of("kitchen_breakfast", [Witness()])
     assert loop.run(15) == 20  # whole decisions of ten ticks
     loop.finish()
-    assert calls == [("before", 0), ("after", 10), ("before", 10), ("after", 20), ("finish", 20)]
+    step = ("moment", "before", "after")
+    assert calls == [*zip(step, (0, 0, 10)), *zip(step, (10, 10, 20)), ("finish", 20)]
 
 
 def test_an_episode_is_followed_by_the_next_and_ticks_are_counted_over_both() -> None:
@@ -58,10 +62,22 @@ def test_a_loop_stops_when_it_is_asked_to() -> None:
     assert loop.run(1000, stop=lambda: loop.ticks >= 50) == 50
 
 
+def test_a_batch_is_stepped_as_its_towns_alone() -> None:
+    batch, alone = VectorTown("kitchen_breakfast", 2), VectorTown("kitchen_breakfast", 1, first_town=1)
+    for vec in (batch, alone):
+        SimulationLoop(vec, make_policy("random", vec)).run_decisions(12)
+    assert batch.digest(1) == alone.digest()
+
+
+def test_a_decision_is_made_once_per_moment() -> None:
+    loop = loop_of("kitchen_breakfast", [], policy="random")
+    first = loop.decide()
+    assert loop.decide() is first
+    loop.step()
+    assert loop.decide() is not first
+
+
 def test_wrong_use_of_a_loop() -> None:
-    vec = VectorTown("kitchen_breakfast", 2)
-    with pytest.raises(UsageError, match="num_towns=1"):
-        SimulationLoop(vec, make_policy("random", vec))
     with pytest.raises(UsageError, match="-3 ticks"):
         loop_of("kitchen_breakfast", []).run(-3)
 

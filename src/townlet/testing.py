@@ -22,7 +22,9 @@ from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.strategies import STRATEGY_OF_MODE
 from townlet.policy.training.strategies.base import TrainingStrategy
-from townlet.ports import TelemetrySink
+from townlet.ports import Decided, TelemetrySink
+from townlet.sim.loop import SimulationLoop
+from townlet.sim.probes import Probe
 from townlet.world.invariants import problems
 
 TINY_MAP = """\
@@ -68,12 +70,7 @@ def check_scenario(scenario: Scenario, *, decisions: int = 60, towns: int = 2) -
         vec = VectorTown(scenario, towns)
         if vec.primitive and name == "scripted":
             continue
-        policy = make_policy(name, vec)
-        for step in range(decisions):
-            decision = policy.act(vec)
-            vec.step(decision.actions, decision.targets)
-            found = problems(vec)
-            assert not found, f"{name} residents, decision {step}: " + "; ".join(found[:5])
+        SimulationLoop(vec, make_policy(name, vec), [_Invariants(f"{name} residents")]).run_decisions(decisions)
         assert vec.events_lost == 0, f"{vec.events_lost} events found no room; raise world.event_capacity"
         assert (vec.state.towns["tick"] > 0).any() or vec.interval > vec.config.scenario.episode_ticks
 
@@ -88,23 +85,43 @@ def check_policy(policy: Policy, scenario: Scenario | None = None, *, decisions:
 def _play(policy: Policy, scenario: Scenario, decisions: int, towns: int) -> list[Any]:
     vec = VectorTown(scenario, towns)
     policy.reset(vec)
-    shape, told = (vec.num_towns, vec.num_residents), []
-    for step in range(decisions):
-        decision = policy.act(vec)
-        where = f"{policy.kind}, decision {step}"
+    told = _Decisions(policy.kind)
+    SimulationLoop(vec, policy, [told]).run_decisions(decisions)
+    return told.actions
+
+
+class _Invariants(Probe):
+    """No invariant of the town is broken after any decision."""
+
+    def __init__(self, who: str) -> None:
+        self.who, self.step = who, 0
+
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
+        found = problems(world)
+        assert not found, f"{self.who}, decision {self.step}: " + "; ".join(found[:5])
+        self.step += 1
+
+
+class _Decisions(Probe):
+    """Every decision is well-formed and allowed; the actions are kept."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.actions: list[Any] = []
+
+    def before_step(self, world: VectorTown, decision: Decided) -> None:
+        shape, where = (world.num_towns, world.num_residents), f"{self.kind}, decision {len(self.actions)}"
         assert decision.actions.shape == shape, f"{where}: actions have shape {decision.actions.shape}, expected {shape}"
         assert decision.actions.dtype.kind in "iu", f"{where}: actions are {decision.actions.dtype}, expected whole numbers"
-        inside = (decision.actions >= 0) & (decision.actions < vec.num_actions)
-        assert inside.all(), f"{where}: an action is outside the catalogue of {vec.num_actions}"
-        legal = np.take_along_axis(vec.masks, decision.actions[..., None].astype(np.int64), axis=-1)[..., 0]
-        assert legal[vec.active == 1].all(), f"{where}: an action is not allowed by the mask"
+        inside = (decision.actions >= 0) & (decision.actions < world.num_actions)
+        assert inside.all(), f"{where}: an action is outside the catalogue of {world.num_actions}"
+        legal = np.take_along_axis(world.masks, decision.actions[..., None].astype(np.int64), axis=-1)[..., 0]
+        assert legal[world.active == 1].all(), f"{where}: an action is not allowed by the mask"
         for name, values in (("log_probs", decision.log_probs), ("values", decision.values)):
             assert values.shape == shape, f"{where}: {name} have shape {values.shape}, expected {shape}"
-            assert np.isfinite(values[vec.active == 1]).all(), f"{where}: {name} are not all finite"
-        assert (decision.log_probs[vec.active == 1] <= 1e-6).all(), f"{where}: a log-probability is above 0"
-        told.append(decision.actions.copy())
-        vec.step(decision.actions, decision.targets)
-    return told
+            assert np.isfinite(values[world.active == 1]).all(), f"{where}: {name} are not all finite"
+        assert (decision.log_probs[world.active == 1] <= 1e-6).all(), f"{where}: a log-probability is above 0"
+        self.actions.append(decision.actions.copy())
 
 
 def check_strategy(

@@ -1,4 +1,4 @@
-"""What a scorecard counts while towns run: one `Tally` per batch, fed once per decision.
+"""What a scorecard counts while towns run: one `Tally` per batch, a hook of the loop.
 
 The watched residents are those the day began with (or, for a newcomer's card, those who came since). Ticks after an exit
 count as the worst living tick, so that leaving never improves a score; whoever takes the empty place is counted apart.
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from townlet.config.models import RewardsConfig
 from townlet.dto.evaluation import MEASURES
 from townlet.envs.vector import VectorTown
+from townlet.ports import Decided
+from townlet.sim.probes import Probe
 from townlet.statistics import gini
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS
 
@@ -30,7 +32,7 @@ def worst_living_tick(rewards: RewardsConfig) -> float:
     return rewards.survival - rewards.needs_scale * (rewards.needs.hunger + rewards.needs.hygiene + rewards.needs.energy)
 
 
-class Tally:
+class Tally(Probe):
     """Sums over one episode of E towns; `row` gives one value per measure and town."""
 
     def __init__(self, vec: VectorTown, *, learners: str = "all") -> None:
@@ -71,8 +73,8 @@ class Tally:
         self.began = vec.state.towns["tick"].astype(np.int64)  # (E,)
         self.day = np.full(E, -1, dtype=np.int64)
 
-    def begin(self, actions: Array) -> None:
-        """Before the step: who is watched, and what was decided."""
+    def before_step(self, world: VectorTown, decision: Decided) -> None:
+        """Who is watched, and what was decided."""
         residents, towns = self.vec.state.residents, self.vec.state.towns
         present = residents["present"].astype(bool) & self.open[:, None]  # (E, N)
         day = (towns["tick"] - self.began) // self.ticks_per_day
@@ -90,10 +92,10 @@ class Tally:
         self.alive = self.watched & ~self.gone & present  # (E, N)
         self.strangers = present & ~(self.watched & ~self.gone) & (residents["life"] > 0)
         self.tick = towns["tick"].astype(np.int64)
-        self._count_choices(actions, self.vec.active.astype(bool) & self.alive)
+        self._count_choices(decision.actions, self.vec.active.astype(bool) & self.alive)
 
-    def end(self) -> None:
-        """After the step: rewards, events, exits, and towns whose episode is over."""
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
+        """Rewards, events, exits, and towns whose episode is over."""
         towns = self.vec.state.towns
         elapsed = np.where(self.open, towns["tick"] - self.tick, 0)  # (E,)
         rewards = self.vec.terms.sum(axis=2)  # (E, N)

@@ -23,6 +23,7 @@ from townlet.evaluation.suites import Case, draw_seed
 from townlet.files import sha256_file
 from townlet.policy.checkpoint import WEIGHTS, resolve
 from townlet.policy.runtime import Policy, make_policy
+from townlet.sim.loop import SimulationLoop
 
 BUILT_IN = ("scripted", "random", "schedule")
 
@@ -80,12 +81,10 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, *, re
     policy = _seat(vec, source, case)
     policy.reset(vec)
     tally = Tally(vec, learners=case.learners)
+    loop = SimulationLoop(vec, policy, [tally])
     started, uncounted = time.perf_counter(), 0
     while tally.open.any():
-        decision = policy.act(vec)
-        tally.begin(decision.actions)
-        vec.step(decision.actions, decision.targets)
-        tally.end()
+        loop.step()
         if not uncounted:  # the first decision may have to compile
             started, uncounted = time.perf_counter(), tally.ticks
     seconds = time.perf_counter() - started

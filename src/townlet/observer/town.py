@@ -12,6 +12,7 @@ from townlet.envs.scene import Figure, Scene, Thing, look
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.suites import draw_seed
 from townlet.policy.runtime import make_policy
+from townlet.sim.loop import SimulationLoop
 from townlet.world.state import NEEDS, TILES
 
 TILE = 24
@@ -21,12 +22,8 @@ MORNING = 7 * 60 + 30  # everybody wants the shower before the shift
 def town_picture(config: SimulationConfig, *, minute: int = MORNING, policy: str = "scripted") -> str:
     """The config's town at a time of day, under scripted residents."""
     vec = VectorTown(config, 1, seed=draw_seed("evaluation", 0))
-    chooser = make_policy(policy, vec)
-    chooser.reset(vec)
     decisions = min((minute - vec.start_minute) % 1440, config.scenario.episode_ticks - 1) // vec.interval
-    for _ in range(decisions):
-        decision = chooser.act(vec)
-        vec.step(decision.actions, decision.targets)
+    SimulationLoop(vec, make_policy(policy, vec)).run_decisions(decisions)
     return draw_town(look(vec))
 
 

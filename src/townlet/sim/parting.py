@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from townlet.dto.snapshot import Parting
 from townlet.envs.vector import FINGERPRINT, VectorTown
 from townlet.errors import UsageError
-from townlet.ports import PolicyBackend
+from townlet.ports import Decided, PolicyBackend
+from townlet.sim.loop import SimulationLoop
 from townlet.sim.snapshot import differences
 
 Array = NDArray[Any]
@@ -28,23 +29,36 @@ def first_parting(
     found = _differing(a, b)
     if found is not None:
         return found, 0
-    done = 0
+    done, one, two = 0, SimulationLoop(a, policy_a), SimulationLoop(b, policy_b)
     while done < ticks:
-        first, second = policy_a.act(a), policy_b.act(b)
+        first, second = one.decide(), two.decide()
         other = _decision(a, first.actions, second.actions)
         if other is not None:
             return other, done
-        before = int(a.state.towns[0]["tick"])
-        begins = bool(a.state.towns[0]["over"])
         kept = a.save(), b.save()
-        a.step(first.actions, first.targets)
-        b.step(second.actions, second.targets)
+        made = one.step()
+        two.step()
         if not _same(a, b):
             a.restore(kept[0])
             b.restore(kept[1])
-            return _within(a, b, (first.actions, first.targets), (second.actions, second.targets)), done
-        done += 0 if begins else int(a.state.towns[0]["tick"]) - before
+            return _within(a, b, first, second), done
+        done += made
     return None, done
+
+
+class _AsTold:
+    """Decides what was decided before."""
+
+    kind, has_values = "told", False
+
+    def __init__(self, decision: Decided) -> None:
+        self.decision = decision
+
+    def reset(self, vec: VectorTown) -> None:
+        """It knows nothing of the town."""
+
+    def act(self, vec: VectorTown) -> Decided:
+        return self.decision
 
 
 def _same(a: VectorTown, b: VectorTown) -> bool:
@@ -58,9 +72,7 @@ def _differing(a: VectorTown, b: VectorTown) -> Parting | None:
     return next((found for found in differences(a, b) if not (found.table == "towns" and found.field in SAME_ANYWAY)), None)
 
 
-def _within(
-    a: VectorTown, b: VectorTown, first: tuple[Array, Array | None], second: tuple[Array, Array | None]
-) -> Parting | None:
+def _within(a: VectorTown, b: VectorTown, first: Decided, second: Decided) -> Parting | None:
     """The interval again, a tick longer each time, until the worlds differ."""
     kept, interval = (a.save(), b.save()), a.interval
     try:
@@ -68,8 +80,8 @@ def _within(
             a.restore(kept[0])
             b.restore(kept[1])
             a.tables.rules["interval"] = b.tables.rules["interval"] = ticks
-            a.step(*first)
-            b.step(*second)
+            SimulationLoop(a, _AsTold(first)).step()
+            SimulationLoop(b, _AsTold(second)).step()
             found = _differing(a, b)
             if found is not None:
                 return found

@@ -31,6 +31,9 @@ CONFLICT = EVENTS.index("queue_conflict")
 class Probe:
     """A hook that does nothing yet."""
 
+    def before_decision(self, world: VectorTown) -> None:
+        """The moment a decision is made in: its observation is there, nothing is chosen yet."""
+
     def before_step(self, world: VectorTown, decision: Decided) -> None:
         """Before the decision happens."""
 

@@ -27,6 +27,7 @@ from townlet.evaluation.compare import effect_of, summarise
 from townlet.evaluation.measures import Tally
 from townlet.policy.runtime import make_policy
 from townlet.scenarios.compile import CompiledTown, compile_town
+from townlet.sim.loop import SimulationLoop
 from townlet.sim.snapshot import load_snapshot, open_town
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -58,11 +59,8 @@ def moment_of_scenario(scenario: str, at: int, policy: str = "scripted", overrid
     if at >= config.scenario.episode_ticks:
         raise UsageError(f"the episode of {scenario} ends at tick {config.scenario.episode_ticks}; fork it before, not at {at}")
     vec = VectorTown(config, 1)
-    chooser = make_policy(policy, vec)
-    chooser.reset(vec)
-    while int(vec.state.towns["tick"][0]) < at:
-        decision = chooser.act(vec)
-        vec.step(decision.actions, decision.targets)
+    if at > 0:
+        SimulationLoop(vec, make_policy(policy, vec)).run(at)
     return Moment(config, vec.save())
 
 
@@ -181,14 +179,10 @@ def _live(config: SimulationConfig, moment: Moment, futures: int, policy: str) -
     vec = VectorTown(config, futures)
     old = compile_town(moment.config)
     vec.restore(_transplant(vec, old, moment))
-    chooser = make_policy(policy, vec)
-    chooser.reset(vec)
     tally = Tally(vec)
+    loop = SimulationLoop(vec, make_policy(policy, vec), [tally])
     while tally.open.any():
-        decision = chooser.act(vec)
-        tally.begin(decision.actions)
-        vec.step(decision.actions, decision.targets)
-        tally.end()
+        loop.step()
     return tally.row()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
+from townlet.sim.loop import SimulationLoop
 
 
 def play(config: SimulationConfig, policy: str, *, towns: int, ticks: int | None = None) -> Iterator[VectorTown]:
@@ -15,8 +16,7 @@ def play(config: SimulationConfig, policy: str, *, towns: int, ticks: int | None
         config = config.model_copy(update={"scenario": config.scenario.model_copy(update={"episode_ticks": ticks})})
     vec = VectorTown(config, num_towns=towns)
     vec.reset()
-    acting = make_policy(policy, vec)
+    loop = SimulationLoop(vec, make_policy(policy, vec))
     for _ in range(-(-config.scenario.episode_ticks // vec.interval)):
-        decision = acting.act(vec)
-        vec.step(decision.actions, decision.targets)
+        loop.step()
         yield vec
