@@ -10,6 +10,7 @@ from typing import Any
 
 from sb3_contrib import MaskablePPO
 
+from townlet.bench.rows import row
 from townlet.config.models import SimulationConfig
 from townlet.envs.sb3 import TownVecEnv
 from townlet.envs.sight import Sight
@@ -22,7 +23,6 @@ from townlet.policy.training.services import EvaluationService, RolloutCaptureSe
 from townlet.policy.training.session import network_spec
 from townlet.policy.training.sources import rollout_batch, script_batch
 from townlet.policy.training.strategies.bc import DEMONSTRATION_TOWNS, cloning_rate, get_used_to
-from townlet.sim.bench import row
 
 BAR = 3.0
 LOOK_EVERY = 5  # epochs of ours between two evaluations; MaskablePPO is looked at after every one of its own

@@ -27,6 +27,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from time_to_scripted import race_row
 
 import townlet
+from townlet.bench.rows import calibration, row
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.envs.sb3 import TownVecEnv
@@ -37,7 +38,6 @@ from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.services import RolloutCaptureService
 from townlet.policy.training.session import network_spec
 from townlet.policy.training.sources import rollout_batch
-from townlet.sim.bench import calibration, row
 
 HERE = Path(__file__).parent
 DEMO = HERE.parent / "configs" / "training" / "demo.yaml"

@@ -20,7 +20,7 @@ SOURCE = ROOT / "src" / "townlet"
 LAYERS = """
 __main__
 cli testing __init__
-observer studies
+observer studies bench
 policy.runner
 policy.training
 evaluation promotion

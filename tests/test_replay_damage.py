@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from townlet import files
+from townlet.bench.samples import generated_sample, generated_source
 from townlet.cli.app import main
 from townlet.errors import ReplayError
-from townlet.policy.generate import generated_sample, generated_source
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import FirstGenerationWarning, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.replay_report import validate

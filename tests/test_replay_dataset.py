@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from townlet import files
+from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError, UsageError
 from townlet.policy.conflict import ConflictNormalizer, conflict_columns
 from townlet.policy.event_join import EVENT_TYPES
-from townlet.policy.generate import generated_sample, generated_source, write_generated
 from townlet.policy.manifest import PREFIX
 from townlet.policy.prefetch import prefetched
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig

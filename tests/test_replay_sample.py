@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from townlet import files
+from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.errors import ReplayError
-from townlet.policy.generate import generated_sample, generated_source, write_generated
 from townlet.policy.manifest import read_manifest
 from townlet.policy.replay import FirstGenerationWarning, ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.sample import encode_sample, read_sample

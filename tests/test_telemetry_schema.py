@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from townlet.bench.telemetry import share_of_training, telemetry_rows
 from townlet.telemetry import reference
-from townlet.telemetry.bench import share_of_training, telemetry_rows
 from townlet.telemetry.example import example_batch, example_record
 from townlet.telemetry.ndjson import TelemetryWriter
 from townlet.telemetry.record import check_record

@@ -36,7 +36,7 @@ def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) ->
     Example:
       townlet bench sim --short
     """
-    from townlet.sim.bench import SEEN_BAR, sim_rows
+    from townlet.bench.sim import SEEN_BAR, sim_rows
 
     script = _peers("sim", "comparing simulators", "jaxmarl") if peers else None
     rows = sim_rows(say=note, short=short)
@@ -88,7 +88,7 @@ def _peer_rows(script: Path, ours: float) -> list[dict[str, Any]]:
     import subprocess
     import sys
 
-    from townlet.sim.bench import row
+    from townlet.bench.rows import row
 
     note("JaxMARL's environments")
     done = subprocess.run([sys.executable, str(script)], check=True, stdout=subprocess.PIPE, text=True)
@@ -113,9 +113,9 @@ def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> No
     """
     import tempfile
 
+    from townlet.bench.replay import FULL, SHORT, generate, replay_rows
+    from townlet.bench.rows import calibration, row
     from townlet.optional import installed
-    from townlet.policy.bench import FULL, SHORT, generate, replay_rows
-    from townlet.sim.bench import calibration, row
 
     size = megabytes * 1_000_000 if megabytes else SHORT if short else FULL
     with tempfile.TemporaryDirectory(prefix="townlet-bench-") as place:
@@ -127,7 +127,7 @@ def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> No
         rows += replay_rows(folder, repeats=1 if short else 5)
         if installed("torch"):
             note("training from memory and from the stream")
-            from townlet.policy.training.bench import ppo_rows
+            from townlet.bench.replay_training import ppo_rows
 
             rows += ppo_rows(folder, repeats=1 if short else 3)
     _report(rows, check, as_json)
@@ -144,8 +144,8 @@ def telemetry(log: Path | None, check: bool, as_json: bool) -> None:
     Example:
       townlet bench telemetry --json
     """
-    from townlet.sim.bench import calibration, row
-    from townlet.telemetry.bench import telemetry_rows
+    from townlet.bench.rows import calibration, row
+    from townlet.bench.telemetry import telemetry_rows
 
     rows = [row("calibration: additions in plain Python", calibration(), "1/s"), *telemetry_rows(log=log)]
     _report(rows, check, as_json)
@@ -156,7 +156,8 @@ def _compile_row(repeats: int = 5) -> dict[str, Any]:
     import tempfile
     from statistics import median
 
-    from townlet.sim.bench import COMPILE_BAR, child_seconds, row
+    from townlet.bench.rows import child_seconds, row
+    from townlet.bench.sim import COMPILE_BAR
 
     spent = []
     for _ in range(repeats):

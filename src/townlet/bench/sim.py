@@ -7,92 +7,90 @@ Python in the same run tells how fast the machine was just then.
 from __future__ import annotations
 
 import os
-import resource
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from time import process_time
-from typing import Any
 
 import numpy as np
 
+from townlet.bench.rows import Row, calibration, child_seconds, row
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
+from townlet.policy.runtime import Decision, ScriptedPolicy
+from townlet.ports import Decided
+from townlet.sim.loop import SimulationLoop
+from townlet.sim.probes import Probe
 from townlet.world.actions import WAIT
 from townlet.world.events import QUEUE_CONFLICT, USE_START
-from townlet.world.state import Array
-from townlet.world.townspeople import choose_scripted, habits, scripted_columns, scripted_options
 
-Row = dict[str, Any]
 DAY = 1440
 SEEN_BAR, OPTION_BAR = 1_800_000.0, 4_000_000.0
 GROWTH_BAR, AGE_BAR = 2.5, 0.9
 HELP_BAR, START_BAR, COMPILE_BAR = 0.3, 2.0, 30.0
-LOOPS = 300_000
 
 
-def row(name: str, value: float, unit: str, bar: float | None = None, *, smaller: bool = False, **more: Any) -> Row:
-    """One line of a bench; without a bar it is for information."""
-    ok = True if bar is None else value <= bar if smaller else value >= bar
-    return {"name": name, "value": value, "unit": unit, "bar": bar, "ok": ok, **more}
+class HeldScript:
+    """The script, asked every `hold` decisions; in between everybody keeps to its choice and its object, and waits once a use
+    has ended: so a day with observations every tick is lived like one with decisions every ten."""
 
+    kind, has_values = "scripted", False
 
-def calibration() -> float:
-    """Additions a second in plain Python: best of five."""
-    best = 0.0
-    for _ in range(5):
-        begin, total = process_time(), 0
-        for k in range(LOOPS):
-            total += k & 7
-        best = max(best, LOOPS / (process_time() - begin))
-    return best
+    def __init__(self, hold: int = 1) -> None:
+        self.hold = hold
 
+    def reset(self, vec: VectorTown) -> None:
+        self._steps = 0
+        self._script = ScriptedPolicy()
+        self._script.reset(vec)
+        self._using = vec.state.residents["using"] >= 0
 
-class Townsfolk:
-    """A batch of towns under the script, with the time spent inside `step`.
-
-    The script is asked every `hold` steps; in between everybody keeps to its choice and its object, and waits once a use
-    has ended: so a day with observations every tick is lived like one with decisions every ten.
-    """
-
-    def __init__(self, vec: VectorTown, hold: int = 1) -> None:
-        self.vec, self.hold, self._steps = vec, hold, 0
-        self._using = np.zeros((vec.num_towns, vec.num_residents), np.bool_)
-        self._script = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names), habits(vec.config)
-        self._actions = np.zeros((vec.num_towns, vec.num_residents), np.int64)
-        self._targets = np.full_like(self._actions, -1)
-        self.conflicts = self.uses = 0
-
-    def choose(self) -> Array:
-        vec, rows = self.vec, self._actions.size
+    def act(self, vec: VectorTown) -> Decision:
         using = vec.state.residents["using"] >= 0
         if self._steps % self.hold == 0:
-            choose_scripted(vec.features.reshape(rows, -1), vec.masks.reshape(rows, -1), *self._script, self._actions.reshape(-1))
-            self._targets[:] = -1
+            self._held = self._script.act(vec)
         else:
-            self._actions[self._using & ~using] = WAIT
-            self._targets[:] = vec.state.residents["target"]
+            actions = np.where(self._using & ~using, WAIT, self._held.actions)
+            self._held = self._held._replace(actions=actions, targets=vec.state.residents["target"].astype(np.int64))
         self._using, self._steps = using, self._steps + 1
-        return self._actions
+        return self._held
+
+
+class Stopwatch(Probe):
+    """Seconds of the processor inside the step, and what happened meanwhile."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.seconds, self.conflicts, self.uses = 0.0, 0, 0
+
+    def before_step(self, world: VectorTown, decision: Decided) -> None:
+        self._begun = process_time()
+
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
+        self.seconds += process_time() - self._begun
+        kinds = world.events()["kind"]
+        self.conflicts += int((kinds == QUEUE_CONFLICT).sum())
+        self.uses += int((kinds == USE_START).sum())
+
+
+class Timed:
+    """A batch of towns under the script, timed."""
+
+    def __init__(self, vec: VectorTown, hold: int = 1) -> None:
+        self.vec, self.watch, policy = vec, Stopwatch(), HeldScript(hold)
+        policy.reset(vec)
+        self._loop = SimulationLoop(vec, policy, [self.watch])
 
     def run(self, decisions: int) -> float:
-        """Seconds of the processor in `decisions` steps."""
-        spent = 0.0
-        for _ in range(decisions):
-            actions = self.choose()
-            begin = process_time()
-            self.vec.step(actions, self._targets)
-            spent += process_time() - begin
-            counts = self.vec.state.towns["events"]
-            kinds = np.concatenate([self.vec.state.events["kind"][e, :n] for e, n in enumerate(counts)])
-            self.conflicts += int((kinds == QUEUE_CONFLICT).sum())
-            self.uses += int((kinds == USE_START).sum())
-        return spent
+        """Seconds of the processor in so many steps."""
+        self.watch.clear()
+        self._loop.run_decisions(decisions)
+        return self.watch.seconds
 
 
-def batch(scenario: str, towns: int, overrides: Sequence[str], hold: int = 1) -> Townsfolk:
-    return Townsfolk(VectorTown(load_config(scenario, overrides), towns), hold)
+def batch(scenario: str, towns: int, overrides: Sequence[str], hold: int = 1) -> Timed:
+    return Timed(VectorTown(load_config(scenario, overrides), towns), hold)
 
 
 def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: int = DAY, repeats: int = 5) -> Row:
@@ -103,11 +101,10 @@ def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: i
     morning, spent = folk.vec.save(), []
     for _ in range(repeats):
         folk.vec.restore(morning)
-        folk.conflicts = folk.uses = 0
         spent.append(folk.run(ticks // interval))
     residents = towns * folk.vec.num_residents
     days = residents * ticks / DAY
-    conflicts, uses = folk.conflicts / days, folk.uses / days
+    conflicts, uses = folk.watch.conflicts / days, folk.watch.uses / days
     made = row(name, residents * ticks / median(spent), "resident-ticks/s", bar, conflicts_per_resident_day=conflicts)
     made |= {"uses_per_resident_day": uses, "events_lost": folk.vec.events_lost}
     made["ok"] = bool(made["ok"] and conflicts >= 1 and uses >= 5 and not folk.vec.events_lost)
@@ -163,14 +160,6 @@ def _memory() -> float:
     """Bytes the process holds now."""
     with open("/proc/self/statm") as stream:
         return int(stream.read().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
-
-
-def child_seconds(words: Sequence[str], environment: Mapping[str, str] | None = None) -> float:
-    """Processor seconds of one `townlet` command."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "townlet", *words], check=True, capture_output=True, env=environment)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def start_rows(*, repeats: int = 5) -> list[Row]:

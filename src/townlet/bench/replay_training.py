@@ -1,28 +1,27 @@
 """What it costs to train from files: the PPO rows of `townlet bench replay`, each form in a process of its own.
 
-`python -m townlet.policy.training.bench FOLDER stream|memory` trains one epoch and prints a `Pass` as JSON.
+`python -m townlet.bench.replay_training FOLDER stream|memory` trains one epoch and prints a `Pass` as JSON.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import statistics
 import subprocess
 import sys
 import time
-import weakref
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
+from townlet.bench.replay import PREFETCH, SCENARIO, STREAMING_BAR, CountedDataset
 from townlet.config.loader import load_config
-from townlet.policy.bench import PREFETCH, SCENARIO, STREAMING_BAR, CountedDataset
-from townlet.policy.replay import ReplayBatch, ReplayDatasetConfig
+from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.batches import PPOBatch
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
-from townlet.policy.training.sources import replay_batch
 
 BATCH_SIZE = 64
 
@@ -32,38 +31,47 @@ class Pass:
     """One epoch of PPO over a capture folder, in a process of its own."""
 
     seconds: float  # from opening the manifest to the last update
-    batches: int  # most that were alive at a time: as they were stored, and in the form that is learned from
-    batch_mb: float
     opened_mb: float  # resident memory when one batch had been trained on, the manifest was open and nothing had been read
     peak_mb: float
 
 
-def measure(folder: Path, *, streaming: bool, batch_size: int = BATCH_SIZE) -> Pass:
+class LearnedDataset(CountedDataset):
+    """Counts, each time it makes a batch, also the ones that are being learned from."""
+
+    most_learned = 0
+
+    def _batch(self, rows: Sequence[int]) -> ReplayBatch:
+        learned = sum(type(thing) is PPOBatch for thing in gc.get_objects())
+        self.most_learned = max(self.most_learned, learned)
+        return super()._batch(rows)
+
+
+def _options(batch_size: int) -> dict[str, Any]:
+    return {"batch_size": batch_size, "shuffle": True, "prefetch": PREFETCH}
+
+
+def _train(dataset: ReplayDataset | ReplayDatasetConfig) -> None:
     config = load_config(SCENARIO, ("training.epochs=1", "training.eval_every=0", "ppo.num_epochs=1"))
-    options = {"batch_size": batch_size, "shuffle": True, "prefetch": PREFETCH}
-    whole = ReplayDatasetConfig.from_capture_dir(folder, **options)
-    one_batch = replace(whole, entries=whole.entries[:batch_size])
-    PolicyTrainingOrchestrator(config).run("replay", RunOptions(dataset=one_batch))  # the network and what an update works with
-    learned: weakref.WeakValueDictionary[int, PPOBatch] = weakref.WeakValueDictionary()
-    converted, size = 0, 0.0
+    PolicyTrainingOrchestrator(config).run("replay", RunOptions(dataset=dataset))
 
-    def counted(batch: ReplayBatch, learner: Any) -> PPOBatch:
-        nonlocal converted, size
-        made = replay_batch(batch, learner)
-        learned[id(made)] = made
-        converted = max(converted, len(learned))
-        size = max(size, sum(array.nbytes for array in vars(batch).values() if hasattr(array, "nbytes")) / 1e6)
-        return made
 
+def measure(folder: Path, *, streaming: bool, batch_size: int = BATCH_SIZE) -> Pass:
+    whole = ReplayDatasetConfig.from_capture_dir(folder, **_options(batch_size))
+    _train(replace(whole, entries=whole.entries[:batch_size]))  # the network and what an update works with
     opened = _memory("VmRSS")
     begin = time.perf_counter()
-    dataset = CountedDataset(ReplayDatasetConfig.from_capture_dir(folder, streaming=streaming, **options))
+    dataset = ReplayDataset(ReplayDatasetConfig.from_capture_dir(folder, streaming=streaming, **_options(batch_size)))
     if streaming:
         opened = _memory("VmRSS")
-    with patch("townlet.policy.training.epochs.replay_batch", counted):
-        PolicyTrainingOrchestrator(config).run("replay", RunOptions(dataset=dataset))
-    seconds = time.perf_counter() - begin
-    return Pass(seconds, dataset.most + converted, size, opened, _memory("VmHWM"))
+    _train(dataset)
+    return Pass(time.perf_counter() - begin, opened, _memory("VmHWM"))
+
+
+def batches_alive(folder: Path, *, batch_size: int = BATCH_SIZE) -> int:
+    """Most batches at a time while PPO learns from a stream: as they were stored, and in the form that is learned from."""
+    dataset = LearnedDataset(ReplayDatasetConfig.from_capture_dir(folder, streaming=True, **_options(batch_size)))
+    _train(dataset)
+    return dataset.most + dataset.most_learned
 
 
 def _memory(key: str) -> float:
@@ -73,7 +81,7 @@ def _memory(key: str) -> float:
 
 
 def child(folder: Path, form: str) -> Pass:
-    words = [sys.executable, "-m", "townlet.policy.training.bench", str(folder), form]
+    words = [sys.executable, "-m", "townlet.bench.replay_training", str(folder), form]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     return Pass(**json.loads(done.stdout))
 
@@ -82,13 +90,12 @@ def ppo_rows(folder: Path, repeats: int = 1) -> list[dict[str, Any]]:
     """Training from a stream against training from memory, in turns."""
     pairs = [(child(folder, "memory"), child(folder, "stream")) for _ in range(repeats)]
     ratio = statistics.median(memory.seconds / stream.seconds for memory, stream in pairs)
-    most = max(stream.batches for _, stream in pairs)
+    most = batches_alive(folder)
     memory, stream = pairs[-1]
     sizes = {
         "peak_mb": stream.peak_mb,
         "peak_mb_in_memory": memory.peak_mb,
         "opened_mb": stream.opened_mb,
-        "batch_mb": stream.batch_mb,
     }
     return [
         {"name": "PPO streaming over in-memory", "value": ratio, "unit": "×", "bar": STREAMING_BAR, "ok": ratio >= STREAMING_BAR},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
+from townlet.bench.rows import Row, row
 from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter, read_records
 from townlet.telemetry.series import number
@@ -17,7 +17,7 @@ VALIDATE_BAR = 50_000.0
 SHARE_BAR = 0.01
 
 
-def telemetry_rows(*, records: int = 20_000, repeats: int = 3, log: Path | None = None) -> list[dict[str, Any]]:
+def telemetry_rows(*, records: int = 20_000, repeats: int = 3, log: Path | None = None) -> list[Row]:
     """Rows of {name, value, unit, bar, ok}: the best of `repeats`, on made-up records of the current version.
 
     Writing is timed by the clock on the wall, validation, which only computes, by that of the processor.
@@ -42,11 +42,11 @@ def telemetry_rows(*, records: int = 20_000, repeats: int = 3, log: Path | None 
             if not report.ok:
                 raise AssertionError(f"the bench wrote a log that does not validate: {report.problems[0]}")
     rows = [
-        _row("record written", min(write) * 1e3, "ms", WRITE_BAR_MS, smaller=True),
-        _row("records validated", max(check), "1/s", VALIDATE_BAR),
+        row("record written", min(write) * 1e3, "ms", WRITE_BAR_MS, smaller=True),
+        row("records validated", max(check), "1/s", VALIDATE_BAR),
     ]
     if log is not None:
-        rows.append(_row("share of training time", share_of_training(log, min(write)), "share", SHARE_BAR, smaller=True))
+        rows.append(row("share of training time", share_of_training(log, min(write)), "share", SHARE_BAR, smaller=True))
     return rows
 
 
@@ -58,7 +58,3 @@ def share_of_training(log: Path, seconds_per_record: float) -> float:
         spent = number(record.get("epoch_duration_sec"))
         seconds += spent if spent > 0 else 0.0
     return count * seconds_per_record / seconds if seconds else float("nan")
-
-
-def _row(name: str, value: float, unit: str, bar: float, *, smaller: bool = False) -> dict[str, Any]:
-    return {"name": name, "value": value, "unit": unit, "bar": bar, "ok": value <= bar if smaller else value >= bar}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from townlet import files
+from townlet.bench.rows import Row, paired, row
+from townlet.bench.samples import generated_sample, generated_source, source_of_tables, write_generated
 from townlet.envs.vector import VectorTown
-from townlet.policy.generate import generated_sample, generated_source, source_of_tables, write_generated
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.rollout import RolloutBuffer
@@ -31,16 +31,16 @@ def generate(folder: Path, size: int) -> int:
     return write_generated(folder, max(4, size // SAMPLE_BYTES), source=source_of_tables(vec.catalogue, vec.spec))
 
 
-def replay_rows(folder: Path, *, towns: int = 256, steps: int = 48, repeats: int = 3) -> list[dict[str, Any]]:
+def replay_rows(folder: Path, *, towns: int = 256, steps: int = 48, repeats: int = 3) -> list[Row]:
     """Rows of {name, value, unit, bar, ok} over a capture folder of generated samples."""
     ratio, most = streaming_ratio(folder, repeats)
     speed = writing_speed(folder.parent, repeats)
     recording = recording_ratio(towns, steps, repeats)
     return [
-        _row("streaming over in-memory, from opening to the last batch", ratio, "×", STREAMING_BAR),
-        _row(f"batches in memory while streaming, prefetch {PREFETCH}", most, "batches", PREFETCH + 1, smaller=True),
-        _row("writing samples, synced and published", speed, "MB/s", WRITING_BAR),
-        _row(f"recording over simulation, {towns} towns", recording, "×", RECORDING_BAR, smaller=True),
+        row("streaming over in-memory, from opening to the last batch", ratio, "×", STREAMING_BAR),
+        row(f"batches in memory while streaming, prefetch {PREFETCH}", most, "batches", PREFETCH + 1, smaller=True),
+        row("writing samples, synced and published", speed, "MB/s", WRITING_BAR),
+        row(f"recording over simulation, {towns} towns", recording, "×", RECORDING_BAR, smaller=True),
     ]
 
 
@@ -112,13 +112,3 @@ def recording_ratio(towns: int, steps: int, repeats: int) -> float:
 
     run(True)  # touch the memory once
     return paired(lambda: run(True), lambda: run(False), repeats)
-
-
-def paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -> float:
-    """The median ratio of two things timed in turns."""
-    return statistics.median(one() / other() for _ in range(repeats))
-
-
-def _row(name: str, value: float, unit: str, bar: float, *, smaller: bool = False) -> dict[str, Any]:
-    ok = value <= bar if smaller else value >= bar
-    return {"name": name, "value": round(value, 3), "unit": unit, "bar": bar, "ok": bool(ok)}

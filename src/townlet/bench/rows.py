@@ -1,0 +1,44 @@
+"""What every bench shares: rows with their bars, the speed of the machine just now, two things timed in turns."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from time import process_time
+from typing import Any
+
+Row = dict[str, Any]
+LOOPS = 300_000
+
+
+def row(name: str, value: float, unit: str, bar: float | None = None, *, smaller: bool = False, **more: Any) -> Row:
+    """One line of a bench; without a bar it is for information."""
+    ok = True if bar is None else value <= bar if smaller else value >= bar
+    return {"name": name, "value": value, "unit": unit, "bar": bar, "ok": ok, **more}
+
+
+def calibration() -> float:
+    """Additions a second in plain Python: best of five."""
+    best = 0.0
+    for _ in range(5):
+        begin, total = process_time(), 0
+        for k in range(LOOPS):
+            total += k & 7
+        best = max(best, LOOPS / (process_time() - begin))
+    return best
+
+
+def paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -> float:
+    """The median ratio of two things timed in turns."""
+    return median(one() / other() for _ in range(repeats))
+
+
+def child_seconds(words: Sequence[str], environment: Mapping[str, str] | None = None) -> float:
+    """Processor seconds of one `townlet` command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "townlet", *words], check=True, capture_output=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
