@@ -22,14 +22,15 @@ from townlet.policy.runtime import make_policy
 
 @pytest.fixture(scope="module")
 def quarrel() -> Scene:
-    """A moment of queue_conflict with a queue and a conflict."""
+    """A moment of queue_conflict with a use, a queue and a conflict."""
     vec = VectorTown("queue_conflict", 1)
     policy = make_policy("schedule", vec)
     for _ in range(48):
         decision = policy.act(vec)
         vec.step(decision.actions, decision.targets)
         scene = look(vec)
-        if scene.queues and scene.clashes and any(one.quarrels for one in scene.residents):
+        busy = any(thing.busy for thing in scene.things)
+        if busy and scene.queues and scene.clashes and any(one.quarrels for one in scene.residents):
             return scene
     raise AssertionError("no quarrel in a whole run of queue_conflict")
 

@@ -65,7 +65,7 @@ def leaving(*overrides: str, at: str = "06:05", interval: int = 10) -> Play:
 
 
 def test_a_scheduled_exit_empties_the_slot_and_clears_the_ties() -> None:
-    play = leaving()
+    play = leaving("lifecycle.newcomers_per_day=0")
     wallets = play.vec.state.residents["wallet"].sum()
     play.go()
     (left,) = play.told("exit")

@@ -26,7 +26,7 @@ from townlet.evaluation.suites import draw_seed
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import weights_hash
 from townlet.policy.inference import NumpyPolicy, choose_actions
-from townlet.policy.runtime import ACT, Draws
+from townlet.world.rng import ACT
 
 BAR = 0.05
 Array = NDArray[Any]
@@ -70,7 +70,7 @@ def compare(policy: NumpyPolicy, vec: VectorTown) -> dict[str, Any]:
     blind, rows = without_conflict_encoder(policy), vec.active.size
     seen_state, blind_state = policy.initial_state(rows), blind.initial_state(rows)
     was_active = np.zeros(rows, np.uint8)
-    dice, queued = Draws(0), vec.spec.offsets["in_queue"]
+    queued = vec.spec.offsets["in_queue"]
     decisions = total = changed = drawn = elsewhere = wide = wide_changed = 0
     while not vec.state.towns["over"].any():
         active = vec.active.ravel() != 0
@@ -80,7 +80,7 @@ def compare(policy: NumpyPolicy, vec: VectorTown) -> dict[str, Any]:
         was_active = active.astype(np.uint8)
         logits, _, seen_state = policy.forward(features, maps, state=seen_state, starts=starts)
         others, _, blind_state = blind.forward(features, maps, state=blind_state, starts=starts)
-        draws = dice(vec, ACT).ravel()
+        draws = vec.draws(ACT, seed=0).ravel()
         prefers, otherwise = (choose_actions(seen, masks, None)[0] for seen in (logits, others))
         where = active & contested(features, vec.spec, prefers, otherwise)
         somewhere = active & ((features[:, queued] > 0) | (taken(features, vec.spec) & (masks != 0)).any(axis=1))

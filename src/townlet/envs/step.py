@@ -8,7 +8,6 @@ import numpy as np
 
 from townlet.observations.encode import observe
 from townlet.world._jit import entry, kernel, leaf
-from townlet.world.rng import POLICY, key, uniform
 from townlet.world.state import TERMS, Array, State, Tables, Town
 from townlet.world.tick import begin_episode, boundary, decisions, departures, tick
 
@@ -116,13 +115,3 @@ def step_towns(
                 b.truncated[e, i] = 1
         if sights:
             observe_town(t, b, e, tables, conflict, primitive, False)
-
-
-@entry
-def draw_uniform(s: State, index: int, out: np.ndarray) -> None:
-    """One policy draw per town and resident for the coming decision: ``out (E, N)`` float64."""
-    for e in range(out.shape[0]):
-        clock = s.towns[e]
-        k = key(clock["seed"], clock["id"], POLICY, clock["episode"] * 1000003 + clock["tick"])
-        for i in range(out.shape[1]):
-            out[e, i] = uniform(k, i, index)

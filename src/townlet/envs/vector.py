@@ -15,13 +15,14 @@ from numpy.typing import ArrayLike
 
 from townlet.config import SimulationConfig, config_hash, load_config
 from townlet.config.base import minutes
-from townlet.envs.step import Buffers, draw_uniform, step_towns
+from townlet.envs.step import Buffers, step_towns
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.world._jit import JIT, mark_warm
 from townlet.world.actions import Catalogue, catalogue
 from townlet.world.layout import object_views, walkable
+from townlet.world.rng import POLICY, fill_uniform
 from townlet.world.rules import make_affordances, make_rules
 from townlet.world.state import (
     EVENT,
@@ -167,11 +168,12 @@ class VectorTown:
             for job in jobs:
                 job.result()
 
-    def draws(self, index: int = 0) -> Array:
-        """One uniform per town and resident for the coming decision, whatever the batch.  # (E, N) f8"""
-        out = np.zeros((self.num_towns, self.num_residents))
-        with np.errstate(over="ignore"):
-            draw_uniform(self.state, index, out)
+    def draws(self, index: int, seed: int | None = None, *, stream: int = POLICY) -> Array:
+        """One uniform per town and resident of this moment, whatever the batch: a draw that `world.rng` names, by the seed of
+        a policy or by the towns' own.  # (E, N) f8"""
+        out = np.empty((self.num_towns, self.num_residents))
+        with np.errstate(over="ignore"):  # the hash wraps around when it is not compiled
+            fill_uniform(np.uint64(self.seed if seed is None else seed), self.state.towns, stream, index, out)
         return out
 
     # --- looking ----------------------------------------------------------------------------------------------------

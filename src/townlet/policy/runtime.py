@@ -18,12 +18,11 @@ from townlet.errors import CheckpointError, UsageError
 from townlet.policy.checkpoint import weights_hash
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.schedule import Schedules
-from townlet.world.rng import POLICY, fill_uniform
+from townlet.world.rng import ACT, PICK, SLIP
 from townlet.world.townspeople import choose_random, choose_scripted, habits, scripted_columns, scripted_options
 
 Array = NDArray[Any]
 
-SLIP, PICK, ACT = range(3)  # indices of the policy stream: whether ε strikes, what then, the draw of a network
 POLICIES = ("scripted", "random", "schedule")
 
 
@@ -74,27 +73,13 @@ def soften(choice: Array, masks: Array, epsilon: float, slip: Array, pick: Array
     return actions, np.log(chance).astype(np.float32)
 
 
-class Draws:
-    """Uniform numbers of this moment, one per town and resident: the same whatever the batch."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = np.uint64(seed)
-
-    def __call__(self, vec: VectorTown, index: int) -> Array:
-        towns = vec.state.towns
-        out = np.empty((vec.num_towns, vec.num_residents))
-        with np.errstate(over="ignore"):  # the hash wraps around when it is not compiled
-            fill_uniform(self.seed, towns["id"], POLICY, towns["tick"] + (towns["episode"] << 32), index, out)
-        return out
-
-
 class RandomPolicy:
     """Uniform over what the mask allows."""
 
     kind, has_values = "random", False
 
     def __init__(self, seed: int = 0) -> None:
-        self.draws = Draws(seed)
+        self.seed = seed
 
     def reset(self, vec: VectorTown) -> None:
         pass
@@ -102,7 +87,7 @@ class RandomPolicy:
     def act(self, vec: VectorTown) -> Decision:
         E, N, A = vec.masks.shape
         actions = np.zeros((E, N), np.int64)
-        choose_random(vec.masks.reshape(E * N, A), self.draws(vec, PICK).ravel(), actions.reshape(-1))
+        choose_random(vec.masks.reshape(E * N, A), vec.draws(PICK, self.seed).ravel(), actions.reshape(-1))
         log_probs = -np.log(vec.masks.sum(axis=-1)).astype(np.float32)
         return Decision(actions, log_probs, np.zeros((E, N), np.float32))
 
@@ -123,7 +108,7 @@ class ScriptedPolicy:
             raise UsageError(f"epsilon is {epsilon}, expected 0 to 1")
         self.kind = "schedule" if follow_schedules else "scripted"
         self.epsilon = epsilon
-        self.draws = Draws(seed)
+        self.seed = seed
         self._schedules: Schedules | None = None
 
     def reset(self, vec: VectorTown) -> None:
@@ -144,7 +129,7 @@ class ScriptedPolicy:
             self._schedules.order(vec, expert, targets)
         if self.epsilon <= 0.0:
             return Decision(expert, np.zeros((E, N), np.float32), np.zeros((E, N), np.float32), expert, targets)
-        actions, log_probs = soften(expert, vec.masks, self.epsilon, self.draws(vec, SLIP), self.draws(vec, PICK))
+        actions, log_probs = soften(expert, vec.masks, self.epsilon, vec.draws(SLIP, self.seed), vec.draws(PICK, self.seed))
         if targets is not None:
             targets[actions != expert] = -1
         return Decision(actions, log_probs, np.zeros((E, N), np.float32), expert, targets)
@@ -166,7 +151,7 @@ class CheckpointPolicy:
         self.folder = folder
         self.network = NumpyPolicy.load(folder)
         self.hash = weights_hash(self.network.weights)
-        self.draws = Draws(seed)
+        self.seed = seed
 
     def reset(self, vec: VectorTown) -> None:
         spec = self.network.spec
@@ -195,7 +180,7 @@ class CheckpointPolicy:
             vec.features.reshape(E * N, -1),
             maps,
             vec.masks.reshape(E * N, A),
-            draws=self.draws(vec, ACT).ravel(),
+            draws=vec.draws(ACT, self.seed).ravel(),
             state=self._state,
             starts=starts.ravel(),
         )

@@ -1,15 +1,38 @@
-"""Counter-based randomness: a draw is a hash of (seed, town, stream, tick, resident, index).
+"""Counter-based randomness: a draw is a hash of (seed, town, stream, moment, resident, index).
 
 No generator walks through the program, so a draw does not depend on the batch, on threads or on the order of evaluation.
+A moment is an episode and a tick of it, in the stream of days an episode and a day: no two episodes of a town share their luck.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from townlet.world._jit import entry
+from townlet.world._jit import entry, leaf
 
-WORLD, EVENTS, POLICY, SPAWN = range(4)
+WORLD, DAILY, POLICY, SPAWN = range(4)  # streams; POLICY is drawn with the seed of whoever decides
+
+# Every draw there is: each has an index of its own, whatever its stream. It is made per resident unless something else is named.
+(
+    TURN,  # WORLD: who acts first in a tick; one for the town
+    CHAT,  # WORLD: whether a chat succeeds
+    CHAT_QUALITY,  # WORLD
+    QUARREL_BLOCKED,  # WORLD: whether a conflict becomes a quarrel; one for each of CONFLICT_REASONS, in their order
+    QUARREL_OVERTAKEN,
+    QUARREL_GHOST_STEP,
+    STRIKE,  # DAILY: whether a perturbation strikes today; per kind
+    STRIKE_MINUTE,  # DAILY: and when; per kind
+    SHARE,  # DAILY: whom the script controls today
+    SLIP,  # POLICY: whether ε strikes
+    PICK,  # POLICY: one of the legal actions
+    ACT,  # POLICY: the draw of a network
+    START_MINUTE,  # SPAWN: clock time of an episode's first tick; one for the town
+    FIRST_DECISIONS,  # SPAWN: length of a staggered town's first episode; one for the town
+    NEWCOMER_DELAY,  # SPAWN
+    NEWCOMER_PROFILE,  # SPAWN
+) = range(16)
 
 _A = np.uint64(0xBF58476D1CE4E5B9)
 _B = np.uint64(0x94D049BB133111EB)
@@ -28,11 +51,24 @@ def mix(x: np.uint64) -> np.uint64:
 
 
 @entry
-def key(seed: np.uint64, town: int, stream: int, tick: int) -> np.uint64:
-    """The hoisted part of a draw: everything but resident and index."""
+def key(seed: np.uint64, town: int, stream: int, episode: int, when: int) -> np.uint64:
+    """The hoisted part of a draw: everything but resident and index. `when` is the tick, in DAILY the day."""
     h = mix(np.uint64(seed) + _GOLDEN)
     h = mix(h ^ (np.uint64(town) * _ODD + np.uint64(stream)))
-    return mix(h ^ (np.uint64(tick) * _GOLDEN))
+    h = mix(h ^ (np.uint64(episode) * _GOLDEN))  # mixed before the tick comes in: no sum of the two can be met twice
+    return mix(h ^ (np.uint64(when) * _GOLDEN))
+
+
+@leaf
+def when(clock: Any, stream: int) -> int:
+    """The part of the moment that runs within an episode."""
+    return int(clock["day"] if stream == DAILY else clock["tick"])
+
+
+@leaf
+def now(clock: Any, stream: int) -> np.uint64:
+    """The key of a town's draws at this moment; `clock` is its TOWN record."""
+    return key(clock["seed"], clock["id"], stream, clock["episode"], when(clock, stream))
 
 
 @entry
@@ -53,9 +89,10 @@ def below(k: np.uint64, resident: int, index: int, bound: int) -> int:
 
 
 @entry
-def fill_uniform(seed: np.uint64, towns: np.ndarray, stream: int, ticks: np.ndarray, index: int, out: np.ndarray) -> None:
-    """One draw per town and resident: ``out (E, N)`` from ``towns (E,)`` and ``ticks (E,)``."""
+def fill_uniform(seed: np.uint64, towns: np.ndarray, stream: int, index: int, out: np.ndarray) -> None:
+    """One draw per town and resident at this moment, by a seed that need not be the town's: ``out (E, N)``, ``towns (E,)`` TOWN."""
     for e in range(out.shape[0]):
-        k = key(seed, towns[e], stream, ticks[e])
+        clock = towns[e]
+        k = key(seed, clock["id"], stream, clock["episode"], when(clock, stream))
         for i in range(out.shape[1]):
             out[e, i] = uniform(k, i, index)

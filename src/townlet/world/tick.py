@@ -110,9 +110,8 @@ def begin_episode(t: Town, tables: Tables, start_minute: int) -> None:
     clock["day"] = 0
     clock["minute"] = start_minute
     if rules["random_start"] == 1:
-        draw = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"])
         steps = rules["ticks_per_day"] // rules["interval"]
-        clock["minute"] = rng.below(draw, 0, 9, steps) * rules["interval"]
+        clock["minute"] = rng.below(rng.now(clock, rng.SPAWN), 0, rng.START_MINUTE, steps) * rules["interval"]
     for field in range(4):
         clock["active_until"][field] = 0
         clock["cooldown_until"][field] = 0

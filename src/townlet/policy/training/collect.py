@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from townlet.envs.vector import VectorTown
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.inference import Acted
-from townlet.policy.runtime import ACT, Decision, Draws, ScriptedPolicy
+from townlet.policy.runtime import Decision, ScriptedPolicy
 from townlet.policy.training.telemetry import TownTally
-from townlet.world.rng import POLICY, fill_uniform
+from townlet.world.rng import ACT, DAILY, SHARE
 
 Array = NDArray[Any]
-SHARE = 16  # index of the policy stream: who is scripted today
 
 
 class Actor(Protocol):
@@ -88,7 +87,7 @@ class Collector:
 
     def __init__(self, vec: VectorTown, seed: int, *, maps: bool, state_width: int = 0) -> None:
         self.vec = vec
-        self.draws = Draws(seed)
+        self.seed = seed
         self.maps = maps and vec.maps is not None
         E, N = vec.num_towns, vec.num_residents
         self.was_active = np.zeros((E, N), np.uint8)
@@ -142,7 +141,7 @@ class Collector:
         out.state[...] = self.state
         ask_script = ask_script or scripted_share > 0 or actor is None
         if ask_script:
-            self._script = ScriptedPolicy(epsilon, int(self.draws.seed))
+            self._script = ScriptedPolicy(epsilon, self.seed)
             self._script.reset(vec)
         else:
             out.expert[...] = -1
@@ -186,7 +185,7 @@ class Collector:
 
     def _decide(self, actor: Actor, out: Rollout, t: int) -> None:
         self.state[out.starts[t] != 0] = 0.0
-        acted = self._act(actor, out, t, self.draws(self.vec, ACT).ravel())
+        acted = self._act(actor, out, t, self.vec.draws(ACT, self.seed).ravel())
         shape = self.was_active.shape
         out.actions[t], out.log_probs[t] = acted.actions.reshape(shape), acted.log_probs.reshape(shape)
         out.values[t] = acted.values.reshape(shape)
@@ -200,9 +199,7 @@ class Collector:
         if share <= 0:
             out.scripted[t] = 0
             return
-        towns = self.vec.state.towns
-        draws = np.empty(self.was_active.shape)
-        fill_uniform(self.draws.seed, towns["id"], POLICY, towns["day"] + (towns["episode"] << 32), SHARE, draws)
+        draws = self.vec.draws(SHARE, self.seed, stream=DAILY)
         present = out.active[t] != 0
         mine = (draws < share) & present
         if share < 1.0:
@@ -229,7 +226,7 @@ class ActorPolicy:
 
     def __init__(self, actor: Actor, seed: int = 0) -> None:
         self.actor = actor
-        self.draws = Draws(seed)
+        self.seed = seed
 
     def reset(self, vec: VectorTown) -> None:
         self._state = self.actor.initial_state(vec.active.size)
@@ -244,7 +241,7 @@ class ActorPolicy:
             vec.features.reshape(E * N, -1),
             maps,
             vec.masks.reshape(E * N, A),
-            draws=self.draws(vec, ACT).ravel(),
+            draws=vec.draws(ACT, self.seed).ravel(),
             state=self._state,
         )
         self._state = acted.state

@@ -57,8 +57,7 @@ def clash(t: Town, actor: int, rival: int, thing: int, reason: int) -> None:
         pay_actor, pay_rival = rules["actor_ghost_step"], rules["rival_ghost_step"]
     t.terms[actor, COST] -= rules["conflict_weight"] * pay_actor * intensity
     t.terms[rival, COST] -= rules["conflict_weight"] * pay_rival * intensity
-    k = rng.key(clock["seed"], clock["id"], rng.WORLD, clock["tick"])
-    if rng.uniform(k, actor, 30 + reason) < before:
+    if rng.uniform(rng.now(clock, rng.WORLD), actor, rng.QUARREL_BLOCKED + reason) < before:
         emit(t, QUARREL, actor, rival, thing, reason, intensity)
         me["energy"] = max(me["energy"] - rules["quarrel_energy"], 0.0)
         other["energy"] = max(other["energy"] - rules["quarrel_energy"], 0.0)

@@ -119,8 +119,8 @@ def depart(t: Town, i: int) -> None:
         if t.residents[j]["replaced_by"] == i:
             t.residents[j]["replaced_by"] = -1
     gone, interval = clock["tick"] + 1, rules["interval"]
-    draw = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + gone)
-    due = gone + 1 + rules["newcomer_delay"] + rng.below(draw, i, 0, int(rules["newcomer_spread"]) + 1)
+    spread = rng.below(rng.now(clock, rng.SPAWN), i, rng.NEWCOMER_DELAY, int(rules["newcomer_spread"]) + 1)
+    due = gone + 1 + rules["newcomer_delay"] + spread
     whole = ((gone + interval - 1) // interval + 1) * interval  # the slot is empty for a whole decision at least
     me["arrives_at"] = max(due, whole)
 
@@ -145,7 +145,6 @@ def arrive(t: Town, i: int, start: np.ndarray) -> None:
     me, clock, rules = t.residents[i], t.clock, t.rules
     clock["newcomers"] += 1
     clock["newcomers_today"] += 1
-    k = rng.key(clock["seed"], clock["id"], rng.SPAWN, clock["episode"] * 1000003 + clock["newcomers"])
     t.residents[i] = start[i]
     me["present"] = 1
     me["life"] = clock["newcomers"]
@@ -156,7 +155,7 @@ def arrive(t: Town, i: int, start: np.ndarray) -> None:
     me["wallet"] = rules["first_wallet"]
     clock["purse"] -= rules["first_wallet"]
     me["meals"] = rules["newcomer_meals"]
-    profile = rng.below(k, i, 1, int(rules["newcomer_profiles"]))
+    profile = rng.below(rng.now(clock, rng.SPAWN), i, rng.NEWCOMER_PROFILE, int(rules["newcomer_profiles"]))
     me["extroversion"] = rules["profiles"][profile, 0]
     me["forgiveness"] = rules["profiles"][profile, 1]
     me["ambition"] = rules["profiles"][profile, 2]

@@ -69,10 +69,8 @@ def way_out(t: Town, i: int) -> int:
 
 @leaf
 def first_mover(t: Town) -> int:
-    """Slots act in order from here, rotated by a hash of (seed, town, tick)."""
-    clock = t.clock
-    k = rng.key(clock["seed"], clock["id"], rng.WORLD, clock["tick"])
-    return rng.below(k, 0, 0, t.residents.shape[0])
+    """Slots act in order from here, drawn anew each tick."""
+    return rng.below(rng.now(t.clock, rng.WORLD), 0, rng.TURN, t.residents.shape[0])
 
 
 @leaf

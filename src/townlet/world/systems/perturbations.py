@@ -78,8 +78,9 @@ def perturbations(t: Town, scheduled: np.ndarray) -> None:
     for kind in range(KINDS):
         chance = rules["perturb_chance"][kind]
         if chance > 0.0 and clock["cooldown_until"][kind] <= tick:
-            k = rng.key(clock["seed"], clock["id"], rng.EVENTS, clock["episode"] * 100003 + clock["day"])
-            if rng.uniform(k, kind, 0) < chance and rng.below(k, kind, 1, rules["ticks_per_day"]) == clock["minute"]:
+            k = rng.now(clock, rng.DAILY)
+            minute = rng.below(k, kind, rng.STRIKE_MINUTE, rules["ticks_per_day"])
+            if minute == clock["minute"] and rng.uniform(k, kind, rng.STRIKE) < chance:
                 strike(t, kind, int(rules["perturb_ticks"][kind]))
     if clock["active_until"][ARRANGED_MEET] == tick + 1:
         for i in range(t.residents.shape[0]):

@@ -6,8 +6,6 @@ is touched between two events: `now` reads, `change` writes.
 
 from __future__ import annotations
 
-import numpy as np
-
 from townlet.world import rng
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import CHAT_FAILURE, CHAT_SUCCESS, RECONCILIATION, SHARED_MEAL, emit
@@ -171,8 +169,8 @@ def chat_partner(t: Town, i: int) -> int:
 
 
 @kernel
-def chat(t: Town, i: int, j: int, k: np.uint64) -> None:
-    rules, tick = t.rules, t.clock["tick"]
+def chat(t: Town, i: int, j: int) -> None:
+    rules, tick, k = t.rules, t.clock["tick"], rng.now(t.clock, rng.WORLD)
     a, b = find(t, i, j), find(t, j, i)
     trust_i, fam_i = (trust_now(t, i, a), familiarity_now(t, i, a)) if a >= 0 else (0.0, 0.0)
     trust_j, fam_j = (trust_now(t, j, b), familiarity_now(t, j, b)) if b >= 0 else (0.0, 0.0)
@@ -180,8 +178,8 @@ def chat(t: Town, i: int, j: int, k: np.uint64) -> None:
     t.residents[i]["chat_ready"] = tick + rules["chat_cooldown"]
     t.residents[j]["chat_ready"] = tick + rules["chat_cooldown"]
     t.residents[i]["acted"] = 1
-    if rng.uniform(k, i, 20) < clamp(p, 0.0, 1.0):
-        q = rules["quality_floor"] + (1.0 - rules["quality_floor"]) * rng.uniform(k, i, 21)
+    if rng.uniform(k, i, rng.CHAT) < clamp(p, 0.0, 1.0):
+        q = rules["quality_floor"] + (1.0 - rules["quality_floor"]) * rng.uniform(k, i, rng.CHAT_QUALITY)
         emit(t, CHAT_SUCCESS, i, j, -1, -1, q)
         base, by_trust, by_fam = rules["chat_reward"], rules["chat_reward_trust"], rules["chat_reward_familiarity"]
         if rules["social_stage"] >= 1:
@@ -230,14 +228,13 @@ def share_meal(t: Town, i: int, j: int) -> None:
 @leaf
 def relationships(t: Town) -> None:
     """Chats of those who tried, meals of those who sit side by side."""
-    clock = t.clock
     height, width = t.grid.shape
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["talks"] == 1:
             j = chat_partner(t, i)
             if j >= 0:
-                chat(t, i, j, rng.key(clock["seed"], clock["id"], rng.WORLD, clock["tick"]))
+                chat(t, i, j)
         if me["using"] >= 0 and eats(t, i):
             for d in range(2):  # east and south: each pair is met once
                 x, y = (me["x"] + 1, me["y"]) if d == 0 else (me["x"], me["y"] + 1)
