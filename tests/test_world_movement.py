@@ -6,7 +6,6 @@ import pytest
 
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
-from townlet.world.tick import TICK_ORDER
 from world_tools import Play, people
 
 
@@ -16,13 +15,6 @@ def walkers(*overrides: str, **where: tuple[int, int]) -> Play:
 
 def at(play: Play, name: str) -> tuple[int, int]:
     return int(play[name]["x"]), int(play[name]["y"])
-
-
-def test_the_order_of_a_tick_is_visible() -> None:
-    assert (
-        *("actions", "movement", "queues", "affordances", "conflict", "employment"),
-        *("economy", "relationships", "needs", "perturbations", "lifecycle", "rewards"),
-    ) == TICK_ORDER
 
 
 @pytest.mark.parametrize(
