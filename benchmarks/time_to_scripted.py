@@ -55,7 +55,7 @@ def ours(config: SimulationConfig) -> Iterator[PPOLearner]:
     script = Collector(towns.towns(bc.towns, index=DEMONSTRATION_TOWNS), config.seed, maps=spec.sees_map)
     shown, _ = watched(script, day, epsilon=bc.epsilon, gamma=config.ppo.gamma).split(bc.validation_fraction, config.seed)
     get_used_to(learner, shown)
-    collector = Collector(towns.towns(config.training.towns), config.seed, maps=spec.sees_map)
+    collector = Collector(towns.towns(config.training.towns, stagger=True), config.seed, maps=spec.sees_map)
     before = 1.0
     for stage in config.training.anneal_schedule:
         for epoch in range(stage.epochs):

@@ -57,7 +57,7 @@ class Ours:
     def __init__(self, config: SimulationConfig) -> None:
         spec, self.horizon = network_spec(config), config.training.horizon
         self.learner = PPOLearner(spec, config.ppo)
-        vec = RolloutCaptureService(config).towns(config.training.towns)
+        vec = RolloutCaptureService(config).towns(config.training.towns, stagger=True)
         self.collector = Collector(vec, 0, maps=spec.sees_map, state_width=spec.state_width)
         self.decisions = self.horizon * vec.num_towns * vec.num_residents
 

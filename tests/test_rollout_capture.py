@@ -87,6 +87,20 @@ def test_every_stored_transition_is_what_the_simulator_did(scenario: str) -> Non
     assert len(lives) == len(samples)
 
 
+def test_a_capture_of_three_episodes_holds_three_different_days(tmp_path: Path) -> None:
+    """4,320 ticks of one town: the same people in each episode, no two of them alike."""
+    taken(tmp_path / "days", "town_day", ticks=4320)
+    days: dict[int, dict[str, tuple[bytes, bytes]]] = {}
+    for sample in samples_of(tmp_path / "days"):
+        meta, rows = sample.meta, slice(0, 142)  # two decisions of the third day were spent on beginning the second and third
+        days.setdefault(meta.capture.episode, {})[meta.agent_id] = sample.features[rows].tobytes(), sample.rewards[rows].tobytes()
+    assert sorted(days) == [0, 1, 2]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        shared = days[one].keys() & days[other].keys()
+        assert len(shared) == 8
+        assert all(days[one][name] != days[other][name] for name in shared)
+
+
 def test_values_are_those_before_the_action_and_the_bootstrap_is_that_after_the_last() -> None:
     class Critic:
         """Waits, and values an observation by its hunger."""

@@ -202,7 +202,7 @@ BREACHES: dict[str, tuple[Breach, str]] = {
     "an absent one active": (seen("active", (0, AWAY), 1), "slot 3 is active"),
     "a present one idle": (seen("active", (0, USER), 0), "slot 0 is not active"),
     "truncated too early": (seen("truncated", (0, USER), 1), "slot 0 is truncated"),
-    "ended twice": (seen("truncated", (0, AWAY), 1), "terminated and truncated at once"),
+    "an end for some": (town("over", 1), "slot 3 is not truncated"),
 }
 
 

@@ -26,7 +26,8 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
     """The life of one founder, `resident` (by default the first); everybody else follows the script.
 
     The observation is the flat row of `Sight`; the mask stands in `info["action_mask"]` and in `action_masks()`, where
-    MaskablePPO looks for it. The episode is terminated when the resident leaves, truncated at the end of the scenario.
+    MaskablePPO looks for it. The episode is terminated when the resident leaves, truncated at the end of the scenario, both
+    when the resident leaves in the last step.
     """
 
     metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 6}  # noqa: RUF012  (as Gymnasium declares it)

@@ -98,12 +98,11 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
             for who in {record.get("actor"), record.get("rival")} - {None}:
                 events.setdefault(str(who), []).append(record)
         gone = {agent for agent, slot in before.items() if self.vec.terminated[0, slot]}
-        cut = {agent for agent, slot in before.items() if self.vec.truncated[0, slot] and agent not in gone}
         told = dict(before)
         seen = self._observations(before)
         infos = {agent: self._info(slot, events.get(agent, [])) for agent, slot in before.items()}
         rewards = {agent: float(self.vec.rewards[0, slot]) for agent, slot in before.items()}
-        if len(gone) == len(before) and not cut:
+        if len(gone) == len(before):
             self._wait_for_somebody()
         over = bool(self.vec.state.towns[0]["over"])
         after = {} if over else self._residents()
@@ -115,7 +114,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         self._slots = after
         self.agents = list(after)
         terminations = {agent: agent in gone for agent in told}
-        truncations = {agent: agent in cut for agent in told}
+        truncations = dict.fromkeys(told, over)  # also who died in the last step: libraries ask whether *all* are truncated
         return seen, rewards, terminations, truncations, infos
 
     def state(self) -> Array:

@@ -74,7 +74,7 @@ class TownVecEnv(VecEnv):
             town, slot = divmod(int(index), vec.num_residents)
             infos[index] = {
                 "terminal_observation": seen[index],
-                "TimeLimit.truncated": bool(truncated[index]),
+                "TimeLimit.truncated": not vec.terminated[town, slot],
                 "episode": {"r": float(self._returns[town, slot]), "l": int(self._lengths[town, slot]), "t": 0.0},
             }
             self._returns[town, slot] = 0.0

@@ -22,7 +22,7 @@ class Buffers(NamedTuple):
     rewards: Array  # (E, N) f4
     terms: Array  # (E, N, T) f8
     terminated: Array  # (E, N) u1
-    truncated: Array  # (E, N) u1
+    truncated: Array  # (E, N) u1: the episode ended with this step, for every slot; whoever died in it is terminated as well
     illegal: Array  # (E, N) u1
 
 
@@ -93,7 +93,6 @@ def step_towns(
             for k in range(len(TERMS)):
                 b.terms[e, i, k] = 0.0
             b.terminated[e, i] = 0
-            b.truncated[e, i] = 0
             b.illegal[e, i] = 0
         if clock["over"] == 1:
             clock["episode"] += 1
@@ -111,7 +110,6 @@ def step_towns(
             boundary(t, tables.start[at])
         for i in range(n):
             b.rewards[e, i] = step_reward(b, e, i)
-            if clock["over"] == 1 and t.residents[i]["present"] == 1:
-                b.truncated[e, i] = 1
+            b.truncated[e, i] = clock["over"]
         if sights:
             observe_town(t, b, e, tables, conflict, primitive, False)

@@ -51,6 +51,7 @@ class VectorTown:
     """E towns × N residents, stepped together. Next-step auto-reset, as in Gymnasium's vector environments.
 
     `start` is the clock time of an episode's first tick: None (the scenario's), "random" (drawn per town) or "06:30".
+    `stagger` ends the first episode of each town after a drawn number of decisions, so that the towns do not end together.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class VectorTown:
         seed: int | None = None,
         first_town: int = 0,
         start: str | None = None,
+        stagger: bool = False,
         threads: int = 1,
     ) -> None:
         if num_towns < 1 or threads < 1:
@@ -81,7 +83,7 @@ class VectorTown:
         affordances = tuple(spec.id for spec in self.config.affordances.specs)
         self.catalogue: Catalogue = catalogue(self.config.policy.action_level, affordances)
         self.spec = ObservationSpec(variant, self.catalogue.names, affordances)
-        self.tables = _stack(self.towns, self.config, self.spec, random_start=start == "random")
+        self.tables = _stack(self.towns, self.spec, random_start=start == "random", stagger=stagger)
         self.start_minute = self.config.scenario.start if start in (None, "random") else int(minutes(start))
         self.num_residents = self.tables.start.shape[1]
         self.num_actions = len(self.catalogue)
@@ -262,9 +264,9 @@ def _blank_state(tables: Tables, config: SimulationConfig, towns: int) -> State:
     )
 
 
-def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, spec: ObservationSpec, *, random_start: bool) -> Tables:
-    """Layouts of one size side by side; shorter lists are padded with rows that no index points to."""
-    layouts = [town.layout for town in towns]
+def _stack(towns: Sequence[CompiledTown], spec: ObservationSpec, **options: bool) -> Tables:
+    """Layouts of one size side by side; shorter lists are padded with rows that no index points to. `options` of `make_rules`."""
+    config, layouts = towns[0].config, [town.layout for town in towns]
     first = layouts[0]
     for town, layout in zip(towns, layouts):
         if layout.tiles.shape != first.tiles.shape or layout.residents.shape != first.residents.shape:
@@ -272,9 +274,9 @@ def _stack(towns: Sequence[CompiledTown], config: SimulationConfig, spec: Observ
                 f"{town.config.config_id} is a map of {layout.tiles.shape} with {len(layout.residents)} residents, "
                 f"{towns[0].config.config_id} one of {first.tiles.shape} with {len(first.residents)}; one batch takes one size"
             )
-    rules = make_rules(config, random_start=random_start)
+    rules = make_rules(config, **options)
     for town in towns[1:]:
-        other = make_rules(town.config, random_start=random_start)
+        other = make_rules(town.config, **options)
         if other.tobytes() != rules.tobytes() or make_affordances(town.config).tobytes() != make_affordances(config).tobytes():
             raise UsageError(
                 f"{town.config.config_id} has other rules than {config.config_id}; "

@@ -327,7 +327,5 @@ def _roles(vec: Batch, e: int) -> Iterator[str]:
     present, over = vec.state.residents["present"][e], int(vec.state.towns["over"][e])
     for i in np.flatnonzero(vec.active[e] != (present if over == 0 else 0)):
         yield f"slot {i} is {'active' if vec.active[e, i] else 'not active'}: present {present[i]}, over {over}"
-    for i in np.flatnonzero(vec.truncated[e] != (present if over == 1 else 0)):
-        yield f"slot {i} is {'truncated' if vec.truncated[e, i] else 'not truncated'}: present {present[i]}, over {over}"
-    for i in np.flatnonzero((vec.terminated[e] == 1) & (vec.truncated[e] == 1)):
-        yield f"slot {i} is terminated and truncated at once"
+    for i in np.flatnonzero(vec.truncated[e] != over):
+        yield f"slot {i} is {'truncated' if vec.truncated[e, i] else 'not truncated'}: over {over}"

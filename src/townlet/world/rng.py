@@ -90,7 +90,7 @@ def below(k: np.uint64, resident: int, index: int, bound: int) -> int:
 
 @entry
 def fill_uniform(seed: np.uint64, towns: np.ndarray, stream: int, index: int, out: np.ndarray) -> None:
-    """One draw per town and resident at this moment, by a seed that need not be the town's: ``out (E, N)``, ``towns (E,)`` TOWN."""
+    """One draw per town and resident at this moment; the seed need not be the town's. ``out (E, N)``, ``towns (E,)`` TOWN."""
     for e in range(out.shape[0]):
         clock = towns[e]
         k = key(seed, clock["id"], stream, clock["episode"], when(clock, stream))

@@ -19,7 +19,7 @@ def money(coins: float) -> int:
     return round(coins * MONEY)
 
 
-def make_rules(config: SimulationConfig, *, random_start: bool = False) -> Array:
+def make_rules(config: SimulationConfig, *, random_start: bool = False, stagger: bool = False) -> Array:
     """The (1,) RULES array of a config."""
     rules = np.zeros(1, dtype=RULES)
     r = rules[0]
@@ -30,7 +30,7 @@ def make_rules(config: SimulationConfig, *, random_start: bool = False) -> Array
     r["ticks_per_day"] = config.world.ticks_per_day
     r["interval"] = config.policy.interval
     r["episode_ticks"] = config.scenario.episode_ticks
-    r["random_start"] = random_start
+    r["random_start"], r["stagger"] = random_start, stagger
     r["blind_conflict"] = "conflict" in config.observations.blind
     r["calm_rivalry_ticks"] = config.policy.calm_rivalry_ticks
     r["queue_reach"] = QUEUE_REACH

@@ -132,6 +132,7 @@ TOWN = np.dtype(
         ("minute", "i8"),  # of the clock, 0..1439
         ("day", "i8"),
         ("episode", "i8"),
+        ("cut", "i8"),  # ticks by which this episode ends before its time
         ("purse", "i8"),
         ("newcomers", "i8"),
         ("newcomers_today", "i8"),
@@ -301,7 +302,7 @@ _INT_RULES = (
     "rent", "restock_minute", "first_wallet", "grace_ticks", "absent_cutoff", "absence_slack", "await_ticks", "notice_absences",
     "collapse_ticks", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
     "newcomer_delay", "newcomer_spread", "chat_cooldown", "avoid_cooldown", "social_stage", "blind_conflict", "newcomer_meals",
-    "random_start", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
+    "random_start", "stagger", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
 )  # fmt: skip
 TIE_EVENTS = ("chat_success", "chat_failure", "hand_over", "shared_meal", "late_help", "shift_takeover")
 RULES = np.dtype(

@@ -86,7 +86,7 @@ def departures(t: Town) -> None:
 def boundary(t: Town, start: np.ndarray) -> None:
     """Between two decisions: newcomers arrive; at the end of an episode the town is over."""
     arrivals(t, start)
-    if t.clock["tick"] >= t.rules["episode_ticks"]:
+    if t.clock["tick"] + t.clock["cut"] >= t.rules["episode_ticks"]:
         t.clock["over"] = 1
 
 
@@ -104,10 +104,15 @@ def first_shift_state(t: Town, i: int) -> int:
 
 @kernel
 def begin_episode(t: Town, tables: Tables, start_minute: int) -> None:
-    """Put a town back to its start; the clock time may be drawn, on a decision boundary."""
+    """Put a town back to its start; the clock time, and the length of the first episode, may be drawn, in whole decisions."""
     rules, clock = t.rules, t.clock
     clock["tick"] = 0
     clock["day"] = 0
+    clock["cut"] = 0
+    if rules["stagger"] == 1 and clock["episode"] == 0:
+        steps = (rules["episode_ticks"] + rules["interval"] - 1) // rules["interval"]
+        decisions = 1 + rng.below(rng.now(clock, rng.SPAWN), 0, rng.FIRST_DECISIONS, steps)
+        clock["cut"] = max(rules["episode_ticks"] - decisions * rules["interval"], 0)
     clock["minute"] = start_minute
     if rules["random_start"] == 1:
         steps = rules["ticks_per_day"] // rules["interval"]

@@ -48,7 +48,7 @@ class Rollout:
     scripted: Array  # (T, E, N) u1: the script controlled this row
     state: Array  # (E, N, S) f4: recurrent state before row 0
     tally: TownTally = field(default_factory=TownTally)
-    returns: list[float] = field(default_factory=list)  # of the lives and days that ended
+    returns: list[float] = field(default_factory=list)  # of the lives and whole days that ended
     lengths: list[int] = field(default_factory=list)
 
     @property
@@ -213,8 +213,9 @@ class Collector:
         self.lengths[live] += 1
         ended = live & ((out.terminated[t] != 0) | (out.truncated[t] != 0))
         if ended.any():
-            out.returns += self.returns[ended].tolist()
-            out.lengths += self.lengths[ended].tolist()
+            told = ended & (self.vec.state.towns["cut"] == 0)[:, None]  # a day cut short by staggering says nothing of a day
+            out.returns += self.returns[told].tolist()
+            out.lengths += self.lengths[told].tolist()
             self.returns[ended] = 0.0
             self.lengths[ended] = 0
 

@@ -45,7 +45,7 @@ class PoolShare:
     """What lives in a worker: its towns, their collector, and the network as it was last sent."""
 
     def __init__(self, config: SimulationConfig, spec: NetworkSpec, first_town: int, towns: int) -> None:
-        vec = RolloutCaptureService(config).towns(towns, first_town=first_town)
+        vec = RolloutCaptureService(config).towns(towns, first_town=first_town, stagger=True)
         self.collector = Collector(vec, config.seed, maps=spec.sees_map, state_width=spec.state_width)
         self.spec = spec
 

@@ -37,7 +37,15 @@ class RolloutCaptureService:
 
     config: SimulationConfig
 
-    def towns(self, num_towns: int, *, index: int = 0, first_town: int = 0, config: SimulationConfig | None = None) -> VectorTown:
+    def towns(
+        self,
+        num_towns: int,
+        *,
+        index: int = 0,
+        first_town: int = 0,
+        stagger: bool = False,
+        config: SimulationConfig | None = None,
+    ) -> VectorTown:
         """A batch of towns for training, on the index-th training seed, started as `training.start` says."""
         config = config or self.config
         start = config.training.start
@@ -46,7 +54,8 @@ class RolloutCaptureService:
         others = (load_config(name) for name in config.training.scenarios)
         lent = ({"config_id": other.config_id, "scenario": other.scenario, "jobs": other.jobs} for other in others)
         layouts = [config, *(config.model_copy(update=parts) for parts in lent)]
-        return VectorTown(layouts, num_towns, seed=seed, start=clock, threads=config.training.threads, first_town=first_town)
+        threads = config.training.threads
+        return VectorTown(layouts, num_towns, seed=seed, start=clock, stagger=stagger, threads=threads, first_town=first_town)
 
     def capture(
         self, ticks: int | None = None, *, auto_seed_agents: bool | None = None, policy: str = "schedule", epsilon: float = 0.05

@@ -127,7 +127,7 @@ def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) 
         raise UsageError("training.engine is 'ray', which this version does not have; use local or process.")
     if config.training.engine == "process" or config.training.workers > 1:
         return CollectorPool(config, spec, town_tables(config)[1])
-    vec = context.services.capture.towns(config.training.towns, config=config)
+    vec = context.services.capture.towns(config.training.towns, stagger=True, config=config)
     return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
 
 
