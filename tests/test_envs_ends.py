@@ -78,7 +78,7 @@ def test_a_newcomer_who_arrives_as_the_episode_ends_takes_no_part_in_it() -> Non
     env.reset()
     while env.agents:
         before = set(env.agents)
-        _, _, terminations, truncations, _ = env.step(dict.fromkeys(env.agents, 0))
+        _, _, _, truncations, _ = env.step(dict.fromkeys(env.agents, 0))
     assert env.vec.state.residents["present"][0, 1] == 1
     assert env.vec.active.sum() == 0
     assert set(truncations) == before == {"alice", "carol", "dave"}
