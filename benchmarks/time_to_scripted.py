@@ -15,8 +15,8 @@ from townlet.config.models import SimulationConfig
 from townlet.envs.sb3 import TownVecEnv
 from townlet.envs.sight import Sight
 from townlet.envs.vector import VectorTown
-from townlet.policy.runtime import Decision
-from townlet.policy.training.collect import ActorPolicy, Collector
+from townlet.policy.runtime import Decision, NetworkPolicy
+from townlet.policy.training.collect import Collector
 from townlet.policy.training.demonstrations import watched
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.services import EvaluationService, RolloutCaptureService
@@ -114,7 +114,7 @@ def race_row(config: SimulationConfig, *, say: Callable[[str], None]) -> dict[st
     bar = score("scripted")
     say(f"time to the scripted return, {bar:.2f}: ours")
     mine, reached, arrived = race(
-        ours(config), lambda learner: score(lambda vec: ActorPolicy(learner, 0)), bar, every=LOOK_EVERY, limit=600.0
+        ours(config), lambda learner: score(lambda vec: NetworkPolicy(learner, 0)), bar, every=LOOK_EVERY, limit=600.0
     )
     say(f"time to the scripted return: MaskablePPO, at most {1.05 * BAR * mine:.0f} s")
     other, came_to, there = race(

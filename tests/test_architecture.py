@@ -222,3 +222,17 @@ def test_only_files_writes_files() -> None:
             ):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)[:80]}")
     assert found == []
+
+
+def test_one_loop_steps_the_towns() -> None:
+    """Whoever wants something of a running town is a hook or a caller of `sim.loop`; environments have a `step` of their own."""
+    found = []
+    for module, path in MODULES.items():
+        if part_of(module) == "envs":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step" and node.args:
+                receiver = ast.unparse(node.func.value)
+                if receiver.split(".")[-1] in ("vec", "world", "town", "towns", "a", "b"):
+                    found.append(f"{module}:{receiver}.step")
+    assert found == ["sim.loop:self.vec.step"]

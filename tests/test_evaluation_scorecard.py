@@ -19,10 +19,9 @@ from townlet.errors import CheckpointError, DamagedFileError, UsageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.scorecard import evaluate, policy_hash, run_case
-from townlet.evaluation.seating import Seating
 from townlet.evaluation.suites import Case, draw_seed, suite_cases
 from townlet.evaluation.table import scorecard_text
-from townlet.policy.runtime import make_policy
+from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
 
@@ -113,15 +112,15 @@ def test_a_lone_resident_among_scripted_ones_is_measured_alone() -> None:
 def test_a_mix_by_resident_seats_each_policy() -> None:
     vec = VectorTown("town_day", 2, seed=1)
     first, second = vec.resident_id(0, 0), vec.resident_id(0, 1)
-    seating = Seating(vec, {first: make_policy("random", vec), "*": make_policy("scripted", vec)})
+    seating = PolicyRuntime(vec, {first: make_policy("random", vec), "*": make_policy("scripted", vec)})
     random, scripted = make_policy("random", vec), make_policy("scripted", vec)
     mixed, a, b = seating.act(vec).actions, random.act(vec).actions, scripted.act(vec).actions
     np.testing.assert_array_equal(mixed[:, 0], a[:, 0])
     np.testing.assert_array_equal(mixed[:, 1:], b[:, 1:])
     with pytest.raises(UsageError, match="no resident is called 'nobody'"):
-        Seating(vec, {"nobody": random, "*": scripted})
+        PolicyRuntime(vec, {"nobody": random, "*": scripted})
     with pytest.raises(UsageError, match=rf"nobody decides for the residents beside {second}"):
-        Seating(vec, {second: random})
+        PolicyRuntime(vec, {second: random})
 
 
 def test_a_source_may_be_a_function_or_a_mix() -> None:

@@ -17,7 +17,8 @@ from townlet.errors import CheckpointError, ScenarioError, UsageError
 from townlet.policy.checkpoint import Checkpoint, save_checkpoint
 from townlet.policy.inference import NumpyPolicy, weight_shapes
 from townlet.policy.network import NetworkSpec
-from townlet.policy.runtime import Decision, PolicyRuntime, make_policy, soften
+from townlet.policy.runtime import PolicyRuntime, make_policy, soften
+from townlet.sim.loop import SimulationLoop
 
 
 def test_soften_has_the_probabilities_of_the_mixture() -> None:
@@ -102,12 +103,13 @@ def test_policies_mix_by_resident_id_and_follow_newcomers() -> None:
     vec = VectorTown("newcomer", 2)
     scripted, random = make_policy("scripted", vec), make_policy("random", vec, seed=1)
     runtime = PolicyRuntime(vec, {"*": scripted, "alice": random, "newcomer_1": random})
+    loop = SimulationLoop(vec, runtime)
     ids = [[vec.resident_id(e, n) for n in range(vec.num_residents)] for e in range(2)]
     alice = ids[0].index("alice")
     seen = Counter[str]()
     for _ in range(100):
         expected = scripted.act(vec), random.act(vec)
-        decision = runtime.decision()
+        decision = loop.decide()
         for e in range(2):
             for n in range(vec.num_residents):
                 name = vec.resident_id(e, n)
@@ -115,32 +117,10 @@ def test_policies_mix_by_resident_id_and_follow_newcomers() -> None:
                 chosen = expected[1] if n == alice or name == "newcomer_1" else expected[0]
                 assert decision.actions[e, n] == chosen.actions[e, n]
                 assert decision.log_probs[e, n] == chosen.log_probs[e, n]
-        runtime.step()
+        loop.step()
     assert seen["newcomer_1"] > 0
-    with pytest.raises(UsageError, match="add one for '\\*'"):
+    with pytest.raises(UsageError, match=r"nobody decides for the residents beside alice; add '\*=scripted'"):
         PolicyRuntime(vec, {"alice": random})
-
-
-def test_a_decision_is_made_once_and_kept_until_the_step() -> None:
-    vec = VectorTown("town_day", 1)
-
-    class Counting:
-        kind, has_values, asked = "counting", True, 0
-
-        def reset(self, vec: VectorTown) -> None:
-            self.asked = 0
-
-        def act(self, vec: VectorTown) -> Decision:
-            self.asked += 1
-            shape = vec.active.shape
-            return Decision(np.zeros(shape, np.int64), np.zeros(shape, np.float32), np.full(shape, self.asked, np.float32))
-
-    policy = Counting()
-    runtime = PolicyRuntime(vec, policy)
-    assert runtime.decision() is runtime.decision()
-    runtime.step()
-    assert runtime.decision().values[0, 0] == 2
-    assert policy.asked == 2
 
 
 def untrained(folder: Path, vec: VectorTown, actions: int | None = None, **about: str) -> Path:

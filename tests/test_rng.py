@@ -11,6 +11,7 @@ import pytest
 
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import PolicyRuntime, ScriptedPolicy
+from townlet.sim.loop import SimulationLoop
 from townlet.world import rng
 from townlet.world.state import CONFLICT_REASONS, TOWN
 
@@ -193,9 +194,9 @@ def test_nothing_but_the_table_makes_a_key() -> None:
 
 def day(vec: VectorTown, decisions: int) -> bytes:
     """Rewards and features of a town's next decisions under the script, without the clock's own columns."""
-    runtime, seen = PolicyRuntime(vec, ScriptedPolicy()), []
+    loop, seen = SimulationLoop(vec, PolicyRuntime(vec, ScriptedPolicy())), []
     for _ in range(decisions):
-        runtime.step()
+        loop.step()
         seen += [vec.rewards.tobytes(), vec.features.tobytes()]
     return b"".join(seen)
 

@@ -77,7 +77,7 @@ def test_every_stored_transition_is_what_the_simulator_did(scenario: str) -> Non
     runtime = PolicyRuntime(vec, make_policy("scripted", vec, epsilon=0.1, seed=3))
     buffer = RolloutBuffer(vec, 160)  # past the end of the day
     collect(runtime, buffer)
-    samples = list(buffer.samples(source_of(runtime, ticks=1600)))
+    samples = list(buffer.samples(source_of(vec, runtime, ticks=1600)))
     compared = reconstruct(samples, VectorTown(scenario, 2, seed=21), 160)
     assert compared == sum(sample.timesteps for sample in samples) > 2000
     ends = {(bool(s.dones[-1]), bool(s.truncated[-1])) for s in samples}
@@ -112,7 +112,10 @@ def test_values_are_those_before_the_action_and_the_bootstrap_is_that_after_the_
 
         def act(self, vec: VectorTown) -> Decision:
             zeros = np.zeros(vec.active.shape)
-            return Decision(zeros.astype(np.int64), zeros.astype(np.float32), vec.features[..., 0].copy())
+            return Decision(zeros.astype(np.int64), zeros.astype(np.float32), self.values(vec))
+
+        def values(self, vec: VectorTown) -> Any:
+            return vec.features[..., 0].copy()
 
     vec = VectorTown("newcomer", 1)
     runtime = PolicyRuntime(vec, Critic())
@@ -120,7 +123,7 @@ def test_values_are_those_before_the_action_and_the_bootstrap_is_that_after_the_
     collect(runtime, buffer)
     last = vec.features[0, :, 0].copy()
     seen = set()
-    for sample in buffer.samples(source_of(runtime, ticks=1430)):
+    for sample in buffer.samples(source_of(vec, runtime, ticks=1430)):
         T = sample.timesteps
         assert sample.meta.policy.values == "critic"
         np.testing.assert_array_equal(sample.value_preds[:T], sample.features[:, 0])
@@ -304,15 +307,15 @@ def test_a_stop_leaves_a_valid_smaller_capture(tmp_path: Path) -> None:
 def test_a_signal_ends_the_command_with_its_code_and_a_whole_folder(
     tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    step, made = PolicyRuntime.step, [0]
+    act, made = PolicyRuntime.act, [0]
 
-    def signalled(self: PolicyRuntime, *args: Any) -> Decision:
+    def signalled(self: PolicyRuntime, vec: VectorTown) -> Decision:
         made[0] += 1
         if made[0] == 25:
             os.kill(os.getpid(), number)
-        return step(self, *args)
+        return act(self, vec)
 
-    monkeypatch.setattr(PolicyRuntime, "step", signalled)
+    monkeypatch.setattr(PolicyRuntime, "act", signalled)
     with pytest.raises(SystemExit) as exit_:
         main(["capture", "town_day", "--output", str(tmp_path / "c"), "--json"])
     assert exit_.value.code == 128 + number

@@ -9,6 +9,7 @@ import numpy as np
 from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.sim.loop import SimulationLoop
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, SHIFT_STATES, TIE_EVENTS
 
 LEAST = 20
@@ -66,12 +67,13 @@ def count() -> tuple[Counter[tuple[str, str]], list[tuple[str, str]]]:
     wanted += [("tie event", name) for name in TIE_EVENTS]
     for scenario, policy, towns, decisions, overrides in RUNS:
         vec = VectorTown(load_config(scenario, overrides), towns, seed=1)
-        who = _who(policy, vec)
+        loop = SimulationLoop(vec, _who(policy, vec))
         names = np.array(vec.catalogue.names)
         wanted += [(f"action ({vec.catalogue.level})", name) for name in names]
         for _ in range(decisions):
             active = vec.active == 1
-            taken = who.step().actions[active]
+            taken = loop.decide().actions[active]
+            loop.step()
             for action, number in zip(*np.unique(taken, return_counts=True)):
                 seen[f"action ({vec.catalogue.level})", str(names[action])] += int(number)
             for state, number in zip(*np.unique(vec.state.residents["shift"][vec.active == 1], return_counts=True)):

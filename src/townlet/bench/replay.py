@@ -15,8 +15,9 @@ from townlet.envs.vector import VectorTown
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.rollout import RolloutBuffer
-from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.policy.runtime import make_policy
 from townlet.policy.shelf import Shelf
+from townlet.sim.loop import SimulationLoop
 
 STREAMING_BAR, RECORDING_BAR, WRITING_BAR = 0.8, 2.0, 150.0
 SAMPLE_BYTES = 187_000  # of a day of hybrid observations, about
@@ -98,16 +99,14 @@ def writing_speed(place: Path, repeats: int, count: int = 400) -> float:
 def recording_ratio(towns: int, steps: int, repeats: int) -> float:
     """Time with every frame kept in memory over time without, same towns, policy and observations, from the same tick."""
     vec = VectorTown(SCENARIO, towns)
-    runtime = PolicyRuntime(vec, make_policy("scripted", vec, epsilon=0.05))
-    buffer = RolloutBuffer(vec, steps)
+    policy, buffer = make_policy("scripted", vec, epsilon=0.05), RolloutBuffer(vec, steps)
 
     def run(record: bool) -> float:
         vec.reset()
-        fresh = PolicyRuntime(vec, runtime.policies)
         buffer.clear()
+        loop = SimulationLoop(vec, policy, [buffer] if record else [])
         begin = time.perf_counter()
-        for _ in range(steps):
-            fresh.step(buffer if record else None)
+        loop.run_decisions(steps)
         return time.perf_counter() - begin
 
     run(True)  # touch the memory once

@@ -180,6 +180,11 @@ class VectorTown:
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
+    @property
+    def starts(self) -> Array:
+        """Rows that take the first decision of a life now.  # (E, N) bool"""
+        return np.asarray((self.active != 0) & (self.state.residents["born"] == self.state.towns["tick"][:, None]))
+
     def events(self) -> Array:
         """Events of the last step: EVENT rows by town, then by number."""
         filled = np.arange(self.state.events.shape[1]) < self.state.towns["events"][:, None]  # (E, C)

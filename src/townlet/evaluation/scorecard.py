@@ -18,11 +18,10 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
 from townlet.evaluation.compare import summarise, with_effects
 from townlet.evaluation.measures import Tally
-from townlet.evaluation.seating import Seating
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.files import sha256_file
 from townlet.policy.checkpoint import WEIGHTS, resolve
-from townlet.policy.runtime import Policy, make_policy
+from townlet.policy.runtime import Policy, PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
 
 BUILT_IN = ("scripted", "random", "schedule")
@@ -133,12 +132,12 @@ def policy_hash(source: PolicySource) -> str:
 
 def _seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
     if isinstance(source, Mapping):
-        return Seating(vec, {pattern: make_policy(locate(spec), vec) for pattern, spec in source.items()})
+        return PolicyRuntime(vec, {pattern: make_policy(locate(spec), vec) for pattern, spec in source.items()})
     policy = make_policy(locate(source), vec) if isinstance(source, str) else source(vec)
     if case.learners == "all" or case.neighbours is None:
         return policy
     learner = vec.resident_id(0, 0) if case.learners == "first" else "newcomer_*"
-    return Seating(vec, {learner: policy, "*": make_policy(locate(case.neighbours), vec)})
+    return PolicyRuntime(vec, {learner: policy, "*": make_policy(locate(case.neighbours), vec)})
 
 
 def _case_card(case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard]) -> CaseCard:

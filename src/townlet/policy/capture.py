@@ -22,11 +22,13 @@ from townlet.policy.manifest import (
     manifest_bytes,
     read_manifest,
 )
-from townlet.policy.rollout import RolloutBuffer, source_of
+from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.policy.sample import parse_meta, read_arrays, read_meta
 from townlet.policy.selection import SampleFilter
 from townlet.policy.shelf import Shelf, about
+from townlet.ports import Decided
+from townlet.sim.probes import Probe
 
 BUFFER_BYTES = 128 << 20  # towns are run in groups whose frames fit into this; a stopped capture still writes its group
 FRAME_BYTES = 2048  # of one decision of one resident, about
@@ -164,13 +166,10 @@ def _run(
     done, first, last = 0, first_town, first_town + options.towns
     while first < last and not stop():
         vec = VectorTown(config, min(group, last - first), seed=options.seed, first_town=first, start=options.start)
-        runtime = PolicyRuntime(vec, make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed))
+        policy = PolicyRuntime(vec, make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed))
         buffer = RolloutBuffer(vec, steps)
-        while not buffer.full and not stop():
-            runtime.step(buffer)
-            report(done + buffer.steps * interval * vec.num_towns)
-        buffer.finish(runtime.decision().values)
-        source = replace(source_of(runtime, ticks=ticks, prefix=shelf.prefix), numbers=numbers)
+        collect(policy, buffer, [_Progress(report, done)], stop=stop)
+        source = replace(source_of(vec, policy, ticks=ticks, prefix=shelf.prefix), numbers=numbers)
         for sample in buffer.samples(source):
             if options.keep.keeps(sample.meta, float(sample.rewards.sum(dtype="f8"))):
                 shelf.put(sample, compress=options.compress)
@@ -181,6 +180,17 @@ def _run(
         done += buffer.steps * interval * vec.num_towns
         first += vec.num_towns
     return done
+
+
+class _Progress(Probe):
+    """Tells how many town-ticks have been made, decision by decision."""
+
+    def __init__(self, report: Callable[[int], None], done: int) -> None:
+        self.report, self.done = report, done
+
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
+        self.done += world.interval * world.num_towns
+        self.report(self.done)
 
 
 def seed_residents(config: SimulationConfig) -> SimulationConfig:

@@ -6,7 +6,7 @@ Row t holds the observation *before* action t and what came of it; row T of `val
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,19 @@ from townlet.envs.vector import VectorTown
 from townlet.policy.frames import Frames, Life
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
-from townlet.policy.runtime import Decision, PolicyRuntime
+from townlet.policy.runtime import PolicyRuntime, values_of
 from townlet.policy.sample import Array, CaptureNote, PolicyNote, ReplaySample
 from townlet.policy.source import Source, frames_to_replay_sample
+from townlet.ports import Decided, Hook
+from townlet.sim.loop import SimulationLoop
+from townlet.sim.probes import Probe
 from townlet.world.state import EVENT, TERMS
 
 __all__ = ["RolloutBuffer", "collect", "frames_to_replay_sample", "source_of"]
 
 
-class RolloutBuffer:
-    """What residents saw, did and got, for up to `capacity` decisions of every town."""
+class RolloutBuffer(Probe):
+    """What residents saw, did and got, for up to `capacity` decisions of every town: a hook of the loop."""
 
     def __init__(self, vec: VectorTown, capacity: int) -> None:
         T, E, N, A = capacity, vec.num_towns, vec.num_residents, vec.num_actions
@@ -55,9 +58,9 @@ class RolloutBuffer:
     def nbytes(self) -> int:
         return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
 
-    def before(self, vec: VectorTown, decision: Decision) -> None:
+    def before_step(self, world: VectorTown, decision: Decided) -> None:
         """The observation and the decision it led to, before the towns are stepped."""
-        t = self.steps
+        t, vec = self.steps, world
         self.features[t] = vec.features
         if self.maps is not None:
             self.maps[t] = vec.maps
@@ -70,15 +73,15 @@ class RolloutBuffer:
         self.lives[t] = vec.state.residents["life"]
         self.ticks[t], self.episodes[t] = vec.state.towns["tick"], vec.state.towns["episode"]
 
-    def after(self, vec: VectorTown) -> None:
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
         """What the step brought."""
-        t = self.steps
+        t, vec = self.steps, world
         self.rewards[t], self.terms[t] = vec.rewards, vec.terms
         self.terminated[t], self.truncated[t] = vec.terminated, vec.truncated
         self._events.append(vec.events())
         self.steps = t + 1
 
-    def finish(self, values: Array) -> None:
+    def bootstrap(self, values: Array) -> None:
         """The values (E, N) of the observation after the last step: the bootstrap of every life that goes on."""
         self.values[self.steps] = values
 
@@ -163,17 +166,16 @@ class RolloutBuffer:
             )
             yield frames_to_replay_sample(frames, source, f"{source.prefix}_{frames.agent_id}_{number:03d}", rows[own])
 
-    def build_dataset(self, runtime: PolicyRuntime, **options: Any) -> ReplayDataset:
+    def build_dataset(self, policy: PolicyRuntime, **options: Any) -> ReplayDataset:
         """The same interface as a dataset read from files, without files."""
-        samples = list(self.samples(source_of(runtime, ticks=self.steps * self.vec.interval)))
+        samples = list(self.samples(source_of(self.vec, policy, ticks=self.steps * self.vec.interval)))
         return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), samples)
 
 
-def source_of(runtime: PolicyRuntime, *, ticks: int, prefix: str = PREFIX) -> Source:
+def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str = PREFIX) -> Source:
     """What the samples of a running town have in common."""
-    vec = runtime.vec
     policy = PolicyNote(
-        kind=runtime.kind, hash=runtime.hash, values="critic" if runtime.has_values else "none", epsilon=runtime.epsilon
+        kind=acting.kind, hash=acting.hash, values="critic" if acting.has_values else "none", epsilon=acting.epsilon
     )
     capture = CaptureNote(
         config_id=vec.config.config_id,
@@ -185,10 +187,12 @@ def source_of(runtime: PolicyRuntime, *, ticks: int, prefix: str = PREFIX) -> So
     return Source.describe(vec.spec, vec.catalogue, vec.interval, policy, capture, prefix)
 
 
-def collect(runtime: PolicyRuntime, buffer: RolloutBuffer, steps: int | None = None) -> int:
-    """Step the towns until the buffer is full, or `steps` times; the bootstrap values are filled in. Returns steps made."""
-    wanted = buffer.capacity - buffer.steps if steps is None else min(steps, buffer.capacity - buffer.steps)
-    for _ in range(wanted):
-        runtime.step(buffer)
-    buffer.finish(runtime.decision().values)
-    return wanted
+def collect(
+    policy: PolicyRuntime, buffer: RolloutBuffer, hooks: Sequence[Hook] = (), *, stop: Callable[[], bool] | None = None
+) -> int:
+    """Step the buffer's towns until it is full or `stop` says so; the bootstrap values are filled in. Returns steps made."""
+    before, loop = buffer.steps, SimulationLoop(buffer.vec, policy, [buffer, *hooks])
+    while not buffer.full and not (stop is not None and stop()):
+        loop.step()
+    buffer.bootstrap(values_of(policy, buffer.vec))
+    return buffer.steps - before

@@ -1,13 +1,16 @@
 """Who decides: scripted, random, scheduled and trained residents, alone or mixed by resident id.
 
+A policy is anything with `act`; `sim.loop` steps the towns with what it decides.
+
 Axes: E towns, N resident slots, F features, A actions. Draws come from the counter-based `policy` stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +19,7 @@ from townlet import files
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
 from townlet.policy.checkpoint import weights_hash
-from townlet.policy.inference import NumpyPolicy
+from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.world.rng import ACT, PICK, SLIP
 from townlet.world.townspeople import choose_random, choose_scripted, habits, scripted_columns, scripted_options
@@ -34,11 +37,14 @@ class Decision(NamedTuple):
     values: Array  # (E, N) f4
     expert: Array | None = None  # (E, N) i8
     targets: Array | None = None  # (E, N) i8: object meant, -1 = the option's own choice
+    scripted: Array | None = None  # (E, N) bool: the script decided in place of the network
 
 
 class Policy(Protocol):
-    kind: str
-    has_values: bool
+    @property
+    def kind(self) -> str: ...
+    @property
+    def has_values(self) -> bool: ...  # it has a critic
 
     def reset(self, vec: VectorTown) -> None: ...
     def act(self, vec: VectorTown) -> Decision: ...
@@ -51,11 +57,33 @@ class RememberingPolicy(Policy, Protocol):
     def recall(self, memory: Mapping[str, Array]) -> None: ...
 
 
-class Recorder(Protocol):
-    """Keeps frames: called with the observation a decision was made on, then with what the step brought."""
+class Critic(Policy, Protocol):
+    """A policy that thinks something of a moment without deciding in it."""
 
-    def before(self, vec: VectorTown, decision: Decision) -> None: ...
-    def after(self, vec: VectorTown) -> None: ...
+    def values(self, vec: VectorTown) -> Array: ...  # (E, N) f4
+
+
+class Network(Protocol):
+    """Whatever holds weights and acts with them: a checkpoint in NumPy, a learner, a worker's copy."""
+
+    def initial_state(self, rows: int) -> Array: ...
+    def act(
+        self,
+        features: Array,
+        maps: Array | None,
+        masks: Array,
+        *,
+        draws: Array | None = None,
+        state: Array | None = None,
+        starts: Array | None = None,
+    ) -> Acted: ...
+
+
+def values_of(policy: Policy, vec: VectorTown) -> Array:
+    """What the policy's critic thinks of this moment, zero without one: the bootstrap of what goes on.  # (E, N) f4"""
+    if not policy.has_values:
+        return np.zeros(vec.active.shape, np.float32)
+    return cast(Critic, policy).values(vec)
 
 
 def soften(choice: Array, masks: Array, epsilon: float, slip: Array, pick: Array) -> tuple[Array, Array]:
@@ -142,55 +170,63 @@ class ScriptedPolicy:
             self._schedules.recall(memory)
 
 
-class CheckpointPolicy:
-    """A trained policy, run in plain NumPy; its recurrent state is set to zero at the first decision of a life."""
+class NetworkPolicy:
+    """A network that decides, wherever its weights come from; a recurrent state is zero at the first decision of a life."""
 
-    kind, has_values = "checkpoint", True
+    has_values = True
 
-    def __init__(self, folder: Path, seed: int = 0) -> None:
-        self.folder = folder
-        self.network = NumpyPolicy.load(folder)
-        self.hash = weights_hash(self.network.weights)
-        self.seed = seed
+    def __init__(self, network: Network, seed: int = 0, *, kind: str = "network", digest: str = "") -> None:
+        self.network, self.seed, self.kind, self.hash = network, seed, kind, digest
 
     def reset(self, vec: VectorTown) -> None:
-        spec = self.network.spec
-        seen, choices = vec.features.shape[2], vec.num_actions
-        if (spec.features, spec.actions) != (seen, choices):
-            raise CheckpointError(
-                f"the checkpoint {self.folder} was trained on {spec.features} features and {spec.actions} actions, this town has "
-                f"{seen} and {choices}; use the observation variant and action level it was trained with"
-            )
-        for what, own in (("action_catalogue_hash", vec.catalogue.hash), ("observation_hash", vec.spec.hash)):
-            trained = self.network.about.get(what, own)
-            if trained != own:
-                raise CheckpointError(
-                    f"the checkpoint {self.folder} was trained with {what} {trained}, this town has {own}; "
-                    "use the affordances and the observation variant it was trained with"
-                )
-        self._state = self.network.initial_state(vec.num_towns * vec.num_residents)
-        self._was_active = np.zeros(vec.active.shape, np.uint8)
+        rows = self.network.initial_state(vec.active.size)
+        self.state: Array = rows.reshape(*vec.active.shape, rows.shape[1])  # (E, N, S)
 
     def act(self, vec: VectorTown) -> Decision:
+        acted = self._ask(vec, draws=vec.draws(ACT, self.seed).ravel(), starts=vec.starts.ravel())
+        self.state = acted.state.reshape(self.state.shape)
+        shape = vec.active.shape
+        return Decision(acted.actions.reshape(shape), acted.log_probs.reshape(shape), acted.values.reshape(shape))
+
+    def values(self, vec: VectorTown) -> Array:
+        return self._ask(vec).values.reshape(vec.active.shape)
+
+    def _ask(self, vec: VectorTown, draws: Array | None = None, starts: Array | None = None) -> Acted:
         E, N, A = vec.masks.shape
-        starts = (vec.active != 0) & (self._was_active == 0)
-        self._was_active[...] = vec.active
         maps = None if vec.maps is None else vec.maps.reshape(E * N, *vec.maps.shape[2:])
-        actions, log_probs, values, self._state = self.network.act(
+        return self.network.act(
             vec.features.reshape(E * N, -1),
             maps,
             vec.masks.reshape(E * N, A),
-            draws=vec.draws(ACT, self.seed).ravel(),
-            state=self._state,
-            starts=starts.ravel(),
+            draws=draws,
+            state=self.state.reshape(E * N, self.state.shape[2]),
+            starts=starts,
         )
-        return Decision(actions.reshape(E, N), log_probs.reshape(E, N), values.reshape(E, N))
 
     def memory(self) -> dict[str, Array]:
-        return {"state": np.asarray(self._state).copy(), "was_active": self._was_active.copy()}
+        return {"state": self.state.copy()}
 
     def recall(self, memory: Mapping[str, Array]) -> None:
-        self._state, self._was_active = memory["state"].copy(), memory["was_active"].copy()
+        self.state = memory["state"].copy()
+
+
+def load_network(folder: Path, vec: VectorTown) -> NumpyPolicy:
+    """The network of a checkpoint, refused where it was trained for other observations or actions than this town's."""
+    network = NumpyPolicy.load(folder)
+    spec, seen, choices = network.spec, vec.features.shape[2], vec.num_actions
+    if (spec.features, spec.actions) != (seen, choices):
+        raise CheckpointError(
+            f"the checkpoint {folder} was trained on {spec.features} features and {spec.actions} actions, this town has "
+            f"{seen} and {choices}; use the observation variant and action level it was trained with"
+        )
+    for what, own in (("action_catalogue_hash", vec.catalogue.hash), ("observation_hash", vec.spec.hash)):
+        trained = network.about.get(what, own)
+        if trained != own:
+            raise CheckpointError(
+                f"the checkpoint {folder} was trained with {what} {trained}, this town has {own}; "
+                "use the affordances and the observation variant it was trained with"
+            )
+    return network
 
 
 def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int = 0) -> RememberingPolicy:
@@ -203,7 +239,8 @@ def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int =
     elif spec == "random":
         policy = RandomPolicy(seed)
     elif Path(spec).exists():
-        policy = CheckpointPolicy(Path(spec), seed)
+        network = load_network(Path(spec), vec)
+        policy = NetworkPolicy(network, seed, kind="checkpoint", digest=weights_hash(network.weights))
     elif "/" in spec or "." in spec:
         raise CheckpointError(f"there is no checkpoint folder {spec}; expected one, or {', '.join(POLICIES)}")
     else:
@@ -213,22 +250,21 @@ def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int =
 
 
 class PolicyRuntime:
-    """Policies acting in a batch of towns: `"*"` for everyone, other keys for residents by id.
-
-    `decision` is made once per observation and kept until `step`, so that a bootstrap value can be read from it without
-    a second draw or a second advance of a recurrent state.
-    """
+    """A policy made of policies: the first pattern that fits a resident's id decides for it (`alice`, `newcomer_*`, `*`)."""
 
     def __init__(self, vec: VectorTown, policies: Policy | Mapping[str, Policy]) -> None:
-        self.vec = vec
-        self.policies: dict[str, Policy] = dict(policies) if isinstance(policies, Mapping) else {"*": policies}
-        if "*" not in self.policies:
-            raise UsageError(f"the policies name {', '.join(self.policies) or 'nobody'} but nobody else; add one for '*'")
-        self._pending: Decision | None = None
-        self._lives: Array | None = None  # (E, N) lives `_owner` was worked out for
-        self._owner = np.zeros(vec.active.shape, np.int64)  # (E, N) index into the policies, in order
-        for policy in self.policies.values():
-            policy.reset(vec)
+        given = dict(policies) if isinstance(policies, Mapping) else {"*": policies}
+        if "*" not in given:
+            raise UsageError(
+                f"nobody decides for the residents beside {', '.join(given) or 'nobody'}; add '*=scripted' or another policy"
+            )
+        known = vec.town_of(0).resident_ids
+        for pattern in given:
+            if "*" not in pattern and not pattern.startswith("newcomer_") and pattern not in known:
+                raise UsageError(f"no resident is called {pattern!r}; this town has {', '.join(sorted(known))}")
+        order = sorted(given, key=lambda pattern: (pattern == "*", "*" in pattern))
+        self.policies: dict[str, Policy] = {pattern: given[pattern] for pattern in order}
+        self.reset(vec)
 
     @property
     def has_values(self) -> bool:
@@ -236,7 +272,7 @@ class PolicyRuntime:
 
     @property
     def kind(self) -> str:
-        return "+".join(sorted({policy.kind for policy in self.policies.values()}))
+        return "+".join(dict.fromkeys(policy.kind for policy in self.policies.values()))
 
     @property
     def epsilon(self) -> float:
@@ -245,59 +281,54 @@ class PolicyRuntime:
 
     @property
     def hash(self) -> str:
-        """Of the weights that act: one checkpoint's own, or a hash over those of several; empty without any."""
-        found = {name: policy.hash for name, policy in sorted(self.policies.items()) if isinstance(policy, CheckpointPolicy)}
+        """Of the weights that act: one network's own, or a hash over those of several; empty without any."""
+        found = {name: policy.hash for name, policy in sorted(self.policies.items()) if isinstance(policy, NetworkPolicy)}
         if len(found) <= 1:
             return next(iter(found.values()), "")
         return files.sha256_bytes("\n".join(f"{name}={digest}" for name, digest in found.items()).encode())
 
-    def decision(self) -> Decision:
-        """What everybody does now."""
-        if self._pending is None:
-            decided = {name: policy.act(self.vec) for name, policy in self.policies.items()}
-            self._pending = decided["*"] if len(decided) == 1 else self._blend(list(decided.values()))
-        return self._pending
+    def reset(self, vec: VectorTown) -> None:
+        for policy in self.policies.values():
+            policy.reset(vec)
+        self._owner: Array = np.zeros(vec.active.shape, np.int64)  # (E, N) index into the policies, in order
+        self._lives: Array = np.full(vec.active.shape, -1, np.int64)  # (E, N) lives `_owner` was worked out for
 
-    def step(self, recorder: Recorder | None = None) -> Decision:
-        """Let the decision happen, and have it recorded; gives what was done."""
-        done = self.decision()
-        if recorder is not None:
-            recorder.before(self.vec, done)
-        self.vec.step(done.actions, done.targets)
-        if recorder is not None:
-            recorder.after(self.vec)
-        self._pending = None
-        return done
+    def act(self, vec: VectorTown) -> Decision:
+        decided = [policy.act(vec) for policy in self.policies.values()]
+        return decided[0] if len(decided) == 1 else mix(decided, self._owners(vec))
 
-    def _blend(self, decided: list[Decision]) -> Decision:
-        owner = self._owners()
-        rows = np.indices(owner.shape)
+    def values(self, vec: VectorTown) -> Array:
+        thought = np.stack([values_of(policy, vec) for policy in self.policies.values()])
+        return np.asarray(np.take_along_axis(thought, self._owners(vec)[None], axis=0)[0])
 
-        def pick(arrays: list[Array | None], absent: int) -> Array | None:
-            if all(array is None for array in arrays):
-                return None
-            filled = [np.full(owner.shape, absent, np.int64) if array is None else array for array in arrays]
-            return np.asarray(np.stack(filled)[owner, rows[0], rows[1]])
-
-        actions = np.stack([d.actions for d in decided])[owner, rows[0], rows[1]]
-        expert = pick([d.expert for d in decided], -1)
-        if expert is not None:
-            expert = np.where(expert < 0, actions, expert)  # a policy without a script to follow is its own expert
-        return Decision(
-            actions,
-            np.stack([d.log_probs for d in decided])[owner, rows[0], rows[1]],
-            np.stack([d.values for d in decided])[owner, rows[0], rows[1]],
-            expert,
-            pick([d.targets for d in decided], -1),
-        )
-
-    def _owners(self) -> Array:
-        """Index of the policy of each slot, worked out anew only where a life began."""
-        lives = self.vec.state.residents["life"] + (self.vec.state.towns["episode"] << 32)[:, None]
-        names = list(self.policies)
-        changed = np.ones(lives.shape, np.bool_) if self._lives is None else lives != self._lives
-        for town, slot in np.argwhere(changed):
-            resident = self.vec.resident_id(int(town), int(slot))
-            self._owner[town, slot] = names.index(resident if resident in self.policies else "*")
-        self._lives = lives.copy()
+    def _owners(self, vec: VectorTown) -> Array:
+        """Only lives that have changed since the last decision are looked up by name."""
+        lives = vec.state.residents["life"] + (vec.state.towns["episode"] << 32)[:, None]
+        for town, slot in np.argwhere(lives != self._lives):
+            name = vec.resident_id(int(town), int(slot))
+            fits = (k for k, pattern in enumerate(self.policies) if fnmatchcase(name, pattern))
+            self._owner[town, slot] = next(fits)
+        self._lives = lives
         return self._owner
+
+
+def mix(decided: Sequence[Decision], owner: Array) -> Decision:
+    """Each row from the decision of its owner (E, N). Who has no script to follow is its own expert."""
+
+    def rows(arrays: Sequence[Array]) -> Array:
+        return np.asarray(np.take_along_axis(np.stack(arrays), owner[None], axis=0)[0])
+
+    def known(arrays: Sequence[Array | None], otherwise: Sequence[Array]) -> Array | None:
+        if all(array is None for array in arrays):
+            return None
+        return rows([other if array is None else array for array, other in zip(arrays, otherwise)])
+
+    actions = [one.actions for one in decided]
+    nothing = [np.full(owner.shape, -1, np.int64)] * len(decided)
+    return Decision(
+        rows(actions),
+        rows([one.log_probs for one in decided]),
+        rows([one.values for one in decided]),
+        known([one.expert for one in decided], actions),
+        known([one.targets for one in decided], nothing),
+    )

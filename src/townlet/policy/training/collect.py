@@ -1,4 +1,4 @@
-"""Rollouts: towns are stepped by an actor (and, on request, by the script) into arrays that are allocated once.
+"""Rollouts: a hook of the loop keeps what a network (and, on request, the script) does in arrays that are allocated once.
 
 Axes: T decisions, E towns, N resident slots, F features, A actions. Row t holds the observation *before* action t; row T is
 what the last action led to. A town that was truncated shows its last observation in the following row, which takes no
@@ -7,28 +7,23 @@ decision (`active` 0) and is where the value at the time limit is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from townlet.envs.vector import VectorTown
 from townlet.observations.spec import ObservationSpec
-from townlet.policy.inference import Acted
-from townlet.policy.runtime import Decision, ScriptedPolicy
+from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, mix, values_of
 from townlet.policy.training.telemetry import TownTally
-from townlet.world.rng import ACT, DAILY, SHARE
+from townlet.ports import Decided
+from townlet.sim.loop import SimulationLoop
+from townlet.sim.probes import Probe
+from townlet.world.rng import DAILY, SHARE
 
 Array = NDArray[Any]
-
-
-class Actor(Protocol):
-    def initial_state(self, rows: int) -> Array: ...
-    def act(
-        self, features: Array, maps: Array | None, masks: Array, *, draws: Array | None = None, state: Array | None = None
-    ) -> Acted: ...
 
 
 @dataclass
@@ -82,16 +77,45 @@ def allocate(vec: VectorTown, horizon: int, *, maps: bool, state_width: int) -> 
     )
 
 
-class Collector:
-    """Steps one batch of towns."""
+class GuidedPolicy:
+    """A network beside the script, which says what it would do and decides in place of the network for a share of residents.
+
+    The share is drawn per town and day, and leaves at least one resident of a town to the network, so that there is always
+    something to learn from.
+    """
+
+    kind, has_values = "guided", True
+
+    def __init__(self, network: NetworkPolicy, script: ScriptedPolicy, share: float) -> None:
+        self.network, self.script, self.share = network, script, share
+
+    def reset(self, vec: VectorTown) -> None:
+        self.network.reset(vec)
+        self.script.reset(vec)
+
+    def act(self, vec: VectorTown) -> Decision:
+        own, said = self.network.act(vec), self.script.act(vec)
+        if self.share <= 0:
+            return own._replace(expert=said.expert)
+        present = vec.active != 0
+        draws = vec.draws(SHARE, self.script.seed, stream=DAILY)
+        scripted = (draws < self.share) & present
+        if self.share < 1.0:
+            scripted[np.arange(len(scripted)), np.where(present, draws, -1.0).argmax(axis=1)] = False  # script last
+        return mix([own, said], scripted.astype(np.int64))._replace(values=own.values, expert=said.expert, scripted=scripted)
+
+    def values(self, vec: VectorTown) -> Array:
+        return self.network.values(vec)
+
+
+class Collector(Probe):
+    """Steps one batch of towns and keeps what happens."""
 
     def __init__(self, vec: VectorTown, seed: int, *, maps: bool, state_width: int = 0) -> None:
-        self.vec = vec
-        self.seed = seed
+        self.vec, self.seed = vec, seed
         self.maps = maps and vec.maps is not None
         E, N = vec.num_towns, vec.num_residents
-        self.was_active = np.zeros((E, N), np.uint8)
-        self.state = np.zeros((E, N, state_width), np.float32)
+        self.state = np.zeros((E, N, state_width), np.float32)  # recurrent state of the network
         self.returns = np.zeros((E, N))  # of the lives under way
         self.lengths = np.zeros((E, N), np.int64)
         self._rollout: Rollout | None = None
@@ -117,19 +141,18 @@ class Collector:
         """Nothing to release: the towns live in this process."""
 
     def _own(self) -> dict[str, Array]:
-        return {"was_active": self.was_active, "state": self.state, "returns": self.returns, "lengths": self.lengths}
+        return {"state": self.state, "returns": self.returns, "lengths": self.lengths}
 
     def collect(
         self,
-        actor: Actor | None,
+        network: Network | None,
         horizon: int,
         *,
         ask_script: bool = False,
         scripted_share: float = 0.0,
         epsilon: float = 0.0,
-        on_step: Callable[[], None] | None = None,
     ) -> Rollout:
-        """`horizon` decisions of every town. Without an actor the script decides for all, ε-soft.
+        """`horizon` decisions of every town. Without a network the script decides for all, ε-soft.
 
         The arrays of the rollout before are written over: a rollout is used up before the next is collected.
         """
@@ -139,73 +162,49 @@ class Collector:
         out = self._rollout
         out.tally, out.returns, out.lengths = TownTally(), [], []
         out.state[...] = self.state
-        ask_script = ask_script or scripted_share > 0 or actor is None
-        if ask_script:
-            self._script = ScriptedPolicy(epsilon, self.seed)
-            self._script.reset(vec)
+        acting = None if network is None else NetworkPolicy(network, self.seed)
+        script = ScriptedPolicy(epsilon, self.seed)
+        policy: Policy
+        if acting is None:
+            policy = script
+        elif ask_script or scripted_share > 0:
+            policy = GuidedPolicy(acting, script, scripted_share)
         else:
-            out.expert[...] = -1
-            out.scripted[...] = 0
-        for t in range(horizon):
-            self._observe(out, t)
-            np.logical_and(vec.active, self.was_active == 0, out=out.starts[t], casting="unsafe")
-            self.was_active[...] = vec.active
-            if actor is not None:
-                self._decide(actor, out, t)
-            if ask_script:
-                share = 1.0 if actor is None else scripted_share
-                self._ask_script(out, t, share)
-            vec.step(out.actions[t])
-            out.rewards[t], out.terminated[t], out.truncated[t] = vec.rewards, vec.terminated, vec.truncated
-            out.tally.add(vec.events())
-            self._close_lives(out, t)
-            if on_step is not None:
-                on_step()
+            policy = acting
+        policy.reset(vec)
+        if acting is not None:
+            acting.state = self.state
+        self._step = 0
+        SimulationLoop(vec, policy, [self]).run_decisions(horizon)
         self._observe(out, horizon)
-        if actor is not None:
-            out.values[horizon] = self._act(actor, out, horizon, None).values.reshape(out.values.shape[1:])
+        out.values[horizon] = values_of(policy, vec)
+        if acting is not None:
+            self.state = acting.state
         return out
+
+    def before_step(self, world: VectorTown, decision: Decided) -> None:
+        assert self._rollout is not None
+        assert isinstance(decision, Decision)
+        out, t = self._rollout, self._step
+        self._observe(out, t)
+        out.starts[t] = world.starts
+        out.actions[t], out.log_probs[t], out.values[t] = decision.actions, decision.log_probs, decision.values
+        out.expert[t] = -1 if decision.expert is None else decision.expert
+        out.scripted[t] = 0 if decision.scripted is None else decision.scripted
+
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
+        assert self._rollout is not None
+        out, t = self._rollout, self._step
+        out.rewards[t], out.terminated[t], out.truncated[t] = world.rewards, world.terminated, world.truncated
+        out.tally.add(world.events())
+        self._close_lives(out, t)
+        self._step += 1
 
     def _observe(self, out: Rollout, t: int) -> None:
         vec = self.vec
         out.features[t], out.masks[t], out.active[t] = vec.features, vec.masks, vec.active
         if out.maps is not None:
             out.maps[t] = vec.maps
-
-    def _act(self, actor: Actor, out: Rollout, t: int, draws: Array | None) -> Acted:
-        flat = self.was_active.size
-        maps = None if out.maps is None else out.maps[t].reshape(flat, *out.maps.shape[3:])
-        return actor.act(
-            out.features[t].reshape(flat, -1),
-            maps,
-            out.masks[t].reshape(flat, -1),
-            draws=draws,
-            state=self.state.reshape(flat, self.state.shape[2]),
-        )
-
-    def _decide(self, actor: Actor, out: Rollout, t: int) -> None:
-        self.state[out.starts[t] != 0] = 0.0
-        acted = self._act(actor, out, t, self.vec.draws(ACT, self.seed).ravel())
-        shape = self.was_active.shape
-        out.actions[t], out.log_probs[t] = acted.actions.reshape(shape), acted.log_probs.reshape(shape)
-        out.values[t] = acted.values.reshape(shape)
-        self.state[...] = acted.state.reshape(self.state.shape)
-
-    def _ask_script(self, out: Rollout, t: int, share: float) -> None:
-        """The script's choice for every row, and its taking over of a share of residents, drawn per town and day. Beside a
-        network it leaves at least one resident of a town alone, so that there is always something to learn from."""
-        said = self._script.act(self.vec)
-        out.expert[t] = said.expert
-        if share <= 0:
-            out.scripted[t] = 0
-            return
-        draws = self.vec.draws(SHARE, self.seed, stream=DAILY)
-        present = out.active[t] != 0
-        mine = (draws < share) & present
-        if share < 1.0:
-            mine[np.arange(len(mine)), np.where(present, draws, -1.0).argmax(axis=1)] = False  # the highest draw: script last
-        out.scripted[t] = mine
-        out.actions[t][mine], out.log_probs[t][mine] = said.actions[mine], said.log_probs[mine]
 
     def _close_lives(self, out: Rollout, t: int) -> None:
         live = out.active[t] != 0
@@ -218,32 +217,3 @@ class Collector:
             out.lengths += self.lengths[told].tolist()
             self.returns[ended] = 0.0
             self.lengths[ended] = 0
-
-
-class ActorPolicy:
-    """An actor as a policy that can be evaluated: draws from its distribution, memory reset at the first decision of a life."""
-
-    kind, has_values, epsilon, hash = "network", True, 0.0, ""
-
-    def __init__(self, actor: Actor, seed: int = 0) -> None:
-        self.actor = actor
-        self.seed = seed
-
-    def reset(self, vec: VectorTown) -> None:
-        self._state = self.actor.initial_state(vec.active.size)
-        self._was_active = np.zeros(vec.active.shape, np.uint8)
-
-    def act(self, vec: VectorTown) -> Decision:
-        E, N, A = vec.masks.shape
-        self._state[((vec.active != 0) & (self._was_active == 0)).ravel()] = 0.0
-        self._was_active[...] = vec.active
-        maps = None if vec.maps is None else vec.maps.reshape(E * N, *vec.maps.shape[2:])
-        acted = self.actor.act(
-            vec.features.reshape(E * N, -1),
-            maps,
-            vec.masks.reshape(E * N, A),
-            draws=vec.draws(ACT, self.seed).ravel(),
-            state=self._state,
-        )
-        self._state = acted.state
-        return Decision(acted.actions.reshape(E, N), acted.log_probs.reshape(E, N), acted.values.reshape(E, N))

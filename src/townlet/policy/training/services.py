@@ -76,10 +76,10 @@ class RolloutCaptureService:
             )
             return CapturedRollout((), 0)
         vec = VectorTown(config, 1, seed=draw_seed("training", config.seed))
-        runtime = PolicyRuntime(vec, make_policy(policy, vec, epsilon=epsilon, seed=config.seed))
+        acting = PolicyRuntime(vec, make_policy(policy, vec, epsilon=epsilon, seed=config.seed))
         buffer = RolloutBuffer(vec, ticks // interval)
-        collect(runtime, buffer)
-        return CapturedRollout(tuple(buffer.samples(source_of(runtime, ticks=ticks))), ticks)
+        collect(acting, buffer)
+        return CapturedRollout(tuple(buffer.samples(source_of(vec, acting, ticks=ticks))), ticks)
 
 
 @dataclass(frozen=True)

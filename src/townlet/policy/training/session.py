@@ -16,7 +16,8 @@ from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
 from townlet.policy.network import NetworkSpec
-from townlet.policy.training.collect import ActorPolicy, Collector
+from townlet.policy.runtime import NetworkPolicy
+from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.learner import LearnerState, PPOLearner
 from townlet.policy.training.pool import CollectorPool
@@ -104,7 +105,7 @@ class Session:
 
     def evaluate(self, context: TrainingContext) -> EvaluationPoint:
         """Score the network as it stands on evaluation seeds; the best so far is remembered in `standing`."""
-        measures = context.services.evaluation.score(lambda vec: ActorPolicy(self.learner, context.seed))
+        measures = context.services.evaluation.score(lambda vec: NetworkPolicy(self.learner, context.seed))
         point = EvaluationPoint(epoch=self.standing.epoch, steps=self.standing.steps, measures=intervals(measures))
         self.standing.evaluations.append(point)
         return point
