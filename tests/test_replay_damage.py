@@ -267,7 +267,7 @@ def odd_field(bench: Bench, rng: Rng) -> None:
     name = str(rng.choice([name for name in bench.meta if name != "schema_version"]))
     junk: list[Any] = [None, [], {}, -1, 1.5, 10**30, [None], {"x": []}, [[]]]
     choice = junk[int(rng.integers(len(junk)))]
-    if name == "metrics" and choice == {}:
+    if name == "metrics" and isinstance(choice, dict):
         choice = {"deep": {"deeper": {"x": 1}}}
     if name == "map_channels" and choice == []:
         choice = ["one", 2]
@@ -287,6 +287,15 @@ def lost_field(bench: Bench, rng: Rng) -> None:
 def unknown_version(bench: Bench, rng: Rng) -> None:
     versions: list[Any] = ["2.0", "", "1.10", 1.1, None, "one"]
     bench.put(text=json.dumps(bench.meta | {"schema_version": versions[int(rng.integers(len(versions)))]}).encode())
+
+
+def false_metric(bench: Bench, rng: Rng) -> None:
+    metrics = bench.meta["metrics"]
+    checked = [name for name in metrics if not name.startswith(("reward_terms", "conflict_", "queue_", "wait_"))]
+    name = str(rng.choice(checked))
+    was = metrics[name]
+    junk: list[Any] = [[*was[::-1], 1] if isinstance(was, list) else was + 0.1, None, [3], {"x": 0.5}, 1e300]
+    bench.put(text=json.dumps(bench.meta | {"metrics": metrics | {name: junk[int(rng.integers(len(junk)))]}}).encode())
 
 
 def no_rivalry(bench: Bench, rng: Rng) -> None:
@@ -368,7 +377,8 @@ def odd_manifest(bench: Bench, rng: Rng) -> None:
 WAYS: list[Callable[[Bench, Rng], None]] = [
     truncated, trailing, leading, noise, flipped_bit_under_a_hash, wrong_dtype, object_array, bare_pickle, not_finite,
     wrong_shape, header_lies, bomb, duplicate_members, odd_members, missing_member, illegal_action, odd_json, cut_json,
-    odd_field, lost_field, unknown_version, no_rivalry, absent_file, not_a_file, link_outside, path_outside, odd_manifest,
+    odd_field, lost_field, unknown_version, false_metric, no_rivalry, absent_file, not_a_file, link_outside, path_outside,
+    odd_manifest,
 ]  # fmt: skip
 
 

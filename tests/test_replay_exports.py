@@ -12,13 +12,18 @@ from townlet import files
 from townlet.bench.replay import PREFETCH, SAMPLE_BYTES, generate, replay_rows
 from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.cli.app import main
+from townlet.config.loader import load_config
 from townlet.dto.rewards import RewardBreakdownDTO
+from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
+from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.exports import export_minari, export_parquet
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplaySample
 from townlet.policy.replay_report import samples_of
+from townlet.policy.runtime import make_policy
 from townlet.policy.shelf import Shelf
+from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
 
 
@@ -80,6 +85,59 @@ def test_minari_loads_a_dataset_per_scenario_with_a_life_as_episode(
         np.testing.assert_array_equal(episode.truncations, sample.truncated)
         np.testing.assert_array_equal(episode.terminations, sample.dones)
     assert dataset.spec.observation_space["features"].shape == samples[0].features.shape[1:]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_exports_end_with_the_observation_the_simulator_gives_after_the_last_action(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lives that end by an exit, by the clock and with the capture: the same towns run again show what followed each."""
+    minari, parquet = pytest.importorskip("minari"), pytest.importorskip("pyarrow.parquet")
+    options = CaptureOptions(ticks=1600, towns=2, seed=21, policy="scripted", epsilon=0.1)
+    capture([load_config("newcomer")], tmp_path / "c", options)
+    export_minari(tmp_path / "c", tmp_path / "sets")
+    export_parquet(tmp_path / "c", tmp_path / "c.parquet")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+    episodes = list(minari.load_dataset("townlet/newcomer-v0").iterate_episodes())
+    rows = [row for row in parquet.read_table(tmp_path / "c.parquet").to_pylist() if row["last_features"] is not None]
+    samples = list(samples_of(tmp_path / "c"))
+    assert {(bool(s.dones[-1]), bool(s.truncated[-1])) for s in samples} == {(True, False), (False, True), (False, False)}
+
+    vec = VectorTown("newcomer", 2, seed=21)
+    loop = SimulationLoop(vec, make_policy("scripted", vec, epsilon=0.1, seed=21))
+    seen = {}  # by town, episode, resident and tick: what followed a decision
+    for _ in range(160):
+        ids = [(e, n, vec.resident_id(e, n)) for e, n in np.argwhere(vec.active).tolist()]
+        now = [(int(row["episode"]), int(row["tick"])) for row in vec.state.towns]
+        loop.step()
+        for e, n, name in ids:
+            seen[e, *now[e], name] = vec.features[e, n].copy(), vec.maps[e, n].copy(), vec.masks[e, n] != 0  # type: ignore[index]
+
+    assert len(episodes) == len(rows) == len(samples) > 20
+    for sample, episode, row in zip(samples, episodes, rows):
+        note, tick = sample.meta.capture, sample.meta.first_tick + (sample.timesteps - 1) * vec.interval
+        features, window, mask = seen[note.town, note.episode, tick, sample.meta.agent_id]
+        np.testing.assert_array_equal(episode.observations["features"][-1], features)
+        np.testing.assert_array_equal(episode.observations["map"][-1], window)
+        np.testing.assert_array_equal(episode.infos["action_mask"][-1], mask)
+        assert (row["sample_id"], row["tick"]) == (sample.meta.sample_id, tick)
+        np.testing.assert_array_equal(np.array(row["last_features"], np.float32), features)
+        np.testing.assert_array_equal(row["last_map"], window.ravel())
+        np.testing.assert_array_equal(row["last_mask"], mask)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_older_samples_are_exported_without_a_last_observation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minari needs one and gets the one before repeated; Parquet says that it is not there."""
+    minari, parquet = pytest.importorskip("minari"), pytest.importorskip("pyarrow.parquet")
+    older = Path(__file__).parent / "samples" / "sample_1_1.npz"
+    export_minari(older, tmp_path / "sets")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
+    (episode,) = minari.load_dataset("townlet/town-day-v0").iterate_episodes()
+    np.testing.assert_array_equal(episode.observations["features"][-1], episode.observations["features"][-2])
+    export_parquet(older, tmp_path / "older.parquet")
+    table = parquet.read_table(tmp_path / "older.parquet")
+    assert all(table[name].null_count == table.num_rows for name in ("last_features", "last_map", "last_mask"))
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:

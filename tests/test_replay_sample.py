@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -13,9 +14,12 @@ import pytest
 from townlet import files
 from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.errors import ReplayError
-from townlet.policy.manifest import read_manifest
+from townlet.policy.manifest import ReplayEntry, read_manifest
 from townlet.policy.replay import FirstGenerationWarning, ReplayDataset, ReplayDatasetConfig, ReplaySample
+from townlet.policy.replay_report import validate
 from townlet.policy.sample import encode_sample, read_sample
+
+OLDER = Path(__file__).parent / "samples" / "sample_1_1.npz"
 
 
 @pytest.fixture
@@ -73,6 +77,12 @@ WRONG = {
     "no legal action": (lambda s: {"action_mask": np.zeros_like(s.action_mask)}, "allows nothing at step 0"),
     "action out of range": (lambda s: {"actions": s.actions + 99}, "expected 0 to 16"),
     "log-prob above zero": (lambda s: {"old_log_probs": -s.old_log_probs}, "a log-probability never is"),
+    "last observation not finite": (
+        lambda s: {"last_features": s.last_features * np.nan},
+        "last_features holds a value that is not",
+    ),
+    "nothing legal at last": (lambda s: {"last_mask": np.zeros_like(s.last_mask)}, "last_mask allows nothing"),
+    "a last observation of another shape": (lambda s: {"last_features": s.features}, r"last_features has shape \(12, "),
     "values too long": (lambda s: {"value_preds": np.zeros(20, np.float32)}, r"value_preds has shape \(20,\), expected \(13,\)"),
 }
 
@@ -92,7 +102,7 @@ def test_metadata_is_checked_against_the_arrays_and_itself(tmp_path: Path, sampl
             meta | {"feature_names": ["x" if n == "rivalry_max" else n for n in meta["feature_names"]]},
             "lack rivalry_max",
         ),
-        "version": (meta | {"schema_version": "9"}, "schema_version is '9', this version reads '1.0' and '1.1'"),
+        "version": (meta | {"schema_version": "9"}, "schema_version is '9', this version reads 1.0, 1.1, 1.2"),
         "unknown key": (meta | {"colour": "red"}, "colour: extra inputs"),
         "missing key": ({k: v for k, v in meta.items() if k != "agent_id"}, "agent_id: field required"),
         "catalogue": (meta | {"action_catalogue_hash": "0" * 16}, "action_names give"),
@@ -107,6 +117,84 @@ def test_metadata_is_checked_against_the_arrays_and_itself(tmp_path: Path, sampl
             read_sample(path)
         assert str(path.with_suffix("")) in str(error.value)
         assert "\n" not in str(error.value)
+
+
+METRICS = {
+    "reward_sum": (lambda m: m["reward_sum"] + 1e-3, "arrays give"),
+    "reward_mean": (lambda m: 0, "the metric reward_mean is 0 in the metadata"),
+    "episode_return": (lambda m: None, "the metric episode_return is None in the metadata"),
+    "log_prob_mean": (lambda m: [1], r"the metric log_prob_mean is \[1\] in the metadata"),
+    "value_pred_last": (lambda m: m["value_pred_last"] + 1, "value_pred_last"),
+    "rivalry_max_mean": (lambda m: m["rivalry_max_max"], "rivalry_max_mean"),
+    "rivalry_avoid_count_max": (lambda m: 2.0, "rivalry_avoid_count_max is 2.0"),
+    "rivalry_histogram": (lambda m: m["rivalry_histogram"][::-1], "rivalry_histogram"),
+    "lateness_mean": (lambda m: 1.0, "lateness_mean is 1.0"),
+    "timesteps": (lambda m: 13, "the metric timesteps is 13 in the metadata, but the arrays give 12"),
+    "action_total": (lambda m: 11, "action_total is 11 in the metadata, but the arrays give 12"),
+    "action_entropy": (lambda m: 0.0, "action_entropy"),
+    "action_wait_count": (lambda m: m["action_wait_count"] + 1, "action_wait_count"),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_metrics_are_checked_against_the_arrays(tmp_path: Path, sample: ReplaySample, name: str) -> None:
+    """On load, by a dataset and by `replay validate`: file, metric and both values in the sentence."""
+    change, message = METRICS[name]
+    path = put(tmp_path, sample)
+    meta = json.loads(path.with_suffix(".json").read_text())
+    meta["metrics"][name] = change(meta["metrics"])
+    files.write_json(path.with_suffix(".json"), meta)
+    for read in (read_sample, lambda path: ReplayDataset(ReplayDatasetConfig(entries=(ReplayEntry.of(path),)))):
+        with pytest.raises(ReplayError, match=message) as error:
+            read(path)
+        assert str(path) in str(error.value)
+    (problem,) = validate(path).problems
+    assert re.search(message, problem)
+    assert problem.startswith(str(path))
+
+
+def test_metrics_of_others_and_sums_in_another_order_pass(tmp_path: Path, sample: ReplaySample) -> None:
+    path = put(tmp_path, sample)
+    meta = json.loads(path.with_suffix(".json").read_text())
+    meta["metrics"] = {"mood": 0.5, "reward_sum": meta["metrics"]["reward_sum"] * (1 + 1e-8), "timesteps": 12.0}
+    files.write_json(path.with_suffix(".json"), meta)
+    assert validate(path).ok
+    assert read_sample(path).meta.metrics["mood"] == 0.5
+
+
+def test_the_table_of_metrics_is_checked_against_the_metadata(tmp_path: Path) -> None:
+    write_generated(tmp_path, 2, timesteps=5)
+    table = tmp_path / "rollout_sample_metrics.json"
+    rows = json.loads(table.read_text())
+    name = "rollout_sample_resident_1_000"
+    rows[name]["reward_sum"] += 1.0
+    files.write_json(table, rows)
+    files.write_sums(tmp_path)
+    with pytest.raises(ReplayError, match=r"the metric reward_sum is .* in the capture's table, but .* in its metadata") as error:
+        ReplayDataset(ReplayDatasetConfig.from_capture_dir(tmp_path, streaming=True))
+    assert f"{name}.npz" in str(error.value)
+    (problem,) = validate(tmp_path).problems
+    assert problem == str(error.value)
+
+
+def test_samples_of_version_1_1_are_read_without_a_last_observation_and_batched_apart(tmp_path: Path) -> None:
+    """The file was written by the version that wrote 1.1; the newer one beside it is the same life."""
+    old = read_sample(OLDER)
+    assert old.meta.schema_version == "1.1"
+    assert old.last_features is old.last_map is old.last_mask is None
+    assert validate(OLDER).ok
+    seen = {"last_features": old.features[3], "last_map": old.map[3], "last_mask": old.action_mask[3]}  # type: ignore[index]
+    arrays = old.arrays() | {name: array.copy() for name, array in seen.items()}
+    told = {"schema_version": "1.2", "training_arrays": tuple(arrays), "sample_id": "newer"}
+    new = ReplaySample.of(arrays, old.meta.model_copy(update=told))
+    put(tmp_path, new)
+    for end in ("npz", "json"):
+        shutil.copy(OLDER.with_suffix(f".{end}"), tmp_path)
+    files.write_json(tmp_path / "m.json", [f"{new.meta.sample_id}.npz", OLDER.name])
+    first, second = ReplayDataset(ReplayDatasetConfig.from_manifest(tmp_path / "m.json"))
+    assert first.last_features is not None
+    np.testing.assert_array_equal(first.last_features[0], new.last_features)
+    assert second.last_features is second.last_maps is second.last_mask is None
 
 
 def first_generation(folder: Path, width: int = 36, name: str = "old") -> Path:

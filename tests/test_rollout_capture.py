@@ -66,6 +66,10 @@ def reconstruct(samples: list[ReplaySample], vec: VectorTown, steps: int) -> int
             assert sample.rewards[t] == vec.rewards[e, n]
             assert sample.dones[t] == vec.terminated[e, n]
             assert sample.truncated[t] == vec.truncated[e, n]
+            if t + 1 == sample.timesteps:
+                np.testing.assert_array_equal(sample.last_features, vec.features[e, n])
+                np.testing.assert_array_equal(sample.last_map, vec.maps[e, n])  # type: ignore[index]
+                np.testing.assert_array_equal(sample.last_mask, vec.masks[e, n])
             compared += 1
     assert not rows  # nothing was stored that did not happen
     return compared

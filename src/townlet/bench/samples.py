@@ -34,7 +34,7 @@ def generated_sample(
     source: Source, seed: int, timesteps: int = 144, *, agent: str | None = None, expert: bool = True
 ) -> ReplaySample:
     """A life of random observations and legal random actions."""
-    rng = np.random.default_rng(seed)
+    rng, last = np.random.default_rng(seed), np.random.default_rng((seed, 1))
     T, F, A = timesteps, len(source.template["feature_names"]), source.template["action_dim"]
     shape = source.template["map_shape"]
     masks = rng.random((T, A)) < 0.5
@@ -49,6 +49,9 @@ def generated_sample(
         features=rng.random((T, F), np.float32),
         maps=rng.integers(0, 2, (T, *shape), np.uint8) if shape else None,
         masks=masks,
+        last_features=last.random(F, np.float32),
+        last_map=last.integers(0, 2, shape, np.uint8) if shape else None,
+        last_mask=last.random(A) < np.where(np.arange(A) == 0, 1.0, 0.5),
         actions=np.argmax(np.where(masks, pick, -1.0), axis=1),
         log_probs=-rng.random(T, np.float32),
         values=rng.standard_normal(T + 1, np.float32),

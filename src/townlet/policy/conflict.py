@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from townlet.errors import ReplayError
 from townlet.observations.spec import CONFLICT, ObservationSpec
-from townlet.policy.sample import RIVALRY_FIELDS, Array, ReplaySample, SampleMeta
+from townlet.policy.sample import Array, ReplaySample, SampleMeta
+from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
 
 

@@ -13,7 +13,7 @@ from townlet import files
 from townlet.errors import ReplayError, UsageError
 from townlet.optional import require
 from townlet.policy.replay_report import samples_of
-from townlet.policy.sample import ReplaySample
+from townlet.policy.sample import Array, ReplaySample
 
 
 def _may_write(output: Path, overwrite: bool) -> None:
@@ -25,7 +25,11 @@ def _may_write(output: Path, overwrite: bool) -> None:
 
 
 def export_parquet(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
-    """One row per decision: ids, every feature in a column of its name, mask and map as lists."""
+    """One row per decision: ids, every feature in a column of its name, mask and map as lists.
+
+    The observation after the last action stands in `last_features` (in the order of the feature columns), `last_mask` and
+    `last_map` of a life's last row; they are null elsewhere, and for samples from before 1.2.
+    """
     arrow = require("pyarrow", "writing Parquet")
     from pyarrow import parquet
 
@@ -87,6 +91,12 @@ def _columns(sample: ReplaySample, arrow: Any) -> dict[str, Any]:
         columns["action_mask"] = arrow.array(list(sample.action_mask))
     if sample.map is not None:
         columns["map"] = arrow.array(list(sample.map.reshape(steps, -1)))
+    ends = {"last_features": (sample.last_features, "f4"), "last_mask": (sample.last_mask, "?")}
+    if sample.map is not None:
+        ends["last_map"] = sample.last_map, sample.map.dtype.str
+    for name, (last, dtype) in ends.items():
+        rows = [None] * (steps - 1) + [None if last is None else last.ravel()]
+        columns[name] = arrow.array(rows, type=arrow.list_(arrow.from_numpy_dtype(np.dtype(dtype))))
     return columns | {f"feature.{name}": sample.features[:, i] for i, name in enumerate(meta.feature_names)}
 
 
@@ -137,17 +147,21 @@ def _minari_dataset(name: str, samples: list[ReplaySample], folder: Path) -> Non
     storage.update_episodes([_episode(sample, k, EpisodeBuffer) for k, sample in enumerate(samples)])
 
 
+def _and_last(rows: Array, last: Array | None) -> Array:
+    return np.concatenate([rows, rows[-1:] if last is None else last[None]])
+
+
 def _episode(sample: ReplaySample, number: int, buffer: Any) -> Any:
-    """Minari wants T + 1 observations: the last one is repeated, because a sample ends with its last decision."""
-    observations = {"features": np.concatenate([sample.features, sample.features[-1:]])}
+    """Minari wants T + 1 observations. A sample from before 1.2 does not have the last: the one before it is repeated."""
+    observations = {"features": _and_last(sample.features, sample.last_features)}
     if sample.map is not None:
-        observations["map"] = np.concatenate([sample.map, sample.map[-1:]])
+        observations["map"] = _and_last(sample.map, sample.last_map)
     infos: dict[str, Any] = {
         "log_prob": np.append(sample.old_log_probs, np.float32(0)),
         "value": np.resize(np.append(sample.value_preds, sample.value_preds[-1]), sample.timesteps + 1),
     }
     if sample.action_mask is not None:
-        infos["action_mask"] = np.concatenate([sample.action_mask, sample.action_mask[-1:]])
+        infos["action_mask"] = _and_last(sample.action_mask, sample.last_mask)
     if sample.expert_action is not None:
         infos["expert_action"] = np.append(sample.expert_action, sample.expert_action[-1])
     truncated = sample.truncated.copy()

@@ -30,6 +30,9 @@ class Frames(NamedTuple):
     features: Array  # (T, F) f4
     maps: Array | None  # (T, C, H, W) u1
     masks: Array  # (T, A) bool
+    last_features: Array  # (F,) f4: the observation after the last action
+    last_map: Array | None  # (C, H, W) u1
+    last_mask: Array  # (A,) bool
     actions: Array  # (T,) i8
     log_probs: Array  # (T,) f4
     values: Array  # (T + 1,) f4

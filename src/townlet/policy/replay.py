@@ -37,6 +37,7 @@ from townlet.policy.sample import (
     read_arrays,
     read_meta,
 )
+from townlet.policy.sample_metrics import differing
 
 __all__ = [
     "ConflictNormalizer",
@@ -88,11 +89,16 @@ class ReplayDatasetConfig:
         path = find_manifest(folder)
         manifest = read_manifest(path)
         check_listed(folder, manifest)
-        metrics_path = folder / path.name.replace(MANIFEST_SUFFIX, METRICS_SUFFIX)
-        metrics = files.read_json(metrics_path, limit=MANIFEST_LIMIT, error=ReplayError) if metrics_path.exists() else {}
-        if not isinstance(metrics, dict) or not all(isinstance(value, dict) for value in metrics.values()):
-            raise ReplayError(f"{metrics_path}: is not a table of metrics; expected an object of sample ids, capture it again")
-        return cls(entries=manifest.entries, **({"label": folder.name, "metrics_map": metrics} | options))
+        return cls(entries=manifest.entries, **({"label": folder.name, "metrics_map": read_table(path)} | options))
+
+
+def read_table(manifest: Path) -> dict[str, Metrics]:
+    """The table of metrics beside a capture's manifest; empty when there is none."""
+    path = manifest.with_name(manifest.name.replace(MANIFEST_SUFFIX, METRICS_SUFFIX))
+    metrics = files.read_json(path, limit=MANIFEST_LIMIT, error=ReplayError) if path.exists() else {}
+    if not isinstance(metrics, dict) or not all(isinstance(value, dict) for value in metrics.values()):
+        raise ReplayError(f"{path}: is not a table of metrics; expected an object of sample ids, capture it again")
+    return metrics
 
 
 class Shape(NamedTuple):
@@ -101,6 +107,7 @@ class Shape(NamedTuple):
     timesteps: int
     value_pred_steps: int
     expert: bool
+    last: bool  # the observation after the last action is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +124,9 @@ class ReplayBatch:
     truncated: Array  # (B, T)
     action_mask: Array | None  # (B, T, A)
     expert_action: Array | None  # (B, T)
+    last_features: Array | None  # (B, F): the observation after the last action; None before 1.2
+    last_maps: Array | None  # (B, C, H, W)
+    last_mask: Array | None  # (B, A)
     metadata: tuple[SampleMeta, ...]  # B
     conflict_stats: Mapping[str, float]
     events: Array | None = None  # (B, T, K) counts of `event_join.EVENT_TYPES`
@@ -143,6 +153,9 @@ class ReplayDataset:
         if not self.metas:
             raise ReplayError(f"{config.label}: the dataset has no samples; capture some with `townlet capture`")
         self._check_alike()
+        for i, meta in enumerate(self.metas):
+            if wrong := table_problems(self._name(i), config.metrics_map.get(meta.sample_id, {}), meta):
+                raise ReplayError(wrong[0])
         if self._samples is None and not config.streaming:
             self._samples = [self._read(i) for i in range(len(self.metas))]
         self._events: EventTable | None = read_events(config.events) if config.events is not None else None
@@ -218,7 +231,8 @@ class ReplayDataset:
     def _bucket(self) -> dict[Shape, list[int]]:
         buckets: dict[Shape, list[int]] = {}
         for i, meta in enumerate(self.metas):
-            shape = Shape(meta.timesteps, meta.value_pred_steps, "expert_action" in meta.training_arrays)
+            stored = meta.training_arrays
+            shape = Shape(meta.timesteps, meta.value_pred_steps, "expert_action" in stored, "last_features" in stored)
             buckets.setdefault(shape, []).append(i)
         return buckets
 
@@ -251,12 +265,17 @@ class ReplayDataset:
         metas = tuple(self.metas[i] for i in rows)
         stats = conflict_stats(stacked["features"], metas[0].feature_names)
         if self.normalizer is not None:
-            self.normalizer.apply(stacked["features"], metas[0].feature_names)
+            for name in ("features", "last_features"):
+                if name in stacked:
+                    self.normalizer.apply(stacked[name], metas[0].feature_names)
         events = None if self._events is None else np.stack([self._events.counts(meta) for meta in metas])
         return ReplayBatch(
             maps=stacked.pop("map", None),
             action_mask=stacked.pop("action_mask", None),
             expert_action=stacked.pop("expert_action", None),
+            last_features=stacked.pop("last_features", None),
+            last_maps=stacked.pop("last_map", None),
+            last_mask=stacked.pop("last_mask", None),
             metadata=metas,
             conflict_stats=stats,
             events=events,
@@ -277,17 +296,22 @@ ALIKE = {
 
 def difference(one: SampleMeta, other: SampleMeta, name: str) -> str | None:
     """What keeps two samples apart in a field of ALIKE, or None."""
-    told = []
-    for meta in (one, other):
-        if name == "generation":
-            told.append(f"schema {meta.schema_version}" if meta.generation == 2 else "first")
-        else:
-            told.append(vars(meta)[name])
+    told = [meta.generation if name == "generation" else vars(meta)[name] for meta in (one, other)]
     if told[0] == told[1]:
         return None
+    if name == "generation":
+        told = [f"schema {meta.schema_version}" if meta.generation == 2 else "first" for meta in (one, other)]
     if name == "feature_names":
         told = [f"{len(meta.feature_names)} names" for meta in (one, other)]
     return f"{ALIKE[name]} ({told[0]} against {told[1]}); put them into datasets of their own"
+
+
+def table_problems(name: object, row: Metrics, meta: SampleMeta) -> list[str]:
+    """Where the capture's table of metrics differs from what a sample says itself, which is checked against its arrays."""
+    return [
+        f"{name}: the metric {metric} is {told} in the capture's table, but {value} in its metadata; capture it again"
+        for metric, told, value in differing(row, meta.metrics)
+    ]
 
 
 def _read_metas(entries: Sequence[ReplayEntry]) -> Iterator[SampleMeta]:

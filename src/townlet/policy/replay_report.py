@@ -21,7 +21,7 @@ from townlet.policy.manifest import (
     read_manifest,
     survey_manifest,
 )
-from townlet.policy.replay import ALIKE, ReplayDataset, ReplayDatasetConfig, difference
+from townlet.policy.replay import ALIKE, ReplayDataset, ReplayDatasetConfig, difference, read_table, table_problems
 from townlet.policy.sample import (
     Array,
     FirstGenerationWarning,
@@ -95,6 +95,8 @@ def validate(path: Path) -> ReplayReport:
         known.append((entry, meta))
         report.transitions += meta.timesteps
     _compare(known, report)
+    if path.is_dir():
+        _check_table(path, known, report)
     return report
 
 
@@ -128,6 +130,18 @@ def _check_folder(folder: Path, manifest: Path, entries: tuple[ReplayEntry, ...]
                 pass
         except ReplayError as error:
             report.problems.append(str(error))
+
+
+def _check_table(folder: Path, known: list[tuple[ReplayEntry, SampleMeta]], report: ReplayReport) -> None:
+    """The capture's table of metrics against the metadata of its samples."""
+    try:
+        table = read_table(find_manifest(folder))
+    except ReplayError as error:
+        report.problems.append(str(error))
+        return
+    for entry, meta in known:
+        name = entry.sample.relative_to(folder).with_suffix("").as_posix()
+        report.problems += table_problems(entry.sample, table.get(name, {}), meta)
 
 
 def _compare(known: list[tuple[ReplayEntry, SampleMeta]], report: ReplayReport) -> None:

@@ -1,7 +1,8 @@
 """Frames as they happen: pre-allocated arrays, then one validated sample per resident and life.
 
 Axes: T decisions, E towns, N resident slots, F features, A actions, C map channels, H and W the map window.
-Row t holds the observation *before* action t and what came of it; row T of `values` bootstraps what was cut off.
+Row t holds the observation *before* action t and what came of it; row T the observation after the last action and its value,
+which bootstraps what was cut off. A town is reset in the step after its end: the row after an end is its true last observation.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ class RolloutBuffer(Probe):
     def __init__(self, vec: VectorTown, capacity: int) -> None:
         T, E, N, A = capacity, vec.num_towns, vec.num_residents, vec.num_actions
         self.vec, self.capacity, self.steps = vec, capacity, 0
-        self.features = np.empty((T, E, N, vec.features.shape[2]), np.float32)
-        self.maps = None if vec.maps is None else np.empty((T, *vec.maps.shape), np.uint8)  # (T, E, N, C, H, W)
-        self.masks = np.empty((T, E, N, A), np.bool_)
+        self.features = np.empty((T + 1, E, N, vec.features.shape[2]), np.float32)
+        self.maps = None if vec.maps is None else np.empty((T + 1, *vec.maps.shape), np.uint8)  # (T + 1, E, N, C, H, W)
+        self.masks = np.empty((T + 1, E, N, A), np.bool_)
         self.active = np.empty((T, E, N), np.bool_)
         self.actions = np.empty((T, E, N), np.int64)
         self.log_probs = np.empty((T, E, N), np.float32)
@@ -61,10 +62,7 @@ class RolloutBuffer(Probe):
     def before_step(self, world: VectorTown, decision: Decided) -> None:
         """The observation and the decision it led to, before the towns are stepped."""
         t, vec = self.steps, world
-        self.features[t] = vec.features
-        if self.maps is not None:
-            self.maps[t] = vec.maps
-        self.masks[t] = vec.masks
+        self._observe(vec)
         self.active[t] = vec.active
         self.actions[t], self.log_probs[t], self.values[t] = decision.actions, decision.log_probs, decision.values
         self.has_expert = decision.expert is not None
@@ -82,8 +80,15 @@ class RolloutBuffer(Probe):
         self.steps = t + 1
 
     def bootstrap(self, values: Array) -> None:
-        """The values (E, N) of the observation after the last step: the bootstrap of every life that goes on."""
+        """The observation after the last step and its values (E, N): the bootstrap of every life that goes on."""
+        self._observe(self.vec)
         self.values[self.steps] = values
+
+    def _observe(self, vec: VectorTown) -> None:
+        t = self.steps
+        self.features[t], self.masks[t] = vec.features, vec.masks
+        if self.maps is not None:
+            self.maps[t] = vec.maps
 
     def clear(self) -> None:
         """Use the same memory again."""
@@ -131,6 +136,9 @@ class RolloutBuffer(Probe):
             features=self.features[span, e, n].copy(),
             maps=None if self.maps is None else self.maps[span, e, n].copy(),
             masks=self.masks[span, e, n].copy(),
+            last_features=self.features[life.stop, e, n].copy(),
+            last_map=None if self.maps is None else self.maps[life.stop, e, n].copy(),
+            last_mask=self.masks[life.stop, e, n].copy(),
             actions=self.actions[span, e, n].copy(),
             log_probs=self.log_probs[span, e, n].copy(),
             values=np.append(self.values[span, e, n], np.float32(bootstrap)),
@@ -190,7 +198,7 @@ def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str
 def collect(
     policy: PolicyRuntime, buffer: RolloutBuffer, hooks: Sequence[Hook] = (), *, stop: Callable[[], bool] | None = None
 ) -> int:
-    """Step the buffer's towns until it is full or `stop` says so; the bootstrap values are filled in. Returns steps made."""
+    """Step the buffer's towns until it is full or `stop` says so; what follows the last step is filled in. Returns steps made."""
     before, loop = buffer.steps, SimulationLoop(buffer.vec, policy, [buffer, *hooks])
     while not buffer.full and not (stop is not None and stop()):
         loop.step()

@@ -18,14 +18,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from townlet import files
 from townlet.errors import ReplayError
+from townlet.policy.sample_metrics import RIVALRY_FIELDS, array_metrics, differing
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, Catalogue
 
 Array = NDArray[Any]
 
-SCHEMA_VERSION = "1.1"
 FIRST_GENERATION = "1.0"  # what a sample without a schema_version counts as
+SCHEMA_VERSION = "1.2"  # what is written
+VERSIONS = (FIRST_GENERATION, "1.1", SCHEMA_VERSION)  # what is read
 FIRST_GENERATION_WIDTHS = (36, 81)
-RIVALRY_FIELDS = ("rivalry_max", "rivalry_avoid_count")
 SAMPLE_LIMIT = 256 << 20  # bytes of one sample's arrays
 META_LIMIT = 4 << 20
 
@@ -41,8 +42,11 @@ ARRAYS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "truncated": ("T", ("bool",), "1.1"),
     "action_mask": ("TA", ("bool",), "1.1"),
     "expert_action": ("T", ("int64",), "1.1"),
+    "last_features": ("F", ("float32",), "1.2"),  # the observation after the last action
+    "last_map": ("CHW", ("float32", "uint8"), "1.2"),
+    "last_mask": ("A", ("bool",), "1.2"),
 }
-OPTIONAL_ARRAYS = ("map", "expert_action")
+OPTIONAL_ARRAYS = ("map", "expert_action", "last_map")
 
 
 class _Record(BaseModel):
@@ -101,7 +105,7 @@ class SampleMeta(_Record):
 
     @property
     def generation(self) -> int:
-        return 2 if self.schema_version == SCHEMA_VERSION else 1
+        return 1 if self.schema_version == FIRST_GENERATION else 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +122,9 @@ class ReplaySample:
     action_mask: Array | None  # (T, A) bool
     map: Array | None  # (T, C, H, W) u1 or f4
     expert_action: Array | None  # (T,) i8
+    last_features: Array | None  # (F,) f4: the observation after the last action; None before 1.2
+    last_map: Array | None  # (C, H, W) u1 or f4
+    last_mask: Array | None  # (A,) bool
     meta: SampleMeta
 
     def __post_init__(self) -> None:
@@ -131,7 +138,7 @@ class ReplaySample:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], meta: SampleMeta) -> Self:
-        """From arrays by name; `map`, `action_mask` and `expert_action` may be absent."""
+        """From arrays by name; those that a version or a variant does not have may be absent."""
         return cls(
             features=arrays["features"],
             actions=arrays["actions"],
@@ -143,6 +150,9 @@ class ReplaySample:
             action_mask=arrays.get("action_mask"),
             map=arrays.get("map"),
             expert_action=arrays.get("expert_action"),
+            last_features=arrays.get("last_features"),
+            last_map=arrays.get("last_map"),
+            last_mask=arrays.get("last_mask"),
             meta=meta,
         )
 
@@ -169,14 +179,21 @@ def problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
     found = _array_problems(arrays, meta)
     if not found:  # contents are only looked at once the shapes agree
         found += _content_problems(arrays, meta)
-    return _meta_problems(arrays, meta) + found
+    found = _meta_problems(arrays, meta) + found
+    if not found and meta.metrics:  # figures only of what is sound
+        true = array_metrics(arrays, meta.feature_names, meta.action_names)
+        found += [
+            f"the metric {name} is {told} in the metadata, but the arrays give {value}; capture it again"
+            for name, told, value in differing(meta.metrics, true)
+        ]
+    return found
 
 
 def _meta_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
     found = []
-    if meta.schema_version not in (FIRST_GENERATION, SCHEMA_VERSION):
+    if meta.schema_version not in VERSIONS:
         found.append(
-            f"schema_version is {meta.schema_version!r}, this version reads {FIRST_GENERATION!r} and {SCHEMA_VERSION!r}; "
+            f"schema_version is {meta.schema_version!r}, this version reads {', '.join(VERSIONS)}; "
             "capture it again or update townlet"
         )
     missing = [name for name in RIVALRY_FIELDS if name not in meta.feature_names]
@@ -230,6 +247,8 @@ def _array_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
         found.append(f"value_pred_steps is {meta.value_pred_steps}, expected {meta.timesteps} or {meta.timesteps + 1}")
     if "map" not in arrays and meta.map_shape and min(meta.map_shape) > 0:
         found.append(f"map_shape is {meta.map_shape} but the file holds no map")
+    if "last_features" in arrays and ("map" in arrays) != ("last_map" in arrays):
+        found.append(f"the file holds {'map' if 'map' in arrays else 'last_map'} alone, expected map and last_map, or neither")
     return found
 
 
@@ -241,11 +260,13 @@ def _content_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str
     found = []
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            step = int(np.argwhere(~np.isfinite(array))[0][0])
-            found.append(f"{name} holds a value that is not finite at step {step}")
+            at = f" at step {int(np.argwhere(~np.isfinite(array))[0][0])}" if ARRAYS[name][0][0] in "TV" else ""
+            found.append(f"{name} holds a value that is not finite{at}")
     mask = arrays.get("action_mask")
     if mask is not None and not mask.any(axis=1).all():
         found.append(f"action_mask allows nothing at step {int(np.argmin(mask.any(axis=1)))}")
+    if "last_mask" in arrays and not arrays["last_mask"].any():
+        found.append("last_mask allows nothing; waiting is always possible")
     for name in ("actions", "expert_action"):
         choice = arrays.get(name)
         if choice is None:

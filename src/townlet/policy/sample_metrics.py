@@ -2,48 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from townlet.policy.frames import Frames
-from townlet.policy.sample import RIVALRY_FIELDS, Array
 from townlet.world.events import QUEUE_CONFLICT, QUEUE_LEAVE, USE_START
 from townlet.world.state import CONFLICT_REASONS, TERMS
 
+Array = NDArray[Any]
+
+RIVALRY_FIELDS = ("rivalry_max", "rivalry_avoid_count")
 WAIT_EDGES = (1, 5, 10, 20, 40, 80, 160)  # ticks; the last bin is open
 RIVALRY_BINS = 10
+TOLERANCE = 1e-6  # of a sum that was added up in another order
 
 
-def sample_metrics(frames: Frames, feature_names: Sequence[str], action_names: Sequence[str], events: Array) -> dict[str, Any]:
+def sample_metrics(
+    arrays: Mapping[str, Array], feature_names: Sequence[str], action_names: Sequence[str], terms: Array, events: Array
+) -> dict[str, Any]:
     """Figures of a life; `events` (K,) EVENT are those its resident was the actor of: summed over samples each counts once."""
-    steps = len(frames.actions)
-    reward_sum = float(frames.rewards.sum(dtype=np.float64))
-    whole = bool(frames.terminated[-1] or frames.truncated[-1])
+    known = array_metrics(arrays, feature_names, action_names)
+    return known | {"reward_terms": dict(zip(TERMS, terms.tolist()))} | _conflicts(events) | _waits(events)
+
+
+def array_metrics(arrays: Mapping[str, Array], feature_names: Sequence[str], action_names: Sequence[str]) -> dict[str, Any]:
+    """The figures that follow from the arrays of a sample alone, so that whoever reads it can check them."""
+    rewards, features = arrays["rewards"], arrays["features"]
+    steps = len(rewards)
+    reward_sum = float(rewards.sum(dtype=np.float64))
+    whole = bool(arrays["dones"][-1] or arrays["truncated"][-1])
     metrics: dict[str, Any] = {
         "timesteps": steps,
         "reward_sum": reward_sum,
         "reward_mean": reward_sum / steps,
-        "reward_terms": dict(zip(TERMS, frames.terms.tolist())),
         "episode_return": reward_sum if whole else None,  # of a life that was seen to its end
-        "log_prob_mean": float(frames.log_probs.mean(dtype=np.float64)),
-        "value_pred_last": float(frames.values[-1]),
+        "log_prob_mean": float(arrays["old_log_probs"].mean(dtype=np.float64)),
+        "value_pred_last": float(arrays["value_preds"][-1]),
     }
     for name in RIVALRY_FIELDS:
-        column = frames.features[:, feature_names.index(name)]
+        column = features[:, feature_names.index(name)]
         metrics[f"{name}_mean"] = float(column.mean(dtype=np.float64))
         metrics[f"{name}_max"] = float(column.max())
-    rivalry = frames.features[:, feature_names.index("rivalry_max")]
-    metrics["rivalry_histogram"] = histogram(rivalry)
-    metrics["lateness_mean"] = float(frames.features[:, feature_names.index("lateness_counter")].mean(dtype=np.float64))
-    metrics |= _actions(frames.actions, action_names)
-    return metrics | _conflicts(events) | _waits(events)
+    metrics["rivalry_histogram"] = histogram(features[:, feature_names.index("rivalry_max")])
+    if "lateness_counter" in feature_names:
+        metrics["lateness_mean"] = float(features[:, feature_names.index("lateness_counter")].mean(dtype=np.float64))
+    return metrics | _actions(arrays["actions"], action_names)
+
+
+def differing(told: Mapping[str, Any], true: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """The metrics of both that differ, each with what is told and what is true."""
+    return [(name, told[name], value) for name, value in true.items() if name in told and not _same(told[name], value)]
+
+
+def _same(told: object, true: object) -> bool:
+    if isinstance(true, float) and isinstance(told, int | float):
+        return abs(told - true) <= TOLERANCE * max(1.0, abs(true))
+    return told == true
 
 
 def histogram(share: Array) -> list[int]:
     """Counts of numbers in [0, 1] over ten equal bins; 1 belongs to the last."""
-    bins = np.minimum((share * RIVALRY_BINS).astype(np.int64), RIVALRY_BINS - 1)
+    bins = np.clip(share * RIVALRY_BINS, 0, RIVALRY_BINS - 1).astype(np.int64)
     return [int(count) for count in np.bincount(bins, minlength=RIVALRY_BINS)]
 
 

@@ -61,8 +61,11 @@ def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, even
         "dones": frames.terminated,
         "truncated": frames.truncated,
         "action_mask": frames.masks,
+        "last_features": frames.last_features,
+        "last_mask": frames.last_mask,
     }
-    arrays |= {name: array for name, array in (("map", frames.maps), ("expert_action", frames.expert)) if array is not None}
+    optional = {"map": frames.maps, "expert_action": frames.expert, "last_map": frames.last_map}
+    arrays |= {name: array for name, array in optional.items() if array is not None}
     steps = len(frames.actions)
     meta = SampleMeta(
         **source.template,
@@ -75,6 +78,6 @@ def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, even
         first_tick=frames.first_tick,
         policy=source.policy,
         capture=source.capture.model_copy(update={"town": frames.town, "episode": frames.episode, "life": frames.life}),
-        metrics=sample_metrics(frames, source.template["feature_names"], source.template["action_names"], events),
+        metrics=sample_metrics(arrays, source.template["feature_names"], source.template["action_names"], frames.terms, events),
     )
     return ReplaySample.of(arrays, meta)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from townlet.errors import UsageError
 from townlet.policy.replay import ReplayDataset
-from townlet.policy.sample import RIVALRY_FIELDS
+from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.session import Session
 from townlet.policy.training.sources import replay_batch, rollout_batch, script_batch

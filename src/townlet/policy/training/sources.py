@@ -59,17 +59,22 @@ def _seen(rollout: Rollout, active: Array) -> dict[str, Any]:
     }
 
 
-def replay_observed(batch: ReplayBatch, actions: int, *, maps: bool) -> dict[str, Any]:
-    """The observations of stored samples, time first; a sample without masks allows everything."""
+def replay_observed(batch: ReplayBatch, actions: int, *, maps: bool, last: bool = False) -> dict[str, Any]:
+    """The observations of stored samples, time first; a sample without masks allows everything.
+
+    With `last` the one after the last action is a row more, which takes no decision, where the samples hold it (1.2).
+    """
     samples, steps = batch.actions.shape
     masks = np.ones((samples, steps, actions), np.uint8) if batch.action_mask is None else batch.action_mask
-    starts = np.zeros((steps, samples), np.uint8)
-    starts[0] = 1
+    features, window, mask = (batch.last_features, batch.last_maps, batch.last_mask) if last else (None, None, None)
+    rows = steps + (features is not None)
+    starts, active = np.zeros((rows, samples), np.uint8), np.zeros((rows, samples), np.uint8)
+    starts[0], active[:steps] = 1, 1
     return {
-        "features": _time_first(batch.features),
-        "maps": _time_first(batch.maps) if maps and batch.maps is not None else None,
-        "masks": _time_first(masks),
-        "active": np.ones((steps, samples), np.uint8),
+        "features": _time_first(batch.features, features),
+        "maps": _time_first(batch.maps, window) if maps and batch.maps is not None else None,
+        "masks": _time_first(masks, mask),
+        "active": active,
         "starts": starts,
     }
 
@@ -77,19 +82,20 @@ def replay_observed(batch: ReplayBatch, actions: int, *, maps: bool) -> dict[str
 def replay_batch(batch: ReplayBatch, learner: PPOLearner) -> PPOBatch:
     """Stored log-probs make the ratios; values of a policy without a critic are the learner's own on the stored observations.
 
-    The observation after the last step is not stored: where the sample carries no bootstrap value, the last one's stands in.
+    So is the value of the observation after the last action; samples from before 1.2 lack it, the last decision's stands in.
     """
     ppo, steps = learner.ppo, batch.actions.shape[1]
-    seen = replay_observed(batch, learner.spec.actions, maps=learner.spec.sees_map)
+    seen = replay_observed(batch, learner.spec.actions, maps=learner.spec.sees_map, last=True)
     values = _time_first(batch.value_preds[:, :steps]).astype(np.float32)
     last = batch.value_preds[:, steps] if batch.value_preds.shape[1] > steps else values[-1]
     blind = np.array([meta.generation == 1 or meta.policy.values == "none" for meta in batch.metadata])  # (B,)
     if blind.any():
-        own = learner.evaluate(ObservedBatch(**seen))[1]
-        values = np.where(blind, own, values)
+        own = learner.evaluate(ObservedBatch(**seen))[1]  # (T, B) or (T + 1, B)
+        values = np.where(blind, own[:steps], values)
         last = np.where(blind, own[-1], last)
     rewards, dones, truncated = _time_first(batch.rewards), _time_first(batch.dones), _time_first(batch.truncated)
     advantages, returns = gae(rewards, values, last, dones, truncated, gamma=ppo.gamma, gae_lambda=ppo.gae_lambda)
+    seen |= {name: rows[:steps] for name, rows in seen.items() if rows is not None}
     return PPOBatch(
         **seen,
         actions=_time_first(batch.actions),
@@ -101,8 +107,13 @@ def replay_batch(batch: ReplayBatch, learner: PPOLearner) -> PPOBatch:
     )
 
 
-def _time_first(array: Array) -> Array:
-    return np.ascontiguousarray(array.swapaxes(0, 1))
+def _time_first(array: Array, last: Array | None = None) -> Array:
+    """(B, T, …) as (T, B, …), or as (T + 1, B, …) with `last` (B, …)."""
+    if last is None:
+        return np.ascontiguousarray(array.swapaxes(0, 1))
+    out = np.empty((array.shape[1] + 1, len(array), *array.shape[2:]), array.dtype)
+    out[:-1], out[-1] = array.swapaxes(0, 1), last
+    return out
 
 
 def check_samples(data: ReplayDataset, actions: Catalogue, spec: ObservationSpec, *, needs_map: bool) -> None:
