@@ -113,6 +113,13 @@ def test_the_end_of_the_episode_has_no_future(morning: Moment) -> None:
         moment_of_scenario("town_day", 10**6)
 
 
+def test_a_town_whose_first_episode_was_to_be_cut_forks_as_long_as_asked(morning: Moment) -> None:
+    arrays = {name: array.copy() for name, array in morning.arrays.items()}
+    arrays["towns"]["cut"] = 900
+    whole, cut = (fork(moment, [], futures=2, ticks=100, resamples=20) for moment in (morning, Moment(morning.config, arrays)))
+    assert cut.effects == whole.effects
+
+
 def test_a_snapshot_forks_like_the_scenario_it_was_taken_from(morning: Moment, tmp_path: Path) -> None:
     vec = VectorTown(morning.config, 1)
     vec.restore(morning.arrays)

@@ -210,7 +210,7 @@ def _transplant(vec: VectorTown, old: CompiledTown, moment: Moment) -> dict[str,
     grid = fresh["grid"].copy()
     grid["occupant"] = kept["grid"]["occupant"]
     kept["towns"]["id"] += np.arange(futures)
-    kept["towns"]["layout"] = 0
+    kept["towns"]["layout"] = kept["towns"]["cut"] = 0
     return {**kept, "objects": objects, "grid": grid}
 
 
