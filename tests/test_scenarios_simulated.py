@@ -17,7 +17,7 @@ from townlet.studies.week import DAYS, Week, live_a_week
 
 @pytest.mark.parametrize("name", ["town_day", "two_bathrooms", "rush_hour"])
 def test_a_town_is_contested_but_lives(name: str) -> None:
-    found = figures_of(load_config(name), days=6)
+    found = figures_of(load_config(name), days=64)
     assert found.conflicts >= 1.0
     assert 0.05 <= found.rivalry <= 0.60
     assert found.quarrels >= 0.10
