@@ -129,6 +129,7 @@ TOWN = np.dtype(
         ("seed", "u8"),
         ("layout", "i8"),
         ("tick", "i8"),  # since the start of the episode
+        ("first", "i8"),  # slot that acts first in this tick; the others follow in order
         ("minute", "i8"),  # of the clock, 0..1439
         ("day", "i8"),
         ("episode", "i8"),

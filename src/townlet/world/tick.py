@@ -129,6 +129,7 @@ def begin_episode(t: Town, tables: Tables, start_minute: int) -> None:
     clock["over"] = 0
     clock["departures"] = 0
     clock["bumps"] = 0
+    clock["first"] = 0
     k = clock["layout"]
     for m in range(t.objects.shape[0]):
         t.objects[m] = tables.objects[k, m]

@@ -68,16 +68,12 @@ def way_out(t: Town, i: int) -> int:
 
 
 @leaf
-def first_mover(t: Town) -> int:
-    """Slots act in order from here, drawn anew each tick."""
-    return rng.below(rng.now(t.clock, rng.WORLD), 0, rng.TURN, t.residents.shape[0])
-
-
-@leaf
 def movement(t: Town) -> None:
+    """Steps of this tick, slot after slot from one that is drawn; the queues keep to that order."""
     n = t.residents.shape[0]
     rules, clock = t.rules, t.clock
-    first = first_mover(t)
+    first = rng.below(rng.now(clock, rng.WORLD), 0, rng.TURN, n)
+    clock["first"] = first
     if clock["bumps"] > 0:  # whoever shares a tile leaves it, unless it is busy or every neighbour is taken
         shared = 0
         for i in range(n):

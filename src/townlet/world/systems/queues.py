@@ -12,7 +12,6 @@ from townlet.world.options import distance_to
 from townlet.world.state import Town
 from townlet.world.systems.affordances import begin, end_use, off_cooldown, ready, share, willing
 from townlet.world.systems.conflict import BLOCKED, GHOST_STEP, OVERTAKEN, clash
-from townlet.world.systems.movement import first_mover
 from townlet.world.systems.relationships import TIE_HAND_OVER, familiarity_now, find, rivalry_now, tie_event, trust_now
 
 
@@ -198,7 +197,7 @@ def release(t: Town, i: int, finished: bool) -> None:
 def queues(t: Town) -> None:
     """Requests of this tick, in the order of the tick."""
     n = t.residents.shape[0]
-    first = first_mover(t)
+    first = t.clock["first"]
     for turn in range(n):
         i = first + turn
         if i >= n:
