@@ -11,6 +11,7 @@ from townlet.config import SimulationConfig
 from townlet.config.loader import load_config
 from townlet.envs.gym import ResidentEnv
 from townlet.envs.vector import VectorTown
+from townlet.policy.training.collect import Collector
 from townlet.policy.training.services import EvaluationService, RolloutCaptureService
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
@@ -169,6 +170,17 @@ def test_a_snapshot_remembers_where_its_towns_end() -> None:
     other = VectorTown("kitchen_breakfast", 4, seed=9)
     other.restore(kept)
     np.testing.assert_array_equal(ends_of(other, 40), expected)
+
+
+def test_a_day_that_was_cut_is_not_counted_among_the_days_of_the_log() -> None:
+    """300 decisions of 16 scripted towns: lengths and returns are those of whole days, the cut ones are left out."""
+    vec = VectorTown("town_day", 16, seed=2, stagger=True)
+    cut = int((vec.state.towns["cut"] > 0).sum())
+    rollout = Collector(vec, 0, maps=False).collect(None, 300)
+    ended = int((rollout.truncated & rollout.active[:-1]).sum()) // vec.num_residents  # days
+    assert 0 < cut < ended
+    assert rollout.lengths == [144] * (ended - cut) * vec.num_residents
+    assert len(rollout.returns) == len(rollout.lengths)
 
 
 def test_rollouts_are_staggered_and_evaluations_are_not() -> None:
