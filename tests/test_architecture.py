@@ -31,7 +31,7 @@ observations scenarios
 world telemetry
 config dto
 ports files optional statistics
-_readers
+_readers names
 errors
 """
 DOORS = {  # package -> the modules that may import it

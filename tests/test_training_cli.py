@@ -134,7 +134,10 @@ def test_train_ppo_on_a_capture_logs_and_exits_with_0(here: Path, script: Call) 
     assert [record["epoch"] for record in read_records(Path("log.jsonl"))] == [1, 3]
     assert Path("log.jsonl.1").is_file()
     run_dir = json.loads(out)["run_dir"]
-    code, again, _ = script("--resume", run_dir, "--json")
+    code, _, said = script("--resume", run_dir, "--json")
+    assert (code, said.count("\n")) == (2, 1)
+    assert f"kept its log outside, in {here / 'log.jsonl'}; name it again with --ppo-log" in said
+    code, again, _ = script("--resume", run_dir, "--ppo-log", "log.jsonl", "--json")
     assert (code, json.loads(again)["weights_hash"]) == (0, json.loads(out)["weights_hash"])
     config = json.loads((here / run_dir / "config.json").read_text())
     assert config["ppo"]["advantage_normalization"] is False

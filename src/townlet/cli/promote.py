@@ -118,10 +118,12 @@ def verify(ledger: Path | None, config: str | None, overrides: tuple[str, ...], 
 
 
 def open_desk(ledger: Path | None, config: str | None, overrides: tuple[str, ...]) -> PromotionDesk:
+    from townlet.errors import ConfigError
+    from townlet.files import safe_join
     from townlet.promotion.desk import PromotionDesk
 
     rules = _config(config, overrides).promotion
-    return PromotionDesk(ledger or Path(rules.ledger), rules)
+    return PromotionDesk(ledger or safe_join(".", rules.ledger, error=ConfigError), rules)
 
 
 def _config(config: str | None, overrides: tuple[str, ...]) -> SimulationConfig:
@@ -152,6 +154,7 @@ def _measure(desk: PromotionDesk, evaluation: EvaluationConfig, candidate: Path,
     from townlet.evaluation.compare import save_scorecard
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.suites import suite_cases
+    from townlet.files import safe_join
     from townlet.promotion.desk import CANDIDATE, CHAMPION
     from townlet.promotion.ledger import FIRST_CHAMPION
 
@@ -167,7 +170,7 @@ def _measure(desk: PromotionDesk, evaluation: EvaluationConfig, candidate: Path,
             window=window,
             progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
         )
-    path = desk.folder / "scorecards" / f"{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json"
+    path = safe_join(desk.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     save_scorecard(card, path)
     note(f"scorecard written to {path}")

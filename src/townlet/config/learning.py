@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Ticks
 from townlet.config.town import RewardsConfig
+from townlet.files import leads_inside
+from townlet.names import Name
 
 Size = Annotated[int, Field(ge=1, le=8192)]
 
@@ -197,10 +199,18 @@ class TrainingConfig(Section):
 
 class TelemetryConfig(Section):
     enabled: bool = Field(True, description="Write training records.")
-    file: str = Field("ppo.ndjson", min_length=1, description="Name of the log in the run folder.")
+    file: Name = Field("ppo.ndjson", description="Name of the log in the run folder; it ends in .ndjson or .jsonl.")
     frequency: int = Field(1, ge=1, description="Write every n-th epoch.")
     batches: bool = Field(False, description="Also write a record per mini-batch.")
     max_entries: int | None = Field(None, ge=1, description="Records per file before it is rotated; null for no rotation.")
+
+    @field_validator("file")
+    @classmethod
+    def _a_log(cls, file: str) -> str:
+        """Not `run.json` or another file that a run folder has."""
+        if not file.endswith((".ndjson", ".jsonl")):
+            raise ValueError(f"{file!r} is not a name for a log; let it end in .ndjson or .jsonl")
+        return file
 
 
 class SuiteConfig(Section):
@@ -268,7 +278,17 @@ class PromotionConfig(Section):
         _GATES, min_length=1, description="Conditions, all of which must hold."
     )
     suite: Id = Field("standard", description="Suite a candidate is measured on.")
-    ledger: str = Field("promotion/ledger.ndjson", min_length=1, description="File of the ledger.")
+    ledger: str = Field(
+        "promotion/ledger.ndjson", description="File of the ledger below the current folder; `--ledger` may name any other."
+    )
+
+    @field_validator("ledger")
+    @classmethod
+    def _below(cls, ledger: str) -> str:
+        """A config may come from a stranger, and whoever writes a ledger makes folders and files beside it."""
+        if not leads_inside(ledger):
+            raise ValueError(f"{ledger!r:.60} leads out of the current folder; name a file below it, or use --ledger FILE")
+        return ledger
 
 
 class SnapshotConfig(Section):

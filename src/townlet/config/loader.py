@@ -16,6 +16,7 @@ from townlet.config.problems import sentences
 from townlet.config.tree import MAX_DEPTH, MAX_NODES, Node, Source, merge, plain, replace
 from townlet.errors import ConfigError, TownletError
 from townlet.files import safe_join
+from townlet.names import name_from
 
 SHIPPED = Path(__file__).resolve().parent.parent / "configs"
 FOLDERS = ("scenarios", "examples", "training")
@@ -63,16 +64,16 @@ def find_config(path_or_name: str | Path) -> Path:
         names = {name: found for folder in reversed(FOLDERS) for name, found in shipped_configs(folder).items()}
         if text in names:
             return names[text]
-        raise ConfigError(f"there is no config called {text!r}{_nearest(text, names)}; `townlet scenarios list` shows all")
+        raise ConfigError(f"there is no config called {text!r:.80}{_nearest(text, names)}; `townlet scenarios list` shows all")
     if path.parts[:1] == ("configs",) and SHIPPED.joinpath(*path.parts[1:]).is_file():
         return SHIPPED.joinpath(*path.parts[1:])
     beside = [str(found) for found in path.parent.glob("*.yaml")] if _there(path.parent, Path.is_dir) else []
-    raise ConfigError(f"there is no config file {text}{_nearest(text, beside)}")
+    raise ConfigError(f"there is no config file {text:.300}{_nearest(text, beside)}")
 
 
 def read_yaml(path: str | Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Any:
     """Plain values of a YAML 1.2 file, read as carefully as a config."""
-    return plain(_parse_file(Path(path), limit=limit, error=error), error=error)
+    return plain(read_tree(Path(path), limit=limit, error=error), error=error)
 
 
 def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
@@ -124,7 +125,7 @@ def _with_affordances(tree: Node) -> Node:
         raise ConfigError(
             f"{file.source}: there is no affordance file {file.value!r} beside the config or shipped{_nearest(file.value, known)}"
         )
-    specs = _parse_file(found[0])
+    specs = read_tree(found[0])
     if not isinstance(specs.value, dict) or set(specs.value) != {"affordances"}:
         raise ConfigError(f"{found[0]}: an affordance file holds one key, `affordances`, with a list")
     filled = Node({**section.value, "specs": specs.value["affordances"]}, section.source)
@@ -137,15 +138,15 @@ def _read_chain(path: Path, chain: tuple[Path, ...]) -> Node:
     if here in chain:
         way = " → ".join(str(step) for step in (*chain[chain.index(here) :], here))
         raise ConfigError(f"{path} extends itself: {way}; take one `extends` out")
-    tree = _parse_file(path)
+    tree = read_tree(path)
     if not isinstance(tree.value, dict):
         raise ConfigError(f"{tree.source}: expected sections such as `scenario:` at the top, found {_kind(tree.value)}")
     extends = tree.value.pop("extends", None)
-    tree.value.setdefault("config_id", Node(path.stem[:64], tree.source))
+    tree.value.setdefault("config_id", Node(name_from(path.stem), tree.source))
     scenario = tree.value.get("scenario")
     if extends is None:
         if scenario is not None and isinstance(scenario.value, dict):
-            scenario.value.setdefault("name", Node(path.stem[:64], scenario.source))
+            scenario.value.setdefault("name", Node(name_from(path.stem), scenario.source))
         return tree
     if not isinstance(extends.value, str):
         raise ConfigError(f"{extends.source}: `extends` names one file, found {_kind(extends.value)}")
@@ -167,7 +168,8 @@ def _kind(value: Any) -> str:
 # --- YAML 1.2 ------------------------------------------------------------------------------------------------------------
 
 
-def _parse_file(path: Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Node:
+def read_tree(path: Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Node:
+    """The values of a YAML 1.2 file, each with its line."""
     try:
         with path.open("rb") as stream:
             data = stream.read(limit + 1)
@@ -199,6 +201,8 @@ def parse_yaml(
         raise error(f"{where}: this is not valid YAML: {reason.problem or reason.context}") from None
     except yaml.reader.ReaderError as reason:
         raise error(f"{name}: this is not valid YAML: {reason.reason} (at character {reason.position})") from None
+    except UnicodeEncodeError as reason:  # an argument that is not UTF-8
+        raise error(f"{name!r}: this is not a text in UTF-8 (at character {reason.start})") from None
 
 
 def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: type[TownletError]) -> Node:

@@ -56,6 +56,7 @@ from townlet.config.town import (
     RivalryConfig,
     WorldConfig,
 )
+from townlet.names import Name
 
 __all__ = [
     "AffordanceSpec",
@@ -109,9 +110,7 @@ __all__ = [
 class SimulationConfig(Section):
     """Everything a run is made from. `load_config` reads it; `config_hash` names it."""
 
-    config_id: str = Field(
-        "townlet", min_length=1, max_length=64, description="Name of the config, written into every file made with it."
-    )
+    config_id: Name = Field("townlet", description="Name of the config, written into every file made with it.")
     seed: int = Field(0, ge=0, lt=1 << 63, description="Seed of all draws.")
     features: FeaturesConfig = Field(default_factory=FeaturesConfig, description="Variants and stages.")
     world: WorldConfig = Field(default_factory=WorldConfig, description="Time and needs.")

@@ -53,7 +53,8 @@ def _sentence(problem: Any, model: type[BaseModel], tree: Node) -> str:
 def dotted(path: Sequence[str | int]) -> str:
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        word = f"[{part}]" if isinstance(part, int) else part if part.isprintable() else repr(part)
+        text += f".{word}" if text and isinstance(part, str) else word
     return text
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks
+from townlet.names import NameOrNothing
 
 Tile = Literal["floor", "wall", "door", "road"]
 Profile = Literal["balanced", "socialite", "industrious", "stoic"]
@@ -126,7 +127,7 @@ class GenerateConfig(Section):
 
 
 class ScenarioConfig(Section):
-    name: str = Field("", max_length=64, description="Name; by default that of the file.")
+    name: NameOrNothing = Field("", description="Name; by default that of the file.")
     description: str = Field("", description="One or two sentences: what happens here and why it is worth a look.")
     start: Clock = Field(360, lt=1440, description="Clock time at which an episode begins.")
     episode_ticks: Ticks = Field(1440, ge=1, description="Length of an episode in ticks.")

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from townlet.dto.evaluation import Frozen
+from townlet.names import Name
 
 LEDGER_VERSION = 1
 
@@ -48,7 +49,7 @@ class Decision(Frozen):
 class Evidence(Frozen):
     """Everything a decision was made from, by hash."""
 
-    scorecard: str | None = Field(description="SHA-256 of the scorecard file; null when it was missing")
+    scorecard: Name | None = Field(description="SHA-256 of the scorecard file; null when it was missing")
     candidate: str
     champion: str
     gates: str = Field(description="hash of the gate list and the number of windows required")
@@ -66,8 +67,8 @@ class LedgerEntry(Frozen):
     previous: str
     at: str = Field(description="UTC time, for people; no decision depends on it")
     kind: Literal["window", "promote", "rollback"]
-    candidate: str = Field(description="weight hash of the candidate, or of the champion from now on")
-    champion: str = Field(description="weight hash of the champion at that moment")
+    candidate: Name = Field(description="weight hash of the candidate, or of the champion from now on")
+    champion: Name = Field(description="weight hash of the champion at that moment")
     source: str = Field(description="where the candidate's checkpoint was")
     decision: Decision | None
     evidence: Evidence | None

@@ -11,7 +11,8 @@ from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
 from townlet.envs.events import event_records, run_id_of
 from townlet.envs.vector import VectorTown
-from townlet.errors import InterruptedRun, UsageError
+from townlet.errors import InterruptedRun, ReplayError, UsageError
+from townlet.names import check_name
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import (
     EVENTS_NAME,
@@ -33,6 +34,7 @@ from townlet.sim.probes import Probe
 BUFFER_BYTES = 128 << 20  # towns are run in groups whose frames fit into this; a stopped capture still writes its group
 FRAME_BYTES = 2048  # of one decision of one resident, about
 SEEDED_RESIDENTS = 2
+LONGEST_PREFIX = 64  # with a resident's id and a number it is a name
 
 Progress = Callable[[int, int], None]  # ticks done, ticks in all
 
@@ -59,8 +61,9 @@ class CaptureOptions:
         for name, value in (("ticks", self.ticks), ("towns", self.towns), ("max_bytes", self.max_bytes)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}, expected 1 or more")
-        if not self.prefix.replace("_", "").replace("-", "").isalnum():
-            raise UsageError(f"the prefix is {self.prefix!r}, expected letters, digits, - and _")
+        check_name(self.prefix, "the prefix of a capture")
+        if len(self.prefix) > LONGEST_PREFIX:
+            raise UsageError(f"the prefix of a capture has {len(self.prefix)} letters, expected at most {LONGEST_PREFIX}")
 
 
 @dataclass(frozen=True)
@@ -140,11 +143,9 @@ def capture(
 
 def _publish(partial: Path, out: Path, *, keep_old: bool) -> None:
     """Put the folder in its place; what an appended capture had before is in the new one and not kept twice."""
-    before = set(out.parent.glob(f"{out.name}.old-*"))
-    files.publish_folder(partial, out, overwrite=True)
-    if not keep_old:
-        for aside in set(out.parent.glob(f"{out.name}.old-*")) - before:
-            files.remove(aside)
+    aside = files.publish_folder(partial, out, overwrite=True)
+    if aside is not None and not keep_old:
+        files.remove(aside)
 
 
 def _run(
@@ -210,15 +211,16 @@ def _numbers(shelf: Shelf) -> dict[str, int]:
     """The next number of each resident id."""
     numbers: dict[str, int] = {}
     for _, meta, _ in shelf.rows:
-        number = int(meta.sample_id.rpartition("_")[2])
-        numbers[meta.agent_id] = max(numbers.get(meta.agent_id, 0), number + 1)
+        number = meta.sample_id.rpartition("_")[2]
+        if number.isdecimal():  # a sample that got its name elsewhere cannot meet a new one
+            numbers[meta.agent_id] = max(numbers.get(meta.agent_id, 0), int(number) + 1)
     return numbers
 
 
 def _carry_over(out: Path, shelf: Shelf) -> int:
     """Put the samples and events of an existing capture first; returns the first town that is new."""
     manifest = read_manifest(find_manifest(out))
-    shelf.prefix = manifest.path.name.removesuffix(MANIFEST_SUFFIX)
+    shelf.prefix = check_name(manifest.path.name.removesuffix(MANIFEST_SUFFIX), f"the prefix of {out}", error=ReplayError)
     for entry in manifest.entries:
         read_arrays(entry.sample, entry.sha256)
         meta = parse_meta(read_meta(entry.meta, entry.meta_sha256), entry.meta)

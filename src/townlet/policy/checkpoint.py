@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 
 from townlet import files
 from townlet.errors import CheckpointError, UsageError
+from townlet.names import check_name
 
 FORMAT = 1
 WEIGHTS, OPTIMIZER, STATE, WORLD, SUMS = "weights.safetensors", "optimizer.safetensors", "state.json", "world.npz", "SHA256SUMS"
@@ -110,6 +111,7 @@ def publish_checkpoint(
 ) -> Path:
     """Save `root/name`, then move `latest` (and `best`), then forget all but the newest `keep` and the best."""
     root = Path(root)
+    check_name(name, f"the checkpoint of {root}")
     files.make_folder(root)
     save_checkpoint(root / name, checkpoint, overwrite=overwrite)
     if best:
@@ -142,9 +144,9 @@ def prune(root: str | Path, keep: int) -> None:
 
 def _pointed(pointer: Path) -> Path:
     text = files.read_bytes(pointer, limit=4096, error=CheckpointError)
-    name = text.decode("utf-8", "replace").removesuffix("\n")
+    name = check_name(text.decode("utf-8", "replace").removesuffix("\n"), f"what {pointer} names", error=CheckpointError)
     target = files.safe_join(pointer.parent, name, error=CheckpointError)
-    if "/" in name or not target.is_dir():
+    if not target.is_dir():
         raise CheckpointError(
             f"{pointer} names {name!r}, which is not a checkpoint beside it; name one of {names(pointer.parent)}"
         )

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from townlet import files
 from townlet.errors import ReplayError
+from townlet.names import Name, NameOrNothing, name_from
 from townlet.policy.sample_metrics import RIVALRY_FIELDS, array_metrics, differing
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, Catalogue
 
@@ -66,9 +67,9 @@ class PolicyNote(_Record):
 class CaptureNote(_Record):
     """Where the sample comes from; with `first_tick` it leads back to the simulator's tick."""
 
-    config_id: str
+    config_id: Name
     config_hash: str = ""
-    scenario: str = ""
+    scenario: NameOrNothing = ""
     seed: int = 0
     ticks: int = Field(0, ge=0)
     town: int = Field(0, ge=0)
@@ -93,8 +94,8 @@ class SampleMeta(_Record):
     training_arrays: tuple[str, ...] = Field(strict=False)
     timesteps: int = Field(ge=1)
     value_pred_steps: int = Field(ge=1)
-    agent_id: str
-    sample_id: str
+    agent_id: Name
+    sample_id: Name
     frame_count: int = Field(ge=1)
     first_tick: int = Field(ge=0)
     action_level: str
@@ -390,7 +391,7 @@ def _first_generation(arrays: Mapping[str, Array], found: dict[str, Any], path: 
         )
     shape = list(arrays["map"].shape[1:]) if "map" in arrays else []
     dim = found.get("action_dim", int(actions.max(initial=0)) + 1)
-    stem = path.stem
+    stem = name_from(path.stem)
     return parse_meta(
         {
             "schema_version": FIRST_GENERATION,

@@ -18,6 +18,7 @@ from townlet.files import (
     publish_folder,
     read_bytes,
     read_json,
+    safe_join,
     sha256_bytes,
     sha256_file,
     write_bytes,
@@ -60,7 +61,7 @@ class PromotionDesk:
     def release(self) -> Path | None:
         """Checkpoint folder of the champion; None while the scripted townspeople hold the place."""
         name = self.champion()
-        return None if name == FIRST_CHAMPION else self.folder / "releases" / name
+        return None if name == FIRST_CHAMPION else self._release(name)
 
     def next_window(self, candidate: Path) -> int:
         """Number of the coming window of this candidate: each is measured on evaluation seeds of its own."""
@@ -109,7 +110,7 @@ class PromotionDesk:
             chosen = earlier[-1]
             checkpoint = Checkpoint(FIRST_CHAMPION, FIRST_CHAMPION, None, None)
             if chosen != FIRST_CHAMPION:
-                folder = self.folder / "releases" / chosen
+                folder = self._release(chosen)
                 checkpoint = read_checkpoint(folder)._replace(source=os.fspath(folder))
                 if checkpoint.weights != chosen:
                     raise DamagedFileError(
@@ -126,7 +127,11 @@ class PromotionDesk:
         problems: list[str] = []
         for entry in entries:
             if entry.evidence is not None and entry.evidence.scorecard is not None:
-                path = self._evidence(entry.evidence.scorecard)
+                try:
+                    path = self._evidence(entry.evidence.scorecard)
+                except DamagedFileError as error:
+                    problems.append(f"entry {entry.number}: {error}")
+                    continue
                 if not path.is_file():
                     problems.append(f"entry {entry.number}: {path} is missing; restore the evidence")
                 elif sha256_file(path) != entry.evidence.scorecard:
@@ -207,7 +212,7 @@ class PromotionDesk:
         return append(self.ledger, fields)
 
     def _keep_release(self, candidate: Path, weights: str) -> None:
-        final = self.folder / "releases" / weights
+        final = self._release(weights)
         if final.exists():
             return
         partial = partial_folder(final)
@@ -216,11 +221,14 @@ class PromotionDesk:
         publish_folder(partial, final)
 
     def _evidence(self, digest: str) -> Path:
-        return self.folder / "evidence" / f"{digest}.json"
+        return safe_join(self.folder, f"evidence/{digest}.json")
+
+    def _release(self, name: str) -> Path:
+        return safe_join(self.folder, f"releases/{name}")
 
     def _check_release(self, name: str) -> list[str]:
-        folder = self.folder / "releases" / name
         try:
+            folder = self._release(name)
             found = read_checkpoint(folder).weights
         except DamagedFileError as error:
             return [f"release {name[:12]}: {error}"]

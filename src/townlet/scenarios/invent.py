@@ -104,7 +104,7 @@ def written_out(config: SimulationConfig) -> str:
     }
     lines = [
         f"# {scenario.description}",
-        f"config_id: {config.config_id}",
+        f'config_id: "{config.config_id}"',
         f"seed: {config.seed}",
         f"economy: {{rent: {config.economy.rent}}}",
         "jobs:",
@@ -114,7 +114,7 @@ def written_out(config: SimulationConfig) -> str:
         lines.append(f'  {job.id}: {{site: {job.site}, start: "{clock(job.start)}", end: "{end}", wage: {job.wage / MONEY}}}')
     lines += [
         "scenario:",
-        f"  name: {scenario.name}",
+        f'  name: "{scenario.name}"',
         f"  description: >-\n    {scenario.description}",
         f'  start: "{clock(scenario.start)}"',
         f"  episode_ticks: {scenario.episode_ticks}",
@@ -138,12 +138,12 @@ def written_out(config: SimulationConfig) -> str:
 
 TEMPLATE = """\
 # A small town to start from: draw the map, name homes and workplaces, say who lives there.
-config_id: {name}
+config_id: "{name}"
 seed: 1
 jobs:
   clerk: {{site: office, start: "09:00", end: "13:00"}}
 scenario:
-  name: {name}
+  name: "{name}"
   description: >-
     What happens here, and why it is worth a look.
   start: "06:00"

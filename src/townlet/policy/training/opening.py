@@ -13,6 +13,7 @@ from townlet import files
 from townlet.config.models import config_hash
 from townlet.dto.policy import DryRun
 from townlet.errors import CheckpointError, UsageError
+from townlet.names import check_name
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.run_folder import RunFolder, check_disk, environment
 from townlet.telemetry.ndjson import TelemetryWriter, log_parts
@@ -86,9 +87,15 @@ def _relative(log: Path, context: TrainingContext) -> str:
 
 
 def _log_of(run: RunFolder, options: RunOptions, name: str) -> Path:
-    """The log in the run folder, or the one a resumed run was writing."""
+    """The log in the run folder. One that a run kept elsewhere is named again by whoever resumes it: nothing outside the folder
+    is changed because a file in it says so."""
     written = run.card().get("telemetry") if options.resume else None
-    return run.path / (written or name)  # an absolute path stands for itself
+    if isinstance(written, str) and Path(written).is_absolute():
+        raise UsageError(f"The run in {run.path} kept its log outside, in {written}; name it again with --ppo-log {written}.")
+    name = check_name(written or name, f"the log that {run.path / 'run.json'} names", error=CheckpointError)
+    for part in {name, *(path.name for path in run.path.glob(f"{name}.*"))}:
+        files.safe_join(run.path, part, error=CheckpointError)  # what is rotated, discarded or set aside with it, too
+    return run.path / name
 
 
 def _environment(context: TrainingContext, options: RunOptions) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from townlet.dto.evaluation import Measure
 from townlet.dto.policy import Interval, ReplayBatchSummary, RolloutFrame
 from townlet.dto.promotion import Decision
 from townlet.envs.vector import VectorTown
-from townlet.errors import ReplayError, UsageError
+from townlet.errors import ConfigError, ReplayError, UsageError
 from townlet.evaluation.compare import save_scorecard
 from townlet.evaluation.scorecard import PolicySource, evaluate, run_case
 from townlet.evaluation.suites import Case, draw_seed, suite_cases
-from townlet.files import sha256_file
+from townlet.files import safe_join, sha256_file
 from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
@@ -210,7 +210,7 @@ class PromotionServiceAdapter:
 
     @property
     def desk(self) -> PromotionDesk:
-        return PromotionDesk(Path(self.config.promotion.ledger), self.config.promotion)
+        return PromotionDesk(safe_join(".", self.config.promotion.ledger, error=ConfigError), self.config.promotion)
 
     def consider(self, candidate: Path, scorecard: Path) -> Decision:
         """One window: the scorecard of candidate and champion on that window's evaluation seeds is written, then judged."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from townlet import files
 from townlet.dto.policy import AnnealStageResult, EvaluationPoint, Interval
@@ -37,9 +37,16 @@ class Tracker(BaseModel):
         """The tracker of a run folder; a new one before its first stage has ended."""
         if not (folder / TRACKER).is_file():
             return cls()
-        tracker = cls.model_validate(files.read_json(folder / TRACKER, limit=1 << 26, error=CheckpointError))
+        found = files.read_json(folder / TRACKER, limit=1 << 26, error=CheckpointError)
+        try:
+            tracker = cls.model_validate(found)
+        except ValidationError as error:
+            where = ".".join(str(part) for part in error.errors()[0]["loc"])
+            raise CheckpointError(
+                f"{folder / TRACKER} is not the state of an anneal run ({where}: {error.errors()[0]['msg']}); start the run again"
+            ) from None
         if tracker.good is not None:
-            tracker.good = str(folder / tracker.good)
+            tracker.good = str(files.safe_join(folder, tracker.good, error=CheckpointError))
         return tracker
 
     def write(self, folder: Path) -> None:
