@@ -15,12 +15,13 @@ from townlet.config.models import SimulationConfig
 from townlet.config.problems import sentences
 from townlet.config.tree import MAX_DEPTH, MAX_NODES, Node, Source, merge, plain, replace
 from townlet.errors import ConfigError, TownletError
-from townlet.files import safe_join
+from townlet.files import read_bytes, safe_join
 from townlet.names import name_from
 
 SHIPPED = Path(__file__).resolve().parent.parent / "configs"
 FOLDERS = ("scenarios", "examples", "training")
 MAX_BYTES = 64 << 20
+MAX_CHAIN = 16  # files that extend each other
 _PARSER: Any = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
 _INT = re.compile(r"[-+]?[0-9]+")
 _OTHER_INT = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -104,8 +105,11 @@ def _build(tree: Node, overrides: Sequence[str]) -> SimulationConfig:
 def _override(tree: Node, text: str) -> Node:
     key, equals, value = text.partition("=")
     if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
-        raise ConfigError(f"the override {text!r} is not of the form section.key=value, such as ppo.learning_rate=1e-4")
-    return replace(tree, key.strip().split("."), parse_yaml(value, f"--set {text}", numbered=False))
+        raise ConfigError(f"the override {text!r:.200} is not of the form section.key=value, such as ppo.learning_rate=1e-4")
+    parts, named = key.strip().split("."), f"--set {text if len(text) <= 200 else text[:200] + '…'}"
+    if len(parts) > MAX_DEPTH:
+        raise ConfigError(f"{named}: a key of {len(parts)} parts; at most {MAX_DEPTH} are read")
+    return replace(tree, parts, parse_yaml(value, named, numbered=False))
 
 
 def _with_affordances(tree: Node) -> Node:
@@ -138,6 +142,10 @@ def _read_chain(path: Path, chain: tuple[Path, ...]) -> Node:
     if here in chain:
         way = " → ".join(str(step) for step in (*chain[chain.index(here) :], here))
         raise ConfigError(f"{path} extends itself: {way}; take one `extends` out")
+    if len(chain) >= MAX_CHAIN:
+        raise ConfigError(
+            f"{path} is the end of a chain of more than {MAX_CHAIN} files that extend each other; write some as one"
+        )
     tree = read_tree(path)
     if not isinstance(tree.value, dict):
         raise ConfigError(f"{tree.source}: expected sections such as `scenario:` at the top, found {_kind(tree.value)}")
@@ -170,13 +178,7 @@ def _kind(value: Any) -> str:
 
 def read_tree(path: Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Node:
     """The values of a YAML 1.2 file, each with its line."""
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(limit + 1)
-    except OSError as reason:
-        raise error(f"{path} cannot be read: {reason.strerror}") from None
-    if len(data) > limit:
-        raise error(f"{path} is larger than {limit} bytes, which is more than a YAML file here may have")
+    data = read_bytes(path, limit=limit, error=error)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
