@@ -573,6 +573,14 @@ def test_an_appended_capture_removes_its_own_old_folder_only(place: Path) -> Non
     assert sorted(path.name for path in place.iterdir()) == ["c[a]p", "c[a]p.old-7", "cap.old-1", "link"]
 
 
+def test_an_event_log_never_replaces_a_folder(place: Path, tmp_path: Path) -> None:
+    from townlet.sim.probes import EventLog
+
+    with pytest.raises(UsageError, match="is a folder; name a file"):
+        EventLog(tmp_path / "victim", overwrite=True)
+    assert (tmp_path / "victim" / "keep.txt").is_file()
+
+
 def test_a_lock_sweeps_only_what_a_writer_left(place: Path) -> None:
     for name in (".run.json.123.partial", ".mine.partial", "mine.12.partial"):
         Path(name).write_text("half")

@@ -49,8 +49,13 @@ class EventLog(Probe):
 
     def __init__(self, path: Path, run_id: str | None = None, *, overwrite: bool = False) -> None:
         if path.exists():
-            if not overwrite:
-                raise UsageError(f"{path} already exists; choose another file, or --overwrite to replace it")
+            if not overwrite or path.is_dir():
+                what = (
+                    "is a folder; name a file"
+                    if path.is_dir()
+                    else "already exists; choose another file, or --overwrite to replace it"
+                )
+                raise UsageError(f"{path} {what}")
             remove(path)
         self.path, self.run_id, self.written = path, run_id, 0
         self._log = AppendLog(path)
