@@ -94,7 +94,7 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
 
 def results_file(spec: StudySpec, results: Path) -> Path:
     """Where a study keeps its finished jobs, one line each."""
-    return results / f"{spec.name}.ndjson"
+    return safe_join(results, f"{spec.name}.ndjson", error=UsageError)
 
 
 def measure(spec: StudySpec, job: Job, policy: str) -> dict[str, Measure]:
