@@ -68,7 +68,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """With a seed the first episode of that seed; without one an episode of a seed drawn from the last."""
         super().reset(seed=seed)
-        self.vec.reset(seed if seed is not None else int(self.np_random.integers(1 << 31)))
+        self.vec.reset(seed if seed is not None else 2 * int(self.np_random.integers(1 << 30)))  # even, as training's
         self._over = False
         return self._sight.of(self.vec, self._slot), self._info()
 

@@ -249,7 +249,7 @@ class VectorTown:
 
 
 def make_vec(scenario: Scenario | Sequence[Scenario], num_towns: int = 64, **options: Any) -> VectorTown:
-    """A batch of towns; see VectorTown."""
+    """A batch of towns; see VectorTown. Without a `seed` it is the scenario's: two such batches are the same towns."""
     return VectorTown(scenario, num_towns, **options)
 
 
