@@ -8,7 +8,7 @@ in `info["terminal_observation"]`, as Stable-Baselines3 has it. `env_method("act
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -146,14 +146,15 @@ class LivingRolloutBuffer(AnyRolloutBuffer):
         self.active = np.ones((self.buffer_size, self.n_envs), np.bool_)  # (T, E · N); at a reset everybody is there
         super().reset()
 
-    def add(self, obs: Array, action: Array, reward: Array, episode_start: Array, *rest: Any, **more: Any) -> None:
-        if isinstance(episode_start, Ends):
-            self.active[self.pos] = episode_start.active
-        elif not episode_start.all():
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        starts = args[3]  # after observations, actions and rewards
+        if isinstance(starts, Ends):
+            self.active[self.pos] = starts.active
+        elif not starts.all():
             raise UsageError("the ends of the steps do not tell who is there; LivingRolloutBuffer needs a TownVecEnv")
-        super().add(obs, action, reward, episode_start, *rest, **more)
+        super().add(*args, **kwargs)
 
-    def get(self, batch_size: int | None = None) -> Iterator[Any]:
+    def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
         if not self.generator_ready:
             next(super().get(1))  # brings the arrays into the order of their indices: environment by environment
         rows = np.random.permutation(np.flatnonzero(self.active.T))
