@@ -19,6 +19,7 @@ from townlet.policy.network import NetworkSpec
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import RunOptions
+from townlet.policy.trajectory import Trajectory
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS
 from townlet.telemetry.validate import validate_log
@@ -91,21 +92,20 @@ def test_training_harness_ppo_conflict_telemetry(tmp_path: Path) -> None:
 def test_a_time_limit_is_bootstrapped_from_the_observation_after_the_last_action(cell: str) -> None:
     """δ of the last decision is r + γ V(after) − V(before), V being the learner's own where nobody had a critic."""
     pytest.importorskip("torch")
-    from townlet.policy.training.batches import ObservedBatch
     from townlet.policy.training.learner import PPOLearner
     from townlet.policy.training.sources import replay_batch
 
     source = generated_source("compact", values=False)
     samples = [generated_sample(source, seed, 7) for seed in range(4)]
     (batch,) = ReplayDataset(ReplayDatasetConfig(batch_size=4), samples)
-    spec = NetworkSpec(batch.features.shape[2], batch.action_mask.shape[2], recurrent=cell)  # type: ignore[union-attr]
+    spec = NetworkSpec(batch.features.shape[2], batch.masks.shape[2], recurrent=cell)  # type: ignore[union-attr]
     learner = PPOLearner(spec, PPOConfig(recurrent=cell), seed=1)
     made = replay_batch(batch, learner)
-    assert made.features.shape[:2] == made.masks.shape[:2] == made.active.shape == (7, 4)
-    seen = np.stack([np.concatenate([s.features, s.last_features[None]]) for s in samples], axis=1)  # type: ignore[index]
-    masks = np.stack([np.concatenate([s.action_mask, s.last_mask[None]]) for s in samples], axis=1)  # type: ignore[index,list-item]
-    values = learner.evaluate(ObservedBatch(features=seen, masks=masks.astype(np.uint8), active=np.ones((8, 4), np.uint8)))[1]
-    delta = batch.rewards[:, -1] + learner.ppo.gamma * values[7] - values[6]
+    assert made.actions.shape == made.active.shape == (7, 4)
+    seen = {"features": np.stack([s.features for s in samples], axis=1), "masks": np.stack([s.masks for s in samples], axis=1)}
+    values = learner.evaluate(Trajectory(**seen))[1]
+    assert values.shape == (8, 4)
+    delta = batch.rewards[-1] + learner.ppo.gamma * values[7] - values[6]
     np.testing.assert_allclose(made.advantages[-1], delta, rtol=1e-5)
 
 

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from townlet.errors import ReplayError
 from townlet.observations.spec import CONFLICT, ObservationSpec
-from townlet.policy.sample import Array, ReplaySample, SampleMeta
+from townlet.policy.sample import ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
+from townlet.policy.trajectory import Array
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
 
 
@@ -59,7 +60,7 @@ class ConflictNormalizer(BaseModel):
                 names = conflict_columns(sample.meta)
                 columns = [sample.meta.feature_names.index(name) for name in names]
                 total, squares = np.zeros(len(names)), np.zeros(len(names))
-            x = sample.features[:, columns].astype(np.float64)  # (T, K)
+            x = sample.features[: sample.steps, columns].astype(np.float64)  # (T, K)
             total += x.sum(axis=0)
             squares += (x * x).sum(axis=0)
             count += len(x)

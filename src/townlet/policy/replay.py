@@ -1,6 +1,6 @@
 """Replay datasets: samples bucketed by shape, shuffled by seed and epoch, from memory or streamed by a prefetch thread.
 
-Axes: B samples, T decisions, F features, A actions, C map channels, H and W the map window, K event types.
+Axes: T decisions, B samples, F features, A actions, C map channels, H and W the map window, K event types.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.prefetch import prefetched
 from townlet.policy.sample import (
-    Array,
     FirstGenerationWarning,
     ReplaySample,
     SampleMeta,
@@ -38,6 +37,7 @@ from townlet.policy.sample import (
     read_meta,
 )
 from townlet.policy.sample_metrics import differing
+from townlet.policy.trajectory import Array, Trajectory
 
 __all__ = [
     "ConflictNormalizer",
@@ -110,30 +110,13 @@ class Shape(NamedTuple):
     last: bool  # the observation after the last action is known
 
 
-@dataclass(frozen=True, eq=False)
-class ReplayBatch:
-    """Samples of one shape, stacked. First-generation batches have no mask."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReplayBatch(Trajectory):
+    """Samples of one shape side by side, (T, B, …). First-generation batches have no mask."""
 
-    maps: Array | None  # (B, T, C, H, W)
-    features: Array  # (B, T, F)
-    actions: Array  # (B, T)
-    old_log_probs: Array  # (B, T)
-    value_preds: Array  # (B, T) or (B, T + 1)
-    rewards: Array  # (B, T)
-    dones: Array  # (B, T)
-    truncated: Array  # (B, T)
-    action_mask: Array | None  # (B, T, A)
-    expert_action: Array | None  # (B, T)
-    last_features: Array | None  # (B, F): the observation after the last action; None before 1.2
-    last_maps: Array | None  # (B, C, H, W)
-    last_mask: Array | None  # (B, A)
     metadata: tuple[SampleMeta, ...]  # B
     conflict_stats: Mapping[str, float]
-    events: Array | None = None  # (B, T, K) counts of `event_join.EVENT_TYPES`
-
-    @property
-    def transitions(self) -> int:
-        return int(self.actions.size)
+    events: Array | None = None  # (T, B, K) counts of `event_join.EVENT_TYPES`
 
 
 class ReplayDataset:
@@ -210,7 +193,7 @@ class ReplayDataset:
         if "reward_sum" in metrics and "log_prob_mean" in metrics:
             return meta.timesteps, float(metrics["reward_sum"]), float(metrics["log_prob_mean"]) * meta.timesteps
         sample = self._read(i)
-        return meta.timesteps, float(sample.rewards.sum(dtype=np.float64)), float(sample.old_log_probs.sum(dtype=np.float64))
+        return meta.timesteps, float(sample.rewards.sum(dtype=np.float64)), float(sample.log_probs.sum(dtype=np.float64))
 
     def _name(self, i: int) -> str:
         return str(self._entries[i].sample) if self._entries else self.metas[i].sample_id
@@ -231,8 +214,7 @@ class ReplayDataset:
     def _bucket(self) -> dict[Shape, list[int]]:
         buckets: dict[Shape, list[int]] = {}
         for i, meta in enumerate(self.metas):
-            stored = meta.training_arrays
-            shape = Shape(meta.timesteps, meta.value_pred_steps, "expert_action" in stored, "last_features" in stored)
+            shape = Shape(meta.timesteps, meta.value_pred_steps, meta.has_expert, meta.sees_end)
             buckets.setdefault(shape, []).append(i)
         return buckets
 
@@ -253,34 +235,25 @@ class ReplayDataset:
         """Samples copied one by one into the arrays of a batch, so that no second copy of it ever stands in memory."""
         stacked: dict[str, Array] = {}
         for k, i in enumerate(rows):
-            for name, array in self._read(i).arrays().items():
+            for name, array in self._read(i).columns().items():
                 if k == 0:
-                    stacked[name] = np.empty((len(rows), *array.shape), array.dtype)
+                    stacked[name] = np.empty((len(array), len(rows), *array.shape[1:]), array.dtype)
                 if array.dtype != stacked[name].dtype:
                     raise ReplayError(
                         f"{self._name(rows[0])} and {self._name(i)} do not go together: their {name} are "
                         f"{stacked[name].dtype.name} and {array.dtype.name}; put them into datasets of their own"
                     )
-                stacked[name][k] = array
+                stacked[name][:, k] = array
         metas = tuple(self.metas[i] for i in rows)
-        stats = conflict_stats(stacked["features"], metas[0].feature_names)
+        steps, names = metas[0].timesteps, metas[0].feature_names
+        stacked["active"] = np.ones((steps, len(rows)), np.bool_)
+        stacked["starts"] = np.zeros((steps, len(rows)), np.bool_)
+        stacked["starts"][0] = True
+        stats = conflict_stats(stacked["features"][:steps], names)
         if self.normalizer is not None:
-            for name in ("features", "last_features"):
-                if name in stacked:
-                    self.normalizer.apply(stacked[name], metas[0].feature_names)
-        events = None if self._events is None else np.stack([self._events.counts(meta) for meta in metas])
-        return ReplayBatch(
-            maps=stacked.pop("map", None),
-            action_mask=stacked.pop("action_mask", None),
-            expert_action=stacked.pop("expert_action", None),
-            last_features=stacked.pop("last_features", None),
-            last_maps=stacked.pop("last_map", None),
-            last_mask=stacked.pop("last_mask", None),
-            metadata=metas,
-            conflict_stats=stats,
-            events=events,
-            **stacked,
-        )
+            self.normalizer.apply(stacked["features"], names)
+        events = None if self._events is None else np.stack([self._events.counts(meta) for meta in metas], axis=1)
+        return ReplayBatch(**stacked, metadata=metas, conflict_stats=stats, events=events)
 
 
 ALIKE = {

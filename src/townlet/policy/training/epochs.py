@@ -59,13 +59,13 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
         updates=[update],
         minibatches=learner.minibatches,
         town=rollout.tally.record(),
-        returns=rollout.returns,
-        lengths=rollout.lengths,
+        returns=rollout.life_returns,
+        lengths=rollout.life_lengths,
         ticks=horizon(context) * context.config.policy.interval,
-        simulated=rollout.decisions,
+        simulated=rollout.decided,
         sim_seconds=seconds,
     )
-    live = rollout.active[:-1] != 0
+    live = rollout.active[:-1]
     columns = collector.spec.offsets
     seen = rollout.features[:-1][live]
     data.rivalry.add(seen[:, columns["rivalry_max"]], seen[:, columns["rivalry_avoid_count"]])
@@ -81,9 +81,9 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
         data.updates.append(session.learner.update(replay_batch(batch, session.learner), progress=progress))
         data.minibatches += session.learner.minibatches
         names = batch.metadata[0].feature_names
-        data.rivalry.add(*(_raw(dataset, batch.features[..., names.index(name)], name) for name in RIVALRY_FIELDS))
-        data.masked = data.masked and batch.action_mask is not None
-        exits += int(batch.dones.sum())
+        data.rivalry.add(*(_raw(dataset, batch.features[: batch.steps, :, names.index(name)], name) for name in RIVALRY_FIELDS))
+        data.masked = data.masked and batch.masks is not None
+        exits += int(batch.terminated.sum())
         for meta in batch.metadata:
             found = dataset.config.metrics_map.get(meta.sample_id, meta.metrics)
             metrics.append(found)

@@ -100,22 +100,22 @@ class CapturedRollout:
         """Every decision as a typed frame, resident after resident."""
         for sample in self.samples:
             meta = sample.meta
-            for t in range(sample.timesteps):
+            for t in range(sample.steps):
                 yield RolloutFrame(
                     agent_id=meta.agent_id,
                     town=meta.capture.town,
                     life=meta.capture.life,
                     tick=meta.first_tick + t * meta.decision_interval,
                     features=sample.features[t],
-                    map=None if sample.map is None else sample.map[t],
-                    action_mask=sample.action_mask[t] if sample.action_mask is not None else np.ones(meta.action_dim, bool),
+                    map=None if sample.maps is None else sample.maps[t],
+                    action_mask=sample.masks[t] if sample.masks is not None else np.ones(meta.action_dim, bool),
                     action=int(sample.actions[t]),
-                    log_prob=float(sample.old_log_probs[t]),
-                    value=float(sample.value_preds[t]),
+                    log_prob=float(sample.log_probs[t]),
+                    value=float(sample.values[t]),
                     reward=float(sample.rewards[t]),
-                    terminated=bool(sample.dones[t]),
+                    terminated=bool(sample.terminated[t]),
                     truncated=bool(sample.truncated[t]),
-                    expert_action=None if sample.expert_action is None else int(sample.expert_action[t]),
+                    expert_action=None if sample.expert is None else int(sample.expert[t]),
                 )
 
 
@@ -167,7 +167,7 @@ class ReplayDatasetService:
             whole.update((entry.sha256 or sha256_file(entry.sample)).encode())
         if not data.config.entries:
             for sample in data.samples():
-                for array in sample.arrays().values():
+                for array in sample.columns().values():
                     whole.update(array.tobytes())
         return whole.hexdigest()[:16]
 

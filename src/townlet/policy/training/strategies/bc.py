@@ -12,7 +12,6 @@ from townlet.dto.policy import BCTrainingResult
 from townlet.errors import DivergedError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.replay import ReplayDataset
-from townlet.policy.training.batches import CloningBatch
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.demonstrations import Demonstrations, imitation, stored, watched
@@ -20,6 +19,7 @@ from townlet.policy.training.learner import LearnerState, PPOLearner
 from townlet.policy.training.numerics import cosine_schedule
 from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, refuse_single_lives, town_tables
 from townlet.policy.training.sources import check_samples
+from townlet.policy.trajectory import Trajectory
 
 DEMONSTRATION_TOWNS = 1  # index of the training seed that demonstrations are drawn from
 
@@ -29,10 +29,10 @@ def cloning_rate(bc: BCConfig, epoch: int, epochs: int) -> float:
     return cosine_schedule(bc.learning_rate, epoch / epochs) if bc.lr_anneal else bc.learning_rate
 
 
-def get_used_to(learner: PPOLearner, shown: CloningBatch) -> None:
+def get_used_to(learner: PPOLearner, shown: Trajectory) -> None:
     """A network that normalises what it observes and has seen nothing yet takes its statistics from the demonstrations."""
     if learner.spec.normalize_observations and float(learner.network.observation_count[0]) == 0.0:
-        learner.track_observations(shown.features[shown.active.astype(bool)])
+        learner.track_observations(shown.features[shown.active])
 
 
 class BCStrategy:
@@ -83,7 +83,9 @@ class BCStrategy:
         if not standing.finished:  # the kept weights become the last checkpoint, whichever epoch they are from
             standing.finished = True
             session.save(context, best=True, number=standing.epoch + 1)
-        counts = np.bincount(train.experts[train.active.astype(bool)], minlength=session.learner.spec.actions)
+        expert = train.expert
+        assert expert is not None
+        counts = np.bincount(expert[train.active], minlength=session.learner.spec.actions)
         stats, choices = session.learner.assess_cloning(judged)
         scores = imitation(judged, choices, int(counts.argmax()))
         training, run = context.config.training, context.run
@@ -129,7 +131,7 @@ class BCStrategy:
             found = load_checkpoint(best)
             self._best = LearnerState(found.weights, found.optimizer, found.state["learner"])
 
-    def _epoch(self, session: Session, context: TrainingContext, train: CloningBatch, judged: CloningBatch, rate: float) -> None:
+    def _epoch(self, session: Session, context: TrainingContext, train: Trajectory, judged: Trajectory, rate: float) -> None:
         bc, standing, learner = context.config.training.bc, session.standing, session.learner
         try:
             made = learner.clone(
