@@ -1,4 +1,4 @@
-"""Needs fall with every tick; energy only while awake."""
+"""Needs fall with every tick; some, such as energy, only while awake."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ def needs(t: Town) -> None:
         me = t.residents[i]
         if me["present"] == 0:
             continue
-        me["hunger"] = max(me["hunger"] - rules["decay_hunger"], 0.0)
-        me["hygiene"] = max(me["hygiene"] - rules["decay_hygiene"], 0.0)
-        if me["using"] < 0 or t.affordances[me["affordance"]]["is_sleep"] == 0:
-            me["energy"] = max(me["energy"] - rules["decay_energy"], 0.0)
-        if min(me["hunger"], me["hygiene"], me["energy"]) <= rules["sufficiency_line"]:
-            me["low"] = 1
+        levels = me["needs"]
+        awake = me["using"] < 0 or t.affordances[me["affordance"]]["is_sleep"] == 0
+        for k in range(rules["needs"]):
+            if awake or rules["need_awake_only"][k] == 0:
+                levels[k] = max(levels[k] - rules["need_decay"][k], 0.0)
+            if levels[k] <= rules["need_sufficient_above"][k]:
+                me["low"] = 1
