@@ -60,8 +60,7 @@ class Tally(Probe):
         self.choices = np.zeros(E)
         self.actions = np.zeros(vec.num_actions, dtype=np.int64)
         self.rivalry = np.zeros(RIVALRY_BINS, dtype=np.int64)
-        self.need_columns = [vec.spec.offsets[f"need_{need}"] for need in vec.spec.needs]
-        self.met = np.zeros(len(self.need_columns), dtype=np.int64)  # decisions with the need above the line
+        self.met = np.zeros(len(vec.config.needs), dtype=np.int64)  # decisions with the need above the line
         self.decisions = 0
         self.ticks = 0
         self.open = np.ones(E, dtype=bool)  # towns whose episode still runs
@@ -157,7 +156,8 @@ class Tally(Probe):
         seen = self.vec.features[..., self.rivalry_column][rows]
         bins = np.minimum((seen * RIVALRY_BINS).astype(np.int64), RIVALRY_BINS - 1)
         self.rivalry += np.bincount(bins, minlength=RIVALRY_BINS)
-        self.met += (self.vec.features[rows][:, self.need_columns] > self.vec.config.evaluation.self_sufficient_above).sum(axis=0)
+        levels = self.vec.state.residents["needs"][rows][:, : self.met.size]
+        self.met += (levels > self.vec.config.evaluation.self_sufficient_above).sum(axis=0)
         self.decisions += int(rows.sum())
 
     def _count_events(self, events: Array, elapsed: Array) -> None:

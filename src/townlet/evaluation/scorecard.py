@@ -98,7 +98,7 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, *, re
         effects={},
         actions={action: int(count) for action, count in zip(vec.catalogue.names, tally.actions)},
         rivalry_histogram=tuple(int(count) for count in tally.rivalry),
-        needs={name: float(met) / max(1, tally.decisions) for name, met in zip(vec.spec.needs, tally.met)},
+        needs={name: float(met) / max(1, tally.decisions) for name, met in zip(vec.config.needs, tally.met)},
         decisions=tally.decisions,
         steps_per_second=(tally.ticks - uncounted) / seconds,
     )
