@@ -10,7 +10,7 @@ import pytest
 
 from scenario_towns import load, redraw, tree
 from townlet.cli.run_table import plain_table
-from townlet.config.loader import default_config
+from townlet.config.loader import default_config, load_config
 from townlet.config.models import SimulationConfig
 from townlet.config.needs import MAX_NEEDS, THREE
 from townlet.envs.render import picture
@@ -202,3 +202,28 @@ def test_a_scorecard_tells_how_often_each_need_was_met(tmp_path: Path) -> None:
     needs = card.cases[0].policies[0].needs
     assert list(needs) == [*THREE, "fun"]
     assert all(0.0 < share <= 1.0 for share in needs.values())
+
+
+def test_at_the_festival_they_read_by_day_and_dance_when_the_band_plays() -> None:
+    """Scripted residents, two days: books before 20:00, the stage from then on, and fun does not run out."""
+    vec = VectorTown(load_config("festival", ["scenario.episode_ticks=2880"]), 4)
+    policy = make_policy("scripted", vec)
+    read, dance = (vec.catalogue.affordances.index(what) for what in ("read", "dance"))
+    hours: dict[int, list[int]] = {read: [], dance: []}
+    while not vec.state.towns["over"].any():
+        vec.step(policy.act(vec).actions)
+        for row in vec.events():
+            what = int(vec.state.objects[0, row["object"]]["affordance"])
+            if EVENTS[row["kind"]] == "use_start" and what in hours:
+                hours[what].append((360 + int(row["tick"])) % 1440)
+    assert len(hours[read]) >= 4 * 8 * 2
+    assert 480 <= min(hours[read]) <= max(hours[read]) < 1200
+    assert len(hours[dance]) >= 4 * 8 / 2
+    assert 1200 <= min(hours[dance]) <= max(hours[dance]) < 1380
+    assert vec.state.residents["needs"][..., 3].mean() > 0.4
+    assert vec.state.residents["present"].all()
+
+
+def test_the_linter_passes_the_festival_over_a_week() -> None:
+    report = lint(load_config("festival"), days=7)
+    assert report.ok, [verdict for verdict in report.verdicts if not verdict.ok]
