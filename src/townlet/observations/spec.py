@@ -156,5 +156,5 @@ def _blocks(action_names: Sequence[str], affordances: Sequence[str], needs: Sequ
     return rows
 
 
-COLUMNS = np.dtype([(name, "i8") for name in _blocks((), (), ())])
+COLUMNS = np.dtype([(name, "u4") for name in _blocks((), (), ())])
 CHANNELS = np.dtype([(name, "i8") for name in dict.fromkeys(name for channels, _ in MAPS.values() for name in channels)])

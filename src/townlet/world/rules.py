@@ -10,7 +10,6 @@ from townlet.world.state import AFFORDANCE, HUNGER, MONEY, PROFILES, RULES, TIE_
 from townlet.world.systems.affordances import OP_AND, OP_GE, OP_LT, OP_OR
 
 QUEUE_REACH = 3  # steps from an object within which its queue can be joined
-NEVER = 1 << 30  # ticks
 NEWCOMER_NEED = 0.7
 _CONFIG_NAME = {"hand_over": "handover"}
 
@@ -51,12 +50,15 @@ def make_rules(config: SimulationConfig, *, random_start: bool = False, stagger:
 
 def _fill_needs(r: np.void, config: SimulationConfig) -> None:
     r["needs"] = len(config.needs)
+    r["need_sufficient_above"] = -1.0  # nobody is judged by a need that is not there or not acted on
     for k, need in enumerate(config.needs.values()):
-        collapses = need.at_bottom == "collapse"
-        r["need_decay"][k], r["need_awake_only"][k] = need.decay, need.awake_only
-        r["need_collapse_below"][k] = need.collapse_below if collapses else -1.0
-        r["need_collapse_ticks"][k] = need.collapse_ticks if collapses else NEVER
-        r["need_sufficient_above"][k] = config.evaluation.self_sufficient_above if need.act_below > 0 else -1.0
+        r["need_decay"][0, k], r["need_decay"][1, k] = need.decay, 0.0 if need.awake_only else need.decay
+        if need.act_below > 0:
+            r["need_sufficient_above"][k] = config.evaluation.self_sufficient_above
+        if need.at_bottom == "collapse":
+            row = int(r["deadly"])
+            r["deadly_need"][row], r["deadly_below"][row], r["deadly_ticks"][row] = k, need.collapse_below, need.collapse_ticks
+            r["deadly"] += 1
 
 
 def _fill_queues_and_conflict(r: np.void, config: SimulationConfig) -> None:
@@ -125,7 +127,7 @@ def make_affordances(config: SimulationConfig) -> Array:
         row = table[a]
         row["ticks"], row["price"] = spec.ticks, money(spec.price)
         gains = [spec.effects.get(need, 0.0) for need in config.needs]
-        row["effects"][: len(gains)] = gains
+        row["gains"][: len(gains)] = np.array(gains) / spec.ticks
         row["meals_given"], row["meals_taken"] = spec.gives_meals, spec.takes_meals
         row["stock_taken"] = max(spec.gives_meals, 1) if spec.uses_stock else 0
         row["own_home"], row["is_sleep"] = spec.own_home, spec.asleep

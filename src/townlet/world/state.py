@@ -1,7 +1,8 @@
 """The town's memory: a handful of structured arrays, declared once.
 
 Axes: E towns, N resident slots, M objects, H rows, W columns, A affordances, K candidates, B buildings, L layouts, Q needs.
-Needs have room for MAX_NEEDS; the first ``rules["needs"]`` are those of the config, the rest stay 0.
+Needs have room for MAX_NEEDS; the first ``rules["needs"]`` are those of the config, the rest stay 0 and cost nothing. The tick
+runs over all of them: a loop of fixed length is unrolled, so a need more is no slower.
 All money is whole ten-thousandths (int64). Coordinates are (x = column, y = row). ``-1`` means "none" in every index field.
 Floats are float64 inside the tick, so that compiled and uncompiled code agree to the last bit. Indices, ticks and wallets are
 stored as int32, which halves what a tick has to fetch; purse, clock and events are int64.
@@ -14,8 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.config.needs import MAX_NEEDS, THREE
-from townlet.config.town import CONFLICT_REASONS, PERTURBATIONS
+from townlet.config.needs import MAX_NEEDS as MAX_NEEDS
+from townlet.config.needs import THREE
+from townlet.config.town import CONFLICT_REASONS as CONFLICT_REASONS
+from townlet.config.town import PERTURBATIONS as PERTURBATIONS
 
 Array = NDArray[Any]
 
@@ -97,7 +100,7 @@ RESIDENT = np.dtype(
         ("late_count", "i4"),
         ("unpaid_days", "i4"),
         # leaving
-        ("starving", "i4", (MAX_NEEDS,)),  # ticks running at the bottom of a need that ends in a collapse
+        ("starving", "i4", (MAX_NEEDS,)),  # ticks running at the bottom, by row of rules["deadly_need"]
         ("exit_kind", "i4"),  # index into EXITS once it is known
         ("exit_at", "i4"),
         ("leaving", "u1"),  # goes with the end of this tick
@@ -269,7 +272,7 @@ GRID = np.dtype([("occupant", "i4"), ("object", "i4"), ("tile", "i4")])  # top r
 AFFORDANCE = np.dtype(
     [
         ("ticks", "i8"),
-        ("effects", "f8", (MAX_NEEDS,)),  # over the whole use
+        ("gains", "f8", (MAX_NEEDS,)),  # per tick of use
         ("price", "i8"),
         ("meals_given", "i8"),
         ("meals_taken", "i8"),
@@ -296,7 +299,7 @@ _FLOAT_RULES = (
 _INT_RULES = (
     "ticks_per_day", "interval", "episode_ticks", "ghost_step_after", "queue_reach", "max_overtakes", "quarrel_ticks",
     "rent", "restock_minute", "first_wallet", "grace_ticks", "absent_cutoff", "absence_slack", "await_ticks", "notice_absences",
-    "needs", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
+    "needs", "deadly", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
     "newcomer_delay", "newcomer_spread", "chat_cooldown", "avoid_cooldown", "social_stage", "blind_conflict", "newcomer_meals",
     "random_start", "stagger", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
 )  # fmt: skip
@@ -313,8 +316,9 @@ RULES = np.dtype(
     + [("perturb_chance", "f8", (len(PERTURBATIONS),)), ("perturb_ticks", "i8", (len(PERTURBATIONS),))]
     + [("perturb_cooldown", "i8", (len(PERTURBATIONS),))]
     + [("profiles", "f8", (len(PROFILES), 3)), ("profile_weights", "f8", (len(PROFILES), MAX_NEEDS))]
-    + [(name, "f8", (MAX_NEEDS,)) for name in ("need_decay", "need_collapse_below", "need_sufficient_above")]
-    + [(name, "i8", (MAX_NEEDS,)) for name in ("need_awake_only", "need_collapse_ticks")]
+    + [("need_decay", "f8", (2, MAX_NEEDS)), ("need_sufficient_above", "f8", (MAX_NEEDS,))]  # decay awake and asleep
+    + [("deadly_need", "i8", (MAX_NEEDS,))]  # the first rules["deadly"]: needs that end in a collapse …
+    + [("deadly_below", "f8", (MAX_NEEDS,)), ("deadly_ticks", "i8", (MAX_NEEDS,))]  # … at or below this for so many ticks
 )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from townlet.config.needs import OWN_NAMES, TOWN_NAMES
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import USE_END, USE_START, emit
-from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, Town
+from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_MEALS, MAX_NEEDS, MONEY, PERTURBATIONS, Town
 
 # The operations a precondition compiles to (`preconditions.py`).
 OP_AND, OP_OR, OP_NOT, OP_LT, OP_LE, OP_GT, OP_GE, OP_EQ, OP_NE = range(9)
@@ -187,8 +187,7 @@ def share(t: Town, i: int) -> None:
     """One tick's part of the effects."""
     me = t.residents[i]
     what = t.affordances[me["affordance"]]
-    ticks = what["ticks"]
-    levels, effects = me["needs"], what["effects"]
-    for k in range(t.rules["needs"]):
-        levels[k] = min(max(levels[k] + effects[k] / ticks, 0.0), 1.0)
+    levels, gains = me["needs"], what["gains"]
+    for k in range(MAX_NEEDS):
+        levels[k] = min(max(levels[k] + gains[k], 0.0), 1.0)
     me["ticks_left"] -= 1

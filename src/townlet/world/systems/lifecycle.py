@@ -45,8 +45,8 @@ def foresee(t: Town, i: int, kind: int, ticks: int) -> None:
 def doomed(t: Town, i: int) -> bool:
     """The exit is known: from now on nothing is rewarded."""
     me, rules = t.residents[i], t.rules
-    for k in range(rules["needs"]):
-        if me["starving"][k] >= rules["need_collapse_ticks"][k] - rules["exit_notice"]:
+    for k in range(rules["deadly"]):
+        if me["starving"][k] >= rules["deadly_ticks"][k] - rules["exit_notice"]:
             return True
     return bool(me["exit_at"] >= 0)
 
@@ -55,9 +55,9 @@ def doomed(t: Town, i: int) -> bool:
 def collapses(t: Town, i: int) -> bool:
     """Count the ticks at the bottom of every need that ends there; one has lasted too long."""
     me, rules, over = t.residents[i], t.rules, False
-    for k in range(rules["needs"]):
-        me["starving"][k] = me["starving"][k] + 1 if me["needs"][k] <= rules["need_collapse_below"][k] else 0
-        over = over or me["starving"][k] >= rules["need_collapse_ticks"][k]
+    for k in range(rules["deadly"]):
+        me["starving"][k] = me["starving"][k] + 1 if me["needs"][rules["deadly_need"][k]] <= rules["deadly_below"][k] else 0
+        over = over or me["starving"][k] >= rules["deadly_ticks"][k]
     return over
 
 

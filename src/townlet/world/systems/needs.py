@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from townlet.world._jit import leaf
-from townlet.world.state import Town
+from townlet.world.state import MAX_NEEDS, Town
 
 
 @leaf
@@ -13,10 +13,11 @@ def needs(t: Town) -> None:
         me = t.residents[i]
         if me["present"] == 0:
             continue
-        levels = me["needs"]
-        awake = me["using"] < 0 or t.affordances[me["affordance"]]["is_sleep"] == 0
-        for k in range(rules["needs"]):
-            if awake or rules["need_awake_only"][k] == 0:
-                levels[k] = max(levels[k] - rules["need_decay"][k], 0.0)
-            if levels[k] <= rules["need_sufficient_above"][k]:
-                me["low"] = 1
+        levels, low = me["needs"], False
+        asleep = 1 if me["using"] >= 0 and t.affordances[me["affordance"]]["is_sleep"] == 1 else 0
+        for k in range(MAX_NEEDS):
+            level = max(levels[k] - rules["need_decay"][asleep, k], 0.0)
+            levels[k] = level
+            low |= level <= rules["need_sufficient_above"][k]
+        if low:
+            me["low"] = 1

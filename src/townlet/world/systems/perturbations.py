@@ -40,7 +40,7 @@ def shared_bench(t: Town, i: int, j: int) -> int:
     me = t.residents[i]
     for a in range(t.affordances.shape[0]):
         what = t.affordances[a]
-        if what["effects"][ENERGY] > 0.0 and what["own_home"] == 0:
+        if what["gains"][ENERGY] > 0.0 and what["own_home"] == 0:
             for k in range(CANDIDATES):
                 thing = int(t.nearest[me["y"], me["x"], a, k]["object"])
                 if thing >= 0 and distance_to(t, j, thing) < FAR:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from townlet.world._jit import leaf
-from townlet.world.state import TERMS, Town
+from townlet.world.state import MAX_NEEDS, TERMS, Town
 from townlet.world.systems.employment import ABSENT, ON_TIME
 from townlet.world.systems.lifecycle import doomed
 
@@ -29,7 +29,7 @@ def rewards(t: Town) -> None:
         terms = t.terms[i]
         terms[SURVIVAL] = rules["survival"]
         levels, weights, lack = me["needs"], me["weights"], 0.0
-        for k in range(rules["needs"]):
+        for k in range(MAX_NEEDS):
             missing = 1.0 - levels[k]
             lack += weights[k] * missing * missing
         terms[NEEDS] = -rules["needs_weight"] * lack
