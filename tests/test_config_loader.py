@@ -76,12 +76,18 @@ DEFAULTS = {
     "features.systems.observations": "hybrid",
     "features.stages.social_rewards": "C1",
     "world.ticks_per_day": 1440,
-    "world.need_decay.hunger": 0.0010,
-    "world.need_decay.hygiene": 0.0007,
-    "world.need_decay.energy": 0.0008,
+    "needs.hunger.decay": 0.0010,
+    "needs.hygiene.decay": 0.0007,
+    "needs.energy.decay": 0.0008,
+    "needs.energy.awake_only": True,
+    "needs.hunger.weight": 1.0,
+    "needs.hygiene.weight": 0.6,
+    "needs.energy.weight": 0.8,
+    "needs.hunger.act_below": 0.4,
+    "needs.hunger.at_bottom": "collapse",
+    "needs.hunger.collapse_below": 0.03,
+    "needs.hunger.collapse_ticks": 30,
     "rewards.survival": 0.05,
-    "rewards.needs.hygiene": 0.6,
-    "rewards.needs.energy": 0.8,
     "rewards.wage_rate": 0.01,
     "rewards.punctuality": 0.05,
     "rewards.collapse": -1.0,
@@ -94,7 +100,6 @@ DEFAULTS = {
     "employment.grace_ticks": 5,
     "employment.absent_cutoff": 30,
     "employment.absence_slack": 20,
-    "behavior.act_below.hunger": 0.4,
     "behavior.leave_above": 0.98,
     "policy.action_level": "option",
     "policy.decision_interval": 10,
@@ -115,7 +120,6 @@ DEFAULTS = {
     "relationships.events.shift_takeover.rivalry": 0.30,
     "relationships.chat.cooldown": 30,
     "lifecycle.newcomers_per_day": 2,
-    "lifecycle.collapse_hunger": 0.03,
     "perturbations.blackout.probability_per_day": 0.0,
     "evaluation.first_seed": 1_000_001,
     "promotion.required_passes": 2,
@@ -133,9 +137,9 @@ def test_the_core_affordances_cost_a_day_what_the_design_says() -> None:
     config = default_config()
     by_id = {spec.id: spec for spec in config.affordances.specs}
     assert list(by_id) == ["use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit"]
-    meals = 1440 * config.world.need_decay.hunger / by_id["eat_meal"].effects.hunger
+    meals = 1440 * config.needs["hunger"].decay / by_id["eat_meal"].effects["hunger"]
     cooking = meals / by_id["cook_meal"].gives_meals * by_id["cook_meal"].price
-    showers = 1440 * config.world.need_decay.hygiene / by_id["use_shower"].effects.hygiene * by_id["use_shower"].price
+    showers = 1440 * config.needs["hygiene"].decay / by_id["use_shower"].effects["hygiene"] * by_id["use_shower"].price
     assert math.isclose(config.economy.rent + cooking + showers, 0.717, abs_tol=1e-3)
     assert by_id["buy_meal"].hours == (420, 1260)
     assert config.cooldown(by_id["use_shower"]) == 60
@@ -159,7 +163,9 @@ def test_the_config_is_frozen_and_strict() -> None:
 
 
 def test_a_living_tick_may_not_be_worth_less_than_nothing() -> None:
-    with pytest.raises(ConfigError, match=r"rewards: a living tick could be worth -0\.022, .* raise survival to at least 0\.072"):
+    with pytest.raises(
+        ConfigError, match=r"rewards: a living tick could be worth -0\.022, .* raise rewards\.survival to at least 0\.072"
+    ):
         default_config(["rewards.needs_scale=0.03"])
 
 

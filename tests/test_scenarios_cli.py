@@ -31,7 +31,7 @@ def test_list_names_the_founding_five_first() -> None:
 
 def test_list_as_text_has_a_line_per_scenario() -> None:
     lines = call("list").stdout.splitlines()
-    assert len(lines) == 12
+    assert len(lines) == 13
     assert any(line.startswith("metropolis") and "10,000 residents" in line for line in lines)
 
 

@@ -16,6 +16,7 @@ import torch
 
 from townlet import files
 from townlet.config.learning import NetworkConfig, PPOConfig
+from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training import numerics
@@ -28,7 +29,7 @@ AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", 
 
 
 def town_spec() -> ObservationSpec:
-    return ObservationSpec("hybrid", catalogue("option", AFFORDANCES).names, AFFORDANCES)
+    return ObservationSpec("hybrid", catalogue("option", AFFORDANCES).names, AFFORDANCES, tuple(THREE))
 
 
 def random_batch(learner: PPOLearner, steps: int, residents: int, seed: int = 0) -> Trajectory:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from townlet import files
+from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.manifest import PREFIX
 from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample
@@ -21,7 +22,9 @@ AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", 
 
 def generated_source(variant: str = "hybrid", *, values: bool = True, prefix: str = PREFIX) -> Source:
     options = catalogue("option", AFFORDANCES)
-    return source_of_tables(options, ObservationSpec(variant, options.names, AFFORDANCES), values=values, prefix=prefix)
+    return source_of_tables(
+        options, ObservationSpec(variant, options.names, AFFORDANCES, tuple(THREE)), values=values, prefix=prefix
+    )
 
 
 def source_of_tables(actions: Catalogue, spec: ObservationSpec, *, values: bool = True, prefix: str = PREFIX) -> Source:

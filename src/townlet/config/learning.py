@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Ticks
+from townlet.config.needs import THREE
 from townlet.config.town import RewardsConfig
 from townlet.files import leads_inside
 from townlet.names import Name
@@ -231,8 +232,12 @@ _SUITES = {
 
 class EvaluationConfig(Section):
     rewards: RewardsConfig = Field(
-        default_factory=lambda: RewardsConfig(conflict_weight=1.0),
+        RewardsConfig(conflict_weight=1.0),
         description="The committed weights returns are measured with, whatever is trained on.",
+    )
+    need_weights: dict[Id, Positive] = Field(
+        {name: need.weight for name, need in THREE.items()},
+        description="Need → the committed weight returns are measured with; a need that is not named here has its own.",
     )
     first_seed: int = Field(
         1_000_001, ge=1_000_001, description="First evaluation seed: odd and above 10⁶; training seeds are even."
@@ -240,7 +245,7 @@ class EvaluationConfig(Section):
     suites: dict[Id, SuiteConfig] = Field(default_factory=lambda: dict(_SUITES), description="Suites by name.")
     baseline: str = Field("scripted", description="Policy that effects are measured against.")
     self_sufficient_above: Share = Field(
-        0.3, description="A resident is self-sufficient on a day when every need stayed above this."
+        0.3, description="A resident is self-sufficient on a day when every need it acts on stayed above this."
     )
     level: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
     resamples: int = Field(2000, ge=10, le=1_000_000, description="Bootstrap resamples.")

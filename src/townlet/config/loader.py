@@ -132,7 +132,9 @@ def _with_affordances(tree: Node) -> Node:
     specs = read_tree(found[0])
     if not isinstance(specs.value, dict) or set(specs.value) != {"affordances"}:
         raise ConfigError(f"{found[0]}: an affordance file holds one key, `affordances`, with a list")
-    filled = Node({**section.value, "specs": specs.value["affordances"]}, section.source)
+    core, own = specs.value["affordances"], section.value.get("add", Node([], section.source))
+    both = Node([*core.value, *own.value], core.source) if isinstance(core.value, list) and isinstance(own.value, list) else core
+    filled = Node({**section.value, "specs": both}, section.source)
     return Node({**tree.value, "affordances": filled}, tree.source)
 
 

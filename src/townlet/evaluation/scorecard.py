@@ -51,7 +51,8 @@ def evaluate(
     total = len(cases) * len(policies)
     for case in cases:
         config = case.town()
-        rewards.add(_hash_of(config.rewards.model_dump(mode="json")))
+        weights = {name: need.weight for name, need in config.needs.items()}
+        rewards.add(_hash_of({**config.rewards.model_dump(mode="json"), "needs": weights}))
         vec = VectorTown(config, case.towns, seed=draw_seed("evaluation", window), threads=threads)
         done: list[PolicyCard] = []
         for name, source in policies.items():
@@ -97,6 +98,7 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, *, re
         effects={},
         actions={action: int(count) for action, count in zip(vec.catalogue.names, tally.actions)},
         rivalry_histogram=tuple(int(count) for count in tally.rivalry),
+        needs={name: float(met) / max(1, tally.decisions) for name, met in zip(vec.config.needs, tally.met)},
         decisions=tally.decisions,
         steps_per_second=(tally.ticks - uncounted) / seconds,
     )

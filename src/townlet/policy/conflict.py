@@ -33,7 +33,8 @@ def conflict_columns(meta: SampleMeta) -> tuple[str, ...]:
         affordances = tuple(name.removeprefix("interact:") for name in names[FIRST_INTERACT:])
     else:
         affordances = tuple(name.removesuffix(":near") for name in names[FIRST_AFFORDANCE::2])
-    spec = ObservationSpec(meta.variant, names, affordances)
+    needs = tuple(name.removeprefix("need_") for name in meta.feature_names if name.startswith("need_"))
+    spec = ObservationSpec(meta.variant, names, affordances, needs)
     if spec.feature_names != meta.feature_names:
         return RIVALRY_FIELDS
     return tuple(spec.feature_names[i] for i in spec.columns(CONFLICT))

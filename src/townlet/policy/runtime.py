@@ -22,7 +22,7 @@ from townlet.policy.checkpoint import weights_hash
 from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.world.rng import ACT, PICK, SLIP
-from townlet.world.townspeople import choose_random, choose_scripted, habits, scripted_columns, scripted_options
+from townlet.world.townspeople import choose_random, choose_scripted, make_script
 
 Array = NDArray[Any]
 
@@ -144,13 +144,13 @@ class ScriptedPolicy:
             raise UsageError(
                 f"the script chooses options, but policy.action_level is {vec.catalogue.level!r}; use random or 'option'"
             )
-        self._script = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names), habits(vec.config)
+        self._script = make_script(vec.config, vec.spec.feature_names, vec.catalogue.names)
         self._schedules = Schedules(vec) if self.kind == "schedule" else None
 
     def act(self, vec: VectorTown) -> Decision:
         E, N, A = vec.masks.shape
         expert = np.zeros((E, N), np.int64)
-        choose_scripted(vec.features.reshape(E * N, -1), vec.masks.reshape(E * N, A), *self._script, expert.reshape(-1))
+        choose_scripted(vec.features.reshape(E * N, -1), vec.masks.reshape(E * N, A), self._script, expert.reshape(-1))
         targets = None
         if self._schedules is not None:
             targets = np.full((E, N), -1, np.int64)

@@ -21,7 +21,7 @@ from townlet.files import AppendLog, remove
 from townlet.ports import Decided
 from townlet.sim.snapshot import save_snapshot, take_snapshot
 from townlet.sim.why import why_masked
-from townlet.world.state import CONFLICT_REASONS, EVENTS, NEEDS, TERMS
+from townlet.world.state import CONFLICT_REASONS, EVENTS, TERMS
 
 Array = NDArray[Any]
 MOST_FRAMES = 600
@@ -170,7 +170,7 @@ class Follow(Probe):
                 "tick": int(now["tick"]),
                 "time": clock(int(now["minute"])),
                 "wanted": wanted,
-                "needs": {need: round(seen[f"need_{need}"], 3) for need in NEEDS},
+                "needs": {need: round(seen[f"need_{need}"], 3) for need in world.spec.needs},
                 "rivalry_max": round(seen["rivalry_max"], 3),
                 "sees": _sees(seen, world.catalogue.affordances, wanted),
                 "legal": [world.catalogue.names[a] for a in np.flatnonzero(world.masks[0, slot])],

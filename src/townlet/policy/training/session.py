@@ -51,10 +51,7 @@ def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
     """The action catalogue and the observation of a config, without building a town."""
     affordances = tuple(spec.id for spec in config.affordances.specs)
     actions = catalogue(config.policy.action_level, affordances)
-    variant: str = config.features.systems.observations
-    if variant == "compact" and config.observations.compact_map:
-        variant = "compact_map"
-    return actions, ObservationSpec(variant, actions.names, affordances)
+    return actions, ObservationSpec.of(config)
 
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
