@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from townlet import files
 from townlet.config.models import config_hash
@@ -18,7 +18,7 @@ from townlet.errors import DamagedFileError, UsageError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, Manifest, ReplayEntry, check_listed, dataset_hash, find_manifest, read_manifest
-from townlet.policy.sample import ReplaySample, read_sample
+from townlet.policy.sample import SampleMeta, read_sample
 from townlet.policy.training.opening import run_id
 from townlet.policy.training.run_folder import RunFolder
 from townlet.promotion.desk import CANDIDATE, SCORECARD_LIMIT, Checkpoint, PromotionDesk, read_checkpoint
@@ -90,21 +90,27 @@ class _Walk:
         self._holds(str(card["dataset_hash"]), where)
 
         self.at = "sample"
-        chosen, path, events = self._sample(manifest)
-        meta = chosen.meta
+        lives = self._lives(manifest)
+        life = self._chosen(lives, manifest)
+        meta, events, path = life.meta, life.events, life.path
         self._holds(meta.sample_id, path)
 
         self.at = "moment"
-        event = next((e for e in events if e["type"] == "queue_conflict"), events[0] if events else None)
+        if meta.generation == 1:
+            raise DamagedFileError(
+                f"{path} is a sample of the first generation, which does not say when it happened; capture it again"
+            )
+        event = next((e for e in events or () if e["type"] == "queue_conflict"), events[0] if events else None)
         tick = meta.first_tick if event is None else int(event["tick"])
         place = f"town {meta.capture.town}, episode {meta.capture.episode}, tick {tick}"
         self._holds(f"{place} of {meta.capture.config_id}, seed {meta.capture.seed}", path.with_suffix(".json"))
 
         self.at = "event"
+        for each in lives:
+            _count(each)
         if event is None:
             self._holds("none of this resident was kept", path.parent)
             return
-        self._count(chosen, events, path.parent / EVENTS_NAME)
         told = " ".join(str(event[name]) for name in ("actor", "type", "object_id", "rival") if name in event)
         self._holds(f"{event['event_id']}: {told}", path.parent / EVENTS_NAME)
 
@@ -229,42 +235,58 @@ class _Walk:
             )
         return path, manifest
 
-    def _sample(self, manifest: Manifest) -> tuple[ReplaySample, Path, list[Facts]]:
-        """Every sample against its hashes; then the one to look at, where it is, and its resident's events."""
-        tables: dict[Path, list[dict[str, Any]]] = {}
-        chosen: tuple[ReplaySample, Path, list[Facts]] | None = None
+    def _lives(self, manifest: Manifest) -> list[_Life]:
+        """Every sample, checked against its hashes, and the events of its resident."""
+        tables: dict[Path, dict[tuple[int, int, str], list[Facts]] | None] = {}
+        lives = []
         for entry in manifest.entries:
-            sample = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256)
-            table = entry.sample.parent / EVENTS_NAME
-            if table not in tables:
-                tables[table] = list(read_event_records(table)) if table.is_file() else []
-            events = _events_of(sample, tables[table])
-            better = bool(events) and not chosen[2] if chosen is not None else True
-            if sample.meta.sample_id == self.sample or (self.sample is None and better):
-                chosen = sample, entry.sample, events
-        if chosen is None:
+            meta = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256).meta
+            path = entry.sample.parent / EVENTS_NAME
+            if path not in tables:
+                tables[path] = _by_actor(path) if path.is_file() else None
+            table, place = tables[path], meta.capture
+            last = meta.first_tick + meta.timesteps * meta.decision_interval
+            rows = None if table is None else table.get((place.town, place.episode, meta.agent_id), [])
+            own = None if rows is None else [row for row in rows if meta.first_tick <= int(row["tick"]) < last]
+            lives.append(_Life(meta, entry.sample, own))
+        return lives
+
+    def _chosen(self, lives: list[_Life], manifest: Manifest) -> _Life:
+        if self.sample is None:
+            return next((life for life in lives if life.events), lives[0])
+        found = next((life for life in lives if life.meta.sample_id == self.sample), None)
+        if found is None:
             raise UsageError(f"{manifest.path} lists no sample {self.sample!r}; name one of its ids, or none for the first")
-        return chosen
-
-    def _count(self, sample: ReplaySample, events: list[Facts], path: Path) -> None:
-        """What the sample's metrics say of its events must be what is written there."""
-        waits = [int(event["waited"]) for event in events if event["type"] in WAITED and event.get("waited", 0) > 0]
-        counted = {
-            "queue_conflict_events": sum(event["type"] == "queue_conflict" for event in events),
-            "wait_count": len(waits),
-            "wait_sum": sum(waits),
-        }
-        known = {name: value for name, value in counted.items() if name in sample.meta.metrics}
-        _equal(f"{path}, as the metrics of {sample.meta.sample_id} count it,", known, sample.meta.metrics)
+        return found
 
 
-def _events_of(sample: ReplaySample, table: list[dict[str, Any]]) -> list[Facts]:
-    """The events that the resident of a sample was the actor of, in its time."""
-    meta = sample.meta
-    key = (meta.capture.town, meta.capture.episode, meta.agent_id)
-    last = meta.first_tick + meta.timesteps * meta.decision_interval
-    rows = (row for row in table if (row.get("town"), row.get("episode"), row.get("actor")) == key)
-    return [row for row in rows if meta.first_tick <= int(row["tick"]) < last]
+class _Life(NamedTuple):
+    meta: SampleMeta
+    path: Path  # of its arrays
+    events: list[Facts] | None  # its resident was the actor of, in its time; None where none were kept beside it
+
+
+def _by_actor(path: Path) -> dict[tuple[int, int, str], list[Facts]]:
+    """The events of a capture by town, episode and actor."""
+    table: dict[tuple[int, int, str], list[Facts]] = {}
+    for row in read_event_records(path):
+        if "actor" in row:
+            table.setdefault((row.get("town", 0), row.get("episode", 0), row["actor"]), []).append(row)
+    return table
+
+
+def _count(life: _Life) -> None:
+    """What the metrics of a sample say of its events must be what is written there."""
+    if life.events is None:
+        return
+    waits = [int(event["waited"]) for event in life.events if event["type"] in WAITED and event["waited"] > 0]
+    counted = {
+        "queue_conflict_events": sum(event["type"] == "queue_conflict" for event in life.events),
+        "wait_count": len(waits),
+        "wait_sum": sum(waits),
+    }
+    known = {name: value for name, value in life.meta.metrics.items() if name in counted}
+    _equal(f"{life.path.parent / EVENTS_NAME}, where {life.meta.sample_id} is counted,", known, counted)
 
 
 def _equal(where: str, expected: Facts, found: Facts) -> None:
