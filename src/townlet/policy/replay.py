@@ -84,7 +84,8 @@ class ReplayDatasetConfig:
     def from_manifest(cls, path: Path | str, **options: Any) -> Self:
         """The samples of a manifest file, JSON or YAML, in any of its three forms."""
         manifest = read_manifest(Path(path))
-        return cls(entries=manifest.entries, **({"label": Path(path).stem, "source": Path(path)} | options))
+        options = {"label": Path(path).stem, "source": Path(path)} | options
+        return cls(entries=manifest.entries, **options)
 
     @classmethod
     def from_capture_dir(cls, folder: Path | str, **options: Any) -> Self:
@@ -93,7 +94,8 @@ class ReplayDatasetConfig:
         path = find_manifest(folder)
         manifest = read_manifest(path)
         check_listed(folder, manifest)
-        return cls(entries=manifest.entries, **({"label": folder.name, "source": folder, "metrics_map": read_table(path)} | options))
+        given: dict[str, Any] = {"label": folder.name, "source": folder, "metrics_map": read_table(path)} | options
+        return cls(entries=manifest.entries, **given)
 
 
 def read_table(manifest: Path) -> dict[str, Metrics]:

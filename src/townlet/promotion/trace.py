@@ -163,7 +163,7 @@ class _Walk:
                 raise DamagedFileError(
                     f"{one.source} holds weights {one.weights[:12]}, expected {entry.candidate[:12]}; restore it"
                 )
-        judged = next((one for one in reversed(found) if one.sums == evidence.checkpoint), None)
+        judged: Checkpoint | None = next((one for one in reversed(found) if one.sums == evidence.checkpoint), None)
         if judged is None:
             raise DamagedFileError(f"{found[-1].source} was changed since it was judged (its {files.SUMS} differs); restore it")
         facts = {
@@ -183,11 +183,11 @@ class _Walk:
             raise DamagedFileError(f"{self.run or entry.source} lies in no run folder (run.json); say where it is with --run")
         folder, path = found[0], found[0].path / "run.json"
         card, config, state = folder.card(), folder.resolved_config(), checkpoint.state
-        own = {"config_id": config.config_id, "config_hash": config_hash(config), "seed": config.seed}
+        own: Facts = {"config_id": config.config_id, "config_hash": config_hash(config), "seed": config.seed}
         _equal(str(path), own, card)
         _equal(str(path), {name: state.get(name) for name in ("run_id", "config_hash", "dataset_hash", "started_from")}, card)
-        asked = (own["config_hash"], card.get("mode"), card.get("epochs"), card["dataset_hash"], card["started_from"])
-        _equal(str(path), {"run_id": run_id(*asked)}, card)
+        mode, epochs = str(card.get("mode")), card.get("epochs", 0)
+        _equal(str(path), {"run_id": run_id(own["config_hash"], mode, epochs, card["dataset_hash"], card["started_from"])}, card)
         summary, latest = folder.summary(), folder.latest()
         if summary is not None:
             _equal(f"{folder.path}/summary.json", {"dataset_hash": card["dataset_hash"]}, summary)
@@ -293,4 +293,6 @@ def _equal(where: str, expected: Facts, found: Facts) -> None:
     """Each fact as it is expected, or a sentence with the first that is not."""
     for name, value in expected.items():
         if name not in found or found[name] != value:
-            raise DamagedFileError(f"{where} has {name} {found.get(name)!r}, expected {value!r}; it was changed, restore it")
+            raise DamagedFileError(
+                f"{where} has {name} {found.get(name, 'missing')!r}, expected {value!r}; it was changed, restore it"
+            )
