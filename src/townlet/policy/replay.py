@@ -84,8 +84,8 @@ class ReplayDatasetConfig:
     def from_manifest(cls, path: Path | str, **options: Any) -> Self:
         """The samples of a manifest file, JSON or YAML, in any of its three forms."""
         manifest = read_manifest(Path(path))
-        options = {"label": Path(path).stem, "source": Path(path)} | options
-        return cls(entries=manifest.entries, **options)
+        given: dict[str, Any] = {"label": Path(path).stem, "source": Path(path)} | options
+        return cls(entries=manifest.entries, **given)
 
     @classmethod
     def from_capture_dir(cls, folder: Path | str, **options: Any) -> Self:
