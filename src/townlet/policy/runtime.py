@@ -281,9 +281,7 @@ class PolicyRuntime:
     @property
     def hash(self) -> str:
         """Of the weights that act: one network's own, or the hash of the mix; empty without any weights."""
-        parts = {
-            who: policy.hash if isinstance(policy, NetworkPolicy) else policy.kind for who, policy in self.policies.items()
-        }
+        parts = {who: policy.hash if isinstance(policy, NetworkPolicy) else policy.kind for who, policy in self.policies.items()}
         if not any(isinstance(policy, NetworkPolicy) for policy in self.policies.values()):
             return ""
         return mix_hash(parts) if len(parts) > 1 else next(iter(parts.values()))
