@@ -21,7 +21,7 @@ LAYERS = """
 __main__
 cli testing __init__
 observer studies bench
-policy.runner
+policy.runner promotion.trace
 policy.training
 evaluation promotion
 policy

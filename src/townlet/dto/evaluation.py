@@ -71,7 +71,10 @@ class PolicyCard(Frozen):
 
     name: str
     source: str = Field(description="what was evaluated: scripted, random, a checkpoint folder, or a mix of them by resident")
-    policy_hash: str
+    policy_hash: str = Field(description="hash of the weights; the name of a built-in policy")
+    dataset_hash: str | None = Field(
+        default=None, description="hash of the data a checkpoint was trained on; null: it was given none, or it is no checkpoint"
+    )
     kind: str
     measures: dict[str, Measure]
     effects: dict[str, Effect] = Field(description="against the baseline; empty for the baseline itself")

@@ -44,13 +44,19 @@ class Checkpoint:
 
 
 def weights_hash(weights: Mapping[str, NDArray[Any]]) -> str:
-    """A hash of names, types, shapes and bytes, the same for equal weights in any order."""
+    """THE hash of weights, wherever one is written: SHA-256 over names, types, shapes and bytes, equal for equal weights in any
+    order. A built-in policy, which has none, goes by its name; a mix by `mix_hash`."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         array = np.ascontiguousarray(weights[name])
         digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
         digest.update(array.tobytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()
+
+
+def mix_hash(parts: Mapping[str, str]) -> str:
+    """Hash of a mix of policies: of the hash (or name) of each, by the residents it is for."""
+    return files.sha256_bytes("".join(f"{who}={parts[who]}\n" for who in sorted(parts)).encode())
 
 
 def save_checkpoint(folder: str | Path, checkpoint: Checkpoint, *, overwrite: bool = False) -> None:

@@ -23,7 +23,9 @@ from townlet.policy.manifest import (
     METRICS_SUFFIX,
     ReplayEntry,
     check_listed,
+    dataset_hash,
     find_manifest,
+    hash_of_data,
     read_manifest,
 )
 from townlet.policy.prefetch import prefetched
@@ -33,11 +35,12 @@ from townlet.policy.sample import (
     SampleMeta,
     assemble,
     interpret,
+    meta_bytes,
     read_arrays,
     read_meta,
 )
 from townlet.policy.sample_metrics import differing
-from townlet.policy.trajectory import Array, Trajectory
+from townlet.policy.trajectory import Array, Trajectory, to_disk
 
 __all__ = [
     "ConflictNormalizer",
@@ -67,6 +70,7 @@ class ReplayDatasetConfig:
     prefetch: int = 2
     metrics_map: Mapping[str, Metrics] = field(default_factory=dict)  # sample_id -> metrics
     label: str = "replay"
+    source: Path | None = None  # the manifest, capture folder or sample that the entries are from
     events: Path | None = None
     normalize_conflict_features: bool = False
     normalizer: ConflictNormalizer | None = None  # stored statistics to use instead of this dataset's own
@@ -80,7 +84,8 @@ class ReplayDatasetConfig:
     def from_manifest(cls, path: Path | str, **options: Any) -> Self:
         """The samples of a manifest file, JSON or YAML, in any of its three forms."""
         manifest = read_manifest(Path(path))
-        return cls(entries=manifest.entries, **({"label": Path(path).stem} | options))
+        given: dict[str, Any] = {"label": Path(path).stem, "source": Path(path)} | options
+        return cls(entries=manifest.entries, **given)
 
     @classmethod
     def from_capture_dir(cls, folder: Path | str, **options: Any) -> Self:
@@ -89,7 +94,8 @@ class ReplayDatasetConfig:
         path = find_manifest(folder)
         manifest = read_manifest(path)
         check_listed(folder, manifest)
-        return cls(entries=manifest.entries, **({"label": folder.name, "metrics_map": read_table(path)} | options))
+        given: dict[str, Any] = {"label": folder.name, "source": folder, "metrics_map": read_table(path)} | options
+        return cls(entries=manifest.entries, **given)
 
 
 def read_table(manifest: Path) -> dict[str, Metrics]:
@@ -154,6 +160,14 @@ class ReplayDataset:
     @property
     def transitions(self) -> int:
         return sum(meta.timesteps for meta in self.metas)
+
+    @property
+    def hash(self) -> str:
+        """Of the files (`dataset_hash`), or of samples in memory by the bytes that would be written."""
+        if self._entries:
+            return dataset_hash(self._entries)
+        encoded = ((files.npz_bytes(to_disk(sample)), meta_bytes(sample.meta)) for sample in self.samples())
+        return hash_of_data((files.sha256_bytes(arrays), files.sha256_bytes(meta)) for arrays, meta in encoded)
 
     def __len__(self) -> int:
         """Batches of an epoch."""

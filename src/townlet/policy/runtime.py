@@ -15,10 +15,9 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet import files
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
-from townlet.policy.checkpoint import weights_hash
+from townlet.policy.checkpoint import mix_hash, weights_hash
 from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.world.rng import ACT, PICK, SLIP
@@ -281,11 +280,11 @@ class PolicyRuntime:
 
     @property
     def hash(self) -> str:
-        """Of the weights that act: one network's own, or a hash over those of several; empty without any."""
-        found = {name: policy.hash for name, policy in sorted(self.policies.items()) if isinstance(policy, NetworkPolicy)}
-        if len(found) <= 1:
-            return next(iter(found.values()), "")
-        return files.sha256_bytes("\n".join(f"{name}={digest}" for name, digest in found.items()).encode())
+        """Of the weights that act: one network's own, or the hash of the mix; empty without any weights."""
+        parts = {who: policy.hash if isinstance(policy, NetworkPolicy) else policy.kind for who, policy in self.policies.items()}
+        if not any(isinstance(policy, NetworkPolicy) for policy in self.policies.values()):
+            return ""
+        return mix_hash(parts) if len(parts) > 1 else next(iter(parts.values()))
 
     def reset(self, vec: VectorTown) -> None:
         for policy in self.policies.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,18 +13,17 @@ from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Decision, Evidence, LedgerEntry, Outcome
 from townlet.errors import DamagedFileError, UsageError
 from townlet.files import (
+    SUMS,
     FolderLock,
-    check_sums,
     partial_folder,
     publish_folder,
     read_bytes,
-    read_json,
     safe_join,
     sha256_bytes,
     sha256_file,
     write_bytes,
 )
-from townlet.policy.checkpoint import STATE, WEIGHTS, resolve
+from townlet.policy.checkpoint import load_checkpoint, resolve
 from townlet.promotion.gates import check_gate, decide, gates_hash
 from townlet.promotion.ledger import FIRST_CHAMPION, LedgerError, append, champion, champions, passes_in_a_row, read_ledger
 
@@ -36,9 +36,14 @@ class Checkpoint(NamedTuple):
     """What promotion needs to know of a checkpoint folder."""
 
     source: str
-    weights: str
-    dataset: str | None
-    config: str | None
+    weights: str  # their hash
+    sums: str  # SHA-256 of its SHA256SUMS
+    state: Mapping[str, Any]
+
+    def fact(self, name: str) -> str | None:
+        """A hash that training wrote into the state; None where there is none."""
+        found = self.state.get(name)
+        return found if isinstance(found, str) else None
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,8 @@ class PromotionDesk:
                 return _held(f"{candidate} has no window since the last change of champion; run promote evaluate", self.rules)
             if last.decision.outcome is not Outcome.PROMOTE:
                 return last.decision
+            if last.evidence is None or last.evidence.checkpoint != checkpoint.sums:
+                return _held(f"{candidate} was changed since it was judged; run promote evaluate again", self.rules)
             self._keep_release(candidate, checkpoint.weights)
             self._append("promote", checkpoint, entries, last.decision, last.evidence, last.decision.reasons)
             return last.decision
@@ -108,7 +115,7 @@ class PromotionDesk:
                 wanted = f"earlier champion {to}" if to else "earlier champion"
                 raise UsageError(f"the ledger has no {wanted} to roll back to; `townlet promote history` lists all of them")
             chosen = earlier[-1]
-            checkpoint = Checkpoint(FIRST_CHAMPION, FIRST_CHAMPION, None, None)
+            checkpoint = Checkpoint(FIRST_CHAMPION, FIRST_CHAMPION, "", {})
             if chosen != FIRST_CHAMPION:
                 folder = self._release(chosen)
                 checkpoint = read_checkpoint(folder)._replace(source=os.fspath(folder))
@@ -128,7 +135,7 @@ class PromotionDesk:
         for entry in entries:
             if entry.evidence is not None and entry.evidence.scorecard is not None:
                 try:
-                    path = self._evidence(entry.evidence.scorecard)
+                    path = self.evidence(entry.evidence.scorecard)
                 except DamagedFileError as error:
                     problems.append(f"entry {entry.number}: {error}")
                     continue
@@ -172,7 +179,7 @@ class PromotionDesk:
                 decision = decide(
                     card, self.rules.gates, candidate=CANDIDATE, champion=CHAMPION, passes=passes, required=required
                 )
-            path = self._evidence(digest)
+            path = self.evidence(digest)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, data)
         self._append("window", checkpoint, entries, decision, evidence, decision.reasons)
@@ -220,7 +227,8 @@ class PromotionDesk:
             write_bytes(partial / path.name, read_bytes(path, limit=CHECKPOINT_LIMIT), sync=False)
         publish_folder(partial, final)
 
-    def _evidence(self, digest: str) -> Path:
+    def evidence(self, digest: str) -> Path:
+        """Where the scorecard of that hash is kept."""
         return safe_join(self.folder, f"evidence/{digest}.json")
 
     def _release(self, name: str) -> Path:
@@ -238,16 +246,8 @@ class PromotionDesk:
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Hashes of a checkpoint whose files all match its SHA256SUMS."""
     folder = resolve(folder)
-    check_sums(folder)
-    state = read_json(folder / STATE, limit=16 << 20)
-    fields = state if isinstance(state, dict) else {}
-    dataset, config = fields.get("dataset_hash"), fields.get("config_hash")
-    return Checkpoint(
-        os.fspath(folder),
-        sha256_file(folder / WEIGHTS),
-        dataset if isinstance(dataset, str) else None,
-        config if isinstance(config, str) else None,
-    )
+    state = load_checkpoint(folder, with_optimizer=False, with_world=False).state
+    return Checkpoint(os.fspath(folder), str(state["weights_hash"]), sha256_file(folder / SUMS), state)
 
 
 def _evidence_of(card: Scorecard | None, digest: str | None, checkpoint: Checkpoint, now: str, rules: str) -> Evidence:
@@ -259,8 +259,11 @@ def _evidence_of(card: Scorecard | None, digest: str | None, checkpoint: Checkpo
         gates=rules,
         configs=tuple(case.config_hash for case in cases),
         seeds=tuple(sorted({case.seed for case in cases})),
-        dataset=checkpoint.dataset,
-        training_config=checkpoint.config,
+        checkpoint=checkpoint.sums,
+        run_id=checkpoint.fact("run_id"),
+        training_config=checkpoint.fact("config_hash"),
+        dataset=checkpoint.fact("dataset_hash"),
+        started_from=checkpoint.fact("started_from"),
     )
 
 

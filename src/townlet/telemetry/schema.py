@@ -169,8 +169,8 @@ FIELDS: tuple[Field, ...] = (
     # --- version 1.3 -------------------------------------------------------------------------------------------------
     Field("run_id", "text", "", V13, "Hash of config, seed and command: the same for a run and its repetition."),
     Field("config_hash", "text", "", V13, "Hash of the config."),
-    Field("dataset_hash", "text", "", V13, "Hash of the replay data.", null_when="rollout data"),
-    Field("policy_hash", "text", "", V13, "Hash of the weights after the epoch."),
+    Field("dataset_hash", "text", "", V13, "Hash of the data the run was given.", null_when="a run that was given none"),
+    Field("policy_hash", "text", "", V13, "Hash of the weights after the epoch, as in checkpoints, scorecards and the ledger."),
     Field("kl_k3", "number", "nats", V13, "Mean of (ratio − 1) − log ratio (k3 estimate), never negative; gates use this one.",
           low=0, alert=Alert("above", 0.1, "--kl-k3-threshold"), panel="kl and clip"),
     Field("explained_variance", "number", "1", V13, "1 − variance of the value errors / variance of the returns.",

@@ -107,7 +107,7 @@ def test_one_step_equals_a_step_made_by_hand() -> None:
         "loss_total": loss,
         "loss_policy": policy,
         "loss_value": value,
-        "loss_entropy": -dist.entropy().mean(),
+        "loss_entropy": dist.entropy().mean(),
         "grad_norm": norm,
     }
     for name, tensor in expected.items():
@@ -241,7 +241,7 @@ def test_statistics_describe_the_batch() -> None:
     assert stats.adv_mean == pytest.approx(batch.advantages[rows].mean(), abs=1e-5)
     assert stats.adv_std == pytest.approx(batch.advantages[rows].std(ddof=1), abs=1e-5)
     assert stats.kl_k3_max >= stats.kl_k3 >= 0.0
-    assert stats.batch_entropy_mean == -stats.loss_entropy
+    assert stats.batch_entropy_mean == stats.loss_entropy
     json.dumps(stats.as_record(), allow_nan=False)
 
 

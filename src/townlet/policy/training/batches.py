@@ -28,7 +28,7 @@ class UpdateStats:
     stopped_early: bool  # the KL bound ended the passes
     loss_policy: float
     loss_value: float
-    loss_entropy: float  # − mean entropy
+    loss_entropy: float  # mean entropy; the total subtracts entropy_coef times it
     loss_total: float
     clip_fraction: float
     clip_fraction_max: float
@@ -108,7 +108,7 @@ def summary(table: NDArray[np.float64], grads: NDArray[np.float64]) -> dict[str,
     return {
         "loss_policy": means["loss_policy"],
         "loss_value": means["loss_value"],
-        "loss_entropy": -means["entropy"],
+        "loss_entropy": means["entropy"],
         "loss_total": means["loss_total"],
         "clip_fraction": means["clip_fraction"],
         "clip_fraction_max": float(column["clip_fraction"].max()),

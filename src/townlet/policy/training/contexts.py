@@ -84,7 +84,9 @@ class TrainingContext:
     mode: str = "rollout"
     epochs: int = 1
     dataset: ReplayDatasetConfig | ReplayDataset | None = None
-    dataset_hash: str | None = None  # filled in by `prepare`
+    dataset_hash: str | None = None  # of the data given, filled in by `prepare`; None: the run learns in its own towns only
+    dataset_source: Path | None = None  # where those data are, filled in with it
+    started_from: str | None = None  # hash of the weights of `RunOptions.start_from`
     disk_needed: int = 0  # bytes the run folder will hold at most, filled in by `prepare`
     run: RunFolder | None = None
     run_id: str = ""
@@ -102,6 +104,11 @@ class TrainingContext:
     @property
     def seconds_left(self) -> float:
         return self.deadline - perf_counter()
+
+    def note_data(self, digest: str | None, source: Path | None) -> None:
+        """Write down which data the run is given, if any."""
+        if digest is not None:
+            self.dataset_hash, self.dataset_source = digest, source
 
     def strategy(self, name: str) -> TrainingStrategy:
         return self.strategies[name]()

@@ -72,9 +72,9 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
     return data
 
 
-def replay_epoch(session: Session, context: TrainingContext, progress: float, dataset: ReplayDataset, digest: str) -> EpochData:
+def replay_epoch(session: Session, context: TrainingContext, progress: float, dataset: ReplayDataset) -> EpochData:
     """One pass; order by seed and epoch, one update per batch of samples."""
-    data = EpochData(dataset_hash=digest, baseline=dataset.baseline_metrics())
+    data = EpochData(baseline=dataset.baseline_metrics())
     metrics, exits = [], 0
     dataset.set_epoch(session.standing.epoch)
     for batch in dataset:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from townlet.errors import ConfigError, ReplayError, UsageError
 from townlet.evaluation.compare import save_scorecard
 from townlet.evaluation.scorecard import PolicySource, evaluate, run_case
 from townlet.evaluation.suites import Case, draw_seed, suite_cases
-from townlet.files import safe_join, sha256_file
+from townlet.files import safe_join
 from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
@@ -159,17 +158,6 @@ class ReplayDatasetService:
         if isinstance(dataset, ReplayDataset):
             return dataset
         return ReplayDataset(dataset or self.dataset_config())
-
-    def digest(self, data: ReplayDataset) -> str:
-        """Hash of the data: of the recorded (or computed) hashes of its files, or of the arrays in memory."""
-        whole = hashlib.sha256()
-        for entry in data.config.entries:
-            whole.update((entry.sha256 or sha256_file(entry.sample)).encode())
-        if not data.config.entries:
-            for sample in data.samples():
-                for array in sample.columns().values():
-                    whole.update(array.tobytes())
-        return whole.hexdigest()[:16]
 
     def summaries(self, data: ReplayDataset) -> Iterator[ReplayBatchSummary]:
         for number, batch in enumerate(data):

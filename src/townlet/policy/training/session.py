@@ -93,6 +93,8 @@ class Session:
             "standing": self.standing.model_dump(mode="json"),
             "telemetry": context.telemetry.position(),
             "config_hash": config_hash(context.config),
+            "dataset_hash": context.dataset_hash,
+            "started_from": context.started_from,
             "action_catalogue_hash": actions.hash,
             "observation_hash": seen.hash,
             "run_id": context.run_id,
@@ -144,7 +146,7 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     else:
         context.telemetry.rewind(plan.log_position or LOG_START)
         if plan.start_from is not None:
-            _restore(session, load_checkpoint(plan.start_from), with_towns=plan.cycle >= 0)
+            _restore(session, load_checkpoint(plan.start_from), with_towns=plan.collections >= 0)
     if not session.standing.weights_hash_start:
         session.standing.weights_hash_start = session.weights_hash
     return session

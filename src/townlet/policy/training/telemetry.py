@@ -114,7 +114,6 @@ class EpochData:
     simulated: int = 0  # decisions
     sim_seconds: float = 0.0
     masked: bool = True  # every row had an action mask
-    dataset_hash: str | None = None
     baseline: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: EpochData) -> None:
@@ -129,7 +128,6 @@ class EpochData:
         self.simulated += other.simulated
         self.sim_seconds += other.sim_seconds
         self.masked = self.masked and other.masked
-        self.dataset_hash = self.dataset_hash or other.dataset_hash
         self.baseline = self.baseline or other.baseline
 
 
@@ -168,7 +166,7 @@ LARGEST = ("clip_fraction_max", "grad_norm_max", "kl_divergence_max")
 LATEST = ("lr", "entropy_coef")
 MEANS = (
     *("loss_policy", "loss_value", "loss_total", "clip_fraction", "adv_mean", "adv_std", "grad_norm", "kl_divergence", "kl_k3"),
-    *("batch_entropy_mean", "explained_variance", "reward_advantage_corr", "mask_fill_mean"),
+    *("loss_entropy", "batch_entropy_mean", "explained_variance", "reward_advantage_corr", "mask_fill_mean"),
 )
 
 
@@ -188,7 +186,6 @@ def merge_updates(updates: Sequence[UpdateStats]) -> dict[str, Any]:
         np.average((means - merged["batch_entropy_mean"]) ** 2, weights=weights),
     )
     merged["batch_entropy_std"] = float(np.sqrt(within + between))
-    merged["loss_entropy"] = merged["batch_entropy_mean"]
     for name in ("explained_variance", "reward_advantage_corr"):  # exactly 0 says that nothing varied
         merged[name] = merged[name] or None
     return merged
@@ -208,7 +205,6 @@ def epoch_record(data: EpochData, ids: Mapping[str, Any], seconds: float) -> dic
         "episode_return_mean": float(np.mean(data.returns)) if data.returns else None,
         "episode_length_mean": float(np.mean(data.lengths)) if data.lengths else None,
         "rollout_ticks": data.ticks,
-        "dataset_hash": data.dataset_hash,
         "epoch_duration_sec": seconds,
         "steps_per_second": merged["transitions"] / max(seconds, 1e-9),
         "sim_steps_per_second": data.simulated / max(data.sim_seconds, 1e-9) if data.simulated else None,

@@ -53,7 +53,7 @@ class BCStrategy:
             service = context.services.replay
             self.data = service.build(service.dataset_config(source) if isinstance(source, str) else source)
             check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
-            context.dataset_hash = service.digest(self.data)
+            context.note_data(self.data.hash, self.data.config.source)
         else:
             vec = context.services.capture.towns(config.training.bc.towns, index=DEMONSTRATION_TOWNS)
             self.collector = Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
@@ -66,8 +66,7 @@ class BCStrategy:
         train, held = shown.split(bc.validation_fraction, context.seed)
         judged = train if held is None else held
         self._recall_best(context, session)
-        epochs = context.epochs if context.plan.cycle >= 0 else bc.epochs
-        standing = session.standing
+        epochs, standing = context.epochs, session.standing
         get_used_to(session.learner, train)
         context.progress.begin("bc", epochs, standing.epoch)
         while standing.epoch < epochs and standing.stale < bc.patience and not standing.finished:
@@ -97,6 +96,7 @@ class BCStrategy:
             duration_sec=perf_counter() - started,
             run_dir=None if run is None else str(run.path),
             checkpoint=None if run is None else str(run.latest()),
+            dataset_hash=context.dataset_hash,
             dataset=shown.label,
             episodes=len(np.unique(shown.episodes)),
             held_out_episodes=0 if held is None else shown.held_out(bc.validation_fraction),

@@ -48,7 +48,7 @@ class PPOStrategy:
             refuse_single_lives(spec)
             self.data = context.services.replay.build(context.dataset)
             check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
-            context.dataset_hash = context.services.replay.digest(self.data)
+            context.note_data(self.data.hash, self.data.config.source)
         if context.mode in ("rollout", "mixed"):
             self.collector = make_collector(context, spec)
             self._social = social_stage(context, 0).features.stages.social_rewards
@@ -85,8 +85,7 @@ class PPOStrategy:
         data = EpochData()
         try:
             if self.data is not None:
-                digest = context.dataset_hash or ""
-                data.add(replay_epoch(session, context, progress, self.data, digest))
+                data.add(replay_epoch(session, context, progress, self.data))
             if self.collector is not None:
                 data.add(rollout_epoch(session, context, progress))
         except DivergedError as error:
@@ -135,6 +134,7 @@ class PPOStrategy:
             "data_mode": context.mode,
             "run_id": context.run_id,
             "config_hash": config_hash(context.config),
+            "dataset_hash": context.dataset_hash,
             "policy_hash": session.weights_hash,
             **context.plan.notes,
         }
@@ -159,10 +159,11 @@ class PPOStrategy:
             duration_sec=seconds,
             run_dir=None if run is None else str(run.path),
             checkpoint=None if saved is None else str(saved),
+            dataset_hash=context.dataset_hash,
             data_mode=context.mode,
             epochs=standing.epoch,
             updates=standing.updates,
-            transitions=last["transitions"],
+            transitions=standing.steps - context.plan.steps,
             steps=standing.steps,
             loss_policy=last["loss_policy"],
             loss_value=last["loss_value"],
