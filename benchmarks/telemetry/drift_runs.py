@@ -49,8 +49,8 @@ def town_records(epsilon: float, seed: int) -> Iterator[dict[str, Any]]:
             town.add(vec.events())
             reward += float(vec.rewards[there].sum())
             count += int(there.sum())
-        days = count * vec.interval / 1440
-        yield {"epoch": epoch, **town.record(), **rivalry.record(), "episode_return_mean": reward / days}
+        days = count * vec.interval / vec.config.world.ticks_per_day
+        yield {"epoch": epoch, **town.record(days), **rivalry.record(), "episode_return_mean": reward / days}
 
 
 def make_town_run(epsilon: float) -> Callable[[Path, int, Path], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,14 +15,18 @@ from typing import Any, Literal, NamedTuple
 from townlet.errors import ConfigError
 from townlet.files import read_json
 from townlet.telemetry.drawing import short
-from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, declared, field
+from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS, declared, field
 from townlet.telemetry.series import number
 
 Side = Literal["above", "below", "is"]
 SIDES: tuple[Side, ...] = ("above", "below", "is")
-RULE_KEYS = ("field", "above", "below", "is", "versus", "anneal", "smoothing", "patience")
+RULE_KEYS = ("field", "above", "below", "is", "versus", "margin", "anneal", "smoothing", "patience")
 FILE_KEYS = ("rules", "defaults", "smoothing", "patience", "max_gap")
 MAX_RULES_FILE = 1 << 20
+PAST = "past"  # as `versus`: the field's own earlier records
+PAST_WINDOW = 8  # records whose mean the defaults compare with the past
+PAST_LEAST, PAST_KEPT = 16, 64  # earlier records before there is a past, and how far it goes back
+PAST_CLEAR = 4.0  # standard errors by which a mean must differ from the past
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,9 @@ class Rule:
     """Alert when a field is above or below a threshold, or a flag is as given, for `patience` records running.
 
     The value is the mean of the last `smoothing` records, once there are so many. With `versus` the threshold is a share on top
-    of that other field of the same record. With `anneal` only records of anneal stages count.
+    of that other field of the same record; `versus` past means the median of the field's own records before those, from which the
+    value must differ by the share, by `margin` on top, and by more than their spread explains. With `anneal` only records of
+    anneal stages count.
     """
 
     field: str
@@ -39,6 +46,7 @@ class Rule:
     anneal: bool = False
     smoothing: int = 1
     patience: int = 1
+    margin: float = 0.0
 
     @property
     def name(self) -> str:
@@ -64,6 +72,7 @@ def default_rules() -> list[Rule]:
         for item in FIELDS
         if item.alert is not None and item.alert.threshold is not None
     ]
+    rules += flag_rules({flag: share for flag, (_, _, share, _) in PAST_ALERTS.items()})
     rules += [Rule(item.name, "is", 1.0) for item in FIELDS if item.kind == "flag" and item.name.endswith("_flag")]
     return [*rules, Rule("anneal_bc_passed", "is", 0.0)]
 
@@ -78,6 +87,9 @@ def flag_rules(values: Mapping[str, float | None]) -> list[Rule]:
         if flag in ANNEAL_ALERTS:
             name, side, versus = ANNEAL_ALERTS[flag]
             rules.append(Rule(name, side, value, versus, anneal=True))
+        elif flag in PAST_ALERTS:
+            name, side, _, margin = PAST_ALERTS[flag]
+            rules.append(Rule(name, side, value, PAST, smoothing=PAST_WINDOW, margin=margin))
         else:
             item = by_flag[flag]
             assert item.alert is not None
@@ -157,11 +169,14 @@ def _rule(entry: Any, common: Mapping[str, Any], where: str) -> Rule:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ConfigError(f"{where}: {key} is {value!r}, expected a whole number from 1 on")
     versus = entry.get("versus", "")
-    if versus and not (isinstance(versus, str) and declared(versus) and field(versus).numeric):
-        raise ConfigError(f"{where}: versus is {versus!r}, which is no number of a record")
+    if versus and versus != PAST and not (isinstance(versus, str) and declared(versus) and field(versus).numeric):
+        raise ConfigError(f"{where}: versus is {versus!r}, which is no number of a record and not {PAST}")
+    margin = number(entry.get("margin", 0.0))
+    if not margin >= 0 or (margin and versus != PAST):
+        raise ConfigError(f"{where}: margin is {entry['margin']!r}, expected a number from 0 on beside versus: {PAST}")
     if not isinstance(entry.get("anneal", False), bool):
         raise ConfigError(f"{where}: anneal is {entry['anneal']!r}, expected true or false")
-    return Rule(name, side, float(wanted), versus, entry.get("anneal", False), counts["smoothing"], counts["patience"])
+    return Rule(name, side, float(wanted), versus, entry.get("anneal", False), **counts, margin=margin)
 
 
 # --- a rule at work --------------------------------------------------------------------------------------------------
@@ -175,25 +190,39 @@ class RuleState:
         self.value = math.nan  # smoothed
         self.bad = 0  # records running
         self._last: deque[float] = deque(maxlen=rule.smoothing)
+        self._past: deque[float] = deque(maxlen=PAST_KEPT)  # what came before those
 
     def feed(self, record: Mapping[str, Any]) -> Alarm | None:
         rule = self.rule
         raw = record.get(rule.field)
         if not isinstance(raw, int | float) or (rule.anneal and record.get("anneal_cycle") is None):
             return None
-        limit = rule.threshold
-        if rule.versus:
-            base = number(record.get(rule.versus))
-            if math.isnan(base):
-                return None
-            limit = base + abs(base) * rule.threshold
+        if rule.versus not in ("", PAST) and math.isnan(number(record.get(rule.versus))):
+            return None
+        if len(self._last) == rule.smoothing and not self.bad:  # what is bad does not become the measure of what follows
+            self._past.append(self._last[0])
         self._last.append(float(raw))
         self.value = math.fsum(self._last) / len(self._last)
+        limit = self._limit(record)
         bad = {"above": self.value > limit, "below": self.value < limit, "is": self.value == limit}[rule.side]
         self.bad = self.bad + 1 if bad and len(self._last) == rule.smoothing else 0
         if self.bad != rule.patience:
             return None
         return self._alert(record, limit)
+
+    def _limit(self, record: Mapping[str, Any]) -> float:
+        """What the value is compared with; NaN, which nothing is above or below, while there is no past yet."""
+        rule = self.rule
+        if not rule.versus:
+            return rule.threshold
+        if rule.versus != PAST:
+            base = number(record.get(rule.versus))
+            return base + abs(base) * rule.threshold
+        if len(self._past) < PAST_LEAST:
+            return math.nan
+        base, spread = statistics.median(self._past), statistics.stdev(self._past) / math.sqrt(rule.smoothing)
+        gap = max(abs(base) * rule.threshold + rule.margin, PAST_CLEAR * spread)
+        return base + gap if rule.side == "above" else base - gap
 
     def _alert(self, record: Mapping[str, Any], limit: float) -> Alarm:
         rule = self.rule

@@ -50,6 +50,7 @@ class PPOBatch(ObservedBatch):
     rewards: Floats  # (T, B)
     advantages: Floats  # (T, B)
     returns: Floats  # (T, B)
+    watched: Floats | None = None  # (T, B, K): figures whose mean and largest each mini-batch tells
 
 
 @dataclass(frozen=True, kw_only=True)
