@@ -261,6 +261,7 @@ def test_the_rules_of_the_guide_are_rules(tmp_path: Path) -> None:
         "kl_k3 above 0.05",
         "episode_return_mean below -20",
         "queue_conflict_events above 0.15 × anneal_queue_baseline",
+        "late_share above 0.5 × past",
         "anneal_loss_flag is true",
     ]
     assert found.max_gap == 300

@@ -238,8 +238,8 @@ def test_rates_and_mini_batches_of_a_real_rollout_are_those_of_its_residents(
     monkeypatch.setattr(epochs, "rollout_batch", lambda rollout, ppo: (seen.append(rollout), build(rollout, ppo))[1])
     log = tmp_path / "ppo.jsonl"
     words = ["--epochs", "1", "--ppo-log", str(log), "--run-dir", str(tmp_path / "run"), "--no-plots", *TINY]
+    split = ("--ppo-num-mini-batches", "3", "--ppo-num-epochs", "2", "--ppo-log-batches", "--set", "training.horizon=100")
     with pytest.raises(SystemExit) as left:
-        split = ("--ppo-num-mini-batches", "3", "--ppo-num-epochs", "2", "--ppo-log-batches", "--set", "training.horizon=100")
         main(["train", "rush_hour", "--mode", "rollout", *words, *split])
     assert not left.value.code
     [rollout], [*batches, record] = seen, list(read_records(log))

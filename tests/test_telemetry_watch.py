@@ -188,7 +188,7 @@ def rate(n: int, before: float, after: float) -> float:
 
 
 BAD: dict[str, Callable[[int], dict[str, Any]]] = {
-    "conflicts_per_resident_day": lambda n: {"conflicts_per_resident_day": rate(n, 1.4, 2.8)},
+    "conflicts_per_resident_day": lambda n: {"conflicts_per_resident_day": rate(n, 1.4, 2.8), "episode_return_mean": 60.0},
     "exits_per_resident_day": lambda n: {"exits_per_resident_day": 0.0 if n <= 60 else 0.1},
     "episode_return_mean": lambda n: {"episode_return_mean": rate(n, 60.0, 20.0)},
     "kl_k3": lambda n: {"kl_k3": 0.01 if n <= 60 else 0.8},
@@ -220,6 +220,10 @@ HEALTHY: dict[str, Callable[[int], dict[str, Any]]] = {
         "conflicts_per_resident_day": rate(n, 1.4, 1.4),
     },
     "a small run, in which few things happen": lambda n: {"conflicts_per_resident_day": 14.0 if n % 11 == 0 else 0.0},
+    "conflicts double while the returns rise": lambda n: {
+        "conflicts_per_resident_day": rate(n, 1.4, 2.8),
+        "episode_return_mean": rate(n, 30.0, 60.0),
+    },
     "one exit now and then": lambda n: {"exits_per_resident_day": 0.0078 if n % 20 == 0 else 0.0},
     "exits of the untrained end": lambda n: {"exits_per_resident_day": max(0.0, 0.5 - n / 40)},
     "returns rise": lambda n: {"episode_return_mean": -20.0 + n if n % 4 == 0 else None},
@@ -287,9 +291,10 @@ def test_rules_are_read_from_yaml_and_json(tmp_path: Path) -> None:
         ({"rules": [{"field": "kl_k3", "above": 1, "anneal": 3}]}, "anneal is 3"),
         (
             {"rules": [{"field": "kl_k3", "above": 1, "margin": 3}]},
-            "margin is 3, expected a number from 0 on beside versus: past",
+            "margin is 3, expected a number from 0 on beside versus",
         ),
         ({"rules": [{"field": "kl_k3", "above": 1, "versus": "past", "margin": -1}]}, "margin is -1"),
+        ({"rules": [{"field": "kl_k3", "above": 1, "unless": "run_id"}]}, "unless is 'run_id', which is no number of a record"),
         ({"rules": [7]}, "expected an object such as"),
         ({"rules": [], "max_gap": -1}, "number of seconds above 0"),
         ({"rules": [], "defaults": "no"}, "expected true or false"),

@@ -36,9 +36,9 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for flag, (name, side, versus) in ANNEAL_ALERTS.items():
         share = f" this share more than {versus}" if versus else f" {side} this"
         flags.append((flag, f"In anneal stages: alert when {name} is{share}."))
-    for flag, (name, side, share, _) in PAST_ALERTS.items():
-        usual = f"Alert when {name} goes {side} its own past in this log by more than this share."
-        flags.append((flag, f"{usual} [default: {share:g}]"))
+    for flag, (name, side, usual_share, *_) in PAST_ALERTS.items():
+        text = f"Alert when {name} goes {side} its own past in this log by more than this share."
+        flags.append((flag, f"{text} [default: {usual_share:g}]"))
     for flag, text in reversed(flags):
         command = click.option(flag, type=float, help=text)(command)
     return command

@@ -23,7 +23,6 @@ from townlet.telemetry.schema import (
     STRICT,
     VERSIONS,
     Field,
-    project,
 )
 
 COMMAND = "python -m townlet.telemetry.reference"
@@ -105,11 +104,12 @@ def _past_rows() -> list[str]:
         f"{PAST_LEAST}. The difference must exceed the share of the past, the margin on top of it, and {PAST_CLEAR:g} standard "
         "errors of such a mean, so that small runs, whose epochs vary much, do not alert on noise.",
         "",
-        "| option | field | alerts when | margin |",
-        "| --- | --- | --- | ---: |",
+        "| option | field | alerts when | margin | not while this rises |",
+        "| --- | --- | --- | ---: | --- |",
     ]
-    for flag, (name, side, share, margin) in PAST_ALERTS.items():
-        lines.append(f"| `{flag}` | `{name}` | {side} its past by more than {share:.0%} | {margin:g} |")
+    for flag, (name, side, share, margin, unless) in PAST_ALERTS.items():
+        excuse = f"`{unless}`" if unless else ""
+        lines.append(f"| `{flag}` | `{name}` | {side} its past by more than {share:.0%} | {margin:g} | {excuse} |")
     return lines
 
 
@@ -206,21 +206,13 @@ def write_pages(docs: Path) -> list[str]:
     return changed
 
 
-SAMPLES = {
-    "ppo_telemetry_v1_4.jsonl": 1.4,
-    "ppo_telemetry_v1_3.jsonl": 1.3,
-    "ppo_conflict_telemetry.jsonl": 1.1,
-    "ppo_epoch_log.jsonl": 1.0,
-}
+SAMPLE = f"samples/ppo_telemetry_v{CURRENT:g}.jsonl".replace(".", "_", 1)
 
 
-def write_samples(log: Path, docs: Path) -> list[str]:
-    """The sample logs under docs/samples: a real run as it is, and reduced to the older versions."""
-    records = list(read_records(log))
-    for name, version in SAMPLES.items():
-        lines = (encode_record(record if version == CURRENT else project(record, version)) for record in records)
-        write_bytes(docs / "samples" / name, b"".join(line + b"\n" for line in lines))
-    return [f"samples/{name}" for name in SAMPLES]
+def write_sample(log: Path, docs: Path) -> str:
+    """The sample log of the current version: a real run as it is. Those of older versions stay as they were written."""
+    write_bytes(docs / SAMPLE, b"".join(encode_record(record) + b"\n" for record in read_records(log)))
+    return SAMPLE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -229,11 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--write", type=Path, default=Path("docs"), metavar="DOCS", help="the docs folder (default: docs)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a file is stale")
-    parser.add_argument("--samples", type=Path, metavar="LOG", help="also write docs/samples anew from the log of a real run")
+    parser.add_argument("--sample", type=Path, metavar="LOG", help="also write the sample log anew from that of a real run")
     chosen = parser.parse_args(arguments)
     names = stale(chosen.write) if chosen.check else write_pages(chosen.write)
-    if chosen.samples is not None and not chosen.check:
-        names += write_samples(chosen.samples, chosen.write)
+    if chosen.sample is not None and not chosen.check:
+        names.append(write_sample(chosen.sample, chosen.write))
     for name in names:
         print(f"{chosen.write / name} {'is stale' if chosen.check else 'written'}")
     return 1 if chosen.check and names else 0

@@ -20,7 +20,7 @@ from townlet.telemetry.series import number
 
 Side = Literal["above", "below", "is"]
 SIDES: tuple[Side, ...] = ("above", "below", "is")
-RULE_KEYS = ("field", "above", "below", "is", "versus", "margin", "anneal", "smoothing", "patience")
+RULE_KEYS = ("field", "above", "below", "is", "versus", "margin", "unless", "anneal", "smoothing", "patience")
 FILE_KEYS = ("rules", "defaults", "smoothing", "patience", "max_gap")
 MAX_RULES_FILE = 1 << 20
 PAST = "past"  # as `versus`: the field's own earlier records
@@ -34,9 +34,9 @@ class Rule:
     """Alert when a field is above or below a threshold, or a flag is as given, for `patience` records running.
 
     The value is the mean of the last `smoothing` records, once there are so many. With `versus` the threshold is a share on top
-    of that other field of the same record; `versus` past means the median of the field's own records before those, from which the
-    value must differ by the share, by `margin` on top, and by more than their spread explains. With `anneal` only records of
-    anneal stages count.
+    of that other field of the same record; `versus` past means the median of the field's own records before those, from which
+    the value must differ by the share, by `margin` on top, and by more than their spread explains. `unless` names a field that
+    excuses the rule while it is above its own past. With `anneal` only records of anneal stages count.
     """
 
     field: str
@@ -47,6 +47,7 @@ class Rule:
     smoothing: int = 1
     patience: int = 1
     margin: float = 0.0
+    unless: str = ""
 
     @property
     def name(self) -> str:
@@ -72,7 +73,7 @@ def default_rules() -> list[Rule]:
         for item in FIELDS
         if item.alert is not None and item.alert.threshold is not None
     ]
-    rules += flag_rules({flag: share for flag, (_, _, share, _) in PAST_ALERTS.items()})
+    rules += flag_rules({flag: share for flag, (_, _, share, *_) in PAST_ALERTS.items()})
     rules += [Rule(item.name, "is", 1.0) for item in FIELDS if item.kind == "flag" and item.name.endswith("_flag")]
     return [*rules, Rule("anneal_bc_passed", "is", 0.0)]
 
@@ -88,8 +89,8 @@ def flag_rules(values: Mapping[str, float | None]) -> list[Rule]:
             name, side, versus = ANNEAL_ALERTS[flag]
             rules.append(Rule(name, side, value, versus, anneal=True))
         elif flag in PAST_ALERTS:
-            name, side, _, margin = PAST_ALERTS[flag]
-            rules.append(Rule(name, side, value, PAST, smoothing=PAST_WINDOW, margin=margin))
+            name, side, _, margin, unless = PAST_ALERTS[flag]
+            rules.append(Rule(name, side, value, PAST, smoothing=PAST_WINDOW, margin=margin, unless=unless))
         else:
             item = by_flag[flag]
             assert item.alert is not None
@@ -176,7 +177,10 @@ def _rule(entry: Any, common: Mapping[str, Any], where: str) -> Rule:
         raise ConfigError(f"{where}: margin is {entry['margin']!r}, expected a number from 0 on beside versus: {PAST}")
     if not isinstance(entry.get("anneal", False), bool):
         raise ConfigError(f"{where}: anneal is {entry['anneal']!r}, expected true or false")
-    return Rule(name, side, float(wanted), versus, entry.get("anneal", False), **counts, margin=margin)
+    unless = entry.get("unless", "")
+    if unless and not (isinstance(unless, str) and declared(unless) and field(unless).numeric):
+        raise ConfigError(f"{where}: unless is {unless!r}, which is no number of a record")
+    return Rule(name, side, float(wanted), versus, entry.get("anneal", False), **counts, margin=margin, unless=unless)
 
 
 # --- a rule at work --------------------------------------------------------------------------------------------------
@@ -191,9 +195,12 @@ class RuleState:
         self.bad = 0  # records running
         self._last: deque[float] = deque(maxlen=rule.smoothing)
         self._past: deque[float] = deque(maxlen=PAST_KEPT)  # what came before those
+        self._excuse = RuleState(Rule(rule.unless, "above", 0.0, PAST, smoothing=PAST_WINDOW)) if rule.unless else None
 
     def feed(self, record: Mapping[str, Any]) -> Alarm | None:
         rule = self.rule
+        if self._excuse is not None:
+            self._excuse.feed(record)
         raw = record.get(rule.field)
         if not isinstance(raw, int | float) or (rule.anneal and record.get("anneal_cycle") is None):
             return None
@@ -205,7 +212,8 @@ class RuleState:
         self.value = math.fsum(self._last) / len(self._last)
         limit = self._limit(record)
         bad = {"above": self.value > limit, "below": self.value < limit, "is": self.value == limit}[rule.side]
-        self.bad = self.bad + 1 if bad and len(self._last) == rule.smoothing else 0
+        excused = self._excuse is not None and self._excuse.bad > 0
+        self.bad = self.bad + 1 if bad and len(self._last) == rule.smoothing and not excused else 0
         if self.bad != rule.patience:
             return None
         return self._alert(record, limit)
