@@ -54,9 +54,11 @@ DAMAGE: dict[str, tuple[str, Callable[[Record], dict[str, Any]]]] = {
 }
 
 
-def alarms(records: Sequence[Record]) -> list[Alarm]:
+def alarms(records: Sequence[Record]) -> list[tuple[int, Alarm]]:
+    """What the defaults alert on, with the number of the record, from 1."""
     states = [RuleState(rule) for rule in default_rules()]
-    return [alarm for record in records for state in states if (alarm := state.feed(record)) is not None]
+    fed = ((number, state.feed(record)) for number, record in enumerate(records, 1) for state in states)
+    return [(number, alarm) for number, alarm in fed if alarm is not None]
 
 
 def damaged(records: Sequence[Record], change: Callable[[Record], dict[str, Any]]) -> list[Record]:
@@ -69,15 +71,18 @@ def measure(logs: Sequence[Path]) -> dict[str, Any]:
     healthy = [alarms(run) for run in runs]
     rows = {}
     for name, (field, change) in DAMAGE.items():
-        found = [[alarm.epoch - len(run) // 2 for alarm in alarms(damaged(run, change)) if alarm.field == field] for run in runs]
-        late = [delays[-1] for delays in found if delays and delays[-1] > 0]
-        delay = float(np.median(late)) if late else None
-        rows[name] = {"field": field, "found": len(late) / len(runs), "epochs": delay}
+        found = [[n - len(run) // 2 for n, alarm in alarms(damaged(run, change)) if alarm.field == field] for run in runs]
+        delays = [min(after) for each in found if (after := [delay for delay in each if delay > 0])]
+        rows[name] = {
+            "field": field,
+            "found": len(delays) / len(runs),
+            "epochs": float(np.median(delays)) if delays else None,
+        }
     return {
         "runs": len(runs),
         "records": sum(map(len, runs)),
         "false": sum(bool(alarm) for alarm in healthy),
-        "false_by_rule": dict(Counter(alarm.rule for run in healthy for alarm in run)),
+        "false_by_rule": dict(Counter(alarm.rule for run in healthy for _, alarm in run)),
         "rows": rows,
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from townlet.files import write_bytes, write_text
 from townlet.telemetry.ndjson import encode_record, read_records
-from townlet.telemetry.rules import PAST_CLEAR, PAST_KEPT, PAST_LEAST, PAST_WINDOW
+from townlet.telemetry.rules import EXCUSE_SHARE, PAST_CLEAR, PAST_KEPT, PAST_LEAST, PAST_WINDOW
 from townlet.telemetry.schema import (
     ANNEAL_ALERTS,
     BATCH_FIELDS,
@@ -104,7 +104,7 @@ def _past_rows() -> list[str]:
         f"{PAST_LEAST}. The difference must exceed the share of the past, the margin on top of it, and {PAST_CLEAR:g} standard "
         "errors of such a mean, so that small runs, whose epochs vary much, do not alert on noise.",
         "",
-        "| option | field | alerts when | margin | not while this rises |",
+        f"| option | field | alerts when | margin | not while this is {EXCUSE_SHARE:.0%} above its past |",
         "| --- | --- | --- | ---: | --- |",
     ]
     for flag, (name, side, share, margin, unless) in PAST_ALERTS.items():

@@ -27,6 +27,7 @@ PAST = "past"  # as `versus`: the field's own earlier records
 PAST_WINDOW = 8  # records whose mean the defaults compare with the past
 PAST_LEAST, PAST_KEPT = 16, 64  # earlier records before there is a past, and how far it goes back
 PAST_CLEAR = 4.0  # standard errors by which a mean must differ from the past
+EXCUSE_SHARE = 0.1  # by which a field must be above its past to excuse a rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Rule:
     The value is the mean of the last `smoothing` records, once there are so many. With `versus` the threshold is a share on top
     of that other field of the same record; `versus` past means the median of the field's own records before those, from which
     the value must differ by the share, by `margin` on top, and by more than their spread explains. `unless` names a field that
-    excuses the rule while it is above its own past. With `anneal` only records of anneal stages count.
+    excuses the rule while it is well above its own past. With `anneal` only records of anneal stages count.
     """
 
     field: str
@@ -195,7 +196,8 @@ class RuleState:
         self.bad = 0  # records running
         self._last: deque[float] = deque(maxlen=rule.smoothing)
         self._past: deque[float] = deque(maxlen=PAST_KEPT)  # what came before those
-        self._excuse = RuleState(Rule(rule.unless, "above", 0.0, PAST, smoothing=PAST_WINDOW)) if rule.unless else None
+        excuse = Rule(rule.unless, "above", EXCUSE_SHARE, PAST, smoothing=PAST_WINDOW)
+        self._excuse = RuleState(excuse) if rule.unless else None
 
     def feed(self, record: Mapping[str, Any]) -> Alarm | None:
         rule = self.rule
