@@ -236,18 +236,20 @@ def test_a_healthy_run_sets_off_nothing(name: str) -> None:
 
 
 def test_the_past_is_what_came_before_the_mean_that_is_compared() -> None:
-    """Sixteen records of past, two in the mean; the level must be left by the share, the margin and the spread."""
+    """32 records of past, two in the mean; the level must be left by the share, the margin and the spread."""
     rule = Rule("exits", "above", 0.5, PAST, smoothing=2, margin=1.0)
-    level = [10.0, 12.0] * 8  # median 11, of which half and 1 more are 17.5; the spread is far smaller
+    level = [10.0, 12.0] * 16  # median 11, of which half and 1 more are 17.5; the spread is far smaller
     assert alerts(rule, [*level, 17.0, 17.9]) == []
-    assert alerts(rule, [*level, 17.0, 18.2]) == [18]
+    assert alerts(rule, [*level, 17.0, 18.2]) == [34]
+    assert alerts(rule, [*level, *[18.0] * 50]) == [34]  # the new level is told once
+    assert alerts(rule, [*level, *[18.0] * 50, 40.0, 40.0]) == [34, 83]  # and is what is compared with from then on
     assert alerts(rule, [*level[1:], 17.0, 18.2]) == []  # no past yet
-    wide = [0.0, 22.0] * 8  # as many, but they vary by 11.4: four standard errors of a mean of two are 32.1
+    wide = [0.0, 22.0] * 16  # the same median, but they vary by 11.2: four standard errors of a mean of two are 31.6
     assert alerts(rule, [*wide, 42.0, 42.0]) == []
-    assert alerts(rule, [*wide, 44.0, 44.0]) == [18]
+    assert alerts(rule, [*wide, 43.0, 43.0]) == [34]
     below = Rule("exits", "below", 0.5, PAST, smoothing=2)
     assert alerts(below, [*level, 5.6, 5.5]) == []
-    assert alerts(below, [*level, 5.5, 5.4]) == [18]
+    assert alerts(below, [*level, 5.5, 5.4]) == [34]
 
 
 def test_later_rules_replace_earlier_ones_on_the_same_field() -> None:

@@ -49,8 +49,8 @@ DAMAGE: dict[str, tuple[str, Callable[[Record], dict[str, Any]]]] = {
         lambda r: {"episode_return_mean": r["episode_return_mean"] and r["episode_return_mean"] / 3},
     ),
     "KL is a hundred times as large": ("kl_k3", lambda r: {"kl_k3": 100 * r["kl_k3"]}),
-    "the loss is no longer bounded": ("loss_total", lambda r: {"loss_total": 1000 * abs(r["loss_total"])}),
-    "exploration is over": ("batch_entropy_mean", lambda r: {"batch_entropy_mean": 0.02 * r["batch_entropy_mean"]}),
+    "the loss jumps by 50": ("loss_total", lambda r: {"loss_total": r["loss_total"] + 50.0}),
+    "entropy falls to a hundredth": ("batch_entropy_mean", lambda r: {"batch_entropy_mean": 0.01 * r["batch_entropy_mean"]}),
 }
 
 

@@ -25,7 +25,7 @@ FILE_KEYS = ("rules", "defaults", "smoothing", "patience", "max_gap")
 MAX_RULES_FILE = 1 << 20
 PAST = "past"  # as `versus`: the field's own earlier records
 PAST_WINDOW = 8  # records whose mean the defaults compare with the past
-PAST_LEAST, PAST_KEPT = 16, 64  # earlier records before there is a past, and how far it goes back
+PAST_LEAST, PAST_KEPT = 32, 64  # earlier records before there is a past, and how far it goes back
 PAST_CLEAR = 4.0  # standard errors by which a mean must differ from the past
 EXCUSE_SHARE = 0.1  # by which a field must be above its past to excuse a rule
 
@@ -187,52 +187,88 @@ def _rule(entry: Any, common: Mapping[str, Any], where: str) -> Rule:
 # --- a rule at work --------------------------------------------------------------------------------------------------
 
 
+class Series:
+    """The last records of a field, and its past: those before them."""
+
+    def __init__(self, window: int) -> None:
+        self.last: deque[float] = deque(maxlen=window)
+        self.past: deque[float] = deque(maxlen=PAST_KEPT)
+
+    def add(self, value: float) -> None:
+        if self.full:
+            self.past.append(self.last[0])
+        self.last.append(value)
+
+    @property
+    def full(self) -> bool:
+        return len(self.last) == self.last.maxlen
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.last) / len(self.last)
+
+    @property
+    def base(self) -> float:
+        """Median of the past; NaN, which nothing is above or below, while there is none yet."""
+        return statistics.median(self.past) if len(self.past) >= PAST_LEAST else math.nan
+
+    @property
+    def error(self) -> float:
+        """Standard error of a mean of the last records, by the spread of the past."""
+        return statistics.stdev(self.past) / math.sqrt(len(self.last))
+
+
 class RuleState:
-    """One rule over the records of a run. Alerts once when the patience is used up, and again only after it was well between."""
+    """One rule over the records of a run. Alerts once when the patience is used up, and again only after it was well between;
+    against the past, after an alert the past begins anew: what is so now is what later records are compared with."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.value = math.nan  # smoothed
         self.bad = 0  # records running
-        self._last: deque[float] = deque(maxlen=rule.smoothing)
-        self._past: deque[float] = deque(maxlen=PAST_KEPT)  # what came before those
-        excuse = Rule(rule.unless, "above", EXCUSE_SHARE, PAST, smoothing=PAST_WINDOW)
-        self._excuse = RuleState(excuse) if rule.unless else None
+        self._series = Series(rule.smoothing)
+        self._excuse = Series(PAST_WINDOW)
 
     def feed(self, record: Mapping[str, Any]) -> Alarm | None:
         rule = self.rule
-        if self._excuse is not None:
-            self._excuse.feed(record)
+        excuse = number(record.get(rule.unless)) if rule.unless else math.nan
+        if not math.isnan(excuse):
+            self._excuse.add(excuse)
         raw = record.get(rule.field)
         if not isinstance(raw, int | float) or (rule.anneal and record.get("anneal_cycle") is None):
             return None
         if rule.versus not in ("", PAST) and math.isnan(number(record.get(rule.versus))):
             return None
-        if len(self._last) == rule.smoothing and not self.bad:  # what is bad does not become the measure of what follows
-            self._past.append(self._last[0])
-        self._last.append(float(raw))
-        self.value = math.fsum(self._last) / len(self._last)
+        self._series.add(float(raw))
+        self.value = self._series.mean
         limit = self._limit(record)
         bad = {"above": self.value > limit, "below": self.value < limit, "is": self.value == limit}[rule.side]
-        excused = self._excuse is not None and self._excuse.bad > 0
-        self.bad = self.bad + 1 if bad and len(self._last) == rule.smoothing and not excused else 0
+        self.bad = self.bad + 1 if bad and self._series.full and not self._excused() else 0
         if self.bad != rule.patience:
             return None
-        return self._alert(record, limit)
+        alarm = self._alert(record, limit)
+        if rule.versus == PAST:
+            self._series.past.clear()
+            self.bad = 0
+        return alarm
 
     def _limit(self, record: Mapping[str, Any]) -> float:
-        """What the value is compared with; NaN, which nothing is above or below, while there is no past yet."""
+        """What the value is compared with."""
         rule = self.rule
         if not rule.versus:
             return rule.threshold
         if rule.versus != PAST:
             base = number(record.get(rule.versus))
             return base + abs(base) * rule.threshold
-        if len(self._past) < PAST_LEAST:
-            return math.nan
-        base, spread = statistics.median(self._past), statistics.stdev(self._past) / math.sqrt(rule.smoothing)
-        gap = max(abs(base) * rule.threshold + rule.margin, PAST_CLEAR * spread)
+        base = self._series.base
+        if math.isnan(base):
+            return base
+        gap = max(abs(base) * rule.threshold + rule.margin, PAST_CLEAR * self._series.error)
         return base + gap if rule.side == "above" else base - gap
+
+    def _excused(self) -> bool:
+        base = self._excuse.base
+        return not math.isnan(base) and self._excuse.mean > base + EXCUSE_SHARE * abs(base)
 
     def _alert(self, record: Mapping[str, Any], limit: float) -> Alarm:
         rule = self.rule
@@ -240,7 +276,7 @@ class RuleState:
         if rule.side == "is":
             what = f"{rule.field} is {json.dumps(bool(limit))}"
         else:
-            mean = f" (mean of {len(self._last)})" if len(self._last) > 1 else ""
+            mean = f" (mean of {rule.smoothing})" if rule.smoothing > 1 else ""
             what = f"{rule.field} is {short(self.value)}{mean}, {rule.side} {short(limit)}"
         running = f", {self.bad} records running" if self.bad > 1 else ""
         return Alarm(rule.name, rule.field, self.value, limit, epoch, f"epoch {short(epoch)}: {what}{running}")
