@@ -27,7 +27,7 @@ PAST = "past"  # as `versus`: the field's own earlier records
 PAST_WINDOW = 8  # records whose mean the defaults compare with the past
 PAST_LEAST, PAST_KEPT = 32, 64  # earlier records before there is a past, and how far it goes back
 PAST_CLEAR = 4.0  # standard errors by which a mean must differ from the past
-EXCUSE_SHARE = 0.1  # by which a field must be above its past to excuse a rule
+EXCUSE_SHARE, EXCUSE_LEAST = 0.1, 8  # by which a field must be above its past to excuse a rule, and the least records of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,8 @@ def _rule(entry: Any, common: Mapping[str, Any], where: str) -> Rule:
 class Series:
     """The last records of a field, and its past: those before them."""
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, least: int = PAST_LEAST) -> None:
+        self.least = least
         self.last: deque[float] = deque(maxlen=window)
         self.past: deque[float] = deque(maxlen=PAST_KEPT)
 
@@ -210,7 +211,7 @@ class Series:
     @property
     def base(self) -> float:
         """Median of the past; NaN, which nothing is above or below, while there is none yet."""
-        return statistics.median(self.past) if len(self.past) >= PAST_LEAST else math.nan
+        return statistics.median(self.past) if len(self.past) >= self.least else math.nan
 
     @property
     def error(self) -> float:
@@ -227,7 +228,7 @@ class RuleState:
         self.value = math.nan  # smoothed
         self.bad = 0  # records running
         self._series = Series(rule.smoothing)
-        self._excuse = Series(PAST_WINDOW)
+        self._excuse = Series(PAST_WINDOW, EXCUSE_LEAST)
 
     def feed(self, record: Mapping[str, Any]) -> Alarm | None:
         rule = self.rule
