@@ -30,7 +30,11 @@ WORK = Path("runs/drift_study")
 TOWNS, EPOCHS, DECISIONS = 48, 32, 72  # of a town run
 EPSILON, CHANGED_EPSILON = 0.05, 0.1
 WEIGHT, CHANGED_WEIGHT = 1.0, 2.0
-TRAINING = ("training.epochs=24", "training.towns=16", "training.horizon=144", "training.eval_every=0", "ppo.num_epochs=1")
+TRAINED_TOWNS, TRAINED_EPOCHS, HORIZON = 16, 96, 36  # of a training
+TRAINING = (
+    *(f"training.epochs={TRAINED_EPOCHS}", f"training.towns={TRAINED_TOWNS}", f"training.horizon={HORIZON}"),
+    *("training.eval_every=0", "ppo.num_epochs=1"),
+)
 CLONING = ("seed=1", "training.bc.epochs=6", "training.bc.towns=8")
 
 
@@ -49,8 +53,8 @@ def town_records(epsilon: float, seed: int) -> Iterator[dict[str, Any]]:
             town.add(vec.events())
             reward += float(vec.rewards[there].sum())
             count += int(there.sum())
-        days = count * vec.interval / 1440
-        yield {"epoch": epoch, **town.record(), **rivalry.record(), "episode_return_mean": reward / days}
+        days = count * vec.interval / vec.config.world.ticks_per_day
+        yield {"epoch": epoch, **town.record(days), **rivalry.record(), "episode_return_mean": reward / days}
 
 
 def make_town_run(epsilon: float) -> Callable[[Path, int, Path], None]:

@@ -32,7 +32,7 @@ VALUES: dict[str, tuple[str, Any, str]] = {
     "--engine": ("training.engine", click.Choice(("local", "process")), "Where rollouts are made."),
     "--workers": ("training.workers", int, "Rollout workers."),
     "--device": ("training.device", str, "Device of torch."),
-    "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch."),
+    "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch, and the last."),
     "--ppo-log-max-entries": ("telemetry.max_entries", int, "Records per file before it is rotated."),
     "--ppo-learning-rate": ("ppo.learning_rate", float, "Step size of the optimiser."),
     "--ppo-clip-param": ("ppo.clip_param", float, "Clip range of the ratio."),

@@ -201,7 +201,7 @@ class TrainingConfig(Section):
 class TelemetryConfig(Section):
     enabled: bool = Field(True, description="Write training records.")
     file: Name = Field("ppo.ndjson", description="Name of the log in the run folder; it ends in .ndjson or .jsonl.")
-    frequency: int = Field(1, ge=1, description="Write every n-th epoch.")
+    frequency: int = Field(1, ge=1, description="Write every n-th epoch, and the last.")
     batches: bool = Field(False, description="Also write a record per mini-batch.")
     max_entries: int | None = Field(None, ge=1, description="Records per file before it is rotated; null for no rotation.")
 

@@ -122,6 +122,15 @@ class EvaluationPoint(_Frozen):
         return self.measures["return"].value
 
 
+class EpochFigures(_Frozen):
+    """What the guards of anneal stages compare, of one epoch; conflicts are null for replay samples without capture metrics."""
+
+    loss_value: float
+    conflicts: float | None
+    intensity: float | None
+    resident_days: float
+
+
 class PPOTrainingResult(TrainingResult):
     strategy: str = "ppo"
     data_mode: Literal["replay", "rollout", "mixed"]
@@ -138,6 +147,7 @@ class PPOTrainingResult(TrainingResult):
     episode_return_mean: float | None
     queue_conflict_events: float | None
     queue_conflict_intensity_sum: float | None
+    recent: tuple[EpochFigures, ...] = Field((), description="The last epochs, oldest first.")
     telemetry_log: str | None
     evaluations: tuple[EvaluationPoint, ...] = ()
     best_checkpoint: str | None = None

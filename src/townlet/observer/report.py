@@ -34,12 +34,13 @@ LEARNING = (  # title, unit, telemetry fields
     ("Throughput", "decisions/s", ("steps_per_second",)),
 )
 CONFLICT = (
-    ("Conflict events", "per epoch", ("queue_conflict_events",)),
+    ("Conflicts", "per resident-day", ("conflicts_per_resident_day",)),
     ("Conflict intensity", "sum per epoch", ("queue_conflict_intensity_sum",)),
     ("Rivalry seen", "mean of the highest", ("conflict.rivalry_max_mean_avg",)),
     ("Waits", "mean ticks", ("queue_wait_mean",)),
     ("Inequality of waits", "Gini", ("queue_wait_gini",)),
-    ("Exits", "per epoch", ("exits",)),
+    ("Exits", "per resident-day", ("exits_per_resident_day",)),
+    ("Shifts", "share", ("late_share", "attendance")),
 )
 
 

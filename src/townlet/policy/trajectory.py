@@ -21,7 +21,7 @@ Array = NDArray[Any]
 class Column(NamedTuple):
     """What is known of a column of a trajectory."""
 
-    axes: str  # after time and batch: F features, A actions, C H W the map, R reward terms
+    axes: str  # after time and batch: F features, A actions, C H W the map, R reward terms, K figures
     dtype: str
     origin: str  # who knows it: the `moment` of a decision, the `decision`, the `step` it led to; "" for what is worked out later
     meaning: str
@@ -74,6 +74,7 @@ class Trajectory:
     terms: Array | None = column("R", "f4", "step", "the reward by term")
     advantages: Array | None = column("", "f4", "", "how much better than expected (`numerics.gae`)")
     returns: Array | None = column("", "f4", "", "discounted rewards to come")
+    watched: Array | None = column("K", "f4", "", "figures whose mean and largest each mini-batch tells")
     state: Array | None = None  # (batch, S) f4: recurrent state before the first decision
 
     @property

@@ -224,6 +224,28 @@ def test_a_network_with_memory_goes_on_bit_for_bit_too(small_town: Small, stop_a
     assert equal(whole, parts) == []
 
 
+def test_the_last_epoch_is_logged_also_when_the_time_is_over(small_town: Small, tmp_path: Path) -> None:
+    config = small_town("telemetry.frequency=10", "training.time_limit=1e-9", "telemetry.batches=true")
+    harness, run = TrainingHarness(config), tmp_path / "run"
+    assert harness.run("rollout", RunOptions(epochs=5, run_dir=run)).epochs == 1
+    again = harness.run("rollout", RunOptions(epochs=5, run_dir=run, resume=True))
+    assert again.epochs == 2
+    records = log_of(run)
+    assert [record["epoch"] for record in records if record.get("kind") != "batch"] == [1, 2]
+    assert {record["epoch"] for record in records if record.get("kind") == "batch"} == {1, 2}
+    assert validate_log(run / "ppo.ndjson").ok
+
+
+def test_mini_batches_of_a_network_with_memory_tell_of_conflict_too(small_town: Small, tmp_path: Path) -> None:
+    memory = ("ppo.recurrent=gru", "policy.network.recurrent_size=8", "ppo.num_mini_batches=1", "ppo.num_epochs=1")
+    config = small_town(*memory, "telemetry.batches=true", "training.horizon=60", name="rush_hour")
+    TrainingHarness(config).run("rollout", RunOptions(epochs=1, run_dir=tmp_path / "run"))
+    batch, epoch = log_of(tmp_path / "run")
+    for name in ("rivalry_max_mean", "rivalry_max_max", "rivalry_avoid_count_mean", "rivalry_avoid_count_max"):
+        assert batch[f"conflict.{name}"] == pytest.approx(epoch[f"conflict.{name}_avg"], abs=1e-6)
+    assert batch["conflict.rivalry_max_max"] > 0.0
+
+
 @pytest.mark.parametrize("cell", ["none", "lstm"])
 def test_a_central_critic_trains_and_goes_on_bit_for_bit(small_town: Small, stop_after: Any, tmp_path: Path, cell: str) -> None:
     config = small_town("policy.critic=central", f"ppo.recurrent={cell}", "policy.network.recurrent_size=8")

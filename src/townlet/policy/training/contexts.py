@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from townlet.config.models import SimulationConfig
+from townlet.dto.policy import EpochFigures
 from townlet.dto.policy import TrainingResult as TrainingResult
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.run_folder import RunFolder
@@ -66,6 +67,7 @@ class StagePlan:
     scripted_share: float = 0.0
     start_from: Path | None = None  # checkpoint whose network, optimiser and towns go on
     notes: Mapping[str, float | bool | str | None] = field(default_factory=dict)  # anneal_* fields of the records
+    good_epochs: tuple[EpochFigures, ...] = ()  # the last ones of the last good PPO stage
     steps: int = 0  # decisions trained on before this stage
     collections: int = -1  # number of the last collection before this stage
     log_position: Mapping[str, Any] | None = None  # of the telemetry log when the stage begins

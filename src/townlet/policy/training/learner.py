@@ -51,7 +51,7 @@ class PPOLearner:
         self.spec, self.ppo, self.seed = spec, ppo, seed
         self.network = ConflictAwarePolicyNetwork(spec, seed)
         self.optimizer = numerics.Optimizer(list(self.network.parameters()), ppo.optimizer, ppo.adam_epsilon)
-        self.minibatches: list[dict[str, float]] = []  # MINIBATCH of each mini-batch of the last update
+        self.minibatches: list[dict[str, Any]] = []  # MINIBATCH of each mini-batch of the last update, and what is `watched`
         self.updates = 0  # calls of update and clone: the key of every permutation
         self.gradient_steps = 0
         self._scratch: Tensors = {}
@@ -146,6 +146,8 @@ class PPOLearner:
         data |= {name: self._column(array, active) for name, array in plain.items()}
         scaled = {"returns": batch.returns, "values": batch.values}
         data |= {name: self._column(self._normalised(array), active) for name, array in scaled.items()}
+        if batch.watched is not None:
+            data["watched"] = self._column(batch.watched, active)
         cloning = None
         if bc_batch is not None and bc_weight > 0.0 and bc_batch.rows > 0:
             cloning = self._cloning_data(decisions_of(bc_batch))
@@ -172,6 +174,8 @@ class PPOLearner:
                 self._require_finite(numbers, "the loss")
                 table.append(numbers)
                 self.minibatches.append(dict(zip(MINIBATCH, [*numbers[: len(PPO_TERMS) + 1], _weight(part), 0.0])))
+                if "watched" in part:
+                    self.minibatches[-1]["watched"] = _watched(part)
                 if ppo.target_kl is not None and numbers[PPO_TERMS.index("kl_k3")] > ppo.target_kl:
                     stopped = True
                     break
@@ -407,6 +411,12 @@ def _loss(
     network: ConflictAwarePolicyNetwork, part: Tensors, coefficients: Tensor, value_clip: float | None, normalize: bool
 ) -> tuple[Tensor, Tensor]:
     return numerics.ppo_terms(*network.outputs(part), part, coefficients, value_clip, normalize)
+
+
+def _watched(part: Tensors) -> list[tuple[float, float]]:
+    """Mean and largest of each watched figure over the rows that count."""
+    rows = part["watched"][part["active"]] if "active" in part else part["watched"]  # (R, K)
+    return list(zip(rows.double().mean(0).tolist(), rows.amax(0).tolist()))
 
 
 def _weight(part: Tensors) -> float:

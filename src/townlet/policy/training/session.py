@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from townlet.config.models import SimulationConfig, config_hash
-from townlet.dto.policy import EvaluationPoint
+from townlet.dto.policy import EpochFigures, EvaluationPoint
 from townlet.errors import CheckpointError, UsageError
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
@@ -26,6 +27,7 @@ from townlet.policy.training.services import intervals
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
 
+RECENT = 12  # epochs that a standing remembers
 LOG_START = {"rotation": 0, "byte": 0, "offset": 0, "epochs": 0, "records_dropped": 0}  # position of a log without records
 
 
@@ -39,12 +41,18 @@ class Standing(BaseModel):
     loss_value_first: float | None = None
     last_return: float | None = None  # of the episodes that ended last
     last: dict[str, Any] = Field(default_factory=dict)  # the last record
+    recent: list[EpochFigures] = Field(default_factory=list)  # of the last epochs, for the guards of anneal stages
     evaluations: list[EvaluationPoint] = Field(default_factory=list)
     best: float | None = None  # highest return, or lowest held-out loss of cloning
     best_epoch: int = 0
     stale: int = 0  # cloning: epochs since the best
     weights_hash_start: str = ""
     finished: bool = False
+
+    def remember(self, record: Mapping[str, Any], resident_days: float) -> None:
+        conflicts, intensity = record["queue_conflict_events"], record["queue_conflict_intensity_sum"]
+        now = EpochFigures(loss_value=record["loss_value"], conflicts=conflicts, intensity=intensity, resident_days=resident_days)
+        self.recent = [*self.recent, now][-RECENT:]
 
 
 def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:

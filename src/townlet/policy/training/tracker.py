@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from townlet import files
-from townlet.dto.policy import AnnealStageResult, EvaluationPoint, Interval
+from townlet.dto.policy import AnnealStageResult, EpochFigures, EvaluationPoint, Interval
 from townlet.errors import CheckpointError
 
 TRACKER = "anneal.json"
@@ -24,6 +24,7 @@ class Tracker(BaseModel):
     good: str | None = None  # checkpoint of the last good stage
     good_score: EvaluationPoint | None = None
     good_value_loss: float | None = None
+    good_epochs: tuple[EpochFigures, ...] = ()  # the last ones of the last good PPO stage
     mix: tuple[float, float] | None = None  # bc_weight and scripted_share of the last good PPO stage, or what it began with
     frozen: bool = False
     strikes: int = 0

@@ -11,7 +11,7 @@ from townlet.dto.policy import AnnealStageResult, AnnealSummary, BCTrainingResul
 from townlet.errors import DivergedError, UsageError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
-from townlet.policy.training.guards import score_guards, update_guards
+from townlet.policy.training.guards import baselines, score_guards, update_guards
 from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies.base import TrainingStrategy
 from townlet.policy.training.tracker import Tracker
@@ -66,6 +66,7 @@ class AnnealStrategy:
             scripted_share=share,
             start_from=context.plan.start_from if tracker.good is None else Path(tracker.good),
             notes=tracker.notes | {"anneal_cycle": stage.cycle, "anneal_stage": stage.mode},
+            good_epochs=tracker.good_epochs,
             steps=tracker.steps,
             collections=tracker.cycle,
             log_position=tracker.log or None,
@@ -139,10 +140,8 @@ class AnnealStrategy:
         if ppo is not None:
             tracker.steps, tracker.cycle = max(tracker.steps, ppo.steps), tracker.cycle + ppo.epochs
             if not guards:
-                tracker.good_value_loss = ppo.loss_value
-                tracker.notes["anneal_loss_baseline"] = ppo.loss_value
-                tracker.notes["anneal_queue_baseline"] = ppo.queue_conflict_events
-                tracker.notes["anneal_intensity_baseline"] = ppo.queue_conflict_intensity_sum
+                tracker.good_value_loss, tracker.good_epochs = ppo.loss_value, ppo.recent
+                tracker.notes |= baselines(ppo.recent)
         tracker.done.append(
             AnnealStageResult(
                 cycle=stage.cycle,

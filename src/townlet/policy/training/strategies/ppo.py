@@ -69,6 +69,8 @@ class PPOStrategy:
         while standing.epoch < context.epochs:
             self._turn_to_social_stage(session, context)
             self._epoch(session, context)
+            if standing.epoch == context.epochs:
+                context.telemetry.write_last()
             self._evaluate_and_save(session, context)
             if context.stop.asked:
                 saved = session.save(context)
@@ -76,6 +78,7 @@ class PPOStrategy:
                 raise context.stop.interruption(where)
             if context.seconds_left < 0:
                 break
+        context.telemetry.write_last()  # of a run whose time is over
         return self._result(session, context, perf_counter() - started)
 
     def _epoch(self, session: Session, context: TrainingContext) -> None:
@@ -103,7 +106,8 @@ class PPOStrategy:
         standing.steps += sum(update.transitions for update in data.updates)
         ids = self._ids(session, context)
         record = epoch_record(data, ids, perf_counter() - started)
-        record |= epoch_flags(record, context.plan.notes, context.config.training.anneal_guards)
+        standing.remember(record, data.resident_days)
+        record |= epoch_flags(standing.recent, context.plan.good_epochs, context.config.training.anneal_guards)
         if standing.loss_value_first is None:
             standing.loss_value_first = record["loss_value"]
         for row in batch_records(data.minibatches, ids, record["lr"]) if context.log_batches else ():
@@ -174,6 +178,7 @@ class PPOStrategy:
             episode_return_mean=standing.last_return,
             queue_conflict_events=last["queue_conflict_events"],
             queue_conflict_intensity_sum=last["queue_conflict_intensity_sum"],
+            recent=tuple(standing.recent),
             telemetry_log=None if context.telemetry.path is None else str(context.telemetry.path),
             evaluations=tuple(standing.evaluations),
             best_checkpoint=None if best is None else str(best),
