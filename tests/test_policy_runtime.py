@@ -152,7 +152,7 @@ def test_a_checkpoint_acts_with_true_log_probs_and_values(tmp_path: Path) -> Non
     assert len(set(flat.tolist())) > 1  # drawn, not the most likely
     runtime = PolicyRuntime(vec, policy)
     assert runtime.hash == policy_hash(str(folder)) == weights_hash(NumpyPolicy.load(folder).weights)
-    mix = {"*": str(folder), "ada": "scripted"}
+    mix = {"*": str(folder), "alice": "scripted"}
     assert PolicyRuntime(vec, {who: make_policy(spec, vec) for who, spec in mix.items()}).hash == policy_hash(mix)
     assert PolicyRuntime(vec, make_policy("scripted", vec)).hash == ""
     with pytest.raises(CheckpointError, match=r"trained on .* features and 5 actions, this town has"):

@@ -380,9 +380,12 @@ def test_runs_without_data_or_without_a_record_say_so(tmp_path: Path, mode: str)
         "training.anneal_schedule=[{cycle: 0, mode: bc, epochs: 1, bc_weight: 1.0, scripted_share: 0.5}, "
         "{cycle: 1, mode: ppo, epochs: 1, bc_weight: 0.0, scripted_share: 0.0}]"
     )
+    calm = ("ppo.learning_rate=1e-7", "training.anneal_guards={conflict_rise: 1e6, return_fall: 1, value_loss_factor: 1e6}")
     with contextlib.chdir(tmp_path):
         capture([small()], DATA, CaptureOptions(ticks=240, epsilon=0.05))
-        config = small(schedule, *([] if mode == "rollout" else [f"training.bc.manifest={DATA / MANIFEST}"]), "training.epochs=2")
+        config = small(
+            schedule, *calm, *([] if mode == "rollout" else [f"training.bc.manifest={DATA / MANIFEST}"]), "training.epochs=2"
+        )
         result = TrainingHarness(config).run(mode, RunOptions(run_dir=RUN))
         promoted(Path(result.checkpoint or ""))
         found = trace(DESK)
