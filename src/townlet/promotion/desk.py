@@ -66,7 +66,7 @@ class PromotionDesk:
     def release(self) -> Path | None:
         """Checkpoint folder of the champion; None while the scripted townspeople hold the place."""
         name = self.champion()
-        return None if name == FIRST_CHAMPION else self._release(name)
+        return None if name == FIRST_CHAMPION else self.release_of(name)
 
     def next_window(self, candidate: Path) -> int:
         """Number of the coming window of this candidate: each is measured on evaluation seeds of its own."""
@@ -117,7 +117,7 @@ class PromotionDesk:
             chosen = earlier[-1]
             checkpoint = Checkpoint(FIRST_CHAMPION, FIRST_CHAMPION, "", {})
             if chosen != FIRST_CHAMPION:
-                folder = self._release(chosen)
+                folder = self.release_of(chosen)
                 checkpoint = read_checkpoint(folder)._replace(source=os.fspath(folder))
                 if checkpoint.weights != chosen:
                     raise DamagedFileError(
@@ -219,7 +219,7 @@ class PromotionDesk:
         return append(self.ledger, fields)
 
     def _keep_release(self, candidate: Path, weights: str) -> None:
-        final = self._release(weights)
+        final = self.release_of(weights)
         if final.exists():
             return
         partial = partial_folder(final)
@@ -231,12 +231,13 @@ class PromotionDesk:
         """Where the scorecard of that hash is kept."""
         return safe_join(self.folder, f"evidence/{digest}.json")
 
-    def _release(self, name: str) -> Path:
+    def release_of(self, name: str) -> Path:
+        """Where the checkpoint of a champion is kept."""
         return safe_join(self.folder, f"releases/{name}")
 
     def _check_release(self, name: str) -> list[str]:
         try:
-            folder = self._release(name)
+            folder = self.release_of(name)
             found = read_checkpoint(folder).weights
         except DamagedFileError as error:
             return [f"release {name[:12]}: {error}"]

@@ -151,7 +151,7 @@ class _Walk:
 
     def _weights(self, entry: LedgerEntry, evidence: Evidence) -> Checkpoint:
         """The release and the checkpoint it was copied from, as far as they are there; what was judged must be among them."""
-        release = self.desk.folder / "releases" / entry.candidate
+        release = self.desk.release_of(entry.candidate)
         places = [release] if entry.kind == "promote" else []
         if Path(entry.source).exists():
             places.append(Path(entry.source))
