@@ -18,7 +18,8 @@ from townlet import files
 from townlet.cli.app import main
 from townlet.config import load_config
 from townlet.policy.training.session import town_tables
-from townlet.policy.training.telemetry import RivalryTally, TownTally
+from townlet.policy.training.telemetry import RivalryTally, town_record
+from townlet.sim.tally import EventTally
 from townlet.telemetry.ndjson import read_records
 from townlet.world.state import CONFLICT_REASONS, EVENT, EVENTS
 
@@ -171,7 +172,7 @@ def event(kind: str, **fields: Any) -> tuple[Any, ...]:
 
 
 def test_conflicts_waits_and_chats_are_those_of_the_events() -> None:
-    tally = TownTally()
+    tally = EventTally()
     blocked, overtaken = CONFLICT_REASONS.index("blocked"), CONFLICT_REASONS.index("overtaken")
     first = [
         event("queue_conflict", reason=blocked, intensity=0.4),
@@ -189,7 +190,7 @@ def test_conflicts_waits_and_chats_are_those_of_the_events() -> None:
     tally.add(np.array(first, EVENT))
     tally.add(np.array(second, EVENT))
     tally.add(np.zeros(0, EVENT))
-    record = tally.record(resident_days=0.5)
+    record = town_record(tally, resident_days=0.5)
     assert record["queue_conflict_events"] == 2
     assert (record["conflicts_per_resident_day"], record["exits_per_resident_day"]) == (4.0, 2.0)
     assert (record["late_share"], record["attendance"]) == (None, None)  # no shift fell due
@@ -203,7 +204,7 @@ def test_conflicts_waits_and_chats_are_those_of_the_events() -> None:
 
 def test_shifts_are_counted_once_each() -> None:
     """On time, late, or absent, which may come after either; an absence alone is of a shift that began in the epoch before."""
-    tally, other = TownTally(), TownTally()
+    tally, other = EventTally(), EventTally()
     first = [
         event("shift_on_time", town=0, actor=0),
         event("shift_late", town=0, actor=1),
@@ -221,7 +222,7 @@ def test_shifts_are_counted_once_each() -> None:
     assert tally.shifts_due() == 6  # town 0: two of resident 0, one of 1; town 1: one of 0, one of each life of 1
     other.add(np.array([event("shift_on_time", town=2, actor=0)] * 2, EVENT))
     tally.merge(other)
-    record = tally.record(1.0)
+    record = town_record(tally, 1.0)
     assert record["late_share"] == pytest.approx(2 / 8)
     assert record["attendance"] == pytest.approx(1 - 4 / 8)
 

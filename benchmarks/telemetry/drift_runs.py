@@ -24,7 +24,8 @@ from townlet.files import make_folder, move, remove, write_bytes
 from townlet.policy.runtime import ScriptedPolicy
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
-from townlet.policy.training.telemetry import RivalryTally, TownTally
+from townlet.policy.training.telemetry import RivalryTally, town_record
+from townlet.sim.tally import EventTally
 
 WORK = Path("runs/drift_study")
 TOWNS, EPOCHS, DECISIONS = 48, 32, 72  # of a town run
@@ -45,7 +46,7 @@ def town_records(epsilon: float, seed: int) -> Iterator[dict[str, Any]]:
     policy.reset(vec)
     columns = [vec.spec.feature_names.index(name) for name in ("rivalry_max", "rivalry_avoid_count")]
     for epoch in range(1, EPOCHS + 1):
-        town, rivalry, reward, count = TownTally(), RivalryTally(), 0.0, 0
+        town, rivalry, reward, count = EventTally(), RivalryTally(), 0.0, 0
         for _ in range(DECISIONS):
             there = vec.active.astype(bool)
             rivalry.add(*(vec.features[..., column][there] for column in columns))
@@ -54,7 +55,7 @@ def town_records(epsilon: float, seed: int) -> Iterator[dict[str, Any]]:
             reward += float(vec.rewards[there].sum())
             count += int(there.sum())
         days = count * vec.interval / vec.config.world.ticks_per_day
-        yield {"epoch": epoch, **town.record(days), **rivalry.record(), "episode_return_mean": reward / days}
+        yield {"epoch": epoch, **town_record(town, days), **rivalry.record(), "episode_return_mean": reward / days}
 
 
 def make_town_run(epsilon: float) -> Callable[[Path, int, Path], None]:

@@ -9,6 +9,7 @@ from townlet.envs.scene import Figure, Scene, look
 from townlet.envs.vector import VectorTown
 from townlet.ports import Decided
 from townlet.sim.probes import Counts, Probe
+from townlet.world.events import QUARREL, QUEUE_CONFLICT, USE_START
 
 MOST_ROWS = 24
 REFRESH = 0.1  # seconds
@@ -74,7 +75,8 @@ class LiveTable(Probe):
         for thing in scene.queues[:6]:
             lines.append(Text(f"{thing.id}: {thing.user or 'free'} ← {', '.join(thing.queue)}", style="magenta"))
         events = self.counts.events
-        told = [f"{events['queue_conflict']} conflicts", f"{events['quarrel']} quarrels", f"{events['use_start']} uses"]
+        counted = ((QUEUE_CONFLICT, "conflicts"), (QUARREL, "quarrels"), (USE_START, "uses"))
+        told = [f"{events.count(kind)} {name}" for kind, name in counted]
         told += [name.replace("_", " ") for name in scene.troubles]
         lines.append(Text(", ".join(told), style="red" if scene.clashes or scene.troubles else "dim"))
         return Group(*lines)

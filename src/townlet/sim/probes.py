@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from townlet.errors import UsageError
 from townlet.files import AppendLog, remove
 from townlet.ports import Decided
 from townlet.sim.snapshot import save_snapshot, take_snapshot
+from townlet.sim.tally import EventTally
 from townlet.sim.why import why_masked
-from townlet.world.state import CONFLICT_REASONS, EVENTS, TERMS
+from townlet.world.state import TERMS
 
 Array = NDArray[Any]
 MOST_FRAMES = 600
-CONFLICT = EVENTS.index("queue_conflict")
 
 
 class Probe:
@@ -72,12 +71,10 @@ class EventLog(Probe):
 
 
 class Counts(Probe):
-    """How often each thing happened."""
+    """What happened so far: events, rewards by term, decisions and illegal ones."""
 
     def __init__(self) -> None:
-        self.events: Counter[str] = Counter()
-        self.conflicts: Counter[str] = Counter()
-        self.intensity = 0.0
+        self.events = EventTally()
         self.reward = np.zeros(len(TERMS))
         self.decisions = self.illegal = 0
 
@@ -85,13 +82,7 @@ class Counts(Probe):
         self.decisions += int(world.active.sum())
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
-        rows = world.events()
-        for kind, count in zip(*np.unique(rows["kind"], return_counts=True)):
-            self.events[EVENTS[kind]] += int(count)
-        clashes = rows[rows["kind"] == CONFLICT]
-        for reason in clashes["reason"]:
-            self.conflicts[CONFLICT_REASONS[reason]] += 1
-        self.intensity += float(clashes["intensity"].sum())
+        self.events.add(world.events())
         self.reward += world.terms.sum(axis=(0, 1))
         self.illegal += int(world.illegal.sum())
 

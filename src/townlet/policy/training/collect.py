@@ -15,11 +15,11 @@ from townlet.envs.vector import VectorTown
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.rollout import Recorder
 from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, mix, values_of
-from townlet.policy.training.telemetry import TownTally
 from townlet.policy.trajectory import Array, Trajectory
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
+from townlet.sim.tally import EventTally
 from townlet.world.rng import DAILY, SHARE
 
 
@@ -27,7 +27,7 @@ from townlet.world.rng import DAILY, SHARE
 class Rollout(Trajectory):
     """A trajectory (T, E, N, …) and what happened in the towns meanwhile."""
 
-    tally: TownTally
+    tally: EventTally
     life_returns: list[float]  # of the lives and whole days that ended
     life_lengths: list[int]
 
@@ -139,7 +139,7 @@ class Collector(Probe):
         policy.reset(vec)
         if acting is not None:
             acting.state = self.state
-        self._out = Rollout(**recorder.data.columns(), state=before, tally=TownTally(), life_returns=[], life_lengths=[])
+        self._out = Rollout(**recorder.data.columns(), state=before, tally=EventTally(), life_returns=[], life_lengths=[])
         SimulationLoop(vec, policy, [recorder, self]).run_decisions(horizon)
         recorder.bootstrap(values_of(policy, vec))
         if acting is not None:

@@ -15,7 +15,7 @@ from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.session import Session
 from townlet.policy.training.sources import replay_batch, rollout_batch, script_batch
-from townlet.policy.training.telemetry import EpochData, replay_town
+from townlet.policy.training.telemetry import EpochData, replay_town, town_record
 
 
 def horizon(context: TrainingContext) -> int:
@@ -68,7 +68,7 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
     data = EpochData(
         updates=[update],
         minibatches=learner.minibatches,
-        town=rollout.tally.record(days),
+        town=town_record(rollout.tally, days),
         resident_days=days,
         returns=rollout.life_returns,
         lengths=rollout.life_lengths,

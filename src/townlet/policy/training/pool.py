@@ -20,9 +20,9 @@ from townlet.policy.inference import NumpyPolicy
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.collect import Collector, Rollout
 from townlet.policy.training.services import RolloutCaptureService
-from townlet.policy.training.telemetry import TownTally
 from townlet.policy.trajectory import Array, joined
 from townlet.policy.workers import LocalWorker, ProcessWorker, RolloutWorker, WorkerDied
+from townlet.sim.tally import EventTally
 
 ENGINES: Mapping[str, Callable[..., RolloutWorker]] = {"local": LocalWorker, "process": ProcessWorker}
 ATTEMPTS = 3  # times a rollout is tried before the run ends
@@ -134,7 +134,7 @@ class CollectorPool:
 
 def side_by_side(parts: list[Rollout]) -> Rollout:
     """Rollouts of different towns as one, towns in order."""
-    tally = TownTally()
+    tally = EventTally()
     for part in parts:
         tally.merge(part.tally)
     returns = [value for part in parts for value in part.life_returns]

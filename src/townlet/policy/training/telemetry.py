@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.policy.training.batches import UpdateStats
+from townlet.sim.tally import EventTally
 from townlet.statistics import gini
 from townlet.telemetry.schema import CURRENT, FIELDS, RIVALRY_BINS
+from townlet.world.events import CHAT_SUCCESS, EXIT, QUEUE_CONFLICT, SHIFT_ABSENT, SHIFT_LATE
 from townlet.world.state import CONFLICT_REASONS, EVENTS
 
 Array = NDArray[Any]
-KIND = {name: number for number, name in enumerate(EVENTS)}
 NOT_ADDED = (
     *("queue_wait_mean", "queue_wait_gini", "chat_quality_mean"),
     *("conflicts_per_resident_day", "exits_per_resident_day", "late_share", "attendance"),
@@ -26,78 +27,26 @@ TOWN_FIELDS = (
     *(f"{name}_events" for name in COUNTED),
     *("chat_quality_mean", "exits", "conflicts_per_resident_day", "exits_per_resident_day", "late_share", "attendance"),
 )
-SHIFTS = tuple(KIND[name] for name in ("shift_on_time", "shift_late", "shift_absent"))
 
 
-@dataclass
-class TownTally:
-    """Sums over the events and observations of one epoch of rollouts."""
-
-    kinds: Array = field(default_factory=lambda: np.zeros(len(EVENTS), np.int64))
-    reasons: Array = field(default_factory=lambda: np.zeros(len(CONFLICT_REASONS), np.int64))
-    intensity: float = 0.0
-    chat_quality: float = 0.0
-    waits: list[Array] = field(default_factory=list)  # rows (town, actor, life, waited) of waits that ended
-    shifts: list[Array] = field(default_factory=list)  # rows (town, actor, life, kind) of shifts, as they came
-
-    def add(self, events: Array) -> None:
-        """Count the rows of `VectorTown.events()` of one step."""
-        if not len(events):
-            return
-        kinds = events["kind"]
-        self.kinds += np.bincount(kinds, minlength=len(EVENTS))
-        conflicts = events[kinds == KIND["queue_conflict"]]
-        if len(conflicts):
-            self.reasons += np.bincount(conflicts["reason"], minlength=len(CONFLICT_REASONS))
-            self.intensity += float(conflicts["intensity"].sum())
-        self.chat_quality += float(events["amount"][kinds == KIND["chat_success"]].sum())
-        ended = events[((kinds == KIND["use_start"]) | (kinds == KIND["queue_leave"])) & (events["waited"] > 0)]
-        if len(ended):
-            self.waits.append(np.stack([ended[name] for name in ("town", "actor", "actor_life", "waited")], axis=1))
-        shifts = events[np.isin(kinds, SHIFTS)]
-        if len(shifts):
-            self.shifts.append(np.stack([shifts[name] for name in ("town", "actor", "actor_life", "kind")], axis=1))
-
-    def merge(self, other: TownTally) -> None:
-        self.kinds += other.kinds
-        self.reasons += other.reasons
-        self.intensity += other.intensity
-        self.chat_quality += other.chat_quality
-        self.waits += other.waits
-        self.shifts += other.shifts
-
-    def count(self, kind: str) -> int:
-        return int(self.kinds[KIND[kind]])
-
-    def shifts_due(self) -> int:
-        """Shifts that told something of themselves. Each is on time or late once; an absence without either before it in these
-        events belongs to a shift that began before them."""
-        rows = np.concatenate(self.shifts) if self.shifts else np.zeros((0, 4), np.int64)
-        rows = rows[np.lexsort(rows[:, 2::-1].T)]  # by town, actor and life, each as they came
-        absent = rows[:, 3] == KIND["shift_absent"]
-        begun = np.zeros(len(rows), bool)
-        begun[1:] = (rows[1:, :3] == rows[:-1, :3]).all(axis=1) & ~absent[:-1]
-        return int((~absent | ~begun).sum())
-
-    def record(self, resident_days: float) -> dict[str, Any]:
-        """The town fields of an epoch in which residents lived so many days together."""
-        due = self.shifts_due()
-        waits = np.concatenate(self.waits) if self.waits else np.zeros((0, 4), np.int64)
-        per_resident = np.bincount(np.unique(waits[:, :3], axis=0, return_inverse=True)[1].ravel(), waits[:, 3])
-        chats = self.count("chat_success")
-        return {
-            "queue_conflict_events": float(self.count("queue_conflict")),
-            "queue_conflict_intensity_sum": self.intensity,
-            "conflict_reasons": {name: int(n) for name, n in zip(CONFLICT_REASONS, self.reasons)},
-            **{f"{name}_events": float(self.count(name)) for name in COUNTED},
-            "chat_quality_mean": self.chat_quality / chats if chats else None,
-            "queue_wait_mean": float(waits[:, 3].mean()) if len(waits) else 0.0,
-            "queue_wait_gini": float(gini(per_resident)) if len(waits) else 0.0,
-            "exits": self.count("exit"),
-            **per_resident_day(self.count("queue_conflict"), self.count("exit"), resident_days),
-            "late_share": self.count("shift_late") / due if due else None,
-            "attendance": 1.0 - self.count("shift_absent") / due if due else None,
-        }
+def town_record(tally: EventTally, resident_days: float) -> dict[str, Any]:
+    """The town fields of an epoch in which residents lived so many days together."""
+    due, waits = tally.shifts_due(), tally.waits()
+    per_resident = np.bincount(np.unique(waits[:, :3], axis=0, return_inverse=True)[1].ravel(), waits[:, 3])
+    conflicts, exits, chats = tally.count(QUEUE_CONFLICT), tally.count(EXIT), tally.count(CHAT_SUCCESS)
+    return {
+        "queue_conflict_events": float(conflicts),
+        "queue_conflict_intensity_sum": tally.intensity,
+        "conflict_reasons": tally.by_reason(),
+        **{f"{name}_events": float(tally.count(EVENTS.index(name))) for name in COUNTED},
+        "chat_quality_mean": tally.chat_quality / chats if chats else None,
+        "queue_wait_mean": float(waits[:, 3].mean()) if len(waits) else 0.0,
+        "queue_wait_gini": float(gini(per_resident)) if len(waits) else 0.0,
+        "exits": exits,
+        **per_resident_day(conflicts, exits, resident_days),
+        "late_share": tally.count(SHIFT_LATE) / due if due else None,
+        "attendance": 1.0 - tally.count(SHIFT_ABSENT) / due if due else None,
+    }
 
 
 def per_resident_day(conflicts: float | None, exits: int, days: float) -> dict[str, float | None]:
