@@ -24,11 +24,11 @@ from townlet import files
 from townlet.bench.samples import generated_sample, generated_source
 from townlet.cli.app import main
 from townlet.errors import ReplayError
+from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import FirstGenerationWarning, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.replay_report import validate
 from townlet.policy.sample import encode_sample
-from townlet.policy.shelf import Shelf
 from townlet.policy.trajectory import to_disk
 
 Rng = np.random.Generator
@@ -45,9 +45,9 @@ class Bench:
         self.data, self.text = encode_sample(self.sample)
         self.meta: dict[str, Any] = json.loads(self.text)
         self.marker = folder.parent / "executed"
-        shelf = Shelf(files.make_folder(folder), PREFIX)
-        shelf.put(self.sample)
-        shelf.close()
+        writer = CaptureWriter(files.make_folder(folder), PREFIX)
+        writer.put(self.sample)
+        writer.close()
         self.whole = {path.name: path.read_bytes() for path in folder.iterdir()}
         self.stamps = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
 
@@ -465,11 +465,11 @@ def test_a_path_that_is_not_there_is_a_missing_file(tmp_path: Path, capsys: pyte
 
 
 def test_all_problems_of_a_dataset_stand_in_one_report(tmp_path: Path) -> None:
-    shelf = Shelf(files.make_folder(tmp_path / "c"), PREFIX)
+    writer = CaptureWriter(files.make_folder(tmp_path / "c"), PREFIX)
     source = generated_source("compact")
     for seed in range(4):
-        shelf.put(generated_sample(source, seed, 3 + seed))
-    shelf.close()
+        writer.put(generated_sample(source, seed, 3 + seed))
+    writer.close()
     good, nan, rivalry, gone = sorted(path.stem for path in (tmp_path / "c").glob("*.npz"))
     arrays = files.read_npz(tmp_path / "c" / f"{nan}.npz", limit=1 << 20)
     arrays["rewards"][1] = np.nan

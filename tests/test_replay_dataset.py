@@ -15,12 +15,12 @@ from townlet import files
 from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError, UsageError
+from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.conflict import ConflictNormalizer, conflict_columns
 from townlet.policy.event_join import EVENT_TYPES
 from townlet.policy.manifest import PREFIX
 from townlet.policy.prefetch import prefetched
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
-from townlet.policy.shelf import Shelf
 
 LENGTHS = (8, 8, 12, 8, 12, 8, 5)  # three buckets
 
@@ -28,11 +28,11 @@ LENGTHS = (8, 8, 12, 8, 12, 8, 5)  # three buckets
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("captures") / "mixed"
-    shelf = Shelf(files.make_folder(place), PREFIX)
+    writer = CaptureWriter(files.make_folder(place), PREFIX)
     source = generated_source()
     for seed, length in enumerate(LENGTHS):
-        shelf.put(generated_sample(source, seed, length))
-    shelf.close()
+        writer.put(generated_sample(source, seed, length))
+    writer.close()
     return place
 
 
@@ -168,8 +168,8 @@ def test_events_are_counted_per_step_of_their_actor(folder: Path, tmp_path: Path
 def test_what_does_not_go_together_names_both_files(tmp_path: Path) -> None:
     write_generated(tmp_path, 1, timesteps=4)
     other = generated_sample(generated_source("full"), 7, 4)
-    shelf = Shelf(tmp_path, "other")
-    shelf.put(other)
+    writer = CaptureWriter(tmp_path, "other")
+    writer.put(other)
     names = ["rollout_sample_resident_0_000.npz", f"{other.meta.sample_id}.npz"]
     files.write_json(tmp_path / "m.json", names)
     with pytest.raises(ReplayError, match="do not go together: the observation variant differs") as error:

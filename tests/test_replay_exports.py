@@ -17,12 +17,12 @@ from townlet.dto.rewards import RewardBreakdownDTO
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.exports import export_minari, export_parquet
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplaySample
 from townlet.policy.replay_report import samples_of
 from townlet.policy.runtime import make_policy
-from townlet.policy.shelf import Shelf
 from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
 
@@ -30,11 +30,11 @@ from townlet.world.state import TERMS
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("exports") / "data"
-    shelf = Shelf(files.make_folder(place), PREFIX)
+    writer = CaptureWriter(files.make_folder(place), PREFIX)
     source = generated_source()
     for seed, length in enumerate((6, 9, 6)):
-        shelf.put(generated_sample(source, seed, length))
-    shelf.close()
+        writer.put(generated_sample(source, seed, length))
+    writer.close()
     return place
 
 

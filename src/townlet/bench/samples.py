@@ -9,9 +9,9 @@ import numpy as np
 from townlet import files
 from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
+from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample
-from townlet.policy.shelf import Shelf
 from townlet.policy.source import Life, Source, frames_to_replay_sample
 from townlet.policy.trajectory import Trajectory
 from townlet.world.actions import Catalogue, catalogue
@@ -65,9 +65,9 @@ def write_generated(
     folder: Path, count: int, *, timesteps: int = 144, variant: str = "hybrid", seed: int = 0, source: Source | None = None
 ) -> int:
     """A capture folder of generated samples; returns its bytes."""
-    shelf = Shelf(files.make_folder(folder), PREFIX)
+    writer = CaptureWriter(files.make_folder(folder), PREFIX)
     source = source or generated_source(variant)
     for number in range(count):
-        shelf.put(generated_sample(source, seed + number, timesteps))
-    shelf.close()
-    return shelf.nbytes
+        writer.put(generated_sample(source, seed + number, timesteps))
+    writer.close()
+    return writer.nbytes

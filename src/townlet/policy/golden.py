@@ -11,11 +11,11 @@ from townlet.config.loader import load_config
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError
 from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample
-from townlet.policy.shelf import Shelf
 from townlet.policy.trajectory import to_disk
 
 FOUNDING = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
@@ -48,12 +48,12 @@ def refresh_goldens(folder: Path) -> list[str]:
         records = read_event_records(Path(place) / "queue_conflict" / EVENTS_NAME)
         conflicts = [record for record in records if record["type"] == "queue_conflict"]
         files.write_bytes(folder / EVENTS, event_lines(conflicts[:EXAMPLE_EVENTS]))
-        shelf = Shelf(folder, "replay")
+        writer = CaptureWriter(folder, "replay")
         for kind, sample in _examples(Path(place) / "examples").items():
             named = sample.meta.model_copy(update={"sample_id": f"observation_hybrid_sample_{kind}"})
-            shelf.put(ReplaySample.of(to_disk(sample), named), compress=True)
-    shelf.write_manifest()
-    names = [row[key] for row, _, _ in shelf.rows for key in ("sample", "meta")]
+            writer.put(ReplaySample.of(to_disk(sample), named), compress=True)
+    writer.write_manifest()
+    names = [row[key] for row, _, _ in writer.rows for key in ("sample", "meta")]
     return [STATS, EVENTS, *names, MANIFEST]
 
 

@@ -29,7 +29,7 @@ def cloning_rate(bc: BCConfig, epoch: int, epochs: int) -> float:
     return cosine_schedule(bc.learning_rate, epoch / epochs) if bc.lr_anneal else bc.learning_rate
 
 
-def get_used_to(learner: PPOLearner, shown: Trajectory) -> None:
+def fit_observation_statistics(learner: PPOLearner, shown: Trajectory) -> None:
     """A network that normalises what it observes and has seen nothing yet takes its statistics from the demonstrations."""
     if learner.spec.normalize_observations and float(learner.network.observation_count[0]) == 0.0:
         learner.track_observations(shown.features[shown.active])
@@ -67,7 +67,7 @@ class BCStrategy:
         judged = train if held is None else held
         self._recall_best(context, session)
         epochs, standing = context.epochs, session.standing
-        get_used_to(session.learner, train)
+        fit_observation_statistics(session.learner, train)
         context.progress.begin("bc", epochs, standing.epoch)
         while standing.epoch < epochs and standing.stale < bc.patience and not standing.finished:
             self._epoch(session, context, train, judged, cloning_rate(bc, standing.epoch, epochs))
