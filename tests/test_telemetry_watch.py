@@ -244,9 +244,9 @@ def test_the_past_is_what_came_before_the_mean_that_is_compared() -> None:
     assert alerts(rule, [*level, *[18.0] * 50]) == [34]  # the new level is told once
     assert alerts(rule, [*level, *[18.0] * 50, 40.0, 40.0]) == [34, 83]  # and is what is compared with from then on
     assert alerts(rule, [*level[1:], 17.0, 18.2]) == []  # no past yet
-    wide = [0.0, 22.0] * 16  # the same median, but they vary by 11.2: four standard errors of a mean of two are 31.6
-    assert alerts(rule, [*wide, 42.0, 42.0]) == []
-    assert alerts(rule, [*wide, 43.0, 43.0]) == [34]
+    wide = [0.0, 22.0] * 16  # the same median, but they vary by 11.2, of which two and a half are 27.9
+    assert alerts(rule, [*wide, 38.0, 38.0]) == []
+    assert alerts(rule, [*wide, 39.0, 39.0]) == [34]
     below = Rule("exits", "below", 0.5, PAST, smoothing=2)
     assert alerts(below, [*level, 5.6, 5.5]) == []
     assert alerts(below, [*level, 5.5, 5.4]) == [34]

@@ -31,7 +31,7 @@ WORK = Path("runs/drift_study")
 TOWNS, EPOCHS, DECISIONS = 48, 32, 72  # of a town run
 EPSILON, CHANGED_EPSILON = 0.05, 0.1
 WEIGHT, CHANGED_WEIGHT = 1.0, 2.0
-TRAINED_TOWNS, TRAINED_EPOCHS, HORIZON = 16, 96, 36  # of a training
+TRAINED_TOWNS, TRAINED_EPOCHS, HORIZON = 64, 48, 36  # of a training
 TRAINING = (
     *(f"training.epochs={TRAINED_EPOCHS}", f"training.towns={TRAINED_TOWNS}", f"training.horizon={HORIZON}"),
     *("training.eval_every=0", "ppo.num_epochs=1"),

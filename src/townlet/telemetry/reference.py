@@ -102,7 +102,7 @@ def _past_rows() -> list[str]:
     lines = [
         f"The mean of the last {PAST_WINDOW} records against the median of up to {PAST_KEPT} before them, once there are "
         f"{PAST_LEAST}. The difference must exceed the share of the past, the margin on top of it, and {PAST_CLEAR:g} standard "
-        "errors of such a mean, so that small runs, whose epochs vary much, do not alert on noise.",
+        "deviations of the past, so that small runs, whose epochs vary much, do not alert on noise.",
         "",
         f"| option | field | alerts when | margin | not while this is {EXCUSE_SHARE:.0%} above its past |",
         "| --- | --- | --- | ---: | --- |",

@@ -26,7 +26,7 @@ MAX_RULES_FILE = 1 << 20
 PAST = "past"  # as `versus`: the field's own earlier records
 PAST_WINDOW = 8  # records whose mean the defaults compare with the past
 PAST_LEAST, PAST_KEPT = 32, 64  # earlier records before there is a past, and how far it goes back
-PAST_CLEAR = 4.0  # standard errors by which a mean must differ from the past
+PAST_CLEAR = 2.5  # standard deviations of the past by which a mean must differ from it: trainings wander
 EXCUSE_SHARE, EXCUSE_LEAST = 0.1, 8  # by which a field must be above its past to excuse a rule, and the least records of that
 
 
@@ -214,9 +214,8 @@ class Series:
         return statistics.median(self.past) if len(self.past) >= self.least else math.nan
 
     @property
-    def error(self) -> float:
-        """Standard error of a mean of the last records, by the spread of the past."""
-        return statistics.stdev(self.past) / math.sqrt(len(self.last))
+    def spread(self) -> float:
+        return statistics.stdev(self.past)
 
 
 class RuleState:
@@ -264,7 +263,7 @@ class RuleState:
         base = self._series.base
         if math.isnan(base):
             return base
-        gap = max(abs(base) * rule.threshold + rule.margin, PAST_CLEAR * self._series.error)
+        gap = max(abs(base) * rule.threshold + rule.margin, PAST_CLEAR * self._series.spread)
         return base + gap if rule.side == "above" else base - gap
 
     def _excused(self) -> bool:
