@@ -23,7 +23,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
         with pytest.raises(SystemExit) as left:
             app.main([str(word) for word in words])
         out, err = capsys.readouterr()
-        return int(left.value.code or 0), out, err.replace(f"{run_module.COMPILING}\n", "")
+        return int(left.value.code or 0), out, err
 
     return run
 
@@ -35,6 +35,23 @@ def test_run_tells_how_residents_fared(call: Any) -> None:
     assert out.startswith("queue_conflict, seed 2, schedule: 200 ticks to day 1 09:20")
     for name in ("alice", "bob", "carol", "conflicts:", "quarrels"):
         assert name in out
+
+
+def test_run_tells_who_left_when_and_why(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, out, _ = call("run", "queue_conflict", "--ticks", "100")
+    assert "\nexits: none\n" in out
+    leaves = ("--set", "lifecycle.exits=[{at: '07:30', resident: alice}]", "--set", "scenario.start=06:00")
+    _, out, _ = call("run", "town_day", "--ticks", "120", *leaves)
+    assert "\nexits: 1 scheduled\n  day 1 07:30 alice: left as scheduled\n" in out
+    starve = ("run", "town_day", "--ticks", "2880", "--policy", "scripted", "--set", "economy.stock={stove: 0, cafe_counter: 0}")
+    report = json.loads(call(*starve, "--json")[1])
+    assert len(report["exits"]) == report["events"]["exit"] >= 6
+    assert {one["reason"] for one in report["exits"]} == {"collapse"}
+    monkeypatch.setattr(run_module, "MOST_EXITS", 2)
+    _, out, _ = call(*starve)
+    count, first = len(report["exits"]), report["exits"][0]
+    assert f"\nexits: {count} collapse\n  day {first['day']} {first['time']} {first['resident']}: collapsed of hunger\n" in out
+    assert f"\n  … and {count - 2} more\n" in out
 
 
 def test_run_writes_what_it_was_asked_for(call: Any, tmp_path: Path) -> None:
@@ -91,17 +108,6 @@ def test_bad_input_is_answered_in_one_sentence(call: Any, words: list[str], code
     assert says in err
     assert err.count("\n") == 1
     assert "Traceback" not in err
-
-
-def test_a_word_on_screen_while_compiling(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from townlet.world import _jit
-
-    monkeypatch.setattr(_jit, "WARM", False)
-    monkeypatch.setattr(_jit, "JIT", True)
-    monkeypatch.setattr("townlet.envs.vector.mark_warm", lambda: None)
-    with pytest.raises(SystemExit):
-        app.main(["run", "kitchen_breakfast", "--ticks", "10"])
-    assert run_module.COMPILING in capsys.readouterr().err
 
 
 def test_the_live_table_shows_residents_queues_and_speed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,11 @@ def object_kinds(config: SimulationConfig) -> tuple[str, ...]:
     return tuple(sorted({kind for spec in config.affordances.specs for kind in spec.objects}))
 
 
+def full_stock(one: PlacedObject, config: SimulationConfig) -> int:
+    """What an object is filled up to each day: its own stock, else that of its kind; -1 where nobody says."""
+    return config.economy.stock.by_kind.get(one.kind, -1) if one.stock is None else one.stock
+
+
 def written_plan(config: SimulationConfig) -> Plan:
     """The plan of a scenario that is written out: a map or a size, objects, buildings, residents."""
     scenario = config.scenario
@@ -152,11 +157,7 @@ def _feelings(scenario: ScenarioConfig) -> list[Tie]:
         if tie.mutual:
             ties.append(Tie(tie.b, tie.a, tie.trust, tie.familiarity, tie.rivalry))
     known = {(tie.resident, tie.other) for tie in ties}
-    ids = [one.id for one in scenario.residents]
     for circle in scenario.circles:
-        for name in circle.among:
-            if name not in ids:
-                raise ScenarioError(f"scenario.circles names {name!r}, who is not among the residents; {nearest_name(name, ids)}")
         for a, b in permutations(circle.among, 2):
             if (a, b) not in known:
                 known.add((a, b))
