@@ -107,7 +107,7 @@ def race_row(config: SimulationConfig, *, say: Callable[[str], None]) -> dict[st
     judge = EvaluationService(config)
 
     def score(source: Any) -> float:
-        value = judge.score(source, resamples=10)["return"].mean
+        value = judge.score(source)["return"].mean
         say(f"return {value:.2f}")
         return float(value)
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
+from townlet.config.models import EvaluationConfig
 from townlet.dto.evaluation import MEASURES, CaseCard, Measure, PolicyCard, Scorecard
 from townlet.evaluation.compare import effect_of, summarise
 from townlet.evaluation.suites import draw_seed
 from townlet.policy.checkpoint import Checkpoint, save_checkpoint, weights_hash
 
 TYPICAL = {"return": 55.0, "self_sufficiency": 0.95, "attendance": 0.95, "conflicts": 3.0, "intensity": 2.0, "wait_mean": 12.0}
+FEW = EvaluationConfig(resamples=10)
 SPREAD = {"return": 3.0, "self_sufficiency": 0.05, "attendance": 0.04, "conflicts": 0.4, "intensity": 0.3, "wait_mean": 2.0}
 
 
@@ -27,7 +29,7 @@ def town_days(seed: int, towns: int, shift: Mapping[str, float] | None = None) -
 
 
 def measured(values: Sequence[float | None]) -> Measure:
-    return summarise(values, 10)
+    return summarise(values, FEW)
 
 
 def bare(values: Sequence[float | None]) -> Measure:
@@ -44,7 +46,7 @@ def policy_card(
     actions: Sequence[int] = (70, 20, 10),
     intervals: bool = True,
 ) -> PolicyCard:
-    effects = {} if base is None else {key: effect_of(rows[key], base[key], 10) for key in MEASURES}
+    effects = {} if base is None else {key: effect_of(rows[key], base[key], FEW) for key in MEASURES}
     return PolicyCard(
         name=name,
         source=name,

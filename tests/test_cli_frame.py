@@ -41,7 +41,7 @@ def shell(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
     """Against a bare interpreter that imports click: a ratio, because seconds depend on the machine."""
     code = "import atexit, sys\nfrom townlet.cli.app import main\n"
-    heavy = ["numpy", "pydantic", "torch", "yaml", "rich", "numba", "pettingzoo", "gymnasium", "msgspec"]
+    heavy = ["numpy", "scipy", "pydantic", "torch", "yaml", "rich", "numba", "pettingzoo", "gymnasium", "msgspec"]
     code += (
         f"atexit.register(lambda: print([name for name in {heavy} if name in sys.modules], file=sys.stderr))\nmain(['--help'])\n"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 from pathlib import Path
@@ -561,6 +562,31 @@ def test_the_reference_lists_every_key() -> None:
     sections = {path for path in known_paths(SimulationConfig) if any(other.startswith(f"{path}.") for other in listed)}
     assert set(known_paths(SimulationConfig)) <= listed | sections
     assert {"scenario.residents[].id", "jobs.<id>.start", "affordances.specs[].price"} <= listed
+
+
+def test_the_reference_shows_the_defaults_that_hold() -> None:
+    """Also where a part has other defaults than its model: evaluation.rewards.conflict_weight is 1, not 3."""
+    defaults = SimulationConfig().model_dump(mode="json")
+    shown = {key.path: key.default for key in keys()}
+    assert shown["evaluation.rewards.conflict_weight"] == "`1.0`"
+    assert shown["rewards.conflict_weight"] == "`3.0`"
+    assert shown["conflict.reasons.blocked.base"] == "`0.4`"
+    compared = 0
+    for path, default in shown.items():
+        if any(mark in path for mark in "[<?") or not default.startswith("`"):
+            continue
+        value: Any = defaults
+        for name in path.split("."):
+            value = value[name]
+        clock_time = ":" in default and isinstance(value, int)
+        assert default == (f"`{clock(value)}`" if clock_time else f"`{json.dumps(value, ensure_ascii=False)}`"), path
+        compared += 1
+    assert compared > 250
+
+
+def test_one_key_of_the_committed_weights_keeps_the_others() -> None:
+    config = default_config(["evaluation.rewards.survival=0.06"])
+    assert (config.evaluation.rewards.survival, config.evaluation.rewards.conflict_weight) == (0.06, 1.0)
 
 
 def test_the_shipped_folder_is_inside_the_package() -> None:

@@ -120,3 +120,11 @@ def test_of_200_equal_candidates_at_most_5_percent_are_promoted() -> None:
 def test_of_200_candidates_10_percent_worse_none_is_promoted_and_of_200_better_ones_most_are() -> None:
     assert drills(WORSE).count(Outcome.PROMOTE) == 0
     assert drills({"return": 5.5, "conflicts": -0.5, "self_sufficiency": 0.03, "attendance": 0.03}).count(Outcome.PROMOTE) >= 150
+
+
+def test_gates_decide_by_the_level_they_are_given() -> None:
+    """A small gain: shown at one in two, not at one in a thousand; and another level is another rule."""
+    gate, card = GateConfig(metric="return", rule="better"), duel(0, {"return": 1.2})
+    verdicts = [judge(gate, card, "candidate", "champion", level).verdict for level in (0.5, 0.999)]
+    assert verdicts == ["pass", "hold"]
+    assert gates_hash(GATES, 2) == gates_hash(GATES, 2, 0.95) != gates_hash(GATES, 2, 0.9)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scorecards import policy_card, scorecard, town_days
+from scorecards import FEW, policy_card, scorecard, town_days
 from townlet.config.loader import load_config
 from townlet.envs.scene import look
 from townlet.envs.vector import VectorTown
@@ -60,7 +60,7 @@ def board(shift: float = 5.0):  # type: ignore[no-untyped-def]
         policy_card("scripted", base),
         policy_card("trained <best>", town_days(2, 16, {"return": shift})),
     ]
-    return scorecard(with_effects(cards, "scripted", 100), baseline="scripted")
+    return scorecard(with_effects(cards, "scripted", FEW), baseline="scripted")
 
 
 @pytest.fixture

@@ -1,45 +1,85 @@
-"""Statistics against cases computed by hand."""
+"""Statistics against cases computed by hand, SciPy, and simulated coverage."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.stats import ttest_1samp
 
 from townlet import statistics as st
 
 
-def test_iqm_counts_border_values_by_their_share_inside_the_middle_half() -> None:
-    assert st.iqm([1, 2, 3, 4, 5, 6, 7, 8]) == pytest.approx(4.5)  # 3, 4, 5, 6
-    assert st.iqm([5, 1, 4, 2, 30]) == pytest.approx((0.75 * 2 + 4 + 0.75 * 5) / 2.5)
+def test_iqm_is_rliables() -> None:
+    """rliable: `scipy.stats.trim_mean(x, 0.25)`, also where a quarter of n is no whole number."""
+    assert st.iqm([1, 2, 3, 4, 5, 6, 7, 8]) == 4.5  # 3, 4, 5, 6
+    assert st.iqm([5, 1, 4, 2, 30]) == pytest.approx((2 + 4 + 5) / 3)
+    assert st.iqm([1, 2, 3, 4, 5, 6, 7, 1e9]) == 4.5
     assert st.iqm([7.0]) == 7.0
+    for n in range(1, 30):
+        x = np.random.default_rng(n).normal(size=n)
+        assert st.iqm(x) == pytest.approx(np.sort(x)[n // 4 : n - n // 4].mean())
 
 
-def test_iqm_is_deaf_to_one_outlier_and_reduces_the_last_axis() -> None:
-    assert st.iqm([1, 2, 3, 4, 5, 6, 7, 1e9]) == pytest.approx(4.5)
-    np.testing.assert_allclose(st.iqm([[1, 2, 3, 4], [10, 20, 30, 40]]), [2.5, 25.0])
+POPULATIONS: dict[str, tuple[Callable[[np.random.Generator, int], NDArray[np.float64]], float]] = {  # draws of n, true mean
+    "normal": (lambda rng, n: rng.normal(size=n), 0.0),
+    "skewed by 1": (lambda rng, n: rng.gamma(4.0, size=n), 4.0),
+    "skewed by 2": (lambda rng, n: rng.exponential(size=n), 1.0),
+    "rare counts": (lambda rng, n: rng.poisson(0.8, n) / 8, 0.1),
+}
 
 
-def test_bootstrap_interval_matches_the_normal_theory_of_a_large_sample_and_its_seed() -> None:
+def coverage(population: str, n: int, trials: int = 1500) -> float:
+    """Share of samples whose interval holds the true mean."""
+    draw, truth = POPULATIONS[population]
+    rng = np.random.default_rng(n)
+    found = (st.mean_interval(draw(rng, n), resamples=400, seed=k) for k in range(trials))
+    return float(np.mean([interval.low <= truth <= interval.high for interval in found]))
+
+
+@pytest.mark.parametrize("n", [3, 5, 10, 30])
+@pytest.mark.parametrize("population", ["normal", "skewed by 1"])
+def test_intervals_cover_what_they_claim(population: str, n: int) -> None:
+    """A percentile bootstrap covers 76, 84, 90 and 94 % of normal samples of these sizes."""
+    assert 0.92 <= coverage(population, n) <= 0.98
+
+
+@pytest.mark.parametrize("n", [10, 30])
+@pytest.mark.parametrize("population", ["skewed by 2", "rare counts"])
+def test_from_ten_values_on_they_do_so_under_strong_skew(population: str, n: int) -> None:
+    assert 0.92 <= coverage(population, n) <= 0.98
+
+
+def test_under_strong_skew_few_values_cover_less_as_the_guide_says() -> None:
+    """docs/evaluation.md: 88 % of exponential samples of five; no method does better without being told the shape."""
+    assert 0.86 <= coverage("skewed by 2", 5) <= 0.91
+
+
+def test_a_mean_interval_is_students_for_few_values_and_hears_skew_from_ten_on() -> None:
+    few, many = [1.0, 2.0, 3.0, 4.0, 50.0], [1.0, 1.1, 1.2, 1.0, 1.3, 1.1, 1.0, 1.2, 1.1, 9.0]
+    assert st.mean_interval(few) == st.student_interval(few)
+    found, plain = st.mean_interval(many), st.student_interval(many)
+    assert found.value == plain.value
+    assert found.high - found.value > 2 * (found.value - found.low)  # a long tail to the right: the mean may lie far up
+    assert st.mean_interval(many) == found != st.mean_interval(many, seed=1)
+    assert st.mean_interval(many, level=0.5).high < found.high
+    assert st.mean_interval(many, resamples=50) != found
+
+
+def test_a_constant_has_no_width_and_a_lone_exception_falls_back_on_the_table() -> None:
+    assert st.mean_interval([4.0] * 20) == (4.0, 4.0, 4.0)
+    rare = [0.1] * 31 + [5.0]  # more than a third of all resamples are constants
+    assert st.mean_interval(rare) == st.student_interval(rare)
+
+
+def test_a_large_normal_sample_has_the_interval_of_normal_theory() -> None:
     x = np.random.default_rng(3).normal(10.0, 2.0, 400)
-    low, high = st.bootstrap_interval(x)
+    _, low, high = st.mean_interval(x)
     half = 1.96 * x.std(ddof=1) / 20
     assert low == pytest.approx(x.mean() - half, abs=0.03)
     assert high == pytest.approx(x.mean() + half, abs=0.03)
-    assert st.bootstrap_interval(x) == (low, high)
-    assert st.bootstrap_interval(x, seed=1) != (low, high)
-    narrow = st.bootstrap_interval(x, level=0.5)
-    assert low < narrow[0] < narrow[1] < high
-
-
-def test_bootstrap_of_a_constant_has_no_width() -> None:
-    assert st.bootstrap_interval([4.0] * 9, st.iqm) == (4.0, 4.0)
-
-
-def test_bootstrap_takes_a_statistic_that_knows_only_one_row() -> None:
-    x = [1.0, 2.0, 4.0, 8.0]
-    assert (
-        st.bootstrap_interval(x, lambda row: float(np.mean(row))) == st.bootstrap_interval(x, np.mean) == st.bootstrap_interval(x)
-    )
 
 
 def test_paired_difference_removes_what_the_pairs_share() -> None:
@@ -48,7 +88,6 @@ def test_paired_difference_removes_what_the_pairs_share() -> None:
     assert effect.value == pytest.approx(1.0)
     assert effect.above_zero
     assert not effect.below_zero
-    assert not st.difference(base + 1.0, base).above_zero
     assert st.paired_difference(base, base) == (0.0, 0.0, 0.0)
     with pytest.raises(ValueError, match=r"differ in length: 5 and 4"):
         st.paired_difference(base, base[:4])
@@ -57,6 +96,13 @@ def test_paired_difference_removes_what_the_pairs_share() -> None:
 @pytest.mark.parametrize(("degrees", "expected"), [(1, 12.7062), (2, 4.30265), (4, 2.77645), (9, 2.26216), (63, 1.99834)])
 def test_student_quantiles_are_those_of_the_printed_table(degrees: int, expected: float) -> None:
     assert st.student_quantile(0.975, degrees) == pytest.approx(expected, rel=1e-5)
+
+
+def test_student_interval_is_that_of_scipys_t_test() -> None:
+    x = np.random.default_rng(0).gamma(2.0, size=12)
+    for level in (0.5, 0.9, 0.95, 0.99):
+        expected = ttest_1samp(x, 0.0).confidence_interval(level)
+        assert st.student_interval(x, level=level)[1:] == pytest.approx((expected.low, expected.high))
 
 
 def test_student_interval_by_hand() -> None:
@@ -76,6 +122,13 @@ def test_cohens_d_by_hand() -> None:
     assert st.cohens_d([2, 2], [1, 1]) == np.inf
 
 
+def test_cohens_d_against_a_constant_is_measured_in_the_samples_own_spread() -> None:
+    """Mean 2, standard deviation 1, two away from 4: -2, not -2 √2 as with a pooled variance of (1 + 0) / 2."""
+    assert st.cohens_d([1, 2, 3], 4.0) == pytest.approx(-2.0)
+    assert st.cohens_d([1, 2, 3], [4, 4, 4]) == pytest.approx(-2.0)
+    assert st.cohens_d([4, 4], [1, 2, 3]) == pytest.approx(2.0)
+
+
 def test_gini_by_hand() -> None:
     assert st.gini([1, 1, 1, 1]) == pytest.approx(0.0)
     assert st.gini([0, 0, 0, 1]) == pytest.approx(0.75)
@@ -84,10 +137,7 @@ def test_gini_by_hand() -> None:
     assert st.gini([0.0, 0.0]) == 0.0
 
 
-def test_distances_by_hand() -> None:
-    assert st.ks_distance([1, 2, 3, 4], [3, 4, 5, 6]) == pytest.approx(0.5)
-    assert st.ks_distance([1, 2], [1, 2]) == 0.0
-    assert st.ks_distance([0], [9]) == 1.0
+def test_total_variation_by_hand() -> None:
     assert st.total_variation([2, 2, 0], [0, 1, 1]) == pytest.approx(0.5)
     assert st.total_variation([3, 1], [30, 10]) == 0.0
     assert st.total_variation([0, 0], [1, 0]) == 1.0

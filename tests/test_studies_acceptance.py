@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scorecards import town_days
+from scorecards import FEW, town_days
 from townlet.config.loader import load_config
 from townlet.dto.studies import SoakCycle, SoakResult
 from townlet.evaluation.compare import summarise
@@ -42,7 +42,7 @@ def soak(scenario: str = "queue_conflict", cycles: int = 10, **changes: object) 
         records=cycles,
         problems=(),
         alerts=(),
-        baseline={name: summarise(values, 10) for name, values in rows.items()},
+        baseline={name: summarise(values, FEW) for name, values in rows.items()},
         files={"summary.md": "0" * 64},
         seconds=1.0,
     )
@@ -74,7 +74,7 @@ def test_each_fault_opens_its_criterion(changed: SoakResult, index: int) -> None
 
 
 def test_a_quiet_queue_and_a_loud_baseline_are_noticed() -> None:
-    quiet = {**soak().baseline, "conflicts": summarise([0.0] * 4, 10)}
+    quiet = {**soak().baseline, "conflicts": summarise([0.0] * 4, FEW)}
     last = judge([soak(baseline=quiet), soak("observation_baseline")])[-2:]
     assert [criterion.met for criterion in last] == [False, False]
     assert judge([])

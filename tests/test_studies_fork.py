@@ -21,7 +21,7 @@ def morning() -> Moment:
 
 
 def test_an_empty_edit_has_an_effect_of_exactly_0_in_every_future(morning: Moment) -> None:
-    result = fork(morning, [], futures=6, ticks=300, resamples=50)
+    result = fork(morning, [], futures=6, ticks=300)
     assert result.effects
     for found in result.effects.values():
         assert found.before.values == found.after.values
@@ -30,14 +30,14 @@ def test_an_empty_edit_has_an_effect_of_exactly_0_in_every_future(morning: Momen
 
 
 def test_futures_differ_and_the_first_is_what_happens_anyway(morning: Moment) -> None:
-    result = fork(morning, [], futures=6, ticks=400, policy="random", resamples=50)
+    result = fork(morning, [], futures=6, ticks=400, policy="random")
     assert len(set(result.effects["return"].before.values)) == 6
 
 
 def test_removing_the_showers_makes_the_town_worse(morning: Moment) -> None:
     showers = [name for name in compile_town(morning.config).object_ids if name.startswith("shower")]
     edits = [f"objects -= {name}" for name in reversed(showers)]
-    result = fork(morning, edits, futures=4, resamples=50)
+    result = fork(morning, edits, futures=4)
     assert result.effects["return"].effect.high < 0
 
 
@@ -49,7 +49,7 @@ def test_objects_may_be_removed_while_they_are_used_and_queued_for() -> None:
         names = [town.object_ids[o] for o in using if o >= 0 and not town.object_ids[o].startswith("bed")]
         if names:
             break
-    result = fork(moment, [f"objects -= {names[0]}"], futures=2, ticks=200, resamples=20)
+    result = fork(moment, [f"objects -= {names[0]}"], futures=2, ticks=200)
     assert result.effects["return"].before.values != result.effects["return"].after.values
 
 
@@ -64,12 +64,12 @@ def test_a_shower_more_is_found_and_used(morning: Moment) -> None:
             continue
         break
     assert len(compile_town(config).object_ids) == len(compile_town(morning.config).object_ids) + 1
-    result = fork(morning, [f"objects += shower@{x},{y}"], futures=4, resamples=50)
+    result = fork(morning, [f"objects += shower@{x},{y}"], futures=4)
     assert result.effects["conflicts"].effect.pairs == 4
 
 
 def test_a_config_edit_changes_the_rules(morning: Moment) -> None:
-    result = fork(morning, ["rewards.survival = 0.5"], futures=2, ticks=100, resamples=20)
+    result = fork(morning, ["rewards.survival = 0.5"], futures=2, ticks=100)
     assert result.effects["return"].effect.low > 100
 
 
@@ -116,7 +116,7 @@ def test_the_end_of_the_episode_has_no_future(morning: Moment) -> None:
 def test_a_town_whose_first_episode_was_to_be_cut_forks_as_long_as_asked(morning: Moment) -> None:
     arrays = {name: array.copy() for name, array in morning.arrays.items()}
     arrays["towns"]["cut"] = 900
-    whole, cut = (fork(moment, [], futures=2, ticks=100, resamples=20) for moment in (morning, Moment(morning.config, arrays)))
+    whole, cut = (fork(moment, [], futures=2, ticks=100) for moment in (morning, Moment(morning.config, arrays)))
     assert cut.effects == whole.effects
 
 
@@ -126,7 +126,7 @@ def test_a_snapshot_forks_like_the_scenario_it_was_taken_from(morning: Moment, t
     save_snapshot(take_snapshot(vec), tmp_path / "morning.npz")
     kept = moment_of_snapshot(tmp_path / "morning.npz")
     edits = ["conflict.quarrel_ticks = 30"]
-    a, b = (fork(moment, edits, futures=2, ticks=100, resamples=20) for moment in (morning, kept))
+    a, b = (fork(moment, edits, futures=2, ticks=100) for moment in (morning, kept))
     assert a == b
     with pytest.raises(UsageError, match="there is no town 3"):
         moment_of_snapshot(tmp_path / "morning.npz", 3)

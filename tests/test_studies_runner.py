@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scorecards import town_days
+from scorecards import FEW, town_days
 from townlet.dto.studies import ArmResult
 from townlet.errors import ConfigError, DamagedFileError
 from townlet.evaluation.compare import summarise
@@ -55,7 +55,7 @@ def keep(results: Path, job: Job, mean: float) -> None:
         transitions=10,
         evaluation_seed=1_000_001,
         towns=2,
-        measures={name: summarise(values, 10) for name, values in rows.items()},
+        measures={name: summarise(values, FEW) for name, values in rows.items()},
         versions={},
     )
     with AppendLog(results / "tiny.ndjson") as kept:
@@ -102,6 +102,22 @@ def test_contrasts_are_paired_by_seed_with_students_interval(tmp_path: Path) -> 
     text = report_text(report)
     assert "| other − plain | return | +2.000 | -0.484 … +4.484 |" in text
     assert "| scripted | |" in text
+
+
+def test_a_contrast_against_the_script_is_measured_in_the_spread_of_the_seeds(tmp_path: Path) -> None:
+    """Returns 0, 10, 20 have a standard deviation of 10; the script is one figure, without a spread of its own."""
+    spec = tiny(seeds=3, overrides=(*tiny().overrides, "evaluation.level=0.8"))
+    for job in jobs_of(spec):
+        keep(tmp_path, job, 10.0 * job.seed)
+    report = report_study(spec, results=tmp_path)
+    row = next(c for c in report.contrasts if (c.measure, c.arm, c.against) == ("return", "plain", "scripted"))
+    script = report.baselines["scripted"]["return"].mean
+    assert script is not None
+    assert row.difference == pytest.approx(10.0 - script)
+    assert row.cohens_d == pytest.approx((10.0 - script) / 10.0)
+    assert row.high is not None
+    assert row.high - row.difference == pytest.approx(1.88562 * 10 / 3**0.5, rel=1e-4)  # t of 0.9 with 2 degrees
+    assert "80 % interval" in report_text(report)
 
 
 def test_a_seed_that_one_arm_lacks_is_left_out_and_one_seed_has_no_interval(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
 from townlet.scenarios.invent import feasible_town, written_out
-from townlet.statistics import bootstrap_interval
+from townlet.statistics import mean_interval
 
 SEEN, UNSEEN, TOWNS = 15, 20, 8
 BAR = 0.5
@@ -75,8 +75,8 @@ def train(seed: int, seen: list[Path]) -> Path:
 
 def returns(config: SimulationConfig, policy: str) -> float:
     case = Case(config.config_id, config.config_id, towns=TOWNS, days=1, config=config)
-    vec = VectorTown(case.town(), TOWNS, seed=draw_seed("evaluation", 0))
-    return run_case(vec, policy, policy, case, resamples=200).measures["return"].mean
+    vec = VectorTown(case.town(), TOWNS, seed=draw_seed("evaluation", 0, config.evaluation))
+    return run_case(vec, policy, policy, case).measures["return"].mean
 
 
 def main() -> None:
@@ -97,7 +97,7 @@ def main() -> None:
         checkpoint = train(seed, seen)
         got = np.array([returns(config, str(checkpoint)) for config in unseen])
         way = (got - floor) / (ceiling - floor)
-        low, high = bootstrap_interval(way)
+        _, low, high = mean_interval(way)
         rows.append(
             {"seed": seed, "return": got.tolist(), "way": way.tolist(), "mean": float(way.mean()), "low": low, "high": high}
         )

@@ -1,19 +1,19 @@
-"""Small-sample statistics over plain arrays: pure functions, seeded where they draw.
+"""Small-sample statistics over plain arrays: pure functions, seeded where they draw. The door of SciPy, opened when needed.
 
-A statistic reduces the last axis, so that a bootstrap evaluates all its resamples at once.
+Intervals cover what they claim (`tests/test_statistics.py` measures it). Of SciPy's bootstraps none does for few values: BCa
+covers 84 % of 95 at n = 5 and 89 % at n = 10, so the studentised one, which SciPy does not have, is our own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-Statistic = Callable[[Any], Any]
+ENOUGH = 10  # values from which a bootstrap of Student's t beats the table: fewer tell too little of their own skew
 
 
 class Interval(NamedTuple):
@@ -41,69 +41,56 @@ class ChangePoint(NamedTuple):
     p_value: float  # share of shuffled series with a split at least as strong
 
 
-def mean(x: ArrayLike) -> Any:
-    return np.mean(np.asarray(x, dtype=np.float64), axis=-1)
+def iqm(x: ArrayLike) -> float:
+    """Interquartile mean as in rliable: a quarter of the values, rounded down, is cut from each end."""
+    from scipy.stats import trim_mean
+
+    return float(trim_mean(_sample(x), 0.25))
 
 
-def iqm(x: ArrayLike) -> Any:
-    """Interquartile mean: the mean of the middle half, values on its border counted by the share that lies inside.
+def mean_interval(x: ArrayLike, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
+    """The mean and its interval: Student's for fewer than ten values, else a bootstrap of Student's t, which hears skew.
 
-    (1, 2, 3, 4, 5): the middle 2.5 values are 0.75 of 2, all of 3, 0.75 of 4.
+    mean − q × s / √n for the quantiles q of t* = (mean* − mean) √n / s* over resamples. When more resamples are constants than
+    a tail holds (all but a few values are equal), its quantile is infinite, and Student's table stands in.
     """
-    values = np.sort(_sample(x), axis=-1)
-    n = values.shape[-1]
-    edges = np.arange(n + 1, dtype=np.float64)
-    inside = np.clip(np.minimum(edges[1:], 0.75 * n) - np.maximum(edges[:-1], 0.25 * n), 0.0, 1.0)  # (n,)
-    return values @ inside / (0.5 * n)
-
-
-def bootstrap_interval(
-    x: ArrayLike, stat: Statistic = mean, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> tuple[float, float]:
-    """Percentile bootstrap of a statistic over the values of one sample."""
     values = _sample(x)
-    draws = np.random.default_rng(seed).integers(0, values.size, (resamples, values.size))
-    return _percentiles(_each(stat, values[draws]), level)
-
-
-def estimate(x: ArrayLike, stat: Statistic = mean, *, level: float = 0.95, resamples: int = 2000, seed: int = 0) -> Interval:
-    values = _sample(x)
-    return Interval(float(stat(values)), *bootstrap_interval(values, stat, level=level, resamples=resamples, seed=seed))
+    plain = student_interval(values, level=level)
+    n = values.size
+    if n < ENOUGH:
+        return plain
+    drawn = values[np.random.default_rng(seed).integers(0, n, (resamples, n))]
+    varied = np.ptp(drawn, axis=1) > 0.0
+    if np.mean(~varied) > (1 - level) / 2:
+        return plain
+    drawn = drawn[varied]
+    t = (drawn.mean(axis=1) - plain.value) / drawn.std(axis=1, ddof=1)
+    low, high = np.quantile(t, ((1 - level) / 2, (1 + level) / 2))
+    spread = float(values.std(ddof=1))
+    return Interval(plain.value, plain.value - float(high) * spread, plain.value - float(low) * spread)
 
 
 def paired_difference(
     a: ArrayLike,
     b: ArrayLike,
-    stat: Statistic = mean,
     *,
     level: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
-    method: str = "bootstrap",
+    method: Literal["bootstrap", "student"] = "bootstrap",
 ) -> Interval:
-    """a − b, pair by pair. `method="student"` suits a handful of pairs, for which a bootstrap of the mean is too narrow."""
+    """The mean of a − b, pair by pair; `method="student"` draws nothing, whatever the number of pairs."""
     first, second = _sample(a), _sample(b)
     if first.shape != second.shape:
         raise ValueError(f"paired samples differ in length: {first.size} and {second.size}; pair them by seed first")
     differences = first - second
     if method == "student":
         return student_interval(differences, level=level)
-    return estimate(differences, stat, level=level, resamples=resamples, seed=seed)
-
-
-def difference(
-    a: ArrayLike, b: ArrayLike, stat: Statistic = mean, *, level: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> Interval:
-    """stat(a) − stat(b) of two independent samples, each resampled on its own."""
-    first, second = _sample(a), _sample(b)
-    rng = np.random.default_rng(seed)
-    left = _each(stat, first[rng.integers(0, first.size, (resamples, first.size))])
-    right = _each(stat, second[rng.integers(0, second.size, (resamples, second.size))])
-    return Interval(float(stat(first) - stat(second)), *_percentiles(left - right, level))
+    return mean_interval(differences, level=level, resamples=resamples, seed=seed)
 
 
 def student_interval(x: ArrayLike, *, level: float = 0.95) -> Interval:
-    """mean ± t × s / √n."""
+    """mean ± t × s / √n; without bounds for a single value."""
     values = _sample(x)
     centre = float(values.mean())
     if values.size < 2:
@@ -114,28 +101,24 @@ def student_interval(x: ArrayLike, *, level: float = 0.95) -> Interval:
 
 @cache
 def student_quantile(p: float, degrees: int) -> float:
-    """Quantile of Student's t for p in [0.5, 1), by bisection on the integral of its density.
+    """Quantile of Student's t; from `scipy.special`, which is loaded in a quarter of the time of `scipy.stats`."""
+    from scipy.special import stdtrit
 
-    With x = √ν tan θ the distribution is F = 1/2 + ∫₀^θ cos^(ν−1) / ∫_{−π/2}^{π/2} cos^(ν−1).
-    """
-    grid = np.linspace(0.0, np.pi / 2, 20_001)
-    density = np.cos(grid) ** (degrees - 1)
-    steps = 0.5 * (density[1:] + density[:-1])
-    cumulative = np.concatenate(([0.0], np.cumsum(steps)))
-    angle = float(np.interp(p - 0.5, 0.5 * cumulative / cumulative[-1], grid))
-    return float(np.sqrt(degrees) * np.tan(angle))
+    return float(stdtrit(degrees, p))
 
 
 def cohens_d(a: ArrayLike, b: ArrayLike) -> float:
-    """(mean a − mean b) / pooled standard deviation; 0 for equal constants, ±inf for different ones."""
-    first, second = _sample(a), _sample(b)
+    """(mean a − mean b) / pooled standard deviation; 0 for equal constants, ±inf for different ones.
+
+    A number, or a sample without spread, is a constant: the standard deviation is then that of the other sample alone.
+    """
+    first, second = np.atleast_1d(_sample(a)), np.atleast_1d(_sample(b))
     gap = float(first.mean() - second.mean())
-    squares = float(((first - first.mean()) ** 2).sum() + ((second - second.mean()) ** 2).sum())
-    degrees = first.size + second.size - 2
-    pooled = float(np.sqrt(squares / degrees)) if degrees > 0 else 0.0
-    if pooled == 0.0:
+    varied = [values for values in (first, second) if np.ptp(values) > 0.0]
+    if not varied:
         return 0.0 if gap == 0.0 else float(np.copysign(np.inf, gap))
-    return gap / pooled
+    squares = sum(float(((values - values.mean()) ** 2).sum()) for values in varied)
+    return gap / float(np.sqrt(squares / sum(values.size - 1 for values in varied)))
 
 
 def gini(x: ArrayLike) -> float:
@@ -146,15 +129,6 @@ def gini(x: ArrayLike) -> float:
         return 0.0
     n = values.size
     return float((2.0 * np.arange(1, n + 1) - n - 1) @ values) / (n * total)
-
-
-def ks_distance(a: ArrayLike, b: ArrayLike) -> float:
-    """Kolmogorov–Smirnov: the largest gap between two empirical distributions."""
-    first, second = np.sort(_sample(a)), np.sort(_sample(b))
-    points = np.concatenate((first, second))
-    left = np.searchsorted(first, points, side="right") / first.size
-    right = np.searchsorted(second, points, side="right") / second.size
-    return float(np.abs(left - right).max())
 
 
 def total_variation(p: ArrayLike, q: ArrayLike) -> float:
@@ -194,14 +168,3 @@ def _sample(x: ArrayLike) -> Floats:
     if values.size == 0:
         raise ValueError("an empty sample has no statistic; measure at least one value")
     return values
-
-
-def _each(stat: Statistic, rows: Floats) -> Floats:
-    """The statistic of each row; a function that does not reduce the last axis is called row by row."""
-    values = np.asarray(stat(rows), dtype=np.float64)
-    return values if values.shape == rows.shape[:1] else np.array([float(stat(row)) for row in rows])
-
-
-def _percentiles(values: Floats, level: float) -> tuple[float, float]:
-    low, high = np.quantile(values, ((1 - level) / 2, (1 + level) / 2))
-    return float(low), float(high)

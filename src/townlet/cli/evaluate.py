@@ -16,6 +16,7 @@ from townlet.cli.common import emit, json_option, note, progress, set_option
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
+    from townlet.config.models import EvaluationConfig
     from townlet.dto.evaluation import Scorecard
     from townlet.evaluation.suites import Case
 
@@ -34,16 +35,18 @@ Examples:
 @click.option(
     "--suite", default="standard", show_default=True, help="Suite of towns: standard, social, stress, or one of the config."
 )
-@click.option("--config", metavar="NAME|FILE", help="Config whose evaluation.suites are meant; by default the shipped ones.")
+@click.option("--config", metavar="NAME|FILE", help="Config whose `evaluation` section holds; by default that of the first town.")
 @click.option(
     "--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="These towns instead of a suite; may be repeated."
 )
 @click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case, each with draws of its own.")
 @click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default one.")
-@click.option("--window", type=click.IntRange(0), default=0, show_default=True, help="Which of the evaluation seeds to use.")
+@click.option(
+    "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which of the evaluation seeds to use."
+)
 @click.option("--neighbours", help="Policy of everybody but the first resident, which then is measured alone.")
 @click.option("--release", help="Checkpoint that also serves as neighbours in the social suite.")
-@click.option("--baseline", default="scripted", show_default=True, help="Policy that effects are measured against.")
+@click.option("--baseline", help="Policy that effects are measured against; by default evaluation.baseline.")
 @click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Threads of the simulator.")
 @click.option("--output", type=PATH, help="Write the scorecard as JSON.")
 @click.option("--html", type=PATH, help="Write it as one HTML page.")
@@ -61,7 +64,7 @@ def evaluate(
     window: int,
     neighbours: str | None,
     release: str | None,
-    baseline: str,
+    baseline: str | None,
     threads: int,
     output: Path | None,
     html: Path | None,
@@ -70,16 +73,19 @@ def evaluate(
     as_json: bool,
 ) -> None:
     """Measure policies (scripted, random, a checkpoint folder) in the same towns, on seeds that training never sees."""
+    from townlet.config.loader import load_config
     from townlet.evaluation.compare import save_scorecard
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.table import scorecard_text
 
     sources = named_policies(policies, mix)
-    cases = chosen_cases(suite, config, scenarios, seeds, days, neighbours, release, overrides)
+    rules = None if config is None else load_config(config, overrides).evaluation
+    cases = chosen_cases(suite, rules, scenarios, seeds, days, neighbours, release, overrides)
     with progress("evaluating", len(cases) * len(sources)) as advance:
         card = measure(
             sources,
             cases,
+            evaluation=rules,
             suite=suite if not scenarios else "custom",
             baseline=baseline,
             window=window,
@@ -118,7 +124,7 @@ def named_policies(policies: Sequence[str], mix: Sequence[str]) -> dict[str, str
 
 def chosen_cases(
     suite: str,
-    config: str | None,
+    rules: EvaluationConfig | None,
     scenarios: Sequence[str],
     seeds: int | None,
     days: int | None,
@@ -126,14 +132,12 @@ def chosen_cases(
     release: str | None,
     overrides: Sequence[str],
 ) -> list[Case]:
-    from townlet.config.loader import load_config
     from townlet.evaluation.suites import Case, suite_cases
 
     if scenarios:
         cases = [Case(Path(name).stem, name, towns=seeds or 16) for name in scenarios]
     else:
-        evaluation = None if config is None else load_config(config).evaluation
-        cases = list(suite_cases(suite, evaluation, towns=seeds, release=release))
+        cases = list(suite_cases(suite, rules, towns=seeds, release=release))
     alone = {} if neighbours is None else {"learners": "first", "neighbours": neighbours}
     length = {} if days is None else {"days": days}
     return [replace(case, overrides=tuple(overrides), **alone, **length) for case in cases]  # type: ignore[arg-type]

@@ -56,15 +56,13 @@ def fork(
 def fork_text(result: ForkResult) -> str:
     what = "; ".join(result.edits) or "no edit"
     lines = [f"{what}: {result.futures} futures of {result.ticks} ticks from tick {result.tick}"]
-    lines.append(f"{'':18}{'as it was':>12}{'edited':>12}{'effect':>12}   95 % interval")
+    lines.append(f"{'':18}{'as it was':>12}{'edited':>12}{'effect':>12}   {100 * result.level:g} % interval")
     for name in SHOWN:
         if name in result.effects:
             found = result.effects[name]
             effect = found.effect
-            lines.append(
-                f"{name:18}{found.before.mean:12.3f}{found.after.mean:12.3f}{effect.difference:+12.3f}   "
-                f"{effect.low:+.3f} … {effect.high:+.3f}"
-            )
+            ends = "one future" if effect.low is None else f"{effect.low:+.3f} … {effect.high:+.3f}"
+            lines.append(f"{name:18}{found.before.mean:12.3f}{found.after.mean:12.3f}{effect.difference:+12.3f}   {ends}")
     return "\n".join(lines)
 
 

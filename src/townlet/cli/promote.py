@@ -154,8 +154,9 @@ def open_desk(ledger: Path | None, config: str | None, overrides: tuple[str, ...
     from townlet.files import safe_join
     from townlet.promotion.desk import PromotionDesk
 
-    rules = _config(config, overrides).promotion
-    return PromotionDesk(ledger or safe_join(".", rules.ledger, error=ConfigError), rules)
+    settings = _config(config, overrides)
+    place = ledger or safe_join(".", settings.promotion.ledger, error=ConfigError)
+    return PromotionDesk(place, settings.promotion, settings.evaluation.level)
 
 
 def _config(config: str | None, overrides: tuple[str, ...]) -> SimulationConfig:
@@ -203,9 +204,11 @@ def _measure(desk: PromotionDesk, evaluation: EvaluationConfig, candidate: Path,
         card = measure(
             policies,
             cases,
+            evaluation=evaluation,
             suite=desk.rules.suite,
             baseline=CHAMPION,
             window=window,
+            purpose="promotion",
             progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
         )
     path = safe_join(desk.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")

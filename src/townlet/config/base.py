@@ -8,11 +8,12 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import InitErrorDetails
 
 DAY = 1440
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)")
+DISPLAY_ONLY: dict[str, JsonValue] = {"display_only": True}  # json_schema_extra of a field that is shown and changes nothing else
 ID_PATTERN = r"^[a-z][a-z0-9_]{0,31}$"
 
 

@@ -240,15 +240,20 @@ class EvaluationConfig(Section):
         description="Need → the committed weight returns are measured with; a need that is not named here has its own.",
     )
     first_seed: int = Field(
-        1_000_001, ge=1_000_001, description="First evaluation seed: odd and above 10⁶; training seeds are even."
+        1_000_001,
+        ge=1_000_001,
+        lt=1 << 62,
+        description="First seed of scorecards, odd and above 10⁶; promotion windows begin a million above it.",
     )
     suites: dict[Id, SuiteConfig] = Field(default_factory=lambda: dict(_SUITES), description="Suites by name.")
     baseline: str = Field("scripted", description="Policy that effects are measured against.")
     self_sufficient_above: Share = Field(
         0.3, description="A resident is self-sufficient on a day when every need it acts on stayed above this."
     )
-    level: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
-    resamples: int = Field(2000, ge=10, le=1_000_000, description="Bootstrap resamples.")
+    level: float = Field(0.95, gt=0, lt=1, description="Level of the intervals, and of those that gates decide by.")
+    resamples: int = Field(
+        2000, ge=10, le=1_000_000, description="Resamples behind an interval of ten values or more; fewer take Student's."
+    )
 
     @model_validator(mode="after")
     def _odd(self) -> Self:
@@ -299,9 +304,3 @@ class PromotionConfig(Section):
 class SnapshotConfig(Section):
     every_ticks: Ticks | None = Field(None, ge=1, description="Save a snapshot every so many ticks of a run; null for none.")
     compress: bool = Field(False, description="Compress the arrays.")
-
-
-class ObserverConfig(Section):
-    host: str = Field("127.0.0.1", description="Address the page is served on.")
-    port: int = Field(8765, ge=1, le=65535, description="Port the page is served on.")
-    frames_per_second: float = Field(10.0, gt=0, le=120, description="Frames sent per second.")

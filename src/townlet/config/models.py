@@ -18,7 +18,6 @@ from townlet.config.learning import (
     EvaluationConfig,
     GateConfig,
     NetworkConfig,
-    ObserverConfig,
     PolicyConfig,
     PPOConfig,
     PromotionConfig,
@@ -78,7 +77,6 @@ __all__ = [
     "NetworkConfig",
     "ObjectConfig",
     "ObservationsConfig",
-    "ObserverConfig",
     "PPOConfig",
     "PersonalitiesConfig",
     "PersonalityConfig",
@@ -138,7 +136,6 @@ class SimulationConfig(Section):
     evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig, description="Scorecards.")
     promotion: PromotionConfig = Field(default_factory=PromotionConfig, description="Gates and ledger.")
     snapshot: SnapshotConfig = Field(default_factory=SnapshotConfig, description="Snapshots of the world.")
-    observer: ObserverConfig = Field(default_factory=ObserverConfig, description="The live page.")
 
     @model_validator(mode="after")
     def _references(self) -> Self:
@@ -206,6 +203,16 @@ class SimulationConfig(Section):
         fixed = self.evaluation.need_weights
         return {name: need.model_copy(update={"weight": fixed.get(name, need.weight)}) for name, need in self.needs.items()}
 
+    def weights_apart(self) -> str:
+        """Where the weights of scorecards differ from those that environments pay, in a sentence; empty when nowhere."""
+        paid, counted = _weights(self.rewards, self.needs), _weights(self.evaluation.rewards, self.measured_needs())
+        apart = [name for name in paid if paid[name] != counted[name]]
+        if not apart:
+            return ""
+        pays = ", ".join(f"{name} {paid[name]:g}" for name in apart)
+        counts = ", ".join(f"{counted[name]:g}" for name in apart)
+        return f"Environments and training pay {pays}; scorecards count {counts} (evaluation.rewards)."
+
     def cooldown(self, spec: AffordanceSpec) -> int:
         """Ticks before a resident may ask for this affordance again."""
         return self.queue_fairness.cooldown_ticks.get(spec.id, spec.cooldown)
@@ -215,6 +222,10 @@ class SimulationConfig(Section):
 
     def personality(self, resident: ResidentConfig) -> PersonalityConfig:
         return resident.personality or self.profiles()[resident.profile]
+
+
+def _weights(rewards: RewardsConfig, needs: Mapping[str, NeedConfig]) -> dict[str, float]:
+    return rewards.model_dump() | {f"the weight of {name}": need.weight for name, need in needs.items()}
 
 
 def weights_of(needs: Mapping[str, NeedConfig], own: PersonalityConfig) -> tuple[float, ...]:

@@ -32,17 +32,18 @@ _WORDS = {
 def keys() -> list[Key]:
     """Every key in the order of the file; `[]` stands for the items of a list, `<id>` for the names of a mapping."""
     schema = SimulationConfig.model_json_schema()
-    return list(_walk(schema, schema["$defs"], ""))
+    return list(_walk(schema, schema["$defs"], "", SimulationConfig().model_dump(mode="json")))
 
 
-def _walk(model: dict[str, Any], defs: dict[str, Any], prefix: str) -> Iterator[Key]:
+def _walk(model: dict[str, Any], defs: dict[str, Any], prefix: str, values: dict[str, Any]) -> Iterator[Key]:
+    """`values` are the defaults of this place: a part may differ there from the defaults of its own model."""
     for name, field in model["properties"].items():
         path = prefix + name
         inner, suffix = _inner(field, defs)
         if inner is None or suffix:
-            yield Key(path, _kind(field, defs), _default(name, field, model), field.get("description", ""))
+            yield Key(path, _kind(field, defs), _default(name, field, model, values), field.get("description", ""))
         if inner is not None:
-            yield from _walk(inner, defs, f"{path}{suffix}.")
+            yield from _walk(inner, defs, f"{path}{suffix}.", {} if suffix else values.get(name, {}))
 
 
 def _inner(field: dict[str, Any], defs: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
@@ -83,12 +84,13 @@ def _number(value: float) -> str:
     return f"{value:g}" if abs(value) < 1e6 else f"2^{math.log2(value):g}" if math.log2(value).is_integer() else str(value)
 
 
-def _default(name: str, field: dict[str, Any], model: dict[str, Any]) -> str:
-    if name in model.get("required", ()):
+def _default(name: str, field: dict[str, Any], model: dict[str, Any], values: dict[str, Any]) -> str:
+    if name not in values and name in model.get("required", ()):
         return "required"
+    value = values.get(name, field.get("default", [] if field.get("type") == "array" else {}))
     if field.get("format") == "clock":
-        return f"`{clock(field['default'])}`"
-    text = json.dumps(field.get("default", [] if field.get("type") == "array" else {}), ensure_ascii=False)
+        return f"`{clock(value)}`"
+    text = json.dumps(value, ensure_ascii=False)
     return f"`{text}`" if len(text) <= 60 else "see `townlet config show`"
 
 

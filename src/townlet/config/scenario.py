@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks
+from townlet.config.base import DISPLAY_ONLY, Clock, Id, Many, Positive, Section, Share, Signed, Ticks
 from townlet.names import NameOrNothing
 
 Tile = Literal["floor", "wall", "door", "road"]
@@ -122,7 +122,9 @@ class GenerateConfig(Section):
 
 class ScenarioConfig(Section):
     name: NameOrNothing = Field("", description="Name; by default that of the file.")
-    description: str = Field("", description="One or two sentences: what happens here and why it is worth a look.")
+    description: str = Field(
+        "", description="One or two sentences: what happens here and why it is worth a look.", json_schema_extra=DISPLAY_ONLY
+    )
     start: Clock = Field(360, lt=1440, description="Clock time at which an episode begins.")
     episode_ticks: Ticks = Field(1440, ge=1, description="Length of an episode in ticks.")
     generate: GenerateConfig | None = Field(

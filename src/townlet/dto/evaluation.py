@@ -22,7 +22,7 @@ MEASURES: dict[str, MeasureSpec] = {
     "return": MeasureSpec(
         "return", "per resident-day", 1, 2, "reward of the residents the day began with; after an exit, the worst living tick"
     ),
-    "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "residents whose needs all stayed above 0.3 all day"),
+    "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "residents whose needs all stayed above the line all day"),
     "attendance": MeasureSpec("attendance", "share", 1, 3, "shifts that did not end absent, of those that fell due"),
     "lateness": MeasureSpec("late", "share", -1, 3, "shifts that turned late (absent ones among them), of those that fell due"),
     "conflicts": MeasureSpec("conflicts", "per resident-day", -1, 2, "queue conflicts"),
@@ -52,7 +52,7 @@ class Measure(Frozen):
     count: int = Field(description="values that exist")
     mean: float | None
     iqm: float | None
-    low: float | None = Field(description="lower end of the bootstrap 95 % interval of the mean")
+    low: float | None = Field(description="lower end of the interval of the mean; null for a single value")
     high: float | None
 
 
@@ -60,10 +60,17 @@ class Effect(Frozen):
     """Policy minus baseline, paired by town and seed."""
 
     difference: float
-    low: float
-    high: float
+    low: float | None = Field(description="null for a single pair")
+    high: float | None
     cohens_d: float | None = Field(description="null when both are constants that differ")
     pairs: int
+
+    @property
+    def sign(self) -> int:
+        """+1 or -1 when the interval lies on one side of 0."""
+        if self.low is None or self.high is None:
+            return 0
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
 
 class PolicyCard(Frozen):
@@ -115,6 +122,9 @@ class Scorecard(Frozen):
     baseline: str | None
     policies: tuple[str, ...]
     rewards_hash: str = Field(description="of the reward weights used, `evaluation.rewards`")
+    level: float = Field(0.95, description="of every interval, `evaluation.level`")
+    self_sufficient_above: float = Field(0.3, description="the line of self-sufficiency")
+    notes: tuple[str, ...] = Field((), description="what a reader of the figures should know")
     versions: dict[str, str]
     cases: tuple[CaseCard, ...]
 

@@ -106,8 +106,8 @@ class BCTrainingResult(TrainingResult):
 
 class Interval(_Frozen):
     value: float
-    low: float
-    high: float
+    low: float | None = Field(description="null for a single town")
+    high: float | None
 
 
 class EvaluationPoint(_Frozen):
@@ -115,7 +115,7 @@ class EvaluationPoint(_Frozen):
 
     epoch: int
     steps: int
-    measures: dict[str, Interval] = Field(description="Measures of the scorecard, mean over towns with its bootstrap interval.")
+    measures: dict[str, Interval] = Field(description="Measures of the scorecard, mean over towns with its interval.")
 
     @property
     def episode_return(self) -> float:

@@ -27,6 +27,7 @@ class ForkResult(Frozen):
     ticks: int
     futures: int
     policy: str
+    level: float = Field(description="of the intervals, `evaluation.level`")
     effects: dict[str, ForkEffect]
 
 
@@ -67,8 +68,9 @@ class StudyReport(Frozen):
     study: str
     config: str
     minutes: float | None
+    level: float = Field(description="of the intervals, `evaluation.level`")
     results: tuple[ArmResult, ...]
-    baselines: dict[str, dict[str, Measure]] = Field(description="scripted and random in the same towns")
+    baselines: dict[str, dict[str, Measure]] = Field(description="`evaluation.baseline` and random in the same towns")
     contrasts: tuple[Contrast, ...]
     command: str
 

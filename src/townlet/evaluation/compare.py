@@ -7,51 +7,55 @@ from pathlib import Path
 
 import numpy as np
 
+from townlet.config.models import EvaluationConfig
 from townlet.dto.evaluation import MEASURES, Effect, Measure, PolicyCard, Scorecard
 from townlet.errors import DamagedFileError
 from townlet.files import read_bytes, write_json
-from townlet.statistics import bootstrap_interval, cohens_d, iqm, paired_difference
+from townlet.statistics import Interval, cohens_d, iqm, mean_interval, paired_difference
 
 SCORECARD_LIMIT = 64 << 20
 
 
-def summarise(values: Sequence[float | None], resamples: int = 2000) -> Measure:
+def summarise(values: Sequence[float | None], rules: EvaluationConfig) -> Measure:
     known = np.array([value for value in values if value is not None])
     if not known.size:
         return Measure(values=tuple(values), count=0, mean=None, iqm=None, low=None, high=None)
-    low, high = bootstrap_interval(known, resamples=resamples)
-    return Measure(
-        values=tuple(values), count=int(known.size), mean=float(known.mean()), iqm=float(iqm(known)), low=low, high=high
-    )
+    found = mean_interval(known, level=rules.level, resamples=rules.resamples)
+    low, high = ends(found)
+    return Measure(values=tuple(values), count=int(known.size), mean=found.value, iqm=iqm(known), low=low, high=high)
 
 
-def effect_of(values: Sequence[float | None], base: Sequence[float | None], resamples: int = 2000) -> Effect | None:
+def ends(interval: Interval) -> tuple[float, float] | tuple[None, None]:
+    """Both ends, or neither: a single value has no interval."""
+    return (interval.low, interval.high) if np.isfinite(interval.high) else (None, None)
+
+
+def effect_of(values: Sequence[float | None], base: Sequence[float | None], rules: EvaluationConfig) -> Effect | None:
     """Paired by position; pairs in which either is missing are left out, and without any pair there is no effect."""
     pairs = np.array([(a, b) for a, b in zip(values, base, strict=True) if a is not None and b is not None])
     if not pairs.size:
         return None
     a, b = pairs.T
-    interval, d = paired_difference(a, b, resamples=resamples), cohens_d(a, b)
-    return Effect(
-        difference=interval.value, low=interval.low, high=interval.high, cohens_d=d if np.isfinite(d) else None, pairs=len(a)
-    )
+    interval, d = paired_difference(a, b, level=rules.level, resamples=rules.resamples), cohens_d(a, b)
+    low, high = ends(interval)
+    return Effect(difference=interval.value, low=low, high=high, cohens_d=d if np.isfinite(d) else None, pairs=len(a))
 
 
-def with_effects(cards: list[PolicyCard], baseline: str | None, resamples: int) -> list[PolicyCard]:
+def with_effects(cards: list[PolicyCard], baseline: str | None, rules: EvaluationConfig) -> list[PolicyCard]:
     base = next((card for card in cards if card.name == baseline), None)
     if base is None:
         return cards
     compared = []
     for card in cards:
-        effects = {} if card is base else {key: _effect(card, base, key, resamples) for key in MEASURES}
+        effects = {} if card is base else {key: _effect(card, base, key, rules) for key in MEASURES}
         compared.append(
             card.model_copy(update={"effects": {key: effect for key, effect in effects.items() if effect is not None}})
         )
     return compared
 
 
-def _effect(card: PolicyCard, base: PolicyCard, key: str, resamples: int) -> Effect | None:
-    return effect_of(card.measures[key].values, base.measures[key].values, resamples)
+def _effect(card: PolicyCard, base: PolicyCard, key: str, rules: EvaluationConfig) -> Effect | None:
+    return effect_of(card.measures[key].values, base.measures[key].values, rules)
 
 
 def save_scorecard(scorecard: Scorecard, path: Path) -> None:

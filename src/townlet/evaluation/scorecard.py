@@ -8,17 +8,18 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from townlet import __version__
-from townlet.config.models import SimulationConfig, config_hash
+from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
 from townlet.dto.evaluation import CaseCard, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.compare import summarise, with_effects
 from townlet.evaluation.measures import Tally
-from townlet.evaluation.suites import Case, draw_seed
+from townlet.evaluation.suites import Case, Purpose, draw_seed
 from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
 from townlet.policy.runtime import Policy, PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
@@ -34,39 +35,52 @@ def evaluate(
     policies: Mapping[str, PolicySource],
     cases: Sequence[Case],
     *,
+    evaluation: EvaluationConfig | None = None,
     suite: str = "custom",
-    baseline: str | None = "scripted",
+    baseline: str | None = None,
     window: int = 0,
+    purpose: Purpose = "evaluation",
     threads: int = 1,
-    resamples: int = 2000,
     progress: Progress | None = None,
 ) -> Scorecard:
-    """Every policy in every case, all on the same towns of the window's evaluation seed."""
+    """Every policy in every case, all on the same towns of the window's seed.
+
+    One `evaluation` section holds for the whole card: the one given, else that of the first case.
+    """
     if not policies:
         raise UsageError("there is no policy to evaluate; name at least one, such as scripted or a checkpoint folder")
-    baseline = baseline if baseline in policies else None
+    cases = [replace(case, config=case.own()) for case in cases]  # read once
+    rules = evaluation or cases[0].own().evaluation
+    wanted = baseline or rules.baseline
+    baseline = wanted if wanted in policies else None
     cards: list[CaseCard] = []
     rewards: set[str] = set()
+    notes: list[str] = []
     total = len(cases) * len(policies)
     for case in cases:
-        config = case.town()
+        config = case.town(rules)
+        notes.append(case.own().model_copy(update={"evaluation": rules}).weights_apart())
         weights = {name: need.weight for name, need in config.needs.items()}
         rewards.add(_hash_of({**config.rewards.model_dump(mode="json"), "needs": weights}))
-        vec = VectorTown(config, case.towns, seed=draw_seed("evaluation", window), threads=threads)
+        vec = VectorTown(config, case.towns, seed=draw_seed(purpose, window, rules), threads=threads)
         done: list[PolicyCard] = []
         for name, source in policies.items():
             if progress is not None:
                 progress(case.name, name, len(cards) * len(policies) + len(done), total)
-            done.append(run_case(vec, name, source, case, resamples=resamples))
-        cards.append(_case_card(case, config, vec, with_effects(done, baseline, resamples)))
+            done.append(run_case(vec, name, source, case))
+        cards.append(_case_card(case, config, vec, with_effects(done, baseline, rules)))
     return Scorecard(
         suite=suite,
         baseline=baseline,
         policies=tuple(policies),
         rewards_hash=rewards.pop() if len(rewards) == 1 else _hash_of(sorted(rewards)),
+        level=rules.level,
+        self_sufficient_above=rules.self_sufficient_above,
+        notes=tuple(dict.fromkeys(note for note in notes if note)),
         versions={
             "townlet": __version__,
             "numpy": version("numpy"),
+            "scipy": version("scipy"),
             "numba": version("numba"),
             "python": platform.python_version(),
         },
@@ -74,10 +88,10 @@ def evaluate(
     )
 
 
-def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, *, resamples: int = 2000) -> PolicyCard:
-    """One policy through one episode of every town of the batch."""
+def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case) -> PolicyCard:
+    """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns."""
     vec.reset()
-    policy = _seat(vec, source, case)
+    policy = seat(vec, source, case)
     policy.reset(vec)
     tally = Tally(vec, learners=case.learners)
     loop = SimulationLoop(vec, policy, [tally])
@@ -87,7 +101,7 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, *, re
         if not uncounted:  # the first decision may have to compile
             started, uncounted = time.perf_counter(), tally.ticks
     seconds = time.perf_counter() - started
-    measures = {key: summarise(values, resamples) for key, values in tally.row().items()}
+    measures = {key: summarise(values, vec.config.evaluation) for key, values in tally.row().items()}
     return PolicyCard(
         name=name,
         source=describe(source),
@@ -138,14 +152,14 @@ def _state(folder: str) -> dict[str, Any]:
     return load_checkpoint(folder, with_optimizer=False, with_world=False).state
 
 
-def _seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
+def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
     if isinstance(source, Mapping):
-        return PolicyRuntime(vec, {pattern: make_policy(locate(spec), vec) for pattern, spec in source.items()})
-    policy = make_policy(locate(source), vec) if isinstance(source, str) else source(vec)
+        return PolicyRuntime(vec, {pattern: make_policy(locate(spec), vec, seed=vec.seed) for pattern, spec in source.items()})
+    policy = make_policy(locate(source), vec, seed=vec.seed) if isinstance(source, str) else source(vec)
     if case.learners == "all" or case.neighbours is None:
         return policy
     learner = vec.resident_id(0, 0) if case.learners == "first" else "newcomer_*"
-    return PolicyRuntime(vec, {learner: policy, "*": make_policy(locate(case.neighbours), vec)})
+    return PolicyRuntime(vec, {learner: policy, "*": make_policy(locate(case.neighbours), vec, seed=vec.seed)})
 
 
 def _case_card(case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard]) -> CaseCard:

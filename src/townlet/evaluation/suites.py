@@ -1,23 +1,36 @@
-"""Which towns a policy is measured in, and on which seeds. Training draws its seeds here too, so that the two never meet."""
+"""Which towns a policy is measured in, and on which seeds. All seeds are drawn here, so that no two purposes ever meet."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from townlet.config.loader import load_config
 from townlet.config.models import EvaluationConfig, SimulationConfig
 from townlet.errors import UsageError
 
-FIRST_EVALUATION_SEED = 1_000_001
+WINDOWS = 500_000  # windows of each purpose; two seeds apart, so a range of a million
+Purpose = Literal["training", "validation", "evaluation", "promotion"]
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 
-def draw_seed(purpose: str, index: int) -> int:
-    """The index-th seed: even for `training`, odd and above 10⁶ for `evaluation`."""
-    if purpose not in ("training", "evaluation"):
-        raise UsageError(f"seeds are drawn for training or evaluation, not for {purpose!r}")
+def draw_seed(purpose: Purpose, index: int, evaluation: EvaluationConfig | None = None) -> int:
+    """The seed of the index-th window. Those of training are even; the others are odd, each purpose in a range of its own.
+
+    validation  1 …                          periodic evaluation, `best`, guards
+    evaluation  evaluation.first_seed …      scorecards, reports, studies
+    promotion   evaluation.first_seed + 10⁶ …  windows a candidate is judged on
+    """
+    if purpose not in PURPOSES:
+        raise UsageError(f"seeds are drawn for {', '.join(PURPOSES)}, not for {purpose!r}")
     if index < 0:
-        raise UsageError(f"the number of a seed is 0 or more, not {index}")
-    return 2 * index if purpose == "training" else FIRST_EVALUATION_SEED + 2 * index
+        raise UsageError(f"the number of a window is 0 or more, not {index}")
+    if purpose == "training":
+        return 2 * index
+    if index >= WINDOWS:
+        raise UsageError(f"window {index} of {purpose} does not exist; they are numbered from 0 to {WINDOWS - 1}")
+    first = (evaluation or EvaluationConfig()).first_seed
+    return {"validation": 1, "evaluation": first, "promotion": first + 2 * WINDOWS}[purpose] + 2 * index
 
 
 @dataclass(frozen=True)
@@ -33,9 +46,15 @@ class Case:
     overrides: tuple[str, ...] = ()
     config: SimulationConfig | None = field(default=None, compare=False)  # instead of loading the scenario
 
-    def town(self) -> SimulationConfig:
-        """The config to run: its own rules, but measured with the committed reward weights."""
-        config = self.config if self.config is not None else load_config(self.scenario, self.overrides)
+    def own(self) -> SimulationConfig:
+        """The config as it was written."""
+        return self.config if self.config is not None else load_config(self.scenario, self.overrides)
+
+    def town(self, evaluation: EvaluationConfig | None = None) -> SimulationConfig:
+        """The config to run: its own rules, measured as its own `evaluation` section says, or as the one given does."""
+        config = self.own()
+        if evaluation is not None:
+            config = config.model_copy(update={"evaluation": evaluation})
         changes: dict[str, object] = {"rewards": config.evaluation.rewards, "needs": config.measured_needs()}
         if self.days is not None:
             changes["scenario"] = config.scenario.model_copy(update={"episode_ticks": self.days * config.world.ticks_per_day})

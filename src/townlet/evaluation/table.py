@@ -20,9 +20,16 @@ def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) 
     console = Console(file=out, force_terminal=color, no_color=not color, width=max(width, WIDTH), highlight=False)
     for case in card.cases:
         console.print(_table(case))
-    if card.baseline is not None:
-        console.print(f"Small figures: bootstrap 95 % interval; below it, the difference to {card.baseline}, paired by town.")
+    against = "" if card.baseline is None else f"; below it, the difference to {card.baseline}, paired by town"
+    console.print(f"Small figures: {percent(card.level)} interval{against}.")
+    for sentence in card.notes:
+        console.print(sentence)
     return out.getvalue().rstrip("\n")
+
+
+def percent(level: float) -> str:
+    """0.95 → "95 %"."""
+    return f"{100 * level:g} %"
 
 
 def _table(case: CaseCard) -> Table:
@@ -39,13 +46,13 @@ def _table(case: CaseCard) -> Table:
 
 def _cell(policy: PolicyCard, name: str) -> Text:
     measure, spec, effect = policy.measures[name], MEASURES[name], policy.effects.get(name)
-    if measure.mean is None or measure.low is None or measure.high is None:
+    if measure.mean is None:
         return Text("none", style="dim")
     digits = spec.decimals
     text = Text(f"{measure.mean:.{digits}f}")
-    text.append(f"\n{measure.low:.{digits}f}…{measure.high:.{digits}f}", style="dim")
+    ends = "one value" if measure.low is None or measure.high is None else f"{measure.low:.{digits}f}…{measure.high:.{digits}f}"
+    text.append(f"\n{ends}", style="dim")
     if effect is not None:
-        sign = 1 if effect.low > 0 else -1 if effect.high < 0 else 0
-        style = {1: "green", -1: "red", 0: "dim"}[sign * spec.better]
+        style = {1: "green", -1: "red", 0: "dim"}[effect.sign * spec.better]
         text.append(f"\n{effect.difference:+.{digits}f}", style=style)
     return text

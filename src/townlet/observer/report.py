@@ -15,6 +15,7 @@ from townlet.errors import DamagedFileError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.evaluation.scorecard import Progress, evaluate, locate
 from townlet.evaluation.suites import Case
+from townlet.evaluation.table import percent
 from townlet.files import read_bytes, read_json, safe_join
 from townlet.names import is_name
 from townlet.observer.charts import Series, heat_strip, line_chart
@@ -90,7 +91,8 @@ def measure_run(folder: Path, *, towns: int = 32, progress: Progress | None = No
     """Random, scripted, imitation and trained in the run's own town; kept as the run's scorecard."""
     config = config_of(folder)
     case = Case(config.config_id, config.config_id, towns=towns, config=config)
-    card = evaluate({"random": "random", "scripted": "scripted", **policies_of(folder)}, [case], progress=progress)
+    known = {name: name for name in ("random", "scripted", config.evaluation.baseline)}
+    card = evaluate(known | policies_of(folder), [case], progress=progress)
     save_scorecard(card, folder / SCORECARD)
     return card
 
@@ -131,11 +133,12 @@ def verdict(card: Scorecard) -> str:
     if mine.mean is None or card.baseline is None or card.baseline == name:
         return f"{name} on {case.name}: return {_figure(case, name, 'return')} per resident-day."
     effect = case.policy(name).effects["return"]
-    relation = "above" if effect.low > 0 else "below" if effect.high < 0 else "not told apart from"
+    relation = {1: "above", -1: "below", 0: "not told apart from"}[effect.sign]
+    ends = "one town" if effect.low is None else f"{percent(card.level)} interval {effect.low:+.2f} … {effect.high:+.2f}"
     return (
         f"On {case.name}, {name} earns {_figure(case, name, 'return')} per resident-day, {relation} {card.baseline} at "
-        f"{_figure(case, card.baseline, 'return')} (difference {effect.difference:+.2f}, 95 % interval {effect.low:+.2f} … "
-        f"{effect.high:+.2f}), with {_figure(case, name, 'exits')} exits against {_figure(case, card.baseline, 'exits')} and "
+        f"{_figure(case, card.baseline, 'return')} (difference {effect.difference:+.2f}, {ends}), "
+        f"with {_figure(case, name, 'exits')} exits against {_figure(case, card.baseline, 'exits')} and "
         f"{_figure(case, name, 'conflicts')} conflicts against {_figure(case, card.baseline, 'conflicts')}."
     )
 
@@ -160,7 +163,7 @@ def _held_out(record: RunRecord) -> str:
     scripted = None
     if record.scorecard is not None and "scripted" in record.scorecard.policies:
         scripted = record.scorecard.cases[0].policy("scripted").measures["return"].mean
-    lines = [Series("mean", x, ends["value"]), Series("95 % low", x, ends["low"]), Series("95 % high", x, ends["high"])]
+    lines = [Series("mean", x, ends["value"]), Series("low", x, ends["low"]), Series("high", x, ends["high"])]
     return line_chart("Return on held-out seeds", lines, unit="dashed: scripted", x_label="evaluation", level=scripted)
 
 

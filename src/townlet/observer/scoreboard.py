@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from townlet.dto.evaluation import MEASURES, CaseCard, PolicyCard, Scorecard
+from townlet.evaluation.table import percent
 from townlet.observer.charts import Estimate, interval_chart
 from townlet.observer.style import page
 
@@ -48,7 +49,8 @@ def _lead(card: Scorecard) -> str:
     against = f" Differences are against <b>{escape(card.baseline)}</b>, paired by town." if card.baseline else ""
     return (
         f'<p class="lead">{len(card.policies)} policies, each in the same towns on evaluation seeds that training never sees. '
-        f"Small figures are bootstrap 95&nbsp;% intervals.{against}</p>"
+        f"Small figures are {percent(card.level)} intervals.{against} Self-sufficient: every need above "
+        f"{card.self_sufficient_above:g} all day.{''.join(f' {escape(note)}' for note in card.notes)}</p>"
     )
 
 
@@ -78,14 +80,14 @@ def _row(policy: PolicyCard, shown: list[str]) -> str:
 
 def _cell(policy: PolicyCard, name: str) -> str:
     measure, spec, effect = policy.measures[name], MEASURES[name], policy.effects.get(name)
-    if measure.mean is None or measure.low is None or measure.high is None:
+    if measure.mean is None:
         return '<td><span class="soft">none</span></td>'
     digits = spec.decimals
-    text = f"{measure.mean:.{digits}f}<small>{measure.low:.{digits}f} … {measure.high:.{digits}f}</small>"
+    ends = "one value" if measure.low is None or measure.high is None else f"{measure.low:.{digits}f} … {measure.high:.{digits}f}"
+    text = f"{measure.mean:.{digits}f}<small>{ends}</small>"
     if effect is None:
         return f"<td>{text}</td>"
-    sign = 1 if effect.low > 0 else -1 if effect.high < 0 else 0
-    verdict = {1: "good", -1: "bad", 0: ""}[sign * spec.better]
+    verdict = {1: "good", -1: "bad", 0: ""}[effect.sign * spec.better]
     return f'<td class="{verdict}">{text}<small class="effect">{effect.difference:+.{digits}f}</small></td>'
 
 

@@ -21,9 +21,9 @@ MORNING = 7 * 60 + 30  # everybody wants the shower before the shift
 
 def town_picture(config: SimulationConfig, *, minute: int = MORNING, policy: str = "scripted") -> str:
     """The config's town at a time of day, under scripted residents."""
-    vec = VectorTown(config, 1, seed=draw_seed("evaluation", 0))
+    vec = VectorTown(config, 1, seed=draw_seed("evaluation", 0, config.evaluation))
     decisions = min((minute - vec.start_minute) % 1440, config.scenario.episode_ticks - 1) // vec.interval
-    SimulationLoop(vec, make_policy(policy, vec)).run_decisions(decisions)
+    SimulationLoop(vec, make_policy(policy, vec, seed=vec.seed)).run_decisions(decisions)
     return draw_town(look(vec))
 
 

@@ -52,6 +52,7 @@ class PromotionDesk:
 
     ledger: Path
     rules: PromotionConfig
+    level: float = 0.95  # of the intervals that gates decide by: evaluation.level
 
     @property
     def folder(self) -> Path:
@@ -69,7 +70,7 @@ class PromotionDesk:
         return None if name == FIRST_CHAMPION else self.release_of(name)
 
     def next_window(self, candidate: Path) -> int:
-        """Number of the coming window of this candidate: each is measured on evaluation seeds of its own."""
+        """Number of the coming window of this candidate: each is measured on a seed of its own."""
         weights = read_checkpoint(candidate).weights
         return sum(entry.kind == "window" and entry.candidate == weights for entry in self.entries())
 
@@ -151,7 +152,7 @@ class PromotionDesk:
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path) -> Decision:
-        now, rules = champion(entries), gates_hash(self.rules.gates, self.rules.required_passes)
+        now, rules = champion(entries), gates_hash(self.rules.gates, self.rules.required_passes, self.level)
         required = self.rules.required_passes
         try:
             checkpoint = read_checkpoint(candidate)
@@ -177,7 +178,13 @@ class PromotionDesk:
             else:
                 passes = passes_in_a_row(entries, checkpoint.weights, rules)
                 decision = decide(
-                    card, self.rules.gates, candidate=CANDIDATE, champion=CHAMPION, passes=passes, required=required
+                    card,
+                    self.rules.gates,
+                    candidate=CANDIDATE,
+                    champion=CHAMPION,
+                    passes=passes,
+                    required=required,
+                    level=self.level,
                 )
             path = self.evidence(digest)
             path.parent.mkdir(parents=True, exist_ok=True)

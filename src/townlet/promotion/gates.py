@@ -23,10 +23,17 @@ MIXES = ("action_mix", "rivalry_histogram")  # measures of drift beside those of
 
 
 def decide(
-    scorecard: Scorecard, gates: Sequence[GateConfig], *, candidate: str, champion: str, passes: int, required: int
+    scorecard: Scorecard,
+    gates: Sequence[GateConfig],
+    *,
+    candidate: str,
+    champion: str,
+    passes: int,
+    required: int,
+    level: float = 0.95,
 ) -> Decision:
     """PROMOTE after `required` windows passed in a row, of which `passes` came before this one; FAIL on one failed gate."""
-    results = tuple(judge(gate, scorecard, candidate, champion) for gate in gates)
+    results = tuple(judge(gate, scorecard, candidate, champion, level) for gate in gates)
     verdicts = {result.verdict for result in results}
     window = "fail" if "fail" in verdicts else "hold" if "hold" in verdicts or not results else "pass"
     reasons = [result.reason for result in results if result.verdict != "pass"]
@@ -40,17 +47,17 @@ def decide(
     return Decision(outcome=outcome, window="pass", passes=passed, required=required, gates=results, reasons=tuple(reasons))
 
 
-def judge(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str) -> GateResult:
+def judge(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str, level: float = 0.95) -> GateResult:
     check_gate(gate)
     if gate.rule == "drift":
         return _drift(gate, scorecard, candidate, champion)
     mine = scorecard.values(gate.metric, candidate)
     if gate.rule in ("at_least", "at_most"):
         known = [value for value in mine if value is not None]
-        return _floor(gate, known)
+        return _floor(gate, known, level)
     base = scorecard.values(gate.metric, champion)
     pairs = [(a, b) for a, b in zip(mine, base, strict=True) if a is not None and b is not None]
-    return _against_champion(gate, pairs)
+    return _against_champion(gate, pairs, level)
 
 
 def check_gate(gate: GateConfig) -> None:
@@ -59,17 +66,18 @@ def check_gate(gate: GateConfig) -> None:
         raise UsageError(f"a gate names the measure {gate.metric!r}; known for the rule {gate.rule} are {', '.join(known)}")
 
 
-def gates_hash(gates: Sequence[GateConfig], required: int) -> str:
-    text = json.dumps([required, [gate.model_dump(mode="json") for gate in gates]], sort_keys=True)
+def gates_hash(gates: Sequence[GateConfig], required: int, level: float = 0.95) -> str:
+    text = json.dumps([required, level, [gate.model_dump(mode="json") for gate in gates]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]]) -> GateResult:
+def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]], level: float) -> GateResult:
     if len(pairs) < MIN_PAIRS:
         return _too_little(gate, len(pairs))
     mine, base = np.array(pairs).T
     direction = MEASURES[gate.metric].better or 1
-    gain = paired_difference(direction * mine, direction * base, method="student")  # above 0: the candidate is better
+    # above 0: the candidate is better; Student's, so that a decision draws nothing
+    gain = paired_difference(direction * mine, direction * base, level=level, method="student")
     margin = gate.bound if gate.rule == "better" else -gate.bound
     worse = 0.0 if gate.rule == "better" else -gate.bound
     verdict = "pass" if gain.low > margin else "fail" if gain.high < worse else "hold"
@@ -86,10 +94,10 @@ def _words(gate: GateConfig, verdict: str) -> str:
     return {"pass": f"is not worse{by}", "hold": f"is not shown to be no worse{by}", "fail": f"is worse{by}"}[verdict]
 
 
-def _floor(gate: GateConfig, values: Sequence[float]) -> GateResult:
+def _floor(gate: GateConfig, values: Sequence[float], level: float) -> GateResult:
     if len(values) < MIN_PAIRS:
         return _too_little(gate, len(values))
-    interval = student_interval(values)
+    interval = student_interval(values, level=level)
     if gate.rule == "at_least":
         verdict = "pass" if interval.low >= gate.bound else "fail" if interval.high < gate.bound else "hold"
         wanted = f"at least {gate.bound:g}"

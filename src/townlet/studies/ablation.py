@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from townlet.config.loader import find_config
 from townlet.dto.evaluation import MEASURES
 from townlet.dto.studies import Contrast, StudyReport
+from townlet.evaluation.table import percent
 from townlet.names import name_from
 from townlet.studies.spec import StudySpec
 
@@ -53,7 +54,7 @@ def report_text(report: StudyReport) -> str:
         lines.append(f"| {result.arm} | {result.seed} | {cells} |")
     lines += [
         "",
-        "| contrast | measure | difference | 95 % interval | Cohen's d | seeds |",
+        f"| contrast | measure | difference | {percent(report.level)} interval | Cohen's d | seeds |",
         "| --- | --- | ---: | --- | ---: | ---: |",
     ]
     lines += [_contrast(row) for row in report.contrasts if row.measure in SHOWN]

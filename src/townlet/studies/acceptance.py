@@ -138,7 +138,7 @@ def certificate_page(result: Acceptance) -> str:
 
 def baselines_page(result: Acceptance) -> str:
     lines = ["# Queue conflict baselines", "", _generated(result), ""]
-    lines += ["Scripted residents on evaluation seeds, per resident-day, with bootstrap 95 % intervals:", ""]
+    lines += ["Scripted residents on evaluation seeds, per resident-day, with 95 % intervals:", ""]
     lines += ["| scenario | conflicts | intensity | quarrels | mean wait (ticks) |", "| --- | ---: | ---: | ---: | ---: |"]
     for soak in result.soaks:
         if soak.scenario != SOAK:
@@ -167,7 +167,9 @@ def _mean(values: Sequence[float]) -> float:
 
 def _measure(soak: SoakResult, name: str) -> str:
     found = soak.baseline[name]
-    return "" if found.mean is None else f"{found.mean:.2f} ({found.low:.2f} … {found.high:.2f})"
+    if found.mean is None:
+        return ""
+    return f"{found.mean:.2f}" if found.low is None else f"{found.mean:.2f} ({found.low:.2f} … {found.high:.2f})"
 
 
 def _one_network(soak: SoakResult) -> bool:

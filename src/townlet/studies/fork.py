@@ -60,7 +60,7 @@ def moment_of_scenario(scenario: str, at: int, policy: str = "scripted", overrid
         raise UsageError(f"the episode of {scenario} ends at tick {config.scenario.episode_ticks}; fork it before, not at {at}")
     vec = VectorTown(config, 1)
     if at > 0:
-        SimulationLoop(vec, make_policy(policy, vec)).run(at)
+        SimulationLoop(vec, make_policy(policy, vec, seed=vec.seed)).run(at)
     return Moment(config, vec.save())
 
 
@@ -79,7 +79,6 @@ def fork(
     futures: int = 64,
     ticks: int | None = None,
     policy: str = "scripted",
-    resamples: int = 2000,
 ) -> ForkResult:
     """The effect of the edits on every measure, paired by future."""
     if futures < 1:
@@ -91,13 +90,12 @@ def fork(
     as_it_was = _until(moment.config, moment.tick + length)
     edited = apply_edits(as_it_was, edits)
     rows = [_live(config, moment, futures, policy) for config in (as_it_was, edited)]
-    effects = {}
+    effects, rules = {}, moment.config.evaluation
     for name in MEASURES:
-        effect = effect_of(rows[1][name], rows[0][name], resamples)
+        effect = effect_of(rows[1][name], rows[0][name], rules)
         if effect is not None:
-            effects[name] = ForkEffect(
-                before=summarise(rows[0][name], resamples), after=summarise(rows[1][name], resamples), effect=effect
-            )
+            before, after = summarise(rows[0][name], rules), summarise(rows[1][name], rules)
+            effects[name] = ForkEffect(before=before, after=after, effect=effect)
     return ForkResult(
         config_hash=config_hash(moment.config),
         edits=tuple(edits),
@@ -105,6 +103,7 @@ def fork(
         ticks=length,
         futures=futures,
         policy=policy,
+        level=rules.level,
         effects=effects,
     )
 
@@ -180,7 +179,7 @@ def _live(config: SimulationConfig, moment: Moment, futures: int, policy: str) -
     old = compile_town(moment.config)
     vec.restore(_transplant(vec, old, moment))
     tally = Tally(vec)
-    loop = SimulationLoop(vec, make_policy(policy, vec), [tally])
+    loop = SimulationLoop(vec, make_policy(policy, vec, seed=vec.seed), [tally])
     while tally.open.any():
         loop.step()
     return tally.row()

@@ -16,7 +16,7 @@ def play(config: SimulationConfig, policy: str, *, towns: int, ticks: int | None
         config = config.model_copy(update={"scenario": config.scenario.model_copy(update={"episode_ticks": ticks})})
     vec = VectorTown(config, num_towns=towns)
     vec.reset()
-    loop = SimulationLoop(vec, make_policy(policy, vec))
+    loop = SimulationLoop(vec, make_policy(policy, vec, seed=vec.seed))
     for _ in range(-(-config.scenario.episode_ticks // vec.interval)):
         loop.step()
         yield vec

@@ -14,11 +14,12 @@ import numpy as np
 
 from townlet import __version__
 from townlet.config.loader import load_config
-from townlet.config.models import config_hash
+from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import MEASURES, Measure
 from townlet.dto.studies import ArmResult, Contrast, StudyReport
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError, TownletError, UsageError
+from townlet.evaluation.compare import ends
 from townlet.evaluation.scorecard import policy_hash, run_case
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.files import AppendLog, make_folder, read_bytes, remove, safe_join, write_json
@@ -32,8 +33,6 @@ RESULTS = Path("benchmarks/learning/results")
 RUNS = Path("runs/studies")
 RESULT_LIMIT = 16 << 20
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-BASELINES = ("scripted", "random")
-
 Say = Callable[[str], None]
 
 
@@ -82,7 +81,7 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
         minutes=spec.minutes,
         training_seconds=seconds,
         transitions=_transitions(trained.model_dump()),
-        evaluation_seed=draw_seed("evaluation", 0),
+        evaluation_seed=_seed(_measured(spec, job)),
         towns=spec.towns,
         measures=measures,
         versions={"townlet": __version__, "numpy": np.__version__, "python": platform.python_version()},
@@ -99,12 +98,19 @@ def results_file(spec: StudySpec, results: Path) -> Path:
 
 def measure(spec: StudySpec, job: Job, policy: str) -> dict[str, Measure]:
     """A policy in the held-out towns of the study, seen as the arm sees them and scored with the committed weights."""
-    config = job.config
-    if spec.scenario is not None:
-        config = load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]])
+    config = _measured(spec, job)
     case = Case(spec.name, config.config_id, towns=spec.towns, days=spec.days, config=config)
-    vec = VectorTown(case.town(), spec.towns, seed=draw_seed("evaluation", 0))
+    vec = VectorTown(case.town(), spec.towns, seed=_seed(config))
     return run_case(vec, policy, policy, case).measures
+
+
+def _measured(spec: StudySpec, job: Job) -> SimulationConfig:
+    """The config of the towns an arm is measured in."""
+    return job.config if spec.scenario is None else load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]])
+
+
+def _seed(config: SimulationConfig) -> int:
+    return draw_seed("evaluation", 0, config.evaluation)
 
 
 def read_results(results: Path) -> dict[str, ArmResult]:
@@ -132,14 +138,16 @@ def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
     """What the finished jobs say; seeds that not every arm of a contrast has finished are left out of it."""
     found = finished(spec, results)
     first = job_of(spec, next(iter(spec.arms)), 0)
-    baselines = {name: measure(spec, first, name) for name in BASELINES}
-    contrasts = [c for a, b in spec.contrasts for c in _contrasts(found, a, b)]
+    rules = _measured(spec, first).evaluation
+    baselines = {name: measure(spec, first, name) for name in dict.fromkeys((rules.baseline, "random"))}
+    contrasts = [c for a, b in spec.contrasts for c in _contrasts(found, a, b, rules.level)]
     for arm in spec.arms:
-        contrasts += _against_baseline(found, arm, "scripted", baselines["scripted"])
+        contrasts += _against_baseline(found, arm, rules.baseline, baselines[rules.baseline], rules.level)
     return StudyReport(
         study=spec.name,
         config=spec.config,
         minutes=spec.minutes,
+        level=rules.level,
         results=tuple(found),
         baselines=baselines,
         contrasts=tuple(contrasts),
@@ -173,40 +181,40 @@ def _run_all(todo: Sequence[Job], spec_file: Path, results: Path, runs: Path, pr
         raise JobFailed(f"{len(failed)} jobs failed: {', '.join(failed)}; run the study again to retry them, the others are kept")
 
 
-def _contrasts(found: Sequence[ArmResult], arm: str, against: str) -> list[Contrast]:
+def _contrasts(found: Sequence[ArmResult], arm: str, against: str, level: float) -> list[Contrast]:
     mine = {result.seed: result for result in found if result.arm == arm}
     other = {result.seed: result for result in found if result.arm == against}
     seeds = sorted(mine.keys() & other.keys())
     rows = []
     for name in MEASURES:
         pairs = [(mine[seed].measures[name].mean, other[seed].measures[name].mean) for seed in seeds]
-        rows += _contrast(name, arm, against, [(a, b) for a, b in pairs if a is not None and b is not None])
+        rows += _contrast(name, arm, against, [(a, b) for a, b in pairs if a is not None and b is not None], level)
     return rows
 
 
-def _against_baseline(found: Sequence[ArmResult], arm: str, name: str, base: dict[str, Measure]) -> list[Contrast]:
+def _against_baseline(found: Sequence[ArmResult], arm: str, name: str, base: dict[str, Measure], level: float) -> list[Contrast]:
     rows = []
     for measure_name in MEASURES:
-        level = base[measure_name].mean
+        fixed = base[measure_name].mean
         means = [result.measures[measure_name].mean for result in found if result.arm == arm]
-        rows += _contrast(measure_name, arm, name, [(a, level) for a in means if a is not None and level is not None])
+        rows += _contrast(measure_name, arm, name, [(a, fixed) for a in means if a is not None and fixed is not None], level)
     return rows
 
 
-def _contrast(name: str, arm: str, against: str, pairs: Sequence[tuple[float, float]]) -> list[Contrast]:
+def _contrast(name: str, arm: str, against: str, pairs: Sequence[tuple[float, float]], level: float) -> list[Contrast]:
     if not pairs:
         return []
     a, b = np.array(pairs).T
-    interval, d = paired_difference(a, b, method="student"), cohens_d(a, b)
-    known = bool(np.isfinite(interval.low))
+    interval, d = paired_difference(a, b, level=level, method="student"), cohens_d(a, b)
+    low, high = ends(interval)
     return [
         Contrast(
             measure=name,
             arm=arm,
             against=against,
             difference=interval.value,
-            low=interval.low if known else None,
-            high=interval.high if known else None,
+            low=low,
+            high=high,
             cohens_d=d if np.isfinite(d) else None,
             seeds=len(pairs),
         )

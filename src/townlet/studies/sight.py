@@ -30,9 +30,9 @@ def _looking(config: SimulationConfig, ahead: bool) -> SimulationConfig:
 
 
 def value_of_sight(config: SimulationConfig, *, days: int = SIGHT_DAYS) -> Interval:
-    """Scripted calm − scripted near per resident-day, with a 95 % interval over the towns."""
-    calm, near = (_looking(config, ahead) for ahead in (True, False))
-    return paired_difference(daily_returns(calm, "scripted", days=days), daily_returns(near, "scripted", days=days))
+    """Scripted calm − scripted near per resident-day, with its interval over the towns."""
+    calm, near = (daily_returns(_looking(config, ahead), "scripted", days=days) for ahead in (True, False))
+    return paired_difference(calm, near, level=config.evaluation.level, resamples=config.evaluation.resamples)
 
 
 def sight_verdict(config: SimulationConfig, *, days: int = SIGHT_DAYS) -> Verdict:

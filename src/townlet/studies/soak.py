@@ -53,7 +53,7 @@ def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, towns:
     write_text(folder / "summary.md", as_markdown(records))
     remove(work)
     case = Case(name, name, towns=16, days=None, config=config)
-    vec = VectorTown(case.town(), case.towns, seed=draw_seed("evaluation", 0))
+    vec = VectorTown(case.town(), case.towns, seed=draw_seed("evaluation", 0, config.evaluation))
     kept = [*logs, folder / "watch.jsonl", folder / "summary.md"]
     return SoakResult(
         scenario=name,

@@ -38,9 +38,10 @@ def scorecard_figure(card: Scorecard) -> Any:
     for axes, name in zip(grid.flat, PANELS):
         for place, (_, policy) in enumerate(rows):
             measure, colour = policy.measures[name], OKABE_ITO[card.policies.index(policy.name) % len(OKABE_ITO)]
-            if measure.mean is None or measure.low is None or measure.high is None:
+            if measure.mean is None:
                 continue
-            axes.plot([measure.low, measure.high], [place, place], color=colour, linewidth=2.5, solid_capstyle="round")
+            if measure.low is not None and measure.high is not None:
+                axes.plot([measure.low, measure.high], [place, place], color=colour, linewidth=2.5, solid_capstyle="round")
             axes.plot([measure.mean], [place], "o", color=colour, markersize=6)
         spec = MEASURES[name]
         arrow = {1: "more is better", -1: "less is better", 0: ""}[spec.better]

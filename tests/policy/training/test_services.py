@@ -5,16 +5,32 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from scorecards import duel
 from townlet.config import SimulationConfig
+from townlet.config.models import AnnealGuardsConfig
+from townlet.dto.evaluation import Scorecard
+from townlet.dto.policy import EvaluationPoint
+from townlet.envs.vector import VectorTown
 from townlet.errors import ReplayError, StorageError, UsageError
-from townlet.evaluation.suites import draw_seed
+from townlet.evaluation.scorecard import evaluate
+from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.runtime import Policy, make_policy
+from townlet.policy.training.guards import score_guards
 from townlet.policy.training.run_folder import RunFolder, check_disk, config_differences, disk_estimate
-from townlet.policy.training.services import ReplayDatasetService, RolloutCaptureService, TrainingServices
+from townlet.policy.training.services import (
+    EvaluationService,
+    PromotionServiceAdapter,
+    ReplayDatasetService,
+    RolloutCaptureService,
+    TrainingServices,
+    intervals,
+)
 
 Small = Callable[..., SimulationConfig]
 
@@ -94,6 +110,48 @@ def test_training_towns_start_apart_and_never_on_an_evaluation_seed(small_town: 
     assert vec.seed % 2 == 0
     assert draw_seed("evaluation", 0) % 2 == 1
     assert RolloutCaptureService(config).towns(2, index=1).seed != vec.seed
+
+
+def test_periodic_evaluation_is_on_the_validation_seed_and_so_is_its_policy(small_town: Small) -> None:
+    config = small_town("training.eval_towns=2", "scenario.episode_ticks=60", "evaluation.first_seed=3000001")
+    seen = []
+
+    def source(vec: VectorTown) -> Policy:
+        seen.append(vec.seed)
+        return make_policy("random", vec, seed=vec.seed)
+
+    service = EvaluationService(config)
+    made, named = service.score(source), service.score("random")
+    assert seen == [draw_seed("validation", 0)]
+    assert made == named == EvaluationService(config).score("random")
+    card = evaluate({"random": "random"}, [Case("own", "own", towns=2, config=config)])
+    assert card.cases[0].seed == 3_000_001
+    assert card.cases[0].policies[0].measures["return"].values != made["return"].values
+
+
+def test_a_single_town_has_no_interval_and_fires_no_guard(small_town: Small) -> None:
+    found = intervals(EvaluationService(small_town("training.eval_towns=1")).score("random"))
+    assert (found["return"].low, found["return"].high) == (None, None)
+    point = EvaluationPoint(epoch=1, steps=1, measures=found)
+    worse = {name: one.model_copy(update={"value": one.value - 100}) for name, one in found.items()}
+    now = EvaluationPoint(epoch=2, steps=2, measures=worse)
+    assert score_guards(now, point, found, found, AnnealGuardsConfig()) == ()
+
+
+def test_a_promotion_window_is_on_a_seed_of_its_own(small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def measured(policies: Any, cases: Any, **options: Any) -> Scorecard:
+        asked.update(options)
+        return duel(0)
+
+    monkeypatch.setattr("townlet.policy.training.services.evaluate", measured)
+    monkeypatch.setattr("townlet.promotion.desk.PromotionDesk.next_window", lambda self, candidate: 3)
+    monkeypatch.chdir(tmp_path)
+    config = small_town("evaluation.level=0.8")
+    PromotionServiceAdapter(config).consider(tmp_path / "nobody", tmp_path / "card.json")
+    assert (asked["purpose"], asked["window"], asked["evaluation"]) == ("promotion", 3, config.evaluation)
+    assert PromotionServiceAdapter(config).desk.level == 0.8
 
 
 def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None:

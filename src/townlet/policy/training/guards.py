@@ -22,7 +22,7 @@ def score_guards(
     scripted: Mapping[str, Interval],
     bounds: AnnealGuardsConfig,
 ) -> tuple[str, ...]:
-    """What is worse on evaluation seeds than the last good stage allows, a sentence each.
+    """What is worse on the validation seed than the last good stage allows, a sentence each; a single town proves nothing.
 
     Conflict is measured against the script too, where that has more of it: a clone that gets little done has few conflicts,
     and a stage that quarrels no more than what it imitates is not at fault.
@@ -34,14 +34,14 @@ def score_guards(
         value = now.measures[name].value
         base = max(good.measures[name], scripted.get(name, good.measures[name]), key=lambda interval: interval.value)
         most = base.value * (1.0 + bounds.conflict_rise)
-        if value > most and value > base.high:
+        if base.high is not None and value > most and value > base.high:
             fired.append(f"{label} rose to {value:.2f}, more than {bounds.conflict_rise:.0%} above {base.value:.2f}")
     for name, label in FALLS.items():
         if name not in now.measures or name not in good.measures or name not in random:
             continue
         value, base = now.measures[name].value, good.measures[name]
         least = base.value - bounds.return_fall * max(base.value - random[name].value, 0.0)
-        if value < least and value < base.low:
+        if base.low is not None and value < least and value < base.low:
             fired.append(f"{label} fell from {base.value:.2f} to {value:.2f}, below {least:.2f}")
     return tuple(fired)
 

@@ -168,17 +168,18 @@ class ReplayDatasetService:
 
 @dataclass
 class EvaluationService:
-    """Scores of a policy in the config's own town on evaluation seeds, with the committed reward weights."""
+    """Scores of a policy in the config's own town on the validation seed, with the committed reward weights."""
 
     config: SimulationConfig
     _towns: VectorTown | None = field(default=None, repr=False)
 
-    def score(self, source: PolicySource, *, resamples: int = 500) -> dict[str, Measure]:
+    def score(self, source: PolicySource) -> dict[str, Measure]:
         training = self.config.training
         case = Case("training", self.config.config_id, towns=training.eval_towns, config=self.config)
         if self._towns is None:
-            self._towns = VectorTown(case.town(), case.towns, seed=draw_seed("evaluation", 0), threads=training.threads)
-        return run_case(self._towns, "policy", source, case, resamples=resamples).measures
+            seed = draw_seed("validation", 0, self.config.evaluation)
+            self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=training.threads)
+        return run_case(self._towns, "policy", source, case).measures
 
 
 def intervals(measures: dict[str, Measure]) -> dict[str, Interval]:
@@ -186,7 +187,7 @@ def intervals(measures: dict[str, Measure]) -> dict[str, Interval]:
     return {
         name: Interval(value=measure.mean, low=measure.low, high=measure.high)
         for name, measure in measures.items()
-        if measure.mean is not None and measure.low is not None and measure.high is not None
+        if measure.mean is not None
     }
 
 
@@ -198,16 +199,17 @@ class PromotionServiceAdapter:
 
     @property
     def desk(self) -> PromotionDesk:
-        return PromotionDesk(safe_join(".", self.config.promotion.ledger, error=ConfigError), self.config.promotion)
+        place = safe_join(".", self.config.promotion.ledger, error=ConfigError)
+        return PromotionDesk(place, self.config.promotion, self.config.evaluation.level)
 
     def consider(self, candidate: Path, scorecard: Path) -> Decision:
-        """One window: the scorecard of candidate and champion on that window's evaluation seeds is written, then judged."""
+        """One window: the scorecard of candidate and champion on that window's seed is written, then judged."""
         desk = self.desk
         release = desk.release()
         policies = {CANDIDATE: str(candidate), CHAMPION: "scripted" if release is None else str(release)}
-        suite = self.config.promotion.suite
-        cases = suite_cases(suite, self.config.evaluation)
-        card = evaluate(policies, cases, suite=suite, baseline=CHAMPION, window=desk.next_window(candidate))
+        suite, rules, window = self.config.promotion.suite, self.config.evaluation, desk.next_window(candidate)
+        cases = suite_cases(suite, rules)
+        card = evaluate(policies, cases, evaluation=rules, suite=suite, baseline=CHAMPION, window=window, purpose="promotion")
         save_scorecard(card, scorecard)
         return desk.evaluate(candidate, scorecard)
 

@@ -111,8 +111,8 @@ class Session:
         return context.run.save(self.standing.epoch if number is None else number, checkpoint, best=best)
 
     def evaluate(self, context: TrainingContext) -> EvaluationPoint:
-        """Score the network as it stands on evaluation seeds; the best so far is remembered in `standing`."""
-        measures = context.services.evaluation.score(lambda vec: NetworkPolicy(self.learner, context.seed))
+        """Score the network as it stands on the validation seed; the best so far is remembered in `standing`."""
+        measures = context.services.evaluation.score(lambda vec: NetworkPolicy(self.learner, vec.seed))
         point = EvaluationPoint(epoch=self.standing.epoch, steps=self.standing.steps, measures=intervals(measures))
         self.standing.evaluations.append(point)
         return point
