@@ -43,7 +43,7 @@ from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.manifest import find_manifest
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.policy.training.contexts import RunOptions
-from townlet.policy.training.guards import epoch_flags, score_guards, update_guards
+from townlet.policy.training.guards import score_guards, update_guards
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.services import PromotionServiceAdapter, RolloutCaptureService, TrainingServices
 from townlet.promotion.desk import Checkpoint
@@ -84,7 +84,7 @@ def living(policy: str, towns: int, decisions: int) -> Watch:
         vec = VectorTown(config, towns)
         chooser = make_policy(policy, vec, seed=1)
         loop, paid = SimulationLoop(vec, PolicyRuntime(vec, chooser)), np.zeros_like(vec.terms)
-        yield vec.digest()
+        yield vec.digest() + vec.catalogue.hash + vec.spec.hash
         for _ in range(decisions // 12):
             for _ in range(12):
                 loop.step()
@@ -182,7 +182,6 @@ def guarding(config: SimulationConfig) -> Iterator[str]:
     )
     yield repr(score_guards(now, good, {"return": _around(10.0), "self_sufficiency": _around(0.0)}, {}, bounds))
     yield repr(update_guards(PPOTrainingResult.model_construct(loss_value=1.9, kl_k3=0.09), 1.0, bounds))
-    yield repr(epoch_flags({"loss_value": 1.9}, {"anneal_loss_baseline": 1.0}, bounds))
 
 
 def _around(value: float) -> Interval:
@@ -213,10 +212,11 @@ def linting(config: SimulationConfig) -> Iterator[str]:
 
 
 def loading(config: SimulationConfig) -> Iterator[str]:
-    """The affordances a file brings."""
+    """The affordances that a file and a list beside it bring."""
     (ROOM / "mine.yaml").write_text("affordances: [{id: use_pond, objects: [pond], ticks: 20, effects: {hygiene: 0.5}}]\n")
-    loaded = written("loaded", f"affordances: {{file: {config.affordances.file}}}\n")
-    yield " ".join(spec.id for spec in loaded.affordances.specs)
+    given = config.affordances.model_dump(mode="json", exclude={"specs"})
+    loaded = written("loaded", json.dumps({"affordances": given}))
+    yield text(loaded.affordances.specs)
 
 
 def text(value: Any) -> str:
@@ -361,6 +361,8 @@ def scene(name: str) -> Scene:
             return Scene(load_config("town_day", words), living("scripted", 2, 300))
         case "ppo":
             return Scene(load_config("town_day", TINY), training("rollout"))
+        case "three epochs":
+            return Scene(load_config("town_day", [*TINY, "training.epochs=3"]), training("rollout"))
         case "own mode":
             return Scene(load_config("town_day", TINY), training(None))
         case "cnn":
@@ -403,7 +405,7 @@ def scene(name: str) -> Scene:
         case "lint":
             return Scene(load_config("two_bathrooms"), linting)
         case "load":
-            return Scene(default_config(), loading)
+            return Scene(default_config(["affordances.add=[{id: use_well, objects: [well], ticks: 9}]"]), loading)
     raise ValueError(name)
 
 
@@ -421,6 +423,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "scenario.sight_bar": ("lint",),
     "lifecycle.evict": ("evictions",),
     "affordances.file": ("load",),
+    "affordances.add": ("load",),
     "ppo": ("ppo",),
     "training": ("ppo", "own mode"),
     "training.rollout_auto_seed_agents": ("capture",),
@@ -437,6 +440,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "training.social_reward_schedule": ("blend",),
     "training.bc.patience": ("stubborn",),
     "telemetry": ("ppo",),
+    "telemetry.frequency": ("three epochs",),
     "evaluation": ("score",),
     "evaluation.rewards": ("hard days",),
     "promotion": ("gates",),
@@ -455,10 +459,22 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "lifecycle.eviction_gap": (0, 1000),
     "jobs.<id>.site": ("house", "grocery"),
     "affordances.file": ("mine.yaml",),
-    "affordances.specs[].id": ("use_bath",),
-    "affordances.specs[].objects": (["stove"], ["table"]),
-    "affordances.specs[].requires": ("not water", "minute > 1000"),
-    "affordances.specs[].hours": ([600, 700],),
+    **{
+        f"affordances.{rows}[].{name}": values
+        for rows in ("specs", "add")
+        for name, values in {
+            "id": ("use_bath",),
+            "objects": (["well", "oven"], ["bed"]),
+            "requires": ("not water", "minute > 1000"),
+            "hours": ([600, 700],),
+            "effects": (lambda effects: effects | {"energy": -0.2},),
+        }.items()
+    },
+    **{f"personalities.{name}.needs": ({"hygiene": 0.5},) for name in ("balanced", "socialite", "industrious", "stoic")},
+    "scenario.residents[].personality.needs": ({"hygiene": 0.5},),
+    "scenario.residents[].needs": ({"hunger": 0.5},),
+    "scenario.generate.residents_per": (lambda each: {kind: number / 2 for kind, number in each.items()},),
+    "evaluation.need_weights": (lambda weights: {need: weight / 2 for need, weight in weights.items()},),
     "scenario.name": ("another",),
     "scenario.map": (lambda drawn: drawn.replace("n..n", "n.n.", 1),),
     "scenario.legend": (lambda legend: legend | {"n": "table"},),
@@ -518,7 +534,13 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "promotion.ledger": ("elsewhere.ndjson",),
     "snapshot.every_ticks": (10,),
 }
-REFUSED = ("scenario.objects[].id", "training.device", "training.engine", "ppo.bf16")  # some other values are refused in words
+REFUSED = (
+    "affordances.specs[].objects",
+    "scenario.objects[].id",
+    "training.device",
+    "training.engine",
+    "ppo.bf16",
+)  # some other values are refused in words
 
 
 # --- the walk --------------------------------------------------------------------------------------------------------
@@ -617,7 +639,7 @@ def is_container(key: str) -> bool:
 
 
 def known_fields() -> dict[str, FieldInfo]:
-    configs = [scene(name).config for name in ("village", "generated", "anneal")]
+    configs = [scene(name).config for name in ("village", "generated", "anneal", "load")]
     return {key: places[0][1] for config in configs for key, places in leaves(config).items()}
 
 
@@ -626,7 +648,7 @@ def display_only() -> set[str]:
 
 
 def test_the_scenes_hold_every_key_of_the_reference() -> None:
-    held = {key for name in ("village", "generated", "anneal", "gates") for key in leaves(scene(name).config)}
+    held = {key for name in ("village", "generated", "anneal", "load") for key in leaves(scene(name).config)}
     assert {key for key in KEYS if not is_container(key)} <= held
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from townlet.config.base import Id, Positive, Section, Share, Ticks
+from townlet.config.base import DISPLAY_ONLY, Id, Positive, Section, Share, Ticks
 
 MAX_NEEDS = 6  # room in the town's memory; loops run over the needs there are
 # What a precondition may name beside the needs: of the town and the object, and of the resident.
@@ -18,7 +18,7 @@ OWN_NAMES = ("meals", "wallet")
 class NeedConfig(Section):
     """A level in [0, 1]; 1 is satisfied."""
 
-    description: str = Field("", description="What it is, in a sentence.")
+    description: str = Field("", description="What it is, in a sentence.", json_schema_extra=DISPLAY_ONLY)
     decay: float = Field(ge=0, le=0.1, description="Lost per tick.")
     awake_only: bool = Field(False, description="Nothing is lost while asleep.")
     weight: Positive = Field(description="Reward, per tick: minus rewards.needs_scale × this × (1 − level)².")
