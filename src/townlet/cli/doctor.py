@@ -15,7 +15,20 @@ from townlet import __version__
 from townlet.cli.common import emit, json_option, leave
 from townlet.optional import EXTRA_OF, install_line, installed
 
-BASE = ("numpy", "scipy", "numba", "pydantic", "msgspec", "PyYAML", "click", "rich", "gymnasium", "pettingzoo", "safetensors")
+BASE = (
+    "numpy",
+    "scipy",
+    "numba",
+    "filelock",
+    "pydantic",
+    "msgspec",
+    "PyYAML",
+    "click",
+    "rich",
+    "gymnasium",
+    "pettingzoo",
+    "safetensors",
+)
 DISTRIBUTION = {"PIL": "pillow", "stable_baselines3": "stable-baselines3", "sb3_contrib": "sb3-contrib", "supersuit": "SuperSuit"}
 GIVES = {  # extra -> what works with it
     "ml": "training (townlet train, ablate, study)",
