@@ -39,11 +39,10 @@ def towns(drawn: int, each: int, first: int) -> Iterator[Judged]:
 
 
 def line(one: Judged) -> str:
-    week = (
-        "cannot be built"
-        if one.week is None
-        else f"{one.week.exits} of {one.week.residents} left, {one.week.attendance:.0%} at work"
-    )
+    week = "cannot be built"
+    if one.week is not None:
+        lived = one.week
+        week = f"{lived.exits} of {lived.residents} left, {lived.attendance:.0%} at work, lowest need {lived.lowest:.2f}"
     verdict = f"fails ({', '.join(one.failed)})" if one.failed else "passes"
     return f"{'' if one.agrees else 'DISAGREE: '}seed {one.seed}, {one.damage or 'as drawn'}: linter {verdict}; week: {week}"
 
