@@ -176,5 +176,7 @@ def _header(raw: bytes, table: Columns) -> dict[str, Any]:
         width = sum(one.bytes for one in table[group])
         fits = isinstance(shape, list) and len(shape) == 3 and all(type(size) is int and size >= 0 for size in shape)
         if not fits or shape[0] != width:
-            raise TakeError(f"the group {group} of the reel has the shape {shape!r}, expected [{width}, rows, width]; shoot it again")
+            raise TakeError(
+                f"the group {group} of the reel has the shape {shape!r}, expected [{width}, rows, width]; shoot it again"
+            )
     return header
