@@ -1,4 +1,4 @@
-"""How a policy weighs the options of a resident: the distribution its decision was drawn from."""
+"""How a policy weighs the options: the distribution a decision was drawn from."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ from townlet.ports import Decided
 Array = NDArray[Any]
 
 
-def probabilities(policy: Policy, vec: VectorTown, decision: Decided, slot: int, town: int = 0) -> Array:
-    """π(a) of every action of the catalogue, 0 where the mask forbids it.  # (A,) f8
+def probabilities(policy: Policy, vec: VectorTown, decision: Decided) -> Array:
+    """π(a) of every resident over the whole catalogue, 0 where the mask forbids it.  # (E, N, A) f8
 
-    The policy stands where it stood before `act`, the town where it decided. Whoever draws no lots is sure of its decision.
+    The policy stands where it stood before `act`, the towns where it decided. Whoever draws no lots is sure of its decision.
     """
-    mask = vec.masks[town, slot].astype(np.float64)
+    masks = vec.masks.astype(np.float64)
+    uniform = masks / masks.sum(axis=-1, keepdims=True)
     if isinstance(policy, RandomPolicy):
-        return np.asarray(mask / mask.sum())
+        return np.asarray(uniform)
     if isinstance(policy, NetworkPolicy) and isinstance(policy.network, NumpyPolicy):
-        return _softmax(_logits(policy, policy.network, vec)[town * vec.num_residents + slot].astype(np.float64), mask)
+        logits = np.where(masks > 0, _logits(policy, policy.network, vec), -np.inf)
+        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
     epsilon = policy.epsilon if isinstance(policy, ScriptedPolicy) else 0.0
     meant = decision.actions if decision.expert is None else decision.expert
-    chosen = np.zeros_like(mask)
-    chosen[int(meant[town, slot])] = 1.0 - epsilon
-    return np.asarray(chosen + epsilon * mask / mask.sum())
+    chosen = np.zeros_like(masks)
+    np.put_along_axis(chosen, meant[..., None], 1.0 - epsilon, axis=-1)
+    return np.asarray(chosen + epsilon * uniform)
 
 
 def _logits(policy: NetworkPolicy, network: NumpyPolicy, vec: VectorTown) -> Array:
     rows = vec.active.size
     maps = None if vec.maps is None else vec.maps.reshape(rows, *vec.maps.shape[2:])
     state = policy.state.reshape(rows, policy.state.shape[2])
-    return network.forward(vec.features.reshape(rows, -1), maps, state=state, starts=vec.starts.ravel())[0]
-
-
-def _softmax(logits: Array, mask: Array) -> Array:
-    weights = np.exp(logits - logits[mask > 0].max()) * mask
-    return np.asarray(weights / weights.sum())
+    found = network.forward(vec.features.reshape(rows, -1), maps, state=state, starts=vec.starts.ravel())[0]
+    return np.asarray(found.reshape(vec.masks.shape), np.float64)
