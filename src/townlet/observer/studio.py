@@ -22,7 +22,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, UsageError
 from townlet.observer.reel import NO_DECISION, REEL_TICKS, Column, Columns, Reel, columns, pack, planes, unpack, whole
 from townlet.observer.stage import Shot, Stage
-from townlet.observer.take import RECORDED, Change, Take, parse_take
+from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
 from townlet.policy.recorded import RecordedDecisions
 from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
 from townlet.sim.recorder import Decisions
@@ -96,15 +96,16 @@ class Studio:
         self, config: SimulationConfig, *, seed: int | None = None, policy: str = "scripted", start: str | None = None
     ) -> KnownTake:
         first = 0 if start is None else int(self._snapshots[start][1]["towns"]["tick"][0])
-        take = Take(
-            town=(config.scenario.name or config.config_id)[:64],
-            config=self.add_config(config),
-            seed=config.seed if seed is None else seed,
-            start=start,
-            policy=policy,
-            ticks=max(1, config.scenario.episode_ticks - first),
-        )
-        return self.open(take)
+        recipe = {
+            "v": VERSION,
+            "town": (config.scenario.name or config.config_id)[:64],
+            "config": self.add_config(config),
+            "seed": config.seed if seed is None else seed,
+            "start": start,
+            "policy": policy,
+            "ticks": max(1, config.scenario.episode_ticks - first),
+        }
+        return self.open(parse_take(recipe))
 
     def branch(self, parent: str, changes: list[Change], policy: str | None = None) -> KnownTake:
         """The parent with more changes, or another policy."""
