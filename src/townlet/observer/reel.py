@@ -52,10 +52,10 @@ EVENT_COLUMNS = (
 )
 DECISION_COLUMNS = (
     Column("action", 1),  # NO_DECISION where nobody decides
-    Column("reward", 4, True, 0.0001),  # of the decision: over the ticks until the next
-    Column("wallet", 4, True, 0.0001),
+    Column("reward", 2, True, 0.001),  # of the decision: over the ticks until the next
+    Column("wallet", 3, False, 0.01),
 )
-VALUE = Column("value", 4, True, 0.0001)
+VALUE = Column("value", 2, True, 0.01)
 NO_DECISION = 255
 
 

@@ -59,7 +59,7 @@ def read_run(folder: Path) -> RunRecord:
     if not (folder / "run.json").is_file():
         raise DamagedFileError(f"{folder} is no run folder (it has no run.json); give the folder that `townlet train` printed")
     run = _mapping(folder / "run.json")
-    log = _log(folder, run)
+    log = log_of(folder, run)
     card = folder / SCORECARD
     return RunRecord(
         name=folder.resolve().name,
@@ -205,7 +205,7 @@ def _provenance(record: RunRecord) -> str:
     return f"<h2>Config and hashes</h2><dl>{listed}</dl><details><summary>Resolved config</summary><pre>{config}</pre></details>"
 
 
-def _log(folder: Path, run: Mapping[str, Any]) -> Path | None:
+def log_of(folder: Path, run: Mapping[str, Any]) -> Path | None:
     """The log the run names, also when the folder was moved; else any log in it."""
     named = run.get("telemetry")
     places = [] if not isinstance(named, str) else [Path(named), folder / Path(named).name]

@@ -1,7 +1,7 @@
 """Changes of a town: a grammar of one line each, and what they do to a config, to a world, to a decision.
 
-`objects += shower@12,12`, `objects -= shower_1` and `conflict.quarrel_ticks = 10` give another config; a world is carried over into
-it by place. The others change the world itself (`perturb`, `exit`, `newcomer`, `tie`, `resident`) or one decision (`force`).
+`objects += shower@12,12`, `objects -= shower_1` and `conflict.quarrel_ticks = 10` give another config; a world is carried over
+by place. The others change the world itself (`perturb`, `exit`, `newcomer`, `tie`, `resident`) or one decision (`force`).
 """
 
 from __future__ import annotations
