@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 import signal
 import socket
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from test_policy_runtime import untrained
 
 pytest.importorskip("starlette")
 
-from townlet.cli.observe import futures, open_observatory
+from townlet.cli.observe import futures, observe, open_observatory
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import TownletError, UsageError
@@ -78,6 +83,24 @@ def test_futures_of_a_moment_are_those_of_fork(tmp_path: Path) -> None:
         futures(opened.studio, str(opened.open["take"]), 25, ["force alice home"], 2)
     with pytest.raises(UsageError):
         futures(opened.studio, str(opened.open["take"]), 10**7, [], 2)
+
+
+def test_a_town_is_saved_as_one_file(tmp_path: Path) -> None:
+    file = tmp_path / "town.html"
+    words = ["queue_conflict", "--vs", "random", "--save", str(file), "--runs", str(tmp_path)]
+    assert CliRunner().invoke(observe, words).exit_code == 0
+    text = file.read_text()
+    film = re.search(r'id="film">([A-Za-z0-9+/=]+)<', text)
+    assert film is not None
+    parts = json.loads(zlib.decompress(base64.b64decode(film[1])))
+    first, second = parts["takes"]
+    assert parts["open"]["take"] == first["header"]["id"]
+    assert parts["open"]["vs"] == second["header"]["id"]
+    assert len(first["reels"]) == first["header"]["reels"]
+    assert first["parting"][second["header"]["id"]]["tick"] is not None
+    assert first["why"]["0/0"]["sentence"]
+    again = CliRunner().invoke(observe, ["queue_conflict", "--save", str(file)])
+    assert isinstance(again.exception, UsageError)
 
 
 def test_the_command_prints_two_addresses_and_ends_with_a_signal(tmp_path: Path) -> None:

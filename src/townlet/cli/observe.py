@@ -36,6 +36,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     help="Folder of the runs to show.",
 )
 @click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
+@click.option(
+    "--save", type=click.Path(path_type=Path, dir_okay=False), help="Write one HTML file that needs no server, and end."
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 @seed_option
 @set_option
 def observe(
@@ -46,6 +50,8 @@ def observe(
     host: str,
     runs: Path,
     no_open: bool,
+    save: Path | None,
+    overwrite: bool,
     seed: int | None,
     overrides: tuple[str, ...],
 ) -> None:
@@ -58,14 +64,21 @@ def observe(
       townlet observe town_day
       townlet observe runs/demo --vs scripted
       townlet observe quarrel.take --no-open --port 8080
+      townlet observe town_day --vs random --save town.html
     """
+    from townlet.errors import UsageError
     from townlet.optional import check_installed
 
+    if save is not None and save.exists() and not overwrite:
+        raise UsageError(f"{save} already exists; choose another file, or --overwrite to replace it")
     for name in ("starlette", "uvicorn"):
         check_installed(name, "the observer")
     from townlet.observer.app import serve
 
     observatory = open_observatory(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
+    if save is not None:
+        _save(observatory, save)
+        return
 
     def ready(bound: int, stop: Callable[[], None]) -> None:
         shown = f"[{host}]" if ":" in host else host
@@ -82,6 +95,15 @@ def observe(
         serve(observatory, host, port, ready=ready)
     except KeyboardInterrupt:
         note("closed")
+
+
+def _save(observatory: Observatory, path: Path) -> None:
+    from townlet.observer.parts import film_parts
+    from townlet.observer.standalone import write_page
+
+    takes = [name for name in (observatory.open["take"], observatory.open["vs"]) if name is not None]
+    size = write_page(path, film_parts(observatory.studio, takes))
+    click.echo(f"→ {path} ({size / 1000:,.0f} kB)")
 
 
 def open_observatory(

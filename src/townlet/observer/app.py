@@ -25,6 +25,8 @@ from townlet.errors import TakeError, TownletError, UsageError
 from townlet.observer.guard import Guard
 from townlet.observer.library import Library
 from townlet.observer.news import News
+from townlet.observer.parts import film_parts
+from townlet.observer.standalone import page_html
 from townlet.observer.story import moments, parting, story
 from townlet.observer.studio import MOST_TAKES, Studio
 from townlet.observer.take import MOST_CHANGES, Change, canonical, parse_take
@@ -99,6 +101,7 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
         "/api/about": here.about,
         "/api/takes": here.takes,
         "/api/takes/{take}.take": here.recipe,
+        "/api/takes/{take}.html": here.html,
         "/api/takes/{take}": here.take,
         "/api/takes/{take}/reels/{reel:int}": here.reel,
         "/api/takes/{take}/decisions": here.decisions,
@@ -249,6 +252,15 @@ class _Routes:
         self.studio.known(name)
         take = await self.here.shoot(self.studio.self_contained, name)
         return _file(canonical(take) + b"\n", f"{name}.take", "application/json")
+
+    async def html(self, request: Request) -> Response:
+        """The take, beside another one where `vs` names it, as a file that needs no server."""
+        name, vs = request.path_params["take"], request.query_params.get("vs")
+        takes = [name] if vs is None or vs == name else [name, vs]
+        for one in takes:
+            self.studio.known(one)
+        text = await self.here.shoot(lambda: page_html(film_parts(self.studio, takes)))
+        return _file(text.encode(), f"{name}.html", "text/html; charset=utf-8")
 
     async def reel(self, request: Request) -> Response:
         name, number = request.path_params["take"], request.path_params["reel"]

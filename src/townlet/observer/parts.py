@@ -7,25 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from townlet import __version__
-from townlet.errors import UsageError
 from townlet.observer.story import moments, parting
 from townlet.observer.studio import Studio
 from townlet.observer.witness import ties, witnesses
 
 MOST_EXPLAINED = 200  # residents
 TIES_EVERY = 60  # ticks
-LARGEST = 25 << 20  # characters
 
 
 def film_parts(studio: Studio, takes: Sequence[str]) -> dict[str, Any]:
     """The parts of a file that shows these takes, the second beside the first."""
     found = [_part(studio, name) for name in takes]
-    size = sum(len(reel) for part in found for reel in part["reels"])
-    if size > LARGEST:
-        raise UsageError(
-            f"the film takes {size / 1e6:.0f} MB, at most {LARGEST / 1e6:.0f} fit into a file; "
-            "save fewer ticks (--set scenario.episode_ticks=…) or a smaller town"
-        )
     for one in found:
         others = [name for name in takes if name != one["header"]["id"]]
         one["parting"] = {other: parting(studio, one["header"]["id"], other) for other in others}
