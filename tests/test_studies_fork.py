@@ -12,8 +12,9 @@ from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, ScenarioError, UsageError
 from townlet.scenarios.compile import compile_town
+from townlet.sim.edits import apply_edits
 from townlet.sim.snapshot import save_snapshot, take_snapshot
-from townlet.studies.fork import Moment, apply_edits, fork, moment_of_scenario, moment_of_snapshot
+from townlet.studies.fork import Moment, fork, moment_of_scenario, moment_of_snapshot
 
 
 @pytest.fixture(scope="module")

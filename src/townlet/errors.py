@@ -8,7 +8,8 @@ TownletError                     exit code 1
 │   ├── ReplayError              3   a replay sample, manifest or capture folder
 │   ├── SnapshotError            3   a snapshot of the world
 │   ├── CheckpointError          3   a checkpoint of a policy
-│   └── TelemetryError           3   a telemetry log
+│   ├── TelemetryError           3   a telemetry log
+│   └── TakeError                3   a take or a reel of the observer
 ├── MissingPackageError          4   an optional package is not installed
 │   └── TorchNotAvailableError   4   … torch, with the install line
 ├── DivergedError                5   training produced a number that is not one
@@ -52,6 +53,10 @@ class CheckpointError(DamagedFileError):
 
 
 class TelemetryError(DamagedFileError):
+    pass
+
+
+class TakeError(DamagedFileError):
     pass
 
 

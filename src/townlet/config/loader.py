@@ -43,6 +43,23 @@ def load_config(path_or_name: str | Path, overrides: Sequence[str] = ()) -> Simu
     return _build(_read_chain(path, ()), overrides)
 
 
+def config_of_text(text: str, name: str = "scenario") -> SimulationConfig:
+    """The config of a text that may extend a shipped name and reads no file beside it."""
+    if len(text) > MAX_BYTES:
+        raise ConfigError(f"the text is {len(text)} characters long, at most {MAX_BYTES} are read")
+    tree = parse_yaml(text, name)
+    if not isinstance(tree.value, dict):
+        raise ConfigError(f"{tree.source}: expected sections such as `scenario:` at the top, found {_kind(tree.value)}")
+    extends = tree.value.pop("extends", None)
+    tree.value.setdefault("config_id", Node(name, tree.source))
+    if extends is not None:
+        known = {found: path for folder in reversed(FOLDERS) for found, path in shipped_configs(folder).items()}
+        if extends.value not in known:
+            raise ConfigError(f"{extends.source}: `extends` names a shipped config here, found {extends.value!r:.60}")
+        tree = merge(_read_chain(known[extends.value], ()), tree)
+    return _build(tree, ())
+
+
 def default_config(overrides: Sequence[str] = ()) -> SimulationConfig:
     """All defaults, with the shipped affordances and an empty town."""
     return _build(Node({}, Source("the defaults")), overrides)

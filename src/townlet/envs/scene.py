@@ -143,7 +143,7 @@ def _figure(vec: VectorTown, town: int, slot: int, name: str, mark: str, hot: bo
         wallet=int(me["wallet"]) / MONEY,
         meals=int(me["meals"]),
         option=vec.catalogue.names[int(me["action"])],
-        doing=_doing(vec, town, me),
+        doing=doing_of(vec, town, me),
         at=None if place is None else (int(place["x"]), int(place["y"])),
         waiting=bool(me["using"] < 0 and wanted >= 0),
         quarrels=hot or bool(me["stalled_by_quarrel"] > 0),
@@ -151,7 +151,7 @@ def _figure(vec: VectorTown, town: int, slot: int, name: str, mark: str, hot: bo
     )
 
 
-def _doing(vec: VectorTown, town: int, me: Any) -> str:
+def doing_of(vec: VectorTown, town: int, me: Any) -> str:
     """A few words: what one would see it do."""
     objects = vec.object_ids(town)
     if me["using"] >= 0:

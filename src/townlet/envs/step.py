@@ -8,6 +8,7 @@ import numpy as np
 
 from townlet.observations.encode import observe
 from townlet.world._jit import entry, kernel, leaf
+from townlet.world.film import film_town, mark_quarrels
 from townlet.world.state import TERMS, Array, State, Tables, Town
 from townlet.world.tick import begin_episode, boundary, decisions, departures, tick
 
@@ -75,10 +76,14 @@ def step_towns(
     primitive: bool,
     sights: bool,
     start_minute: int,
+    film: np.ndarray,
     first: int,
     last: int,
 ) -> None:
-    """One decision for the towns [first, last); a town that was over begins its next episode instead."""
+    """One decision for the towns [first, last); a town that was over begins its next episode instead.
+
+    `film (E, ticks of a step, film_bytes) u1` is written tick by tick where it is not empty.
+    """
     n = s.residents.shape[1]
     for e in range(first, last):
         at = s.towns[e]["layout"]
@@ -101,8 +106,13 @@ def step_towns(
             decisions(t, choices[e], targets[e], primitive)
             for i in range(n):
                 b.illegal[e, i] = t.residents[i]["illegal"]
-            for _ in range(t.rules["interval"]):
+            for k in range(t.rules["interval"]):
+                before = clock["events"]
+                if film.shape[0] > 0:
+                    film_town(t, film[e, k], primitive)
                 tick(t, tables.scheduled[at], primitive)
+                if film.shape[0] > 0:
+                    mark_quarrels(t, film[e, k], before)
                 count_tick(t, b, e)
                 if clock["departures"] > 0:
                     observe_town(t, b, e, tables, conflict, primitive, True)

@@ -21,6 +21,7 @@ from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.world._jit import JIT
 from townlet.world.actions import Catalogue, catalogue
+from townlet.world.film import film_bytes
 from townlet.world.layout import object_views, walkable
 from townlet.world.rng import POLICY, fill_uniform
 from townlet.world.rules import make_affordances, make_rules
@@ -90,6 +91,7 @@ class VectorTown:
         self.state.towns["id"] = first_town + np.arange(num_towns)
         self.state.towns["layout"] = np.arange(num_towns) % len(self.towns)
         self.sights = True
+        self.film: Array = np.zeros((0, 0, 0), np.uint8)
         buffers = self.new_buffers()
         self._shapes = {name: np.broadcast_to(array.dtype.type(0), array.shape) for name, array in buffers._asdict().items()}
         self.set_buffers(buffers)
@@ -151,8 +153,13 @@ class VectorTown:
         self._step(choices.astype(np.int64, copy=False), self._no_targets if targets is None else targets)
 
     def _step(self, choices: Array, targets: Array) -> None:
-        static = (self._conflict, self.primitive, self.sights, self.start_minute)
+        static = (self._conflict, self.primitive, self.sights, self.start_minute, self.film)
         self._run(step_towns, (self.state, self.tables, self._written, choices, targets, *static))
+
+    def start_filming(self) -> None:
+        """From now on a step leaves what there was to see at each of its ticks in `film (E, interval, bytes) u1`."""
+        size = film_bytes(self.num_residents, self.state.objects.shape[1], len(self.config.needs))
+        self.film = np.zeros((self.num_towns, self.interval, size), np.uint8)
 
     def _run(self, function: Any, args: tuple[Any, ...]) -> None:
         if not JIT:

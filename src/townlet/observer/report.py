@@ -63,7 +63,7 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
     if not (folder / "run.json").is_file():
         raise DamagedFileError(f"{folder} is no run folder (it has no run.json); give the folder that `townlet train` printed")
     run = _mapping(folder / "run.json")
-    log = log or _log(folder, run)
+    log = log or log_of(folder, run)
     card = folder / SCORECARD
     return RunRecord(
         name=folder.resolve().name,
@@ -211,7 +211,7 @@ def _provenance(record: RunRecord) -> str:
     return f"<h2>Config and hashes</h2><dl>{listed}</dl><details><summary>Resolved config</summary><pre>{config}</pre></details>"
 
 
-def _log(folder: Path, run: Mapping[str, Any]) -> Path | None:
+def log_of(folder: Path, run: Mapping[str, Any]) -> Path | None:
     """The log the run names, if it is in the folder; else any log in it."""
     named = run.get("telemetry")
     names = [named] if isinstance(named, str) and is_name(named) else []

@@ -60,10 +60,19 @@ def take_snapshot(
 
 
 def save_snapshot(snapshot: Snapshot, path: str | Path, *, compress: bool = False) -> None:
+    files.npz_file(path, _members(snapshot, compress), compress=compress)
+
+
+def snapshot_bytes(snapshot: Snapshot) -> bytes:
+    """What `save_snapshot` would write."""
+    return files.npz_bytes(_members(snapshot, False))
+
+
+def _members(snapshot: Snapshot, compress: bool) -> dict[str, Array]:
     told = snapshot.header.model_copy(update={"compressed": compress})
     header = np.frombuffer(told.model_dump_json().encode(), np.uint8)
     memory = {f"{MEMORY}{name}": array for name, array in snapshot.memory.items()}
-    files.npz_file(path, {HEADER: header, **snapshot.arrays, **memory}, compress=compress)
+    return {HEADER: header, **snapshot.arrays, **memory}
 
 
 def load_snapshot(path: str | Path, config: SimulationConfig | None = None) -> Snapshot:

@@ -1,0 +1,435 @@
+"""The observer's routes: pulling, but for the few that act. One worker shoots; kernels release the interpreter while it does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from townlet import __version__, files
+from townlet.config.loader import config_of_text, load_config, shipped_configs
+from townlet.errors import TakeError, TownletError, UsageError
+from townlet.observer.guard import Guard
+from townlet.observer.library import Library
+from townlet.observer.news import News
+from townlet.observer.parts import film_parts
+from townlet.observer.standalone import page_html
+from townlet.observer.story import moments, parting, story
+from townlet.observer.studio import MOST_TAKES, Studio
+from townlet.observer.take import MOST_CHANGES, Change, canonical, parse_take
+from townlet.observer.witness import ties, witness
+from townlet.scenarios.lint import lint
+from townlet.sim.snapshot import snapshot_bytes, take_snapshot
+
+T = TypeVar("T")
+STATIC = Path(__file__).parent / "static"
+KINDS = {
+    ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml", ".json": "application/json", ".wasm": "application/wasm", ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}  # fmt: skip
+MOST_WAITING = 64  # requests for the one worker
+MOST_JOBS = 16
+MOST_FUTURES = 256
+FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
+FRESH = {"Cache-Control": "no-store"}
+WATCH_EVERY = 1.0  # seconds between looks at the logs of runs, while somebody is here
+
+Futures = Callable[[Studio, str, int, list[str], int], dict[str, Any]]  # take, tick, edits, futures
+
+
+@dataclass
+class Observatory:
+    """What one server shows, and what it knows of its viewers."""
+
+    studio: Studio
+    library: Library
+    futures: Futures
+    open: Mapping[str, str | None] = field(default_factory=dict)  # take, vs, run
+    news: News = field(default_factory=News)
+    watch_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    act_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    waiting: int = 0
+    worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "studio"))
+
+    async def shoot(self, work: Callable[..., T], *args: Any) -> T:
+        """Let the worker do something; too many who wait are sent away."""
+        if self.waiting >= MOST_WAITING:
+            raise _Busy
+        self.waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.worker, work, *args)
+        finally:
+            self.waiting -= 1
+
+
+class _Busy(Exception):
+    """The worker has enough to do."""
+
+
+def build(observatory: Observatory, hosts: set[str]) -> Guard:
+    """The application behind its guard."""
+    here = _Routes(observatory)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        observatory.news.start()
+        watching = asyncio.create_task(here.watch_runs())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            observatory.worker.shutdown(wait=False, cancel_futures=True)
+
+    get = {
+        "/": here.page,
+        "/static/{name:path}": here.static,
+        "/api/about": here.about,
+        "/api/takes": here.takes,
+        "/api/takes/{take}.take": here.recipe,
+        "/api/takes/{take}.html": here.html,
+        "/api/takes/{take}": here.take,
+        "/api/takes/{take}/reels/{reel:int}": here.reel,
+        "/api/takes/{take}/decisions": here.decisions,
+        "/api/takes/{take}/why/{tick:int}/{slot:int}": here.why,
+        "/api/takes/{take}/ties/{tick:int}": here.ties,
+        "/api/takes/{take}/story/{slot:int}": here.story,
+        "/api/takes/{take}/moments": here.moments,
+        "/api/takes/{take}/parting/{other}": here.parting,
+        "/api/takes/{take}/snapshot/{tick:int}": here.snapshot,
+        "/api/runs": here.runs,
+        "/api/runs/{run}": here.run,
+        "/api/runs/{run}/records": here.records,
+        "/api/runs/{run}/scorecard": here.scorecard,
+        "/api/ledger": here.ledger,
+        "/api/scenarios": here.scenarios,
+        "/api/scenarios/{name}": here.scenario,
+        "/api/jobs/{job}": here.job,
+        "/api/news": here.stream,
+    }
+    post = {"/api/takes": here.new_take, "/api/futures": here.new_futures, "/api/lint": here.lint}
+    routes = [Route(path, _safely(handler), methods=["GET"]) for path, handler in get.items()]
+    routes += [Route(path, _safely(handler), methods=["POST"]) for path, handler in post.items()]
+    app = Starlette(routes=routes, lifespan=lifespan)
+    return Guard(app, hosts=hosts, watch=observatory.watch_token, act=observatory.act_token)
+
+
+def serve(observatory: Observatory, host: str, port: int, *, ready: Callable[[int, Callable[[], None]], None]) -> None:
+    """Serve until stopped; `ready` is told the port and how to stop."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            raise UsageError(f"port {port} of {host} cannot be used: {error.strerror}; choose another with --port") from None
+        listener.listen(128)
+        bound = int(listener.getsockname()[1])
+        app = build(observatory, hosts_of(host, bound))
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, date_header=False,
+            h11_max_incomplete_event_size=32 << 10, timeout_keep_alive=30,
+            timeout_graceful_shutdown=2, ws="none", proxy_headers=False,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+
+        def stop() -> None:
+            server.should_exit = True
+
+        ready(bound, stop)
+        server.run(sockets=[listener])
+
+
+def hosts_of(host: str, port: int) -> set[str]:
+    """Values of Host that mean this server."""
+    names = (
+        {"127.0.0.1", "localhost", "[::1]"}
+        if host in ("127.0.0.1", "localhost", "::1")
+        else {f"[{host}]" if ":" in host else host}
+    )
+    return {f"{name}:{port}" for name in names}
+
+
+def _safely(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    async def safe(request: Request) -> Response:
+        try:
+            return await handler(request)  # type: ignore[no-any-return]
+        except _Busy:
+            return JSONResponse({"error": "the studio is busy; ask again in a moment"}, 503, {"Retry-After": "1", **FRESH})
+        except TownletError as error:
+            return JSONResponse({"error": str(error)}, 400 if request.method == "POST" else 404, FRESH)
+
+    return safe
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    body = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return Response(body, status, FRESH, "application/json")
+
+
+def _file(data: bytes, name: str, kind: str) -> Response:
+    return Response(data, 200, {"Content-Disposition": f'attachment; filename="{name}"', **FRESH}, kind)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        found = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise UsageError("the request is not JSON") from None
+    if not isinstance(found, dict):
+        raise UsageError("the request is not a JSON object")
+    return found
+
+
+def _whole(request: Request, name: str, otherwise: int | None) -> int | None:
+    text = request.query_params.get(name, "")
+    if not text:
+        return otherwise
+    if not text.isdigit() or len(text) > 9:
+        raise UsageError(f"{name} is {text[:20]!r}, expected a whole number")
+    return int(text)
+
+
+class _Routes:
+    def __init__(self, observatory: Observatory) -> None:
+        self.here, self.studio, self.library = observatory, observatory.studio, observatory.library
+        self._static = _read_static()
+        self._sizes: dict[str, str] = {}  # run → cursor, for news
+
+    # --- the page -----------------------------------------------------------------------------------------------------
+
+    async def page(self, request: Request) -> Response:
+        return self._served("index.html", request)
+
+    async def static(self, request: Request) -> Response:
+        return self._served(request.path_params["name"], request)
+
+    def _served(self, name: str, request: Request) -> Response:
+        if name not in self._static:
+            raise TakeError("there is no such file")
+        data, kind, tag = self._static[name]
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(data, 200, headers, kind)
+
+    async def about(self, request: Request) -> Response:
+        return _json(
+            {
+                "version": __version__,
+                "role": request.scope["role"],
+                "open": dict(self.here.open),
+                "policies": self.studio.policies,
+                "limits": {"takes": MOST_TAKES, "changes": MOST_CHANGES, "futures": MOST_FUTURES},
+                "towns": list(shipped_configs()),
+            }
+        )
+
+    # --- takes --------------------------------------------------------------------------------------------------------
+
+    async def takes(self, request: Request) -> Response:
+        return _json({"takes": [self.studio.row(name) for name in list(self.studio.takes)]})
+
+    async def take(self, request: Request) -> Response:
+        return _json(self.studio.known(request.path_params["take"]).header)
+
+    async def recipe(self, request: Request) -> Response:
+        name = request.path_params["take"]
+        self.studio.known(name)
+        take = await self.here.shoot(self.studio.self_contained, name)
+        return _file(canonical(take) + b"\n", f"{name}.take", "application/json")
+
+    async def html(self, request: Request) -> Response:
+        """The take, beside another one where `vs` names it, as a file that needs no server."""
+        name, vs = request.path_params["take"], request.query_params.get("vs")
+        takes = [name] if vs is None or vs == name else [name, vs]
+        for one in takes:
+            self.studio.known(one)
+        text = await self.here.shoot(lambda: page_html(film_parts(self.studio, takes)))
+        return _file(text.encode(), f"{name}.html", "text/html; charset=utf-8")
+
+    async def reel(self, request: Request) -> Response:
+        name, number = request.path_params["take"], request.path_params["reel"]
+        tag = f'"{name}-{number}"'
+        self.studio.known(name)
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"ETag": tag, **FOREVER})
+        data = await self.here.shoot(self.studio.reel, name, number)
+        return Response(data, 200, {"ETag": tag, **FOREVER}, "application/octet-stream")
+
+    async def decisions(self, request: Request) -> Response:
+        name, after = request.path_params["take"], _whole(request, "after", 0) or 0
+        self.studio.known(name)
+        rows = (await self.here.shoot(self.studio.decisions, name)).actions[after:]
+        return Response(rows.tobytes(), 200, {"X-Decisions": f"{after}-{after + len(rows)}", **FRESH}, "application/octet-stream")
+
+    async def why(self, request: Request) -> Response:
+        at = request.path_params
+        return _json(await self.here.shoot(lambda: witness(self.studio.stage(at["take"]), at["tick"], at["slot"])))
+
+    async def ties(self, request: Request) -> Response:
+        at = request.path_params
+        return _json(await self.here.shoot(lambda: ties(self.studio.stage(at["take"]), at["tick"])))
+
+    async def story(self, request: Request) -> Response:
+        at, first, last = request.path_params, _whole(request, "from", 0) or 0, _whole(request, "to", None)
+        return _json(await self.here.shoot(story, self.studio, at["take"], at["slot"], first, last))
+
+    async def moments(self, request: Request) -> Response:
+        return _json({"moments": await self.here.shoot(moments, self.studio, request.path_params["take"])})
+
+    async def parting(self, request: Request) -> Response:
+        at = request.path_params
+        return _json(await self.here.shoot(parting, self.studio, at["take"], at["other"]))
+
+    async def snapshot(self, request: Request) -> Response:
+        name, tick = request.path_params["take"], request.path_params["tick"]
+
+        def saved() -> bytes:
+            stage, take = self.studio.stage(name), self.studio.known(name).take
+            stage.go((tick - stage.first) // stage.interval)
+            return snapshot_bytes(take_snapshot(stage.vec, policy=take.policy, memory=stage.policy.memory()))
+
+        return _file(await self.here.shoot(saved), f"{name}-{tick}.npz", "application/octet-stream")
+
+    async def new_take(self, request: Request) -> Response:
+        asked = await _body(request)
+        known = await self.here.shoot(self._make_take, asked)
+        self.here.news.publish("take", self.studio.row(known.take.id))
+        return _json(known.header, 201)
+
+    def _make_take(self, asked: dict[str, Any]) -> Any:
+        policy, seed = asked.get("policy"), asked.get("seed")
+        if not isinstance(policy, str | None) or not (seed is None or (type(seed) is int and seed >= 0)):
+            raise UsageError("`policy` is a name and `seed` a whole number")
+        if isinstance(asked.get("take"), dict):
+            return self.studio.open(parse_take(asked["take"]))
+        if isinstance(asked.get("parent"), str):
+            changes = asked.get("changes", [])
+            if not isinstance(changes, list) or len(changes) > MOST_CHANGES:
+                raise UsageError(f"`changes` is a list of at most {MOST_CHANGES}")
+            return self.studio.branch(asked["parent"], [_change(one) for one in changes], policy)
+        if isinstance(asked.get("yaml"), str):
+            return self.studio.new_take(config_of_text(asked["yaml"]), seed=seed, policy=policy or "scripted")
+        if asked.get("town") in shipped_configs():
+            return self.studio.new_take(load_config(asked["town"]), seed=seed, policy=policy or "scripted")
+        raise UsageError("a take is asked for by `parent`, `take`, `yaml` or the `town` of a shipped scenario")
+
+    # --- futures, lint ------------------------------------------------------------------------------------------------
+
+    async def new_futures(self, request: Request) -> Response:
+        asked = await _body(request)
+        take, at, edits, futures = (asked.get(name) for name in ("take", "at", "edits", "futures"))
+        if (
+            not isinstance(take, str) or type(at) is not int or not isinstance(edits, list) or len(edits) > 100
+            or not all(isinstance(edit, str) for edit in edits) or type(futures) is not int or not 1 <= futures <= MOST_FUTURES
+        ):  # fmt: skip
+            raise UsageError(f"futures need a `take`, the tick `at`, a list of `edits` and 1 to {MOST_FUTURES} `futures`")
+        self.studio.known(take)
+        running = [name for name, job in self.here.jobs.items() if job["state"] == "running"]
+        if len(running) >= 2:
+            raise _Busy
+        name = secrets.token_hex(6)
+        while len(self.here.jobs) >= MOST_JOBS:
+            del self.here.jobs[next(job for job in self.here.jobs if job not in running)]
+        self.here.jobs[name] = {"id": name, "state": "running"}
+
+        async def work() -> None:
+            try:
+                result = await self.here.shoot(self.here.futures, self.studio, take, at, edits, futures)
+                self.here.jobs[name] = {"id": name, "state": "done", "result": result}
+            except (TownletError, _Busy) as error:
+                self.here.jobs[name] = {"id": name, "state": "failed", "error": str(error) or "the studio is busy"}
+            self.here.news.publish("job", {"id": name, "state": self.here.jobs[name]["state"]})
+
+        self._task = asyncio.create_task(work())
+        return _json({"job": name}, 202)
+
+    async def job(self, request: Request) -> Response:
+        name = request.path_params["job"]
+        if name not in self.here.jobs:
+            raise TakeError(f"there is no job {name[:20]!r}")
+        return _json(self.here.jobs[name])
+
+    async def lint(self, request: Request) -> Response:
+        text = (await _body(request)).get("yaml")
+        if not isinstance(text, str):
+            raise UsageError("the linter needs `yaml`")
+        try:
+            report = await self.here.shoot(lambda: lint(config_of_text(text)))
+        except TownletError as error:
+            return _json({"ok": False, "findings": [{"level": "error", "name": "config", "text": str(error), "remedy": ""}]})
+        rows = [
+            {"level": "ok" if one.ok else "error", "name": one.name, "text": one.found, "remedy": one.remedy}
+            for one in report.verdicts
+        ]
+        return _json({"ok": report.ok, "findings": rows})
+
+    # --- runs and releases --------------------------------------------------------------------------------------------
+
+    async def runs(self, request: Request) -> Response:
+        return _json({"runs": await asyncio.to_thread(self.library.runs)})
+
+    async def run(self, request: Request) -> Response:
+        return _json(await asyncio.to_thread(self.library.run, request.path_params["run"]))
+
+    async def records(self, request: Request) -> Response:
+        cursor = request.query_params.get("after", "")[:64]
+        return _json(await asyncio.to_thread(self.library.records, request.path_params["run"], cursor))
+
+    async def scorecard(self, request: Request) -> Response:
+        return _json({"scorecards": await asyncio.to_thread(self.library.scorecards, request.path_params["run"])})
+
+    async def ledger(self, request: Request) -> Response:
+        return _json(await asyncio.to_thread(self.library.ledger))
+
+    async def scenarios(self, request: Request) -> Response:
+        return _json({"scenarios": await asyncio.to_thread(self.library.scenarios)})
+
+    async def scenario(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return _json({"name": name, "yaml": self.library.yaml(name)})
+
+    async def stream(self, request: Request) -> Response:
+        return StreamingResponse(self.here.news.stream(), 200, FRESH, "text/event-stream")
+
+    async def watch_runs(self) -> None:
+        """Tell viewers of records and checkpoints as they come."""
+        while True:
+            await asyncio.sleep(WATCH_EVERY)
+            if self.here.news.viewers:
+                for kind, data in await asyncio.to_thread(self.library.changes):
+                    self.here.news.publish(kind, data)
+
+
+def _change(one: Any) -> Change:
+    if not isinstance(one, dict) or set(one) != {"at", "do"} or type(one["at"]) is not int or not isinstance(one["do"], str):
+        raise UsageError('a change is {"at": tick, "do": "…"}')
+    if not 0 <= one["at"] <= 1_000_000 or not 0 < len(one["do"]) <= 400:
+        raise UsageError("a change is at a tick of the take and at most 400 characters long")
+    return Change(at=one["at"], do=one["do"])
+
+
+def _read_static() -> dict[str, tuple[bytes, str, str]]:
+    """The page's files, by name: bytes, kind, tag."""
+    found = {}
+    for path in sorted(STATIC.rglob("*")) if STATIC.is_dir() else ():
+        if path.is_file() and path.suffix in KINDS:
+            data = files.read_bytes(path, limit=16 << 20)
+            name = path.relative_to(STATIC).as_posix()
+            found[name] = data, KINDS[path.suffix], f'"{files.sha256_bytes(data)[:16]}"'
+    return found

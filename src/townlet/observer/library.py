@@ -1,0 +1,214 @@
+"""What training left on the disk, as JSON: runs, their records by cursor, scorecards, the ledger. Runs have opaque ids."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from townlet.config.learning import PromotionConfig
+from townlet.config.loader import load_config, shipped_configs
+from townlet.errors import DamagedFileError, TakeError, TownletError
+from townlet.files import read_bytes, read_json
+from townlet.observer.report import log_of
+from townlet.observer.studio import SEEN
+from townlet.policy.checkpoint import names
+from townlet.policy.training.run_folder import RunFolder, find_runs
+from townlet.promotion.desk import PromotionDesk
+from townlet.telemetry.follow import NewLine
+from townlet.telemetry.ndjson import UNREADABLE, log_parts
+from townlet.telemetry.rules import default_rules
+from townlet.telemetry.watch import Seen, Watch
+
+MOST_BYTES = 4 << 20  # of log in one answer
+YAML_LIMIT = 1 << 20
+
+
+class Library:
+    """Runs directly under `folder`, and the ledger of promotions."""
+
+    def __init__(self, folder: Path, ledger: Path, rules: PromotionConfig) -> None:
+        self.folder, self.desk = folder, PromotionDesk(ledger, rules)
+        self._scenarios: list[dict[str, Any]] = []
+        self._counted: dict[str, tuple[tuple[int, int], int, int]] = {}  # run → size and time of its log, records, alarms
+        self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def runs(self) -> list[dict[str, Any]]:
+        return [self._row(run) for run in find_runs(self.folder)]
+
+    def run(self, name: str) -> dict[str, Any]:
+        run = self.find(name)
+        stages = [stage.name for stage in sorted((run.path / "stages").glob("*")) if stage.is_dir()]
+        return self._row(run) | {"config": run.config(), "card": run.card(), "stages": stages, "summary": run.summary()}
+
+    def find(self, name: str) -> RunFolder:
+        for run in find_runs(self.folder):
+            if run_id(run.path) == name:
+                return run
+        raise TakeError(f"there is no run {name!r} here; it may have been removed")
+
+    def find_policy(self, policy: str) -> tuple[str, Path] | None:
+        """Name and folder of the checkpoint with these weights, of whichever run."""
+        for run in find_runs(self.folder):
+            for one in names(run.checkpoints) if run.checkpoints.is_dir() else ():
+                if policy_id(run.checkpoints / one) == policy:
+                    return f"{run.path.name}/{one}", run.checkpoints / one
+        return None
+
+    def _count(self, run: RunFolder) -> tuple[int, int]:
+        """Records and alarms of a run, counted anew when its log has changed."""
+        log, name = log_of(run.path, run.card()), run_id(run.path)
+        if log is None:
+            return 0, 0
+        stamp = log.stat().st_size, log.stat().st_mtime_ns
+        if name not in self._counted or self._counted[name][0] != stamp:
+            read = self.records(name, "")
+            self._counted[name] = stamp, len(read["records"]), len(read["alarms"])
+        return self._counted[name][1:]
+
+    def _row(self, run: RunFolder) -> dict[str, Any]:
+        card, summary = run.card(), run.summary() or {}
+        best, latest = run.best(), run.latest()
+        own = names(run.checkpoints) if run.checkpoints.is_dir() else []
+        updates, alarms = self._count(run)
+        return {
+            "id": run_id(run.path),
+            "name": run.path.name,
+            "updates": updates,
+            "alarms": alarms,
+            "mode": card.get("mode"),
+            "town": card.get("config_id"),
+            "state": summary.get("status", "finished") if summary else "unfinished",
+            "epochs": summary.get("epochs"),
+            "checkpoints": [
+                {
+                    "id": one,
+                    "name": one,
+                    "policy": policy_id(run.checkpoints / one),
+                    "best": best is not None and best.name == one,
+                    "latest": latest is not None and latest.name == one,
+                }
+                for one in own
+            ],
+        }
+
+    def records(self, name: str, cursor: str) -> dict[str, Any]:
+        """Records after a cursor, with the alarms of the default rules; `cut` when the log is no longer what was read."""
+        run = self.find(name)
+        log = log_of(run.path, run.card())
+        if log is None:
+            return {"records": [], "alarms": [], "next": "", "cut": False}
+        data = b"".join(read_bytes(part, limit=1 << 30, error=TakeError) for part in log_parts(log))
+        data = data[: data.rfind(b"\n") + 1]
+        at = _place(data, cursor)
+        cut = at is None
+        begin = at or 0
+        end = min(len(data), begin + MOST_BYTES)
+        end = data.rfind(b"\n", 0, end) + 1
+        watch, found, alarms = Watch(default_rules()), [], []
+        for number, raw in enumerate(data[:end].split(b"\n")[:-1]):  # rules look back, so they see the whole log
+            after = begin <= 0
+            begin -= len(raw) + 1
+            for event in watch.feed(NewLine(log, number + 1, raw)):
+                if isinstance(event, Seen) and after:
+                    found.append(_finite(event.record))
+                    alarms += [_finite(alarm._asdict()) for alarm in event.alarms]
+        return {"records": found, "alarms": alarms, "next": _cursor(data[:end]), "cut": cut, "more": end < len(data)}
+
+    def scorecards(self, name: str) -> list[Any]:
+        run = self.find(name)
+        found = []
+        for path in sorted(run.path.glob("*scorecard*.json"))[:16]:
+            try:
+                found.append(_finite(json.loads(read_bytes(path, limit=16 << 20, error=DamagedFileError))))
+            except ValueError:
+                continue
+        return found
+
+    def changes(self) -> list[tuple[str, dict[str, Any]]]:
+        """News since the last time: `record` where a log has changed, `checkpoint` where one was added."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        for run in find_runs(self.folder):
+            name, log = run_id(run.path), log_of(run.path, run.card())
+            own = tuple(names(run.checkpoints)) if run.checkpoints.is_dir() else ()
+            now = (0 if log is None else log.stat().st_size, own)
+            before = self._known.get(name)
+            self._known[name] = now
+            if before is not None and before[0] != now[0]:
+                found.append(("record", {"run": name}))
+            found += [("checkpoint", {"run": name, "id": one}) for one in own if before is not None and one not in before[1]]
+        return found
+
+    # --- releases -----------------------------------------------------------------------------------------------------
+
+    def ledger(self) -> dict[str, Any]:
+        problems = self.desk.verify()
+        entries = [] if problems and not self.desk.ledger.exists() else self._entries()
+        text = "; ".join(problems) if problems else "ledger, evidence and releases hold together"
+        return {"entries": entries, "verify": {"ok": not problems, "text": text}}
+
+    def _entries(self) -> list[Any]:
+        try:
+            return [entry.model_dump(mode="json") for entry in self.desk.entries()]
+        except TownletError:
+            return []  # `verify` says why
+
+    # --- scenarios ----------------------------------------------------------------------------------------------------
+
+    def scenarios(self) -> list[dict[str, Any]]:
+        if not self._scenarios:
+            self._scenarios = [_scenario(name) for name in shipped_configs()]
+        return self._scenarios
+
+    @staticmethod
+    def yaml(name: str) -> str:
+        known = shipped_configs()
+        if name not in known:
+            raise TakeError(f"there is no scenario {name!r}; there are {', '.join(known)}")
+        return read_bytes(known[name], limit=YAML_LIMIT, error=TakeError).decode()
+
+
+def _scenario(name: str) -> dict[str, Any]:
+    scenario = load_config(name).scenario
+    people = len(scenario.residents) if scenario.generate is None else scenario.generate.residents
+    return {"name": name, "description": scenario.description, "residents": people}
+
+
+def policy_id(checkpoint: Path) -> str | None:
+    """By which takes name a checkpoint: the beginning of its weights hash; None where it does not say."""
+    found = read_json(checkpoint / "state.json", limit=1 << 26, error=TakeError)
+    digest = found.get("weights_hash") if isinstance(found, dict) else None
+    return digest[:SEEN] if isinstance(digest, str) else None
+
+
+def run_id(path: Path) -> str:
+    return hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+
+
+def _cursor(read: bytes) -> str:
+    """Where a reader stands: bytes read, and the checksum of the last line, to notice when the log is cut back."""
+    last = read[read.rfind(b"\n", 0, len(read) - 1) + 1 :]
+    return f"{len(read)}-{zlib.crc32(last):08x}" if read else ""
+
+
+def _place(data: bytes, cursor: str) -> int | None:
+    if not cursor:
+        return 0
+    size, _, _ = cursor.partition("-")
+    if not size.isdigit() or not 0 < int(size) <= len(data) or _cursor(data[: int(size)]) != cursor:
+        return None
+    return int(size)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: null."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except UNREADABLE:
+        return None

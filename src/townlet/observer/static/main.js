@@ -1,0 +1,558 @@
+// @ts-check
+/** The page: opens what there is to see and keeps its parts together. */
+import { byId, calm, dress, make, onThemeChange, seldom } from "./dom.js";
+import { askJson, openLibrary } from "./source.js";
+import { clockDay, clockTime, doingText, nameOf, optionText, plain, tickOfTime } from "./words.js";
+import { Player, SPEEDS } from "./player.js";
+import { OVERLAYS, TownMap } from "./map.js";
+import { TimeLine } from "./timeline.js";
+import { Inspector } from "./inspector.js";
+import { People } from "./people.js";
+import { Queues } from "./queues.js";
+import { Ties } from "./ties.js";
+import { Runs } from "./runs.js";
+import { Releases } from "./releases.js";
+import { Scenario } from "./scenario.js";
+import { bindKeys } from "./keys.js";
+
+const VIEWS = ["town", "people", "queues", "ties", "runs", "releases", "scenario"];
+const ONLINE_VIEWS = ["runs", "releases", "scenario"];
+const MANY = 1_000_000; // resident-ticks above which a server is not asked to look through a whole film unless told to
+
+class Page {
+  /** @param {any} library */
+  constructor(library) {
+    this.library = library;
+    /** @type {any} */ this.a = null;
+    /** @type {any} */ this.b = null;
+    this.who = -1;
+    this.following = false;
+    this.view = "town";
+    /** @type {any[]} */ this.moments = [];
+    this.player = new Player(0, 0, t => this.atHand(t));
+    this.mapA = new TownMap(byId("map-a"), slot => this.select(slot));
+    this.mapB = new TownMap(byId("map-b"), slot => this.select(slot));
+    this.mapA.twin = this.mapB;
+    this.mapB.twin = this.mapA;
+    this.mapA.redraw = this.mapB.redraw = () => this.drawSoon();
+    this.timeline = new TimeLine(byId("timeline"), this.player);
+    this.inspector = new Inspector(this);
+    /** @type {Record<string, any>} */ this.views = { people: new People(this), queues: new Queues(this), ties: new Ties(this), runs: new Runs(this), releases: new Releases(this), scenario: new Scenario(this) };
+    this.drawing = false;
+    this.showSeldom = seldom(() => this.showTables(), 250);
+    this.timelineSoon = seldom(() => {
+      this.timeline.dirty = true;
+      this.drawSoon();
+    }, 300);
+    this.player.addEventListener("moved", e => this.moved(/** @type {CustomEvent} */ (e).detail));
+    this.bind();
+  }
+
+  /** @param {number} t */
+  atHand(t) {
+    const next = Math.min(this.a.last, t + 1), ahead = Math.min(this.a.last, t + this.a.head.reel_ticks);
+    this.a.peek(ahead);
+    if (this.b) this.b.peek(this.b.clamp(ahead));
+    return this.a.peek(t) !== null && this.a.peek(next) !== null && (!this.b || this.b.peek(this.b.clamp(t)) !== null);
+  }
+
+  // --- takes --------------------------------------------------------------------------------------------------------------
+
+  /** @param {string} id */
+  async openA(id) {
+    const source = await this.library.open(id), before = this.player.t;
+    this.a = source;
+    this.player.first = source.first;
+    this.player.last = source.last;
+    this.player.at = source.clamp(before);
+    if (this.who >= source.head.people.length) this.who = -1;
+    this.listenTo(source);
+    this.mapA.open(source);
+    byId("take-a").value = id;
+    byId("title").textContent = source.head.take.town ?? source.head.title;
+    document.title = `${source.head.title} · Townlet`;
+    byId("caption-a").textContent = source.head.title;
+    await this.openB(this.b && this.b.head.id !== id ? this.b.head.id : null);
+    for (const view of Object.values(this.views)) view.open();
+    this.moments = [];
+    this.caption = "";
+    source.preload().catch(() => {});
+    if (this.library.offline || source.head.people.length * source.head.ticks <= MANY) this.findMoments();
+    await source.frame(this.player.t).catch(() => {});
+    this.moved("open");
+  }
+
+  /** @param {string | null} id */
+  async openB(id) {
+    this.b = id === null ? null : await this.library.open(id);
+    byId("figure-b").hidden = !this.b;
+    byId("maps").classList.toggle("two", Boolean(this.b));
+    byId("take-b").value = id ?? "";
+    byId("parting").hidden = true;
+    this.timeline.parted = -1;
+    this.timeline.otherMoments = [];
+    this.timeline.open(this.a, this.b);
+    this.timeline.moments = this.moments;
+    if (this.b) {
+      this.listenTo(this.b);
+      this.mapB.open(this.b);
+      byId("caption-b").textContent = this.b.head.title;
+      this.b.preload().catch(() => {});
+      this.showParting(this.a, this.b);
+    }
+    this.mapA.fit();
+    this.timeline.chooseLanes();
+    this.drawSoon();
+  }
+
+  /** @param {any} source */
+  listenTo(source) {
+    source.addEventListener("reel", () => {
+      this.timelineSoon();
+      this.showSeldom();
+    });
+    source.addEventListener("trouble", (/** @type {any} */ e) => this.tell(e.detail, true));
+  }
+
+  async findMoments() {
+    const { a } = this, moments = await a.moments().catch(() => []);
+    if (a !== this.a) return;
+    this.moments = this.timeline.moments = moments;
+    this.timeline.chooseLanes();
+    this.moved("moments");
+  }
+
+  /** @param {any} a @param {any} b */
+  async showParting(a, b) {
+    const [parting, moments] = await Promise.all([a.parting(b).catch(() => null), b.moments().catch(() => [])]);
+    if (a !== this.a || b !== this.b) return;
+    this.timeline.otherMoments = moments;
+    const found = parting ?? (await this.findParting(a, b));
+    const box = byId("parting");
+    box.hidden = false;
+    if (found.tick === null) box.textContent = "A and B are the same to the end.";
+    else {
+      this.timeline.parted = found.tick;
+      box.replaceChildren(make("button", { class: "link", text: found.text, on: { click: () => {
+        if (found.slot !== undefined && found.slot !== null) this.select(found.slot);
+        this.seek(found.tick);
+      } } }));
+    }
+    this.timeline.dirty = true;
+    this.drawSoon();
+  }
+
+  /** The first moment in which A and B are not the same, from the films alone. @param {any} a @param {any} b */
+  async findParting(a, b) {
+    for (let t = Math.max(a.first, b.first); t <= Math.min(a.last, b.last); t++) {
+      const p = a.glance(t) ?? (await a.frame(t)), q = b.glance(t) ?? (await b.frame(t));
+      for (let slot = 0; slot < Math.min(p.residents, q.residents); slot++) {
+        if (p.action[slot] === q.action[slot] && p.x[slot] === q.x[slot] && p.y[slot] === q.y[slot] && p.doing[slot] === q.doing[slot]) continue;
+        const { actions } = a.head, name = nameOf(a.head, p, slot), act = p.action[slot] !== q.action[slot];
+        const said = act ? `${optionText(actions[p.action[slot]])} in A, ${optionText(actions[q.action[slot]])} in B` : `${doingText(a.head, p, slot)} in A, ${doingText(b.head, q, slot)} in B`;
+        return { tick: t, slot, text: `They part at ${clockTime(a.head, t)}: ${name}, ${said}.` };
+      }
+    }
+    return { tick: null };
+  }
+
+  toggleCompare() {
+    if (this.b) return void this.openB(null);
+    const other = this.library.takes.find((/** @type {any} */ take) => take.id !== this.a.head.id);
+    if (other) this.openB(other.id);
+    else this.tell("There is no second take to compare with. Press b to make one.");
+  }
+
+  fillTakes() {
+    const options = () => this.library.takes.map((/** @type {any} */ take) => make("option", { value: take.id, text: take.title }));
+    byId("take-a").replaceChildren(...options());
+    byId("take-b").replaceChildren(make("option", { value: "", text: "nothing" }), ...options());
+    byId("take-b-field").hidden = this.library.takes.length < 2;
+    byId("take-a").value = this.a?.head.id ?? "";
+    byId("take-b").value = this.b?.head.id ?? "";
+  }
+
+  branch() {
+    if (this.library.offline || this.library.about.role !== "act") return void this.tell(this.library.offline ? "A file cannot branch; open the town with townlet observe." : "This link may watch only. Open the link to act, which townlet observe prints.");
+    this.player.pause();
+    byId("branch-when").textContent = `from ${clockTime(this.a.head, this.player.t)} on`;
+    byId("branch-error").textContent = "";
+    const name = this.who >= 0 ? nameOf(this.a.head, this.a.peek(this.player.t), this.who) : this.a.head.people[0].id;
+    const near = this.a.head.things.find((/** @type {any} */ one) => one.kind === "shower") ?? this.a.head.things[0];
+    const ideas = [...this.a.head.perturbations.map((/** @type {string} */ kind) => `perturb ${kind} 60`), `exit ${name}`, "newcomer", `resident ${name}.${this.a.head.needs[0].name} = 0.2`, ...(near ? [`objects -= ${near.id}`] : []), ...this.a.head.actions.slice(0, 40).map((/** @type {string} */ option) => `force ${name} ${option}`)];
+    byId("branch-ideas").replaceChildren(...ideas.map((/** @type {string} */ value) => make("option", { value })));
+    byId("branch-policy").replaceChildren(make("option", { value: "", text: "the same" }), ...(this.library.about.policies ?? []).map((/** @type {any} */ one) => make("option", { value: one.id, text: one.name })));
+    byId("branch-dialog").showModal();
+    byId("branch-do").focus();
+  }
+
+  async makeBranch() {
+    const text = byId("branch-do").value.trim(), policy = byId("branch-policy").value || null;
+    byId("branch-error").textContent = "";
+    try {
+      const head = await askJson("takes", { parent: this.a.head.id, changes: text ? [{ at: this.player.t, do: text }] : [], policy });
+      if (!this.library.takes.some((/** @type {any} */ take) => take.id === head.id)) this.library.takes.push({ id: head.id, title: head.title });
+      this.fillTakes();
+      byId("branch-dialog").close();
+      this.openView("town");
+      await this.openB(head.id);
+    } catch (error) {
+      byId("branch-error").textContent = /** @type {Error} */ (error).message;
+    }
+  }
+
+  // --- moving through time ------------------------------------------------------------------------------------------------
+
+  /** @param {number} t */
+  seek(t) {
+    this.player.seek(t);
+  }
+
+  /** @param {number} by */
+  stepDecision(by) {
+    const { interval } = this.a.head, at = this.a.decisionOf(this.player.t);
+    this.player.step((by > 0 ? at + interval : at < this.player.t ? at : at - interval) - this.player.t);
+  }
+
+  /** @param {number} by 1 next, -1 previous moment */
+  async jump(by) {
+    if (!this.moments.length) await this.findMoments();
+    const t = this.player.t, list = by > 0 ? this.moments.filter(one => one.tick > t) : this.moments.filter(one => one.tick < t);
+    const one = by > 0 ? list[0] : list[list.length - 1];
+    if (!one) return void this.tell(by > 0 ? "No moment after this one." : "No moment before this one.");
+    this.goTo(one);
+  }
+
+  async jumpToWorst() {
+    if (!this.moments.length) await this.findMoments();
+    const worst = this.moments.filter(one => one.kind === "queue_conflict" || one.kind === "quarrel").sort((p, q) => q.strength - p.strength || p.tick - q.tick)[0];
+    if (worst) this.goTo(worst);
+    else this.tell("There was no conflict in this film.");
+  }
+
+  /** @param {any} one */
+  goTo(one) {
+    this.player.pause();
+    this.seek(one.tick);
+    this.speak(one.text);
+  }
+
+  /** @param {string} why */
+  moved(why) {
+    const { head } = this.a, t = this.player.t;
+    byId("clock").textContent = `Day ${clockDay(head, t)} · ${clockTime(head, t)}`;
+    byId("tick").textContent = `tick ${t}`;
+    if (["play", "pause", "end", "open"].includes(why)) dress(byId("play"), this.player.playing ? "pause" : "play", this.player.playing ? "Pause (space)" : "Play (space)");
+    if (why === "speed") byId("speed").value = String(this.player.speed);
+    if (["pause", "step", "seek", "end"].includes(why)) {
+      this.speak(`Day ${clockDay(head, t)}, ${clockTime(head, t)}`);
+      if (!this.a.peek(t)) this.a.frame(t).then(() => this.moved("arrived")).catch(() => {});
+      if (this.b && !this.b.peek(this.b.clamp(t))) this.b.frame(this.b.clamp(t)).then(() => this.drawSoon()).catch(() => {});
+    }
+    this.drawSoon();
+    if (why === "frame") this.showSeldom();
+    else this.showTables();
+  }
+
+  drawSoon() {
+    if (this.drawing || !this.a) return;
+    this.drawing = true;
+    requestAnimationFrame(() => {
+      this.drawing = false;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const begun = performance.now(), { t } = this.player, part = this.player.playing && this.player.perSecond <= 60 ? this.player.at - t : 0;
+    for (const [map, source] of /** @type {[TownMap, any][]} */ ([[this.mapA, this.a], [this.mapB, this.b]])) {
+      if (!source || this.view !== "town") continue;
+      const at = source.clamp(t), frame = source.peek(at), next = part && at < source.last ? source.glance(at + 1) : null;
+      map.overlay = this.overlay ?? "needs";
+      map.who = this.who;
+      if (frame && this.following && this.who >= 0 && frame.doing[this.who] & 127 && map === this.mapA && map.scale) {
+        const on = next && !calm.matches && Math.abs(next.x[this.who] - frame.x[this.who]) + Math.abs(next.y[this.who] - frame.y[this.who]) <= 2 ? part : 0;
+        map.redraw = () => {};
+        map.centre(frame.x[this.who] + ((next?.x[this.who] ?? 0) - frame.x[this.who]) * on, frame.y[this.who] + ((next?.y[this.who] ?? 0) - frame.y[this.who]) * on);
+        map.redraw = () => this.drawSoon();
+      }
+      map.draw(frame, next, part);
+    }
+    this.timeline.draw();
+    this.cost = performance.now() - begun;
+  }
+
+  /** What is in words, a few times a second while it plays. */
+  showTables() {
+    if (!this.a) return;
+    const frame = this.a.peek(this.player.t);
+    byId("loading").hidden = frame !== null;
+    if (!frame) return;
+    const { head } = this.a, troubles = head.perturbations.filter((/** @type {string} */ _, /** @type {number} */ k) => frame.troubles >> k & 1);
+    byId("troubles").textContent = troubles.map(plain).join(", ");
+    byId("troubles").hidden = !troubles.length;
+    let waiting = 0, present = 0, quarrels = 0;
+    for (let i = 0; i < frame.residents; i++) {
+      const doing = frame.doing[i] & 127;
+      present += Number(doing > 0);
+      waiting += Number(doing === 4 || doing === 5);
+      quarrels += Number((frame.doing[i] & 128) > 0);
+    }
+    byId("map-a").setAttribute("aria-label", `Map of ${head.take.town ?? "the town"} at ${clockTime(head, frame.t)}: ${present} residents, ${waiting} waiting, ${quarrels} quarrelling. The view People tells the same in a table.`);
+    this.showCaption(frame);
+    this.inspector.show();
+    this.views[this.view]?.show();
+  }
+
+  /** What happens just now, with those it happens to. @param {any} frame */
+  showCaption(frame) {
+    const { head } = this.a, recent = this.moments.filter(one => one.tick <= frame.t && one.tick > frame.t - 10).slice(-2).reverse(), key = `${head.id}/${recent.map(one => one.tick + one.text).join()}`;
+    if (key === this.caption) return;
+    this.caption = key;
+    const rows = recent.map(one => make("p", { class: one.kind === "queue_conflict" || one.kind === "quarrel" ? "sharp" : "" },
+      make("button", { class: "link time", text: clockTime(head, one.tick), on: { click: () => this.seek(one.tick) } }), ` ${one.text} `,
+      ...one.slots.map((/** @type {number} */ slot) => make("button", { class: "chip", text: nameOf(head, frame, slot), "aria-label": `Select ${nameOf(head, frame, slot)}`, on: { click: () => this.select(slot) } }))));
+    byId("caption").replaceChildren(...rows);
+  }
+
+  // --- choosing -----------------------------------------------------------------------------------------------------------
+
+  /** @param {number} slot */
+  select(slot) {
+    this.who = slot;
+    this.timeline.who = slot;
+    if (this.timeline.lanesOf === "people") this.timeline.chooseLanes();
+    byId("inspector").classList.toggle("open", slot >= 0);
+    document.body.classList.toggle("inspecting", slot >= 0);
+    this.inspector.shown = "";
+    if (slot < 0) this.following = false;
+    this.moved("select");
+  }
+
+  /** @param {number} by */
+  selectNext(by) {
+    const frame = this.a.peek(this.player.t);
+    if (!frame) return;
+    for (let k = 1, slot = this.who < 0 && by < 0 ? 0 : this.who; k <= frame.residents; k++) {
+      slot = (slot + by + frame.residents) % frame.residents;
+      if (frame.doing[slot] & 127) return void this.select(slot);
+    }
+  }
+
+  /** @param {boolean} on */
+  follow(on) {
+    this.following = on && this.who >= 0;
+    if (this.following && this.mapA.scale < 20) this.mapA.scale = 28;
+    byId("follow").setAttribute("aria-pressed", String(this.following));
+    this.drawSoon();
+  }
+
+  /** @param {number} x @param {number} y */
+  lookAt(x, y) {
+    this.openView("town");
+    requestAnimationFrame(() => {
+      if (this.mapA.scale < 20) this.mapA.scale = 28;
+      this.mapA.centre(x, y);
+    });
+  }
+
+  /** @param {string} name */
+  setOverlay(name) {
+    this.overlay = name;
+    for (const other of OVERLAYS) byId(`overlay-${other}`).setAttribute("aria-pressed", String(other === name));
+    this.drawSoon();
+  }
+
+  /** @param {string} name */
+  openView(name) {
+    if (this.library.offline && ONLINE_VIEWS.includes(name)) return;
+    this.view = name;
+    for (const other of VIEWS) {
+      byId(`view-${other}`).hidden = other !== name;
+      byId(`go-${other}`).setAttribute("aria-current", other === name ? "page" : "false");
+    }
+    const timeless = ONLINE_VIEWS.includes(name);
+    byId("footer").hidden = timeless;
+    byId("inspector").hidden = timeless;
+    document.body.classList.toggle("timeless", timeless);
+    this.drawSoon();
+    if (timeless) this.views[name].show();
+    else if (this.a) this.showTables();
+  }
+
+  letGo() {
+    if (!byId("search-list").hidden) this.closeSearch();
+    else this.select(-1);
+    /** @type {any} */ (document.activeElement)?.blur?.();
+  }
+
+  // --- words --------------------------------------------------------------------------------------------------------------
+
+  /** @param {string} text @param {boolean} [stay] */
+  tell(text, stay = false) {
+    const box = byId("status");
+    box.textContent = text;
+    box.hidden = false;
+    clearTimeout(this.telling);
+    if (!stay) this.telling = setTimeout(() => (box.hidden = true), 5000);
+  }
+
+  /** @param {string} text */
+  speak(text) {
+    byId("speak").textContent = text;
+  }
+
+  closeSearch() {
+    byId("search-list").hidden = true;
+    byId("search").setAttribute("aria-expanded", "false");
+  }
+
+  /** Residents, things and times of day. */
+  search() {
+    const text = byId("search").value.trim().toLowerCase(), { head } = this.a, frame = this.a.peek(this.player.t);
+    /** @type {[string, string, () => void][]} */ const found = [];
+    const at = tickOfTime(head, this.player.t, text);
+    if (at !== null) found.push([clockTime(head, at), "time", () => this.seek(at)]);
+    if (text) {
+      for (let slot = 0; slot < head.people.length && found.length < 8; slot++) {
+        const name = nameOf(head, frame, slot);
+        if (name.toLowerCase().includes(text)) found.push([name, "resident", () => this.select(slot)]);
+      }
+      for (const thing of head.things) if (found.length < 10 && thing.id.toLowerCase().includes(text)) found.push([thing.id, plain(thing.kind), () => this.lookAt(thing.x, thing.y)]);
+    }
+    byId("search-list").replaceChildren(...found.map(([name, kind, call]) => make("li", {}, make("button", { on: { click: () => {
+      this.closeSearch();
+      byId("search").value = "";
+      call();
+    } } }, make("span", { text: name }), make("span", { class: "soft", text: kind })))));
+    byId("search-list").hidden = !found.length;
+    byId("search").setAttribute("aria-expanded", String(found.length > 0));
+  }
+
+  /** The moment as a link. */
+  link() {
+    const words = new URLSearchParams({ take: this.a.head.id, t: String(this.player.t), view: this.view });
+    if (this.who >= 0) words.set("who", this.a.head.people[this.who].id);
+    if (this.b) words.set("vs", this.b.head.id);
+    return `${location.href.split("#")[0]}#${words}`;
+  }
+
+  bind() {
+    dress(byId("earlier"), "earlier", "Previous moment (p)");
+    dress(byId("back"), "back", "One tick back (left)");
+    dress(byId("play"), "play", "Play (space)");
+    dress(byId("on"), "on", "One tick on (right)");
+    dress(byId("later"), "later", "Next moment (n)");
+    dress(byId("zoom-in"), "plus", "Zoom in (+)");
+    dress(byId("zoom-out"), "minus", "Zoom out (−)");
+    dress(byId("zoom-fit"), "fit", "Whole town (0)");
+    dress(byId("share"), "share", "Copy a link to this moment");
+    dress(byId("branch"), "fork", "What if … from here on (b)");
+    dress(byId("save"), "save", "Save as one HTML file");
+    dress(byId("help"), "keys", "Keys (?)");
+    dress(byId("inspector-close"), "close", "Close (esc)");
+    const clicks = {
+      earlier: () => this.jump(-1), back: () => this.player.step(-1), play: () => this.player.toggle(), on: () => this.player.step(1), later: () => this.jump(1),
+      "zoom-in": () => this.mapA.zoom(1.3), "zoom-out": () => this.mapA.zoom(1 / 1.3), "zoom-fit": () => this.mapA.fit(), help: () => byId("keys-dialog").showModal(), "inspector-close": () => this.select(-1),
+      follow: () => this.follow(!this.following), branch: () => this.branch(), save: () => { location.href = `api/takes/${this.a.head.id}.html`; },
+      share: () => navigator.clipboard.writeText(this.link()).then(() => this.tell("The link is copied."), () => this.tell(this.link(), true)),
+    };
+    for (const [id, call] of Object.entries(clicks)) byId(id).addEventListener("click", call);
+    byId("speed").replaceChildren(...SPEEDS.map((speed, k) => make("option", { value: k, text: speed >= 3000 ? "as fast as it goes" : `${speed} ticks/s` })));
+    byId("speed").value = String(this.player.speed);
+    byId("speed").addEventListener("change", () => this.player.setSpeed(Number(byId("speed").value)));
+    byId("take-a").addEventListener("change", () => this.openA(byId("take-a").value));
+    byId("take-b").addEventListener("change", () => this.openB(byId("take-b").value || null));
+    byId("overlays").replaceChildren(...OVERLAYS.map((name, k) => make("button", { id: `overlay-${name}`, "aria-pressed": String(k === 0), title: `Overlay ${name} (${k + 1})`, text: name, on: { click: () => this.setOverlay(name) } })));
+    for (const name of VIEWS) byId(`go-${name}`).addEventListener("click", () => this.openView(name));
+    for (const kind of ["things", "people"]) byId(`lanes-${kind}`).addEventListener("click", () => {
+      this.timeline.lanesOf = kind;
+      for (const other of ["things", "people"]) byId(`lanes-${other}`).setAttribute("aria-pressed", String(other === kind));
+      this.timeline.chooseLanes();
+      this.drawSoon();
+    });
+    const search = byId("search");
+    search.addEventListener("input", () => this.search());
+    search.addEventListener("keydown", (/** @type {KeyboardEvent} */ e) => {
+      if (e.key === "Enter") byId("search-list").querySelector("button")?.click();
+      if (e.key === "ArrowDown") byId("search-list").querySelector("button")?.focus();
+    });
+    byId("branch-form").addEventListener("submit", (/** @type {Event} */ e) => {
+      e.preventDefault();
+      this.makeBranch();
+    });
+    byId("branch-cancel").addEventListener("click", () => byId("branch-dialog").close());
+    byId("timeline").addEventListener("pointermove", (/** @type {PointerEvent} */ e) => {
+      if (!this.a || e.buttons) return;
+      const t = this.a.clamp(this.timeline.tickAt(e.offsetX)), told = this.timeline.tell(e.offsetY, this.a.glance(t));
+      byId("timeline").title = `${clockTime(this.a.head, t)}${told ? ` · ${told}` : ""}`;
+    });
+    new ResizeObserver(() => {
+      this.timeline.chooseLanes();
+      this.drawSoon();
+      this.views.ties.draw?.();
+    }).observe(document.body);
+    onThemeChange(() => {
+      this.mapA.recolour();
+      this.mapB.recolour();
+      this.timeline.dirty = true;
+      this.inspector.shown = "";
+      this.moved("theme");
+    });
+    bindKeys(this);
+  }
+}
+
+/** News of the server: one connection, closed while nobody looks. @param {Page} page */
+function hearNews(page) {
+  /** @type {EventSource | null} */ let news = null;
+  const listen = () => {
+    if (document.hidden) {
+      news?.close();
+      news = null;
+    } else if (!news) {
+      news = new EventSource("api/news");
+      news.addEventListener("take", async () => {
+        page.library.takes = (await askJson("takes")).takes;
+        page.fillTakes();
+      });
+      for (const kind of ["record", "alarm", "checkpoint"]) news.addEventListener(kind, () => page.view === "runs" && page.views.runs.refresh());
+      news.addEventListener("alarm", e => page.tell(`Alarm: ${JSON.parse(e.data).text ?? ""}`));
+      news.addEventListener("error", () => page.tell("The server does not answer; what is here plays on."));
+    }
+  };
+  document.addEventListener("visibilitychange", listen);
+  listen();
+}
+
+async function openPage() {
+  const library = await openLibrary(), page = new Page(library), words = new URLSearchParams(location.hash.slice(1)), open = library.about.open ?? {};
+  /** @type {any} */ (window).townlet = page;
+  document.body.classList.toggle("offline", library.offline);
+  for (const id of [...ONLINE_VIEWS.map(view => `go-${view}`), "save", "branch"]) byId(id).hidden = library.offline;
+  page.fillTakes();
+  const known = (/** @type {string | null} */ id) => (library.takes.some((/** @type {any} */ take) => take.id === id) ? id : null);
+  const first = known(words.get("take")) ?? known(open.take) ?? library.takes[0]?.id;
+  if (words.get("take") && !known(words.get("take"))) page.tell("The take of this link is not known here; open it with townlet observe.", true);
+  if (first) await page.openA(first);
+  else page.tell("No town is open; choose one under Scenario.", true);
+  const other = known(words.get("vs")) ?? known(open.vs);
+  if (first && other && other !== first) await page.openB(other);
+  if (first) {
+    const t = Number(words.get("t") ?? NaN), who = page.a.head.people.findIndex((/** @type {any} */ one) => one.id === words.get("who"));
+    if (Number.isFinite(t)) page.seek(t);
+    if (who >= 0) page.select(who);
+  }
+  const view = words.get("view") ?? (open.run && !first ? "runs" : "town");
+  page.openView(VIEWS.includes(view) ? view : "town");
+  if (!library.offline) hearNews(page);
+  document.body.dataset.ready = "true";
+}
+
+openPage().catch(error => {
+  const box = byId("status");
+  box.hidden = false;
+  box.textContent = error.message;
+  document.body.dataset.ready = "failed";
+  if (!(error.name === "Error")) throw error;
+});

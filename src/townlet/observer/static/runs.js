@@ -1,0 +1,177 @@
+// @ts-check
+/** Training runs: curves with their alarms, checkpoints that can be played. */
+import { byId, colour, disc, fitted, make } from "./dom.js";
+import { askJson } from "./source.js";
+import { plain } from "./words.js";
+
+const CHARTS = ["episode_return_mean", "queue_conflict_events", "loss_total", "kl_k3", "batch_entropy_mean", "explained_variance", "grad_norm", "queue_wait_mean", "exits"];
+const MOST_RUNS = 6;
+const RUN_COLOURS = ["h0", "h1", "h2", "h3", "h4", "h5"];
+
+/** Mean over a window that follows the line. @param {number[]} values */
+export function smoothed(values) {
+  let level = NaN;
+  return values.map(v => (level = Number.isFinite(v) ? (Number.isFinite(level) ? level * 0.8 + v * 0.2 : v) : level));
+}
+
+export class Runs {
+  /** @param {any} page */
+  constructor(page) {
+    this.page = page;
+    /** @type {any[]} */ this.runs = [];
+    /** @type {Set<string>} */ this.chosen = new Set();
+    /** @type {Map<string, {records: any[], next: string | null}>} */ this.logs = new Map();
+    this.cursor = NaN; // steps under the pointer, common to all charts
+  }
+
+  open() {}
+
+  async show() {
+    try {
+      this.runs = (await askJson("runs")).runs;
+    } catch (error) {
+      byId("runs-note").textContent = /** @type {Error} */ (error).message;
+      return;
+    }
+    if (!this.chosen.size && this.runs.length) this.chosen.add(this.page.library.about.open?.run ?? this.runs[0].id);
+    byId("runs-note").textContent = this.runs.length ? "" : "No runs here. Start townlet observe with the folder of a run.";
+    this.list();
+    await this.refresh();
+  }
+
+  list() {
+    byId("runs-list").replaceChildren(...this.runs.map(run => {
+      const box = make("input", { type: "checkbox", on: { change: () => this.toggle(run.id) } });
+      box.checked = this.chosen.has(run.id);
+      const points = (run.checkpoints ?? []).map((/** @type {any} */ point) => make("button", { class: "chip", text: point.name, title: `Play ${point.name}`, on: { click: () => this.play(point) } }));
+      return make("li", {}, make("label", {}, box, make("b", { text: run.name }), make("span", { class: "soft", text: `${run.updates} records` }), run.alarms ? make("b", { class: "tag bad", text: `${run.alarms} alarms` }) : null), make("div", { class: "chips" }, ...points));
+    }));
+  }
+
+  /** @param {string} id */
+  async toggle(id) {
+    if (this.chosen.has(id)) this.chosen.delete(id);
+    else if (this.chosen.size < MOST_RUNS) this.chosen.add(id);
+    else this.page.tell(`At most ${MOST_RUNS} runs are laid over each other.`);
+    this.list();
+    await this.refresh();
+  }
+
+  /** A checkpoint plays in the town that is open, beside what is open. @param {any} point */
+  async play(point) {
+    try {
+      const { a } = this.page, head = await askJson("takes", a ? { parent: a.head.id, changes: [], policy: point.policy } : { town: "town_day", seed: 1, policy: point.policy });
+      this.page.library.takes = (await askJson("takes")).takes;
+      this.page.fillTakes();
+      this.page.openView("town");
+      if (a) await this.page.openB(head.id);
+      else await this.page.openA(head.id);
+    } catch (error) {
+      this.page.tell(/** @type {Error} */ (error).message);
+    }
+  }
+
+  /** Fetch what was written since the last time. */
+  async refresh() {
+    for (const id of this.chosen) {
+      const log = this.logs.get(id) ?? { records: [], next: null };
+      this.logs.set(id, log);
+      try {
+        const news = await askJson(`runs/${encodeURIComponent(id)}/records${log.next === null ? "" : `?after=${encodeURIComponent(log.next)}`}`);
+        if (news.cut) log.records = [];
+        log.records.push(...news.records.filter((/** @type {any} */ record) => (record.kind ?? "epoch") === "epoch"));
+        log.alarms = (news.cut ? [] : log.alarms ?? []).concat(news.alarms ?? []);
+        log.next = news.next;
+      } catch (error) {
+        byId("runs-note").textContent = /** @type {Error} */ (error).message;
+      }
+    }
+    this.charts();
+  }
+
+  charts() {
+    const box = byId("runs-charts");
+    const there = CHARTS.filter(name => [...this.chosen].some(id => this.logs.get(id)?.records.some(record => Number.isFinite(record[name]))));
+    if (box.dataset.names !== there.join()) {
+      box.dataset.names = there.join();
+      box.replaceChildren(...there.map(name => {
+        const canvas = make("canvas", { role: "img", "data-name": name, on: {
+          pointermove: (/** @type {PointerEvent} */ e) => this.point(canvas, e.offsetX),
+          pointerleave: () => this.point(canvas, NaN),
+        } });
+        return make("figure", { class: "chart" }, make("figcaption", {}, make("span", { text: plain(name) }), make("output", { class: "soft" })), canvas);
+      }));
+    }
+    for (const canvas of box.querySelectorAll("canvas")) this.drawChart(canvas);
+  }
+
+  /** @param {any} canvas @param {number} px */
+  point(canvas, px) {
+    const [low, high] = this.range();
+    this.cursor = Number.isFinite(px) ? low + (px - 44) / (canvas.clientWidth - 52) * (high - low) : NaN;
+    this.charts();
+  }
+
+  range() {
+    let low = Infinity, high = -Infinity;
+    for (const id of this.chosen) for (const record of this.logs.get(id)?.records ?? []) [low, high] = [Math.min(low, record.steps), Math.max(high, record.steps)];
+    return low < high ? [low, high] : [low - 1, low + 1];
+  }
+
+  /** @param {any} canvas */
+  drawChart(canvas) {
+    const here = fitted(canvas), name = canvas.dataset.name;
+    if (!here) return;
+    const { c, width, height } = here, [low, high] = this.range(), series = [...this.chosen].map(id => this.logs.get(id)?.records ?? []);
+    const values = series.flatMap(records => records.map(record => record[name])).filter(Number.isFinite);
+    let least = Math.min(...values), most = Math.max(...values);
+    if (least === most) [least, most] = [least - 1, most + 1];
+    const X = (/** @type {number} */ steps) => 44 + (steps - low) / (high - low) * (width - 52), Y = (/** @type {number} */ v) => height - 16 - (v - least) / (most - least) * (height - 26);
+    c.clearRect(0, 0, width, height);
+    c.font = "10px system-ui, sans-serif";
+    c.textBaseline = "middle";
+    for (const share of [0, 0.5, 1]) {
+      const v = least + (most - least) * share;
+      c.fillStyle = colour("rule");
+      c.fillRect(44, Y(v), width - 52, 1);
+      c.fillStyle = colour("soft");
+      c.textAlign = "right";
+      c.fillText(Math.abs(v) >= 1000 ? v.toExponential(0) : v.toPrecision(3), 40, Y(v));
+    }
+    c.textAlign = "left";
+    c.fillText(String(low), 44, height - 5);
+    c.textAlign = "right";
+    c.fillText(`${high} steps`, width - 8, height - 5);
+    const told = [];
+    [...this.chosen].forEach((id, k) => {
+      const records = (this.logs.get(id)?.records ?? []).filter(record => Number.isFinite(record[name])), raw = records.map(record => record[name]), soft = smoothed(raw);
+      c.strokeStyle = c.fillStyle = colour(RUN_COLOURS[k % RUN_COLOURS.length]);
+      for (const [list, alpha, wide] of /** @type {[number[], number, number][]} */ ([[raw, 0.35, 1], [soft, 1, 2]])) {
+        c.globalAlpha = alpha;
+        c.lineWidth = wide;
+        c.beginPath();
+        list.forEach((v, i) => c.lineTo(X(records[i].steps), Y(v)));
+        c.stroke();
+      }
+      c.globalAlpha = 1;
+      for (const alarm of this.logs.get(id)?.alarms ?? []) {
+        if (alarm.field !== name) continue;
+        const at = records.find(record => record.log_stream_offset === alarm.offset || record.epoch === alarm.epoch);
+        if (!at) continue;
+        c.fillStyle = colour("bad");
+        c.beginPath();
+        c.moveTo(X(at.steps), Y(at[name]) - 4), c.lineTo(X(at.steps) - 5, Y(at[name]) - 13), c.lineTo(X(at.steps) + 5, Y(at[name]) - 13);
+        c.fill();
+      }
+      if (Number.isFinite(this.cursor) && records.length) {
+        const near = records.reduce((best, record) => (Math.abs(record.steps - this.cursor) < Math.abs(best.steps - this.cursor) ? record : best));
+        c.fillStyle = colour(RUN_COLOURS[k % RUN_COLOURS.length]);
+        disc(c, X(near.steps), Y(near[name]), 3.5);
+        c.fill();
+        told.push(near[name].toPrecision(4));
+      } else if (raw.length) told.push(raw[raw.length - 1].toPrecision(4));
+    });
+    canvas.setAttribute("aria-label", `${plain(name)}: last ${told.join(", ")}`);
+    canvas.previousSibling.querySelector("output").textContent = told.join(" · ");
+  }
+}

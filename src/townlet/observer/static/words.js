@@ -1,0 +1,104 @@
+// @ts-check
+/** The town in words: clock, names, what someone does, what happened. */
+
+/** @param {number} n */
+const two = n => String(n).padStart(2, "0");
+
+/** @param {any} head @param {number} t */
+export function clockTime(head, t) {
+  const minute = (head.start_minute + t - head.first) % head.ticks_per_day, ofDay = Math.floor(minute * 1440 / head.ticks_per_day);
+  return `${two(Math.floor(ofDay / 60))}:${two(ofDay % 60)}`;
+}
+
+/** @param {any} head @param {number} t */
+export function clockDay(head, t) {
+  return head.start_day + Math.floor((head.start_minute + t - head.first) / head.ticks_per_day) + 1;
+}
+
+/** The tick of a time of day, the next one from `t` on; null when the text is no time. @param {any} head @param {number} t @param {string} text */
+export function tickOfTime(head, t, text) {
+  const found = /^(\d{1,2}):(\d{2})$/.exec(text.trim());
+  if (!found || Number(found[1]) > 23 || Number(found[2]) > 59) return null;
+  const minute = Math.round((Number(found[1]) * 60 + Number(found[2])) * head.ticks_per_day / 1440);
+  const now = (head.start_minute + t - head.first) % head.ticks_per_day, last = head.first + head.ticks - 1;
+  const ahead = t + (minute - now + head.ticks_per_day) % head.ticks_per_day;
+  if (ahead <= last) return ahead;
+  const before = ahead - head.ticks_per_day;
+  return before >= head.first ? before : null;
+}
+
+/** @param {any} head @param {number} slot @param {number} life */
+export function nameOfLife(head, slot, life) {
+  return life > 0 ? `newcomer_${life}` : head.people[slot].id;
+}
+
+/** @param {any} head @param {any} frame @param {number} slot */
+export function nameOf(head, frame, slot) {
+  return nameOfLife(head, slot, frame ? frame.life(slot) : 0);
+}
+
+/** @param {string} text */
+export function plain(text) {
+  return text.replaceAll("_", " ");
+}
+
+/** An option for people: `use_shower:calm` → `use shower, calm`. @param {string} option */
+export function optionText(option) {
+  return plain(option).replace(":", ", ");
+}
+
+export const DOING_TEXT = {
+  absent: "is not there", idle: "idles", walks: "walks to", uses: "uses", queues: "waits for", called: "is called to",
+  works: "works", to_work: "goes to work", to_home: "goes home", to_chat: "looks for a chat", leaves: "leaves town",
+};
+
+/** @param {any} head @param {any} frame @param {number} slot */
+export function doingText(head, frame, slot) {
+  const name = /** @type {keyof typeof DOING_TEXT} */ (head.doing[frame.doing[slot] & 127]), thing = frame.thing[slot];
+  const text = DOING_TEXT[name] ?? plain(name);
+  const to = ["walks", "uses", "queues", "called"].includes(name) ? (thing ? ` ${head.things[thing - 1].id}` : name === "walks" ? " somewhere" : "") : "";
+  return (frame.doing[slot] & 128 ? "quarrels, " : "") + (name === "walks" && !thing ? "walks" : text + to);
+}
+
+const EVENT_TEXT = {
+  queue_conflict: "clashes with {rival} over {object}", queue_interaction: "hands {object} over to {rival}", quarrel: "quarrels with {rival}", bump: "bumps into {rival}",
+  queue_join: "joins the queue for {object}", queue_leave: "leaves the queue for {object} after {waited} min", use_start: "begins to use {object}", use_end: "is done with {object}",
+  chat_success: "has a good chat with {rival}", chat_failure: "has a bad chat with {rival}", shared_meal: "shares a meal with {rival}", late_help: "covers for {rival}, who is late",
+  shift_takeover: "takes over the shift of {rival}", shift_on_time: "comes to work on time", shift_late: "comes to work late", shift_absent: "misses the shift", rent_paid: "pays rent",
+  rent_unpaid: "cannot pay rent", notice: "is given notice", exit: "leaves town: {reason}", newcomer: "moves in", perturbation: "{reason} begins, {amount} min", rival_avoided: "avoids {rival}", reconciliation: "makes up with {rival}",
+};
+export const QUIET = new Set(["bump", "queue_join", "use_start", "use_end", "queue_interaction"]);
+
+/** @param {any} head @param {any} e */
+export function eventSentence(head, e) {
+  const rival = e.rival >= 0 ? nameOfLife(head, e.rival, e.rival_life) : "someone", object = e.object >= 0 ? head.things[e.object].id : "something";
+  const reason = plain(head.reasons[e.name]?.[e.reason] ?? "");
+  const text = (EVENT_TEXT[/** @type {keyof typeof EVENT_TEXT} */ (e.name)] ?? plain(e.name))
+    .replace("{rival}", rival).replace("{object}", object).replace("{reason}", reason || "without a word").replace("{waited}", String(e.waited)).replace("{amount}", String(Math.round(e.amount)));
+  const first = e.name === "perturbation" || e.actor < 0 ? "" : `${nameOfLife(head, e.actor, e.actor_life)} `;
+  return first + text + (e.name === "queue_conflict" && reason ? ` (${reason})` : "");
+}
+
+/** How far the worst need is above its line; below 0 it is under. @param {any} head @param {any} frame @param {number} slot */
+export function margin(head, frame, slot) {
+  let worst = 9;
+  for (let k = 0; k < head.needs.length; k++) worst = Math.min(worst, frame.needs[k][slot] / 255 - head.needs[k].line);
+  return worst;
+}
+
+/** 0 good, 1 fair, 2 bad. @param {any} frame @param {number} slot */
+export function needLevel(frame, slot) {
+  let worst = 255;
+  for (const need of frame.needs) if (need[slot] < worst) worst = need[slot];
+  return worst < 64 ? 2 : worst < 128 ? 1 : 0;
+}
+
+/** @param {number} share */
+export function percent(share) {
+  return share > 0 && share < 0.01 ? "<1 %" : `${Math.round(share * 100)} %`;
+}
+
+/** @param {number} value */
+export function signed(value, digits = 3) {
+  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
+}

@@ -1,0 +1,183 @@
+"""What happened, in sentences: a resident's story, moments worth a jump, where two takes part. All of it is read from reels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from townlet.config.base import clock
+from townlet.errors import TakeError
+from townlet.observer.studio import Studio, table_of
+
+Row = dict[str, Any]
+MOMENTS = {"queue_conflict": 1.0, "quarrel": 3.0, "exit": 5.0, "newcomer": 2.0, "perturbation": 2.0, "notice": 1.5}
+UNTOLD = ("bump",)  # too many, and nobody minds
+WORDS = {  # {a} and {b} are residents, {o} an object
+    "queue_conflict": "{a} {reason} {b} at {o} (intensity {intensity:.1f}{waited})",
+    "queue_interaction": "{a} hands {o} over to {b}",
+    "quarrel": "{a} and {b} quarrel at {o}",
+    "bump": "{a} bumps into {b}",
+    "queue_join": "{a} queues for {o}",
+    "queue_leave": "{a} gives up waiting for {o}{waited}",
+    "use_start": "{a} begins at {o}{waited}",
+    "use_end": "{a} {done} {o}",
+    "chat_success": "{a} and {b} have a good chat",
+    "chat_failure": "{a} and {b} have nothing to say to each other",
+    "shared_meal": "{a} and {b} eat together",
+    "late_help": "{a} covers for {b}, who is late",
+    "shift_takeover": "{a} takes over the shift of {b}",
+    "shift_on_time": "{a} is at work on time",
+    "shift_late": "{a} is late for work",
+    "shift_absent": "{a} does not come to work",
+    "rent_paid": "{a} pays the rent",
+    "rent_unpaid": "{a} cannot pay the rent",
+    "notice": "{a} gets notice",
+    "exit": "{a} leaves the town ({reason})",
+    "newcomer": "{a} moves in",
+    "perturbation": "{reason} for {amount:.0f} min",
+    "rival_avoided": "{a} goes out of the way of {b} at {o}",
+    "reconciliation": "{a} and {b} make it up",
+}
+REASONS = {
+    "blocked": "is blocked by",
+    "overtaken": "is overtaken by",
+    "ghost_step": "cannot get past",
+    "price_spike": "prices spike",
+    "arranged_meet": "a meeting is arranged",
+}
+
+
+def events(studio: Studio, name: str) -> Iterator[Row]:
+    """All events of a take as rows, in order."""
+    header = studio.known(name).header
+    table = table_of(header)
+    names = [one.name for one in table["events"]]
+    for reel in studio.reels(name):
+        columns = [reel.column(table, "events", one)[:, 0].tolist() for one in names]
+        yield from (dict(zip(names, row)) for row in zip(*columns))
+
+
+def time_of(header: Mapping[str, Any], tick: int) -> str:
+    """Clock time of a tick; of later days with the day before it."""
+    minute = header["start_minute"] + tick - header["first"]
+    day, minute = divmod(minute, header["ticks_per_day"])
+    return clock(minute) if day == 0 else f"day {day + 1}, {clock(minute)}"
+
+
+def resident(header: Mapping[str, Any], slot: int, life: int) -> str:
+    return str(header["people"][slot]["id"]) if life == 0 else f"newcomer_{life}"
+
+
+def text_of(header: Mapping[str, Any], row: Row) -> str:
+    kind = header["events"][row["kind"]]
+    reasons = header["reasons"].get(kind, ())
+    reason = reasons[row["reason"]] if 0 <= row["reason"] < len(reasons) else ""
+    return WORDS[kind].format(
+        a=resident(header, row["actor"], row["actor_life"]) if row["actor"] >= 0 else "somebody",
+        b=resident(header, row["rival"], row["rival_life"]) if row["rival"] >= 0 else "somebody",
+        o=header["things"][row["object"]]["id"] if row["object"] >= 0 else "something",
+        reason=REASONS.get(reason, reason.replace("_", " ")),
+        intensity=row["intensity"],
+        waited=f" after {row['waited']} min" if row["waited"] > 0 else "",
+        amount=row["amount"],
+        done="is done with" if row["amount"] > 0 else "leaves",
+    )
+
+
+def story(studio: Studio, name: str, slot: int, first: int = 0, last: int | None = None) -> dict[str, Any]:
+    """The events of whoever lives in a slot."""
+    header = studio.known(name).header
+    if not 0 <= slot < len(header["people"]):
+        raise TakeError(f"there is no slot {slot}; the take has slots 0 to {len(header['people']) - 1}")
+    rows = [
+        {
+            "tick": row["tick"],
+            "time": time_of(header, row["tick"]),
+            "kind": header["events"][row["kind"]],
+            "text": text_of(header, row),
+            "with": next((int(other) for other in (row["actor"], row["rival"]) if other >= 0 and other != slot), None),
+            "thing": row["object"] if row["object"] >= 0 else None,
+        }
+        for row in events(studio, name)
+        if slot in (row["actor"], row["rival"])
+        and row["tick"] >= first
+        and (last is None or row["tick"] < last)
+        and header["events"][row["kind"]] not in UNTOLD
+    ]
+    return {"resident": header["people"][slot]["id"], "story": rows}
+
+
+def moments(studio: Studio, name: str) -> list[dict[str, Any]]:
+    """What is worth a jump, in order of time; `strength` tells which is worth more."""
+    header = studio.known(name).header
+    found = []
+    for row in events(studio, name):
+        kind = header["events"][row["kind"]]
+        if kind in MOMENTS:
+            found.append(
+                {
+                    "tick": row["tick"],
+                    "time": time_of(header, row["tick"]),
+                    "kind": kind,
+                    "text": text_of(header, row),
+                    "slots": [slot for slot in (row["actor"], row["rival"]) if slot >= 0],
+                    "thing": row["object"] if row["object"] >= 0 else None,
+                    "strength": round(MOMENTS[kind] * max(row["intensity"], 1.0 if kind != "queue_conflict" else 0.0), 3),
+                }
+            )
+    return found
+
+
+def parting(studio: Studio, a: str, b: str) -> dict[str, Any]:
+    """The first tick, resident and column in which two takes differ to the eye: a decision before what it leads to."""
+    one, two = studio.known(a).header, studio.known(b).header
+    if [one[key] for key in ("first", "interval", "actions")] != [two[key] for key in ("first", "interval", "actions")] or len(
+        one["people"]
+    ) != len(two["people"]):
+        raise TakeError("the two takes are of different towns (people, options or hours differ); compare takes of one town")
+    table, compared = table_of(one), 0
+    names = ["action", *(column.name for column in table["residents"] if column.name != "action")]
+    for left, right in zip(studio.reels(a), studio.reels(b)):
+        ticks = min(left.ticks, right.ticks)
+        pair = {
+            name: tuple(
+                reel.column(table, "residents", name)[:ticks] for reel, table in ((left, table_of(one)), (right, table_of(two)))
+            )
+            for name in names
+        }
+        differs = np.array([(pair[name][0] != pair[name][1]).any(axis=1) for name in names])  # (columns, ticks)
+        if differs.any():
+            at = int(differs.any(axis=0).argmax())
+            name = names[int(differs[:, at].argmax())]
+            slot = int((pair[name][0][at] != pair[name][1][at]).argmax())
+            return _parted(one, left.first + at, slot, name, pair[name][0][at, slot], pair[name][1][at, slot])
+        compared += ticks
+    return {"tick": None, "text": "The two takes are the same to the end.", "compared": compared}
+
+
+def _parted(header: Mapping[str, Any], tick: int, slot: int, name: str, left: Any, right: Any) -> dict[str, Any]:
+    who, time = header["people"][slot]["id"], time_of(header, tick)
+    first, second = (_value(header, name, value) for value in (left, right))
+    return {
+        "tick": tick,
+        "time": time,
+        "resident": who,
+        "slot": slot,
+        "field": name,
+        "a": first,
+        "b": second,
+        "text": f"They part at {time}: {who}'s {name} is {first} in one and {second} in the other.",
+        "compared": tick - header["first"],
+    }
+
+
+def _value(header: Mapping[str, Any], name: str, value: Any) -> Any:
+    if name == "action":
+        return header["actions"][int(value)]
+    if name == "doing":
+        return header["doing"][int(value) & 127]
+    if name == "thing":
+        return header["things"][int(value) - 1]["id"] if value else "nothing"
+    return round(float(value), 3)

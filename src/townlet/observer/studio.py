@@ -1,0 +1,413 @@
+"""The studio: knows takes, and shoots their reels on demand, within bounds.
+
+One thread calls it (`app` has one worker): a town is shot from the nearest station, packed, kept while there is room.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.config.loader import load_config, shipped_configs
+from townlet.config.models import SimulationConfig, config_hash
+from townlet.envs.scene import initials, marks_of
+from townlet.envs.vector import VectorTown
+from townlet.errors import TakeError, UsageError
+from townlet.observer.reel import NO_DECISION, REEL_TICKS, Column, Columns, Reel, columns, pack, planes, unpack, whole
+from townlet.observer.stage import Shot, Stage
+from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
+from townlet.policy.recorded import RecordedDecisions
+from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
+from townlet.sim.recorder import Decisions
+from townlet.sim.snapshot import load_snapshot, open_town
+from townlet.world.film import DOING
+from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, TILES
+
+Array = NDArray[Any]
+MOST_TAKES = 64
+MOST_STAGES = 4
+STAGE_BYTES = 512 << 20  # stations of all stages
+REEL_BYTES = 64 << 20
+REASONS = {"queue_conflict": CONFLICT_REASONS, "quarrel": CONFLICT_REASONS, "exit": EXITS, "perturbation": PERTURBATIONS}
+SEEN = 16  # hex digits of a weights hash that name a policy
+
+
+@dataclass(frozen=True)
+class KnownTake:
+    take: Take
+    title: str
+    parent: str | None
+    header: Mapping[str, Any]
+
+
+class Studio:
+    """Takes by id. What they need from the disk (configs, checkpoints, snapshots) is given by whoever opens the studio."""
+
+    def __init__(self, find_policy: Callable[[str], tuple[str, Path] | None] = lambda name: None) -> None:
+        self._find_policy = find_policy  # name and folder of a checkpoint by its id
+        self.takes: OrderedDict[str, KnownTake] = OrderedDict()
+        self._configs: dict[str, SimulationConfig] = {}
+        self._policies: dict[str, tuple[str, Path]] = {}  # id → name, folder
+        self._snapshots: dict[str, tuple[SimulationConfig, Mapping[str, Array]]] = {}
+        self._stages: OrderedDict[str, Stage] = OrderedDict()
+        self._reels: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._reel_bytes = 0
+
+    # --- what takes are made of -------------------------------------------------------------------------------------------
+
+    def add_config(self, config: SimulationConfig) -> str:
+        digest = config_hash(config)
+        self._configs[digest] = config
+        return digest
+
+    def add_checkpoint(self, name: str, folder: Path, digest: str) -> str:
+        """A trained policy; takes name it by its weights."""
+        self._policies[digest[:SEEN]] = name, folder
+        return digest[:SEEN]
+
+    def add_snapshot(self, path: Path) -> tuple[str, SimulationConfig, int]:
+        """Id, config and seed of a snapshot of one town."""
+        snapshot = load_snapshot(path)
+        if snapshot.header.num_towns != 1:
+            raise UsageError(
+                f"{path} holds {snapshot.header.num_towns} towns, a take begins with one; save a snapshot of one town"
+            )
+        arrays = open_town(snapshot).save()
+        name = hashlib.sha256(snapshot.header.digest.encode()).hexdigest()[:12]
+        self._snapshots[name] = snapshot.config, arrays
+        self.add_config(snapshot.config)
+        return name, snapshot.config, snapshot.header.seed
+
+    @property
+    def policies(self) -> list[dict[str, str]]:
+        return [{"id": name, "name": name} for name in POLICIES] + [
+            {"id": digest, "name": name} for digest, (name, _) in self._policies.items()
+        ]
+
+    # --- takes ------------------------------------------------------------------------------------------------------------
+
+    def new_take(
+        self, config: SimulationConfig, *, seed: int | None = None, policy: str = "scripted", start: str | None = None
+    ) -> KnownTake:
+        first = 0 if start is None else int(self._snapshots[start][1]["towns"]["tick"][0])
+        recipe = {
+            "v": VERSION,
+            "town": config.scenario.name or config.config_id,
+            "config": self.add_config(config),
+            "seed": config.seed if seed is None else seed,
+            "start": start,
+            "policy": policy,
+            "ticks": max(1, config.scenario.episode_ticks - first),
+        }
+        return self.open(parse_take(recipe))
+
+    def branch(self, parent: str, changes: list[Change], policy: str | None = None) -> KnownTake:
+        """The parent with more changes, or another policy."""
+        base = self.known(parent).take
+        merged = sorted((*base.changes, *changes), key=lambda change: change.at)
+        update: dict[str, Any] = {"changes": tuple(merged), "digest": None}
+        if policy is not None:
+            update |= {"policy": policy, "decisions": None}
+        return self.open(parse_take(base.model_copy(update=update).model_dump_json()), parent=parent)
+
+    def open(self, take: Take, parent: str | None = None) -> KnownTake:
+        """Take up a take: its town, policy and changes are tried; what cannot be shot here is refused."""
+        if take.id in self.takes:
+            return self.takes[take.id]
+        stage = self._make_stage(take)
+        if take.changes:
+            last = stage.decision_of(take.changes[-1].at)
+            stage.go(min(last, stage.decisions - 1))
+            stage.shoot()
+        title = f"{take.town}, seed {take.seed}, {self._policy_name(take.policy)}"
+        title += f", {len(take.changes)} change{'s' if len(take.changes) > 1 else ''}" if take.changes else ""
+        known = KnownTake(take, title, parent, self._header(take, title, parent, stage))
+        while len(self.takes) >= MOST_TAKES:
+            self._forget(next(iter(self.takes)))
+        self.takes[take.id] = known
+        self._put_stage(take.id, stage)
+        return known
+
+    def known(self, name: str) -> KnownTake:
+        if name not in self.takes:
+            raise TakeError(f"there is no take {name!r} here; open it again")
+        return self.takes[name]
+
+    def row(self, name: str) -> dict[str, Any]:
+        known = self.known(name)
+        take = known.take
+        return {
+            "id": name,
+            "title": known.title,
+            "town": take.town,
+            "seed": take.seed,
+            "policy": take.policy,
+            "ticks": known.header["ticks"],
+            "changes": len(take.changes),
+            "parent": known.parent,
+            "reels": known.header["reels"],
+        }
+
+    def config_of(self, take: Take) -> SimulationConfig:
+        found = self._configs.get(take.config)
+        if found is None and take.town in shipped_configs():
+            found = load_config(take.town)
+            self.add_config(found)
+        if found is None or config_hash(found) != take.config:
+            raise TakeError(
+                f"the take is of {take.town} with config {take.config[:12]}, which is not known here; "
+                f"open it beside its scenario: townlet observe SCENARIO.yaml"
+            )
+        return found
+
+    def _policy_name(self, policy: str) -> str:
+        return self._policies[policy][0] if policy in self._policies else policy
+
+    def _make_stage(self, take: Take) -> Stage:
+        config, start = self.config_of(take), None
+        if take.start is not None:
+            if take.start not in self._snapshots:
+                raise TakeError(f"the take begins with the snapshot {take.start}, which is not open here; open its file first")
+            config, start = self._snapshots[take.start]
+        stage = Stage(config, take.seed, self._policy_maker(take), [(c.at, c.do) for c in take.changes], start)
+        stage.ticks = min(stage.ticks, take.ticks)
+        stage.decisions = -(-stage.ticks // stage.interval)
+        return stage
+
+    def _policy_maker(self, take: Take) -> Callable[[VectorTown], RememberingPolicy]:
+        if take.policy == RECORDED:
+            text = take.decisions or ""
+
+            def recorded(vec: VectorTown) -> RememberingPolicy:
+                first = int(vec.state.towns[0]["tick"])
+                policy = RecordedDecisions(Decisions.read(text, first, vec.num_residents))
+                policy.reset(vec)
+                return policy
+
+            return recorded
+        if take.policy not in POLICIES and take.policy not in self._policies:
+            found = self._find_policy(take.policy)
+            if found is not None:
+                self._policies[take.policy] = found
+        if take.policy not in POLICIES and take.policy not in self._policies:
+            raise TakeError(
+                f"the take is played by the policy {take.policy!r}, which is not known here; "
+                f"expected {', '.join((*POLICIES, *self._policies))}, or a take with its decisions"
+            )
+        spec = str(self._policies[take.policy][1]) if take.policy in self._policies else take.policy
+        return lambda vec: make_policy(spec, vec, seed=take.seed)
+
+    def policy_spec(self, name: str) -> str:
+        """Who decides in a take, as `make_policy` takes it; recorded decisions know no other future than their own."""
+        policy = self.known(name).take.policy
+        if policy == RECORDED:
+            raise UsageError(
+                "the take is played by recorded decisions, which know no other future; branch it with a policy first"
+            )
+        return str(self._policies[policy][1]) if policy in self._policies else policy
+
+    # --- stages -----------------------------------------------------------------------------------------------------------
+
+    def stage(self, name: str) -> Stage:
+        stage = self._stages.get(name)
+        if stage is None:
+            stage = self._make_stage(self.known(name).take)
+            self._put_stage(name, stage)
+        self._stages.move_to_end(name)
+        return stage
+
+    def _put_stage(self, name: str, stage: Stage) -> None:
+        self._stages[name] = stage
+        while len(self._stages) > 1 and (
+            len(self._stages) > MOST_STAGES or sum(one.nbytes for one in self._stages.values()) > STAGE_BYTES
+        ):
+            self._stages.popitem(last=False)
+
+    def _forget(self, name: str) -> None:
+        del self.takes[name]
+        self._stages.pop(name, None)
+        for key in [key for key in self._reels if key[0] == name]:
+            self._reel_bytes -= len(self._reels.pop(key))
+
+    # --- reels ------------------------------------------------------------------------------------------------------------
+
+    def reel(self, name: str, number: int) -> bytes:
+        """Reel `number` of a take, packed."""
+        key = name, number
+        if key in self._reels:
+            self._reels.move_to_end(key)
+            return self._reels[key]
+        known = self.known(name)
+        if not 0 <= number < known.header["reels"]:
+            raise TakeError(f"the take has {known.header['reels']} reels, numbered from 0; there is no reel {number}")
+        data = pack(self._shoot(name, known, number))
+        self._reels[key] = data
+        self._reel_bytes += len(data)
+        while self._reel_bytes > REEL_BYTES and len(self._reels) > 1:
+            self._reel_bytes -= len(self._reels.popitem(last=False)[1])
+        return data
+
+    def read_reel(self, name: str, number: int) -> Reel:
+        return unpack(self.reel(name, number), table_of(self.known(name).header))
+
+    def reels(self, name: str) -> Iterator[Reel]:
+        for number in range(self.known(name).header["reels"]):
+            yield self.read_reel(name, number)
+
+    def _shoot(self, name: str, known: KnownTake, number: int) -> Reel:
+        stage, table = self.stage(name), table_of(known.header)
+        a = stage.first + number * REEL_TICKS
+        b = min(a + REEL_TICKS, stage.first + stage.ticks)
+        begin = max(0, (a - stage.first - 1) // stage.interval)  # an arrival is told by the step before the tick it is of
+        stage.go(begin)
+        shots = [stage.shoot() for _ in range(begin, -(-(b - stage.first) // stage.interval))]
+        film = np.concatenate([shot.film for shot in shots])[a - shots[0].tick : b - shots[0].tick]  # (ticks, bytes)
+        lives = next(shot.lives for shot in reversed(shots) if shot.tick <= a)
+        return Reel(name, a, b - a, _groups(table, film, shots, lives, a, b, len(stage.things)))
+
+    def _header(self, take: Take, title: str, parent: str | None, stage: Stage) -> dict[str, Any]:
+        vec = stage.vec
+        town, config = vec.towns[0], vec.config
+        homes = {int(home) for home in town.layout.residents["home"]}
+        table = columns(tuple(config.needs), values=stage.policy.has_values)
+        marks = marks_of(sorted({thing.kind for thing in stage.things}))
+        letters = initials(list(town.resident_ids))
+        return {
+            "id": take.id,
+            "take": take.model_dump(mode="json"),
+            "title": title,
+            "parent": parent,
+            "first": stage.first,
+            "ticks": stage.ticks,
+            "interval": stage.interval,
+            "start_minute": stage.start_minute,
+            "start_day": stage.start_day,
+            "ticks_per_day": config.world.ticks_per_day,
+            "reel_ticks": REEL_TICKS,
+            "reels": -(-stage.ticks // REEL_TICKS),
+            "values": stage.policy.has_values,
+            "map": {
+                "width": int(town.layout.tiles.shape[1]),
+                "height": int(town.layout.tiles.shape[0]),
+                "tiles": ["".join(map(str, row)) for row in town.layout.tiles.tolist()],
+                "legend": list(TILES),
+            },
+            "buildings": [
+                {
+                    "id": name,
+                    "kind": "home" if k in homes else "work",
+                    "x": int(row["x0"]),
+                    "y": int(row["y0"]),
+                    "w": int(row["w"]),
+                    "h": int(row["h"]),
+                }
+                for k, (name, row) in enumerate(zip(town.building_ids, town.layout.buildings))
+            ],
+            "things": [
+                {
+                    "id": thing.id,
+                    "kind": thing.kind,
+                    "mark": marks[thing.kind],
+                    "x": thing.x,
+                    "y": thing.y,
+                    "affordance": thing.affordance,
+                    "from": thing.first,
+                    "until": thing.last,
+                }
+                for thing in stage.things
+            ],
+            "people": [_person(vec, slot, letters[name]) for slot, name in enumerate(town.resident_ids)],
+            "needs": [{"name": name, "line": need.act_below} for name, need in config.needs.items()],
+            "actions": list(vec.catalogue.names),
+            "doing": list(DOING),
+            "events": list(EVENTS),
+            "reasons": {kind: list(words) for kind, words in REASONS.items()},
+            "perturbations": list(PERTURBATIONS),
+            "columns": {group: [_told(one) for one in row] for group, row in table.items()},
+            "avoid_line": float(vec.tables.rules[0]["avoid_threshold"]),
+        }
+
+    # --- decisions --------------------------------------------------------------------------------------------------------
+
+    def decisions(self, name: str) -> Decisions:
+        """Every decision of a take: what makes it independent of its policy."""
+        stage = self.stage(name)
+        stage.go(0)
+        rows, targets = [], []
+        for _ in range(stage.decisions):
+            shot = stage.shoot()
+            rows.append(np.where(shot.active, shot.actions, NO_DECISION).astype(np.uint8))
+            targets.append(np.zeros(rows[-1].size, np.uint16) if shot.targets is None else (shot.targets + 1).astype(np.uint16))
+        meant = np.array(targets, np.uint16)
+        return Decisions(stage.first, np.array(rows, np.uint8), meant if meant.any() else None)
+
+    def self_contained(self, name: str) -> Take:
+        """The take with its decisions where its policy is not one that everybody has; forced ones are among them."""
+        take = self.known(name).take
+        if take.policy in POLICIES or take.policy == RECORDED:
+            return take
+        kept = tuple(change for change in take.changes if not change.do.lstrip().startswith("force"))
+        return take.model_copy(update={"policy": RECORDED, "decisions": self.decisions(name).text(), "changes": kept})
+
+
+def table_of(header: Mapping[str, Any]) -> Columns:
+    return columns([need["name"] for need in header["needs"]], values=header["values"])
+
+
+def _told(column: Column) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": column.name, "bytes": column.bytes}
+    if column.signed:
+        told["signed"] = True
+    if column.scale != 1.0:
+        told["scale"] = column.scale
+    return told
+
+
+def _person(vec: VectorTown, slot: int, mark: str) -> dict[str, Any]:
+    town = vec.towns[0]
+    row = town.layout.residents[slot]
+    job = None
+    if row["job"] >= 0:
+        of = town.layout.jobs[row["job"]]
+        end = int(of["start"] + of["length"]) % vec.config.world.ticks_per_day
+        job = {"id": town.job_ids[row["job"]], "site": town.building_ids[of["site"]], "start": int(of["start"]), "end": end}
+    return {
+        "slot": slot,
+        "id": town.resident_ids[slot],
+        "mark": mark,
+        "home": town.building_ids[row["home"]] if row["home"] >= 0 else None,
+        "job": job,
+        "personality": {name: float(row[name]) for name in ("extroversion", "forgiveness", "ambition")},
+    }
+
+
+def _groups(table: Columns, film: Array, shots: list[Shot], lives: Array, a: int, b: int, things: int) -> dict[str, Array]:
+    ticks, n = len(film), lives.size
+    own = sum(one.bytes for one in table["residents"])
+    residents = film[:, : own * n].reshape(ticks, own, n)
+    objects = film[:, own * n : -3].reshape(ticks, -1, things)
+    events = np.concatenate([shot.events for shot in shots])
+    events = events[(events["tick"] >= a) & (events["tick"] < b)]
+    decided = [shot for shot in shots if a <= shot.tick < b]
+    rows: dict[str, Array] = {
+        "action": np.array([np.where(shot.active, shot.actions, NO_DECISION) for shot in decided]).reshape(-1, n),
+        "reward": np.array([shot.rewards for shot in decided]).reshape(-1, n),
+        "wallet": np.array([shot.wallets for shot in decided]).reshape(-1, n),
+        "value": np.array([shot.values for shot in decided]).reshape(-1, n),
+    }
+    return {
+        "residents": np.moveaxis(residents, 1, 0),
+        "objects": np.moveaxis(objects, 1, 0),
+        "town": np.moveaxis(film[:, -3:, None], 1, 0),
+        "events": np.concatenate([planes(whole(events[one.name][:, None], one), one) for one in table["events"]]),
+        "decisions": np.concatenate([planes(whole(rows[one.name], one), one) for one in table["decisions"]]),
+        "decided": planes(np.array([[shot.tick] for shot in decided], np.int64).reshape(-1, 1), table["decided"][0]),
+        "lives": planes(lives[None].astype(np.int64), table["lives"][0]),
+    }

@@ -1,0 +1,104 @@
+"""A take: the recipe of one episode of a town. Same recipe, same town, bit for bit; so a take is small and can be sent.
+
+Its id is the hash of its canonical JSON. What comes from outside goes through `parse_take`, which refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import zlib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from townlet import files
+from townlet.errors import TakeError
+from townlet.sim.edits import LONGEST, parse_edit
+
+VERSION: Literal[1] = 1
+MOST_CHANGES = 10_000
+MOST_TICKS = 1_000_000
+FILE_LIMIT = 64 << 20
+LINK_LIMIT = 64 << 10
+RECORDED = "recorded"
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16,64}$")]
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Change(_Strict):
+    at: int = Field(ge=0, le=MOST_TICKS)
+    do: str = Field(min_length=1, max_length=LONGEST)
+
+
+class Take(_Strict):
+    v: Literal[1] = VERSION
+    town: str = Field(min_length=1, max_length=128)
+    config: Digest
+    seed: int = Field(ge=0, lt=1 << 63)
+    start: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")] | None = None  # id of a snapshot
+    policy: Word
+    changes: tuple[Change, ...] = Field((), max_length=MOST_CHANGES)
+    decisions: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]*$", max_length=FILE_LIMIT)] | None = None
+    digest: Digest | None = None
+    ticks: int = Field(ge=1, le=MOST_TICKS)
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(canonical(self)).hexdigest()[:12]
+
+    @property
+    def link(self) -> str:
+        """For the part of an address behind `#take=`."""
+        return base64.urlsafe_b64encode(zlib.compress(canonical(self), 9)).rstrip(b"=").decode()
+
+
+def canonical(take: Take) -> bytes:
+    """What is not said is not written, so that a field more in a later version changes no id."""
+    told = {name: value for name, value in take.model_dump(mode="json").items() if value is not None and value != []}
+    return json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
+
+
+def parse_take(raw: bytes | str | dict[str, Any], *, name: str = "the take") -> Take:
+    """A take from outside: its JSON, every field and change checked; whether the town knows the names is found out later."""
+    try:
+        text = json.dumps(raw) if isinstance(raw, dict) else raw
+        take = Take.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "JSON"
+        raise TakeError(f"{name} cannot be used: {where}: {first['msg']}; expected a take of version {VERSION}") from None
+    if (take.policy == RECORDED) != (take.decisions is not None):
+        raise TakeError(f"{name} cannot be used: decisions and the policy {RECORDED!r} go together")
+    if any(later.at < earlier.at for earlier, later in zip(take.changes, take.changes[1:])):
+        raise TakeError(f"{name} cannot be used: its changes are not in the order of their ticks")
+    for change in take.changes:
+        parse_edit(change.do)
+    return take
+
+
+def take_of_link(text: str) -> Take:
+    """The take of a link's `#take=…`."""
+    if len(text) > LINK_LIMIT:
+        raise TakeError(f"the link holds {len(text)} characters, at most {LINK_LIMIT} are read; send the file instead")
+    try:
+        inflate = zlib.decompressobj()
+        raw = inflate.decompress(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True), LINK_LIMIT * 16)
+    except (binascii.Error, zlib.error, ValueError) as error:
+        raise TakeError(f"the link is damaged ({error}); copy it again") from None
+    return parse_take(raw, name="the take of the link")
+
+
+def read_take(path: Path) -> Take:
+    return parse_take(files.read_bytes(path, limit=FILE_LIMIT, error=TakeError), name=str(path))
+
+
+def write_take(path: Path, take: Take) -> None:
+    files.write_bytes(path, canonical(take) + b"\n")
