@@ -46,7 +46,7 @@ DOORS = {  # package -> the modules that may import it
     "matplotlib": {"telemetry.plot"},
     "starlette": {"observer.server"},
     "uvicorn": {"observer.server"},
-    "numba": {"world._jit", "world._compiler"},
+    "numba": {"world._jit", "world._cache", "world._compiler"},
     "click": {"cli"},
     "yaml": {"config.loader"},
     "tensorboardX": {"telemetry.export"},

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from townlet.cli import app, run_table
-from townlet.cli import run as run_module
 from townlet.envs.scene import look
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
@@ -23,7 +22,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Any:
         with pytest.raises(SystemExit) as left:
             app.main([str(word) for word in words])
         out, err = capsys.readouterr()
-        return int(left.value.code or 0), out, err.replace(f"{run_module.COMPILING}\n", "")
+        return int(left.value.code or 0), out, err
 
     return run
 
@@ -91,17 +90,6 @@ def test_bad_input_is_answered_in_one_sentence(call: Any, words: list[str], code
     assert says in err
     assert err.count("\n") == 1
     assert "Traceback" not in err
-
-
-def test_a_word_on_screen_while_compiling(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from townlet.world import _jit
-
-    monkeypatch.setattr(_jit, "WARM", False)
-    monkeypatch.setattr(_jit, "JIT", True)
-    monkeypatch.setattr("townlet.envs.vector.mark_warm", lambda: None)
-    with pytest.raises(SystemExit):
-        app.main(["run", "kitchen_breakfast", "--ticks", "10"])
-    assert run_module.COMPILING in capsys.readouterr().err
 
 
 def test_the_live_table_shows_residents_queues_and_speed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import townlet
+from townlet.files import FolderLock
 from townlet.observations.encode import squash
-from townlet.world import _jit
+from townlet.world import _cache, _jit
 
 CALLER = """
-from townlet.world import _jit
+import sys
 from townlet.world._jit import entry
 from townlet.world.systems.relationships import clamp
 
@@ -27,65 +29,152 @@ def doubled(x: float) -> float:
 
 
 if __name__ == "__main__":
-    print(doubled(0.25), _jit.WARM, len(list(_jit.cache_folder().parent.iterdir())))
-    _jit.mark_warm()
+    if sys.argv[1:] == ["interrupted"]:
+        from townlet.world._compiler import EntryModule
+
+        def interrupt(self):
+            raise KeyboardInterrupt
+
+        EntryModule.finalize = interrupt
+    print(doubled(0.25), sum(doubled.stats.cache_misses.values()))
 """
+TOLD = "compiling doubled for this machine, once per version: 2 functions, about 1 s …\n"
+
+
+def a_clone(place: Path) -> Path:
+    """The package at another path, with one more entry."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    package = Path(shutil.copytree(Path(townlet.__file__).parent, place / "src" / "townlet", ignore=ignored))
+    (package / "world" / "caller.py").write_text(CALLER)
+    return package
+
+
+def start(package: Path, cache: Path, *words: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(package.parent), "XDG_CACHE_HOME": str(cache)}
+    environment.pop("NUMBA_DISABLE_JIT", None)
+    command = [sys.executable, "-m", "townlet.world.caller", *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(package: Path, cache: Path, *words: str) -> tuple[list[str], str]:
+    """What was printed (the result, how often it was compiled) and what was told."""
+    out, err = start(package, cache, *words).communicate(timeout=300)
+    return out.split(), err
 
 
 def test_every_kernel_file_is_in_the_name_of_the_cache() -> None:
     package = Path(townlet.__file__).parent
     kernels = {path for path in package.rglob("*.py") if "@kernel" in path.read_text() or "@entry" in path.read_text()}
-    assert kernels <= set(_jit.kernel_sources())
+    assert kernels <= set(_cache.kernel_sources())
 
 
-@pytest.mark.slow
+def test_a_second_clone_compiles_nothing_and_says_nothing(tmp_path: Path) -> None:
+    first, second = a_clone(tmp_path / "one"), a_clone(tmp_path / "two")
+    assert run(first, tmp_path / "cache") == (["0.5", "1"], TOLD)
+    assert run(second, tmp_path / "cache") == (["0.5", "0"], "")
+
+
 def test_an_edited_callee_in_another_file_is_seen_by_its_caller(tmp_path: Path) -> None:
-    shutil.copytree(Path(townlet.__file__).parent, tmp_path / "src" / "townlet", ignore=shutil.ignore_patterns("__pycache__"))
-    package = tmp_path / "src" / "townlet"
-    (package / "world" / "caller.py").write_text(CALLER)
-
-    def run() -> list[str]:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        environment.pop("NUMBA_DISABLE_JIT", None)
-        done = subprocess.run(
-            [sys.executable, "-m", "townlet.world.caller"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-        )
-        return done.stdout.split()
-
-    (tmp_path / "cache" / "townlet").mkdir(parents=True)
-    assert run()[:2] == ["0.5", "False"]
-    assert run()[:2] == ["0.5", "True"]
+    package, cache = a_clone(tmp_path), tmp_path / "cache"
+    assert run(package, cache) == (["0.5", "1"], TOLD)
+    assert run(package, cache) == (["0.5", "0"], "")
     callee = package / "world" / "systems" / "relationships.py"
     text = callee.read_text()
     assert "return min(max(x, low), high)" in text
     callee.write_text(text.replace("return min(max(x, low), high)", "return min(max(x, low), high) + 1.0"))
-    assert run()[:2] == ["2.5", "False"]
+    assert run(package, cache) == (["2.5", "1"], TOLD)
     callee.write_text(text)
-    assert run()[:2] == ["0.5", "True"]
+    assert run(package, cache) == (["0.5", "0"], "")
+
+
+def test_what_was_interrupted_is_compiled_again_and_told_again(tmp_path: Path) -> None:
+    package, cache = a_clone(tmp_path), tmp_path / "cache"
+    printed, told = run(package, cache, "interrupted")
+    assert printed == []
+    assert told.startswith(TOLD)
+    assert "KeyboardInterrupt" in told
+    assert run(package, cache) == (["0.5", "1"], TOLD)
+    assert run(package, cache) == (["0.5", "0"], "")
+
+
+def test_of_several_processes_one_compiles_and_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, cache = a_clone(tmp_path), tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(_cache, "_version", lambda: version_of(package))
+    with FolderLock(_cache.cache_folder()):  # a process that compiles
+        children = [start(package, cache) for _ in range(2)]
+        waiting = [child.stderr.readline() for child in children if child.stderr is not None]
+    assert waiting == [f"process {os.getpid()} is compiling the town's rules; waiting for it …\n"] * 2
+    ends = [child.communicate(timeout=300) for child in children]
+    assert sorted(out.split() for out, _ in ends) == [["0.5", "0"], ["0.5", "1"]]
+    assert sorted(err.count(TOLD) for _, err in ends) == [0, 1]
+
+
+def version_of(package: Path) -> str:
+    command = [sys.executable, "-c", "from townlet.world import _cache; print(_cache._version())"]
+    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout.strip()
+
+
+def test_without_a_place_for_the_cache_each_start_compiles_and_says_why(tmp_path: Path) -> None:
+    package = a_clone(tmp_path)
+    (tmp_path / "cache").write_text("a file stands where the folder should be")
+    for _ in range(2):
+        printed, told = run(package, tmp_path / "cache")
+        assert printed == ["0.5", "1"]
+        assert "cannot be written" in told
+        assert "every start compiles anew (XDG_CACHE_HOME names another place)" in told
+        assert told.endswith(TOLD)
+
+
+@pytest.mark.skipif(not _jit.JIT, reason="nothing is compiled")
+def test_on_a_terminal_the_line_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told: list[str] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(_cache, "tell", lambda words, end="\n": told.append(words + end))
+    monkeypatch.setattr(_cache, "REDRAW_SECONDS", 0.0)
+    monkeypatch.setattr(_cache, "_on_a_terminal", lambda: True)
+    assert _jit.entry(_halves)(1.0) == 0.5
+    what = "compiling _halves for this machine, once per version"
+    assert [re.sub(r"\d+ s\b", "N s", line) for line in told] == [
+        f"{what}: 3 functions …",
+        f"\r{what}: 1 of 3 functions, N s\x1b[K",
+        f"\r{what}: writing machine code, N s\x1b[K",
+        f"\r{what}: done in N s\x1b[K\n",
+    ]
 
 
 def test_old_caches_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     root = tmp_path / "townlet"
-    for number in range(_jit.KEPT_CACHES + 3):
+    for number in range(_cache.KEPT_CACHES + 3):
         (root / f"old{number}").mkdir(parents=True)
         os.utime(root / f"old{number}", (number, number))
-    _jit._prune(_jit.cache_folder())
+    _cache.prune(_cache.cache_folder())
     left = sorted(path.name for path in root.iterdir())
-    assert len(left) == _jit.KEPT_CACHES - 1
+    assert len(left) == _cache.KEPT_CACHES - 1
     assert "old0" not in left
-    assert f"old{_jit.KEPT_CACHES + 2}" in left
+    assert f"old{_cache.KEPT_CACHES + 2}" in left
 
 
 @pytest.mark.skipif(not _jit.JIT, reason="uncompiled, a kernel is a plain function")
 def test_python_cannot_call_what_has_no_machine_code() -> None:
     with pytest.raises(TypeError, match="squash is a kernel: it is compiled into entries, and Python can call those only"):
         squash(1.0, 2.0)
+
+
+@_jit.kernel
+def _half(x: float) -> float:
+    return 0.5 * x
+
+
+@_jit.kernel
+def _quarter(x: float) -> float:
+    return _half(_half(x))
+
+
+def _halves(x: float) -> float:
+    return _quarter(x) + _quarter(x)
 
 
 def _thirds(x: float) -> float:

@@ -384,19 +384,28 @@ class AppendLog:
 
 
 class FolderLock:
-    """One writer per folder. The system itself frees the lock of a process that has died; a forked child does not hold it."""
+    """One writer per folder. The system itself frees the lock of a process that has died; a forked child does not hold it.
 
-    def __init__(self, folder: str | Path) -> None:
+    A second writer is refused; with `waiting` it is told the first one's number and waits.
+    """
+
+    def __init__(self, folder: str | Path, *, waiting: Callable[[str], None] | None = None) -> None:
         from filelock import FileLock, Timeout  # 60 ms, which only who writes into a folder of others has to spend
 
         self.folder = make_folder(folder)
         self.path = self.folder / LOCK
         try:
             self._lock = FileLock(self.path, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
-            self._lock.acquire(blocking=False)
-        except Timeout:
-            owner = read_bytes(self.path, limit=32).decode("ascii", "replace").strip() or "unknown"
-            raise UsageError(f"{self.folder} is in use by process {owner}; wait for it to end or choose another folder") from None
+            try:
+                self._lock.acquire(blocking=False)
+            except Timeout:
+                owner = read_bytes(self.path, limit=32).decode("ascii", "replace").strip() or "unknown"
+                if waiting is None:
+                    raise UsageError(
+                        f"{self.folder} is in use by process {owner}; wait for it to end or choose another folder"
+                    ) from None
+                waiting(owner)
+                self._lock.acquire()
         except OSError as reason:
             raise _refused(self.path, reason) from None
         self._sweep()

@@ -93,7 +93,7 @@ def _cache() -> dict[str, Any]:
     """The folder of compiled kernels: where it is, whether it can be written, how large it is."""
     if not (installed("numba") and installed("numpy")):
         return {"folder": None, "writable": False, "megabytes": 0.0}
-    from townlet.world._jit import cache_folder
+    from townlet.world._cache import cache_folder
 
     folder = Path(cache_folder())
     above = next(step for step in (folder, *folder.parents) if step.exists())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, interactive, json_option, note, seed_option, set_option
+from townlet.cli.common import emit, interactive, json_option, seed_option, set_option
 
 if TYPE_CHECKING:
     from townlet.envs.vector import VectorTown
@@ -16,19 +16,15 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path, dir_okay=False)
 POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
-COMPILING = "compiling the town's rules for this machine; this happens once and takes about half a minute …"
 
 
 def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None) -> VectorTown:
-    """One town, with a word on screen when its rules have to be compiled first."""
+    """One town of a scenario."""
     from townlet.config.loader import load_config
 
     config = load_config(scenario, overrides)  # its mistakes are told before anything is compiled
     from townlet.envs.vector import VectorTown
-    from townlet.world._jit import JIT, WARM
 
-    if JIT and not WARM:
-        note(COMPILING)
     return VectorTown(config, 1, seed=seed)
 
 

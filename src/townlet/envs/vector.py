@@ -19,7 +19,7 @@ from townlet.envs.step import Buffers, step_towns
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town
-from townlet.world._jit import JIT, mark_warm
+from townlet.world._jit import JIT
 from townlet.world.actions import Catalogue, catalogue
 from townlet.world.layout import object_views, walkable
 from townlet.world.rng import POLICY, fill_uniform
@@ -139,7 +139,6 @@ class VectorTown:
         self.state.towns["events_lost"] = 0
         self.state.towns["over"] = 1  # a step of a town that is over begins its next episode: the first one
         self._step(self._no_targets, self._no_targets)
-        mark_warm()
 
     def step(self, actions: ArrayLike, targets: Array | None = None) -> None:
         """One decision of everybody. `targets (E, N)` names the object of an affordance option where it is not -1."""
