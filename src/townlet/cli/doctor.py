@@ -72,6 +72,7 @@ def examine() -> dict[str, Any]:
         "extras": extras,
         "tools": tools,
         "install": f"pip install 'townlet[{','.join(missing)}]'" if missing else None,
+        "bfloat16": _bfloat16(),
         "kernel_cache": _cache(),
         "compiled": os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0"),
         "ok": sys.version_info >= (3, 11) and all(base.values()),
@@ -101,6 +102,16 @@ def _cache() -> dict[str, Any]:
     return {"folder": str(folder), "writable": os.access(above, os.W_OK), "megabytes": round(size / 1e6, 1)}
 
 
+def _bfloat16() -> dict[str, Any] | None:
+    """Whether `ppo.bf16` can be used, and how the try ended when not; None without torch."""
+    if not installed("torch"):
+        return None
+    from townlet.policy.training.bfloat16 import bfloat16_fault
+
+    fault = bfloat16_fault()
+    return {"ok": fault is None, "fault": fault}
+
+
 def describe(report: dict[str, Any]) -> str:
     lines = [f"townlet {report['townlet']}, Python {report['python']}, {report['machine']}", ""]
     if not report["python_ok"]:
@@ -113,6 +124,10 @@ def describe(report: dict[str, Any]) -> str:
         lines += [f"  {'ok' if found else 'missing':8}{name} {found or ''}".rstrip() for name, found in part["packages"].items()]
         if not part["ok"]:
             lines.append(f"  install with: {part['install']}")
+    short = report["bfloat16"]
+    if short is not None:
+        works = "works" if short["ok"] else f"does not work here, a try ended with: {short['fault']}"
+        lines += ["", f"bfloat16 (ppo.bf16): {works}"]
     cache = report["kernel_cache"]
     if cache["folder"] is not None:
         state = f"{cache['megabytes']} MB" if cache["megabytes"] else "empty: the first run compiles, once, and says so"

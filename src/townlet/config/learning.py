@@ -79,7 +79,7 @@ class PPOConfig(Section):
     recurrent: Literal["none", "gru", "lstm"] = Field("none", description="Recurrent layer after the trunk.")
     grad_accumulation: int = Field(1, ge=1, le=1024, description="Mini-batches per optimiser step.")
     compile: bool = Field(False, description="Compile the update with torch.compile (slow to start).")
-    bf16: bool = Field(False, description="Compute the update in bfloat16.")
+    bf16: bool = Field(False, description="Compute the update in bfloat16; refused where a try in a child process fails.")
 
 
 class BCConfig(Section):

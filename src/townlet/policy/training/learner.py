@@ -27,6 +27,7 @@ from townlet.policy.training.batches import (
     permutation,
     summary,
 )
+from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.numerics import Tensors, shuffled, slice_of
 from townlet.policy.trajectory import Trajectory
 
@@ -47,6 +48,7 @@ class LearnerState(NamedTuple):
 
 class PPOLearner:
     def __init__(self, spec: NetworkSpec, ppo: PPOConfig, *, seed: int = 0, threads: int = 1) -> None:
+        check_precision(ppo)
         torch.set_num_threads(threads)
         self.spec, self.ppo, self.seed = spec, ppo, seed
         self.network = ConflictAwarePolicyNetwork(spec, seed)

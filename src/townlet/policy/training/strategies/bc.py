@@ -12,6 +12,7 @@ from townlet.dto.policy import BCTrainingResult
 from townlet.errors import DivergedError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.replay import ReplayDataset
+from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.demonstrations import Demonstrations, imitation, stored, watched
@@ -47,6 +48,7 @@ class BCStrategy:
     def prepare(self, context: TrainingContext) -> None:
         """Open and check the manifest, or build the towns in which the script is watched."""
         config, spec = context.config, network_spec(context.config)
+        check_precision(config.ppo)
         source = context.dataset or config.training.bc.manifest
         if source is not None:
             refuse_single_lives(spec)

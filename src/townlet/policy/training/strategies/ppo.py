@@ -9,6 +9,7 @@ from townlet.config.models import config_hash
 from townlet.dto.policy import PPOTrainingResult
 from townlet.errors import DivergedError, UsageError
 from townlet.policy.replay import ReplayDataset
+from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.epochs import replay_epoch, rollout_epoch
@@ -44,6 +45,7 @@ class PPOStrategy:
     def prepare(self, context: TrainingContext) -> None:
         """Open the data and refuse what the network could not read; build the towns."""
         config, spec = context.config, network_spec(context.config)
+        check_precision(config.ppo)
         if context.mode in ("replay", "mixed"):
             refuse_single_lives(spec)
             self.data = context.services.replay.build(context.dataset)
