@@ -344,24 +344,58 @@ PROBLEMS = [
     ("jobs: {clerk: {site: office, start: 09:00, end: 09:00}}\n", "jobs.clerk: a shift begins and ends at the same time"),
     (
         "jobs: {clerk: {site: office, start: 09:00, end: 10:00}}\n",
-        "jobs.clerk.site is 'office', which is not declared; declared are none",
+        "town.yaml:1: jobs.clerk.site: 'office' is not declared in scenario.buildings; known are none",
     ),
     (
         "scenario:\n  residents:\n  - {id: al}\n  - {id: al}\n",
-        "town.yaml:2: scenario: two residents are called 'al'; ids must differ",
+        "town.yaml:4: scenario.residents[1].id: two residents are called 'al'; ids must differ",
     ),
     (
         "scenario:\n  residents:\n  - id: al\n    hom: x\n",
         "town.yaml:4: scenario.residents[0].hom is not a known key; did you mean home?",
     ),
-    ("scenario: {residents: [{id: newcomer_1}]}\n", "the resident id 'newcomer_1' is reserved"),
-    ("scenario: {residents: [{id: al, job: clerk}]}\n", "the job of al is 'clerk', which is not declared"),
-    ("scenario: {residents: [{id: al}], ties: [{a: al, b: bo}]}\n", "a tie names 'bo', who is not among the residents"),
-    ("lifecycle: {exits: [{at: 09:00, resident: al}]}\n", "lifecycle.exits: the resident is 'al', which is not declared"),
     (
-        "queue_fairness: {cooldown_ticks: {use_shover: 5}}\n",
-        "the affordance is 'use_shover', which is not declared; declared are buy_meal,",
+        "scenario:\n  residents:\n  - id: newcomer_1\n",
+        "town.yaml:3: scenario.residents[0].id: 'newcomer_1' is reserved for newcomers",
     ),
+    (
+        "scenario:\n  residents:\n  - {id: al}\n  - id: bo\n    job: clerk\n",
+        "town.yaml:5: scenario.residents[1].job: 'clerk' is not declared in jobs; known are none",
+    ),
+    (
+        "scenario:\n  residents:\n  - id: al\n    home: huose\n  buildings:\n    house: {at: [0, 0], size: [1, 1]}\n",
+        "town.yaml:4: scenario.residents[0].home: 'huose' is not declared in scenario.buildings; did you mean 'house'?",
+    ),
+    (
+        "jobs:\n  clerk:\n    start: 09:00\n    end: 10:00\n    site: office\n",
+        "town.yaml:5: jobs.clerk.site: 'office' is not declared in scenario.buildings; known are none",
+    ),
+    (
+        "scenario:\n  residents: [{id: al}]\n  ties:\n  - a: al\n    b: bo\n",
+        "town.yaml:5: scenario.ties[0].b: 'bo' is not declared in scenario.residents; known are al",
+    ),
+    (
+        "scenario:\n  residents: [{id: al}]\n  ties:\n  - a: al\n    b: al\n",
+        "town.yaml:5: scenario.ties[0].b: 'al' has a tie to itself",
+    ),
+    (
+        "scenario:\n  residents: [{id: al}, {id: bob}]\n  circles:\n  - among:\n    - al\n    - bop\n",
+        "town.yaml:6: scenario.circles[0].among[1]: 'bop' is not declared in scenario.residents; did you mean 'bob'?",
+    ),
+    (
+        "lifecycle:\n  exits:\n  - at: 09:00\n    resident: al\n",
+        "town.yaml:4: lifecycle.exits[0].resident: 'al' is not declared in scenario.residents; known are none",
+    ),
+    (
+        "queue_fairness:\n  cooldown_ticks:\n    use_shover: 5\n",
+        "town.yaml:3: queue_fairness.cooldown_ticks.use_shover: 'use_shover' is not declared in the affordance file; "
+        "did you mean 'use_shower'?",
+    ),
+    (
+        "economy:\n  stock:\n    stov: 5\n",
+        "town.yaml:3: economy.stock.stov: 'stov' is not declared in the affordance file; did you mean 'stove'?",
+    ),
+    ("economy: {stock: {bench: -1}}\n", "town.yaml:1: economy.stock.bench is -1; expected greater than or equal to 0"),
     (
         "affordances: {file: coer.yaml}\n",
         "town.yaml:1: there is no affordance file 'coer.yaml' beside the config or shipped; did you mean core.yaml?",
@@ -373,6 +407,21 @@ PROBLEMS = [
     ("extends: /etc/passwd\n", "town.yaml:1: '/etc/passwd' leads out of"),
     ("extends: town.yaml\n", "extends itself: "),
 ]
+
+
+def test_all_names_that_point_at_nothing_are_told_at_once(tmp_path: Path) -> None:
+    text = (
+        "scenario:\n  residents:\n  - {id: al, job: clerk, home: house}\njobs:\n  cook: {site: cafe, start: 09:00, end: 10:00}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(tmp_path, text))
+    told = str(caught.value).split("\n")
+    assert told[0] == "3 problems in the config:"
+    assert [line.split("town.yaml:")[1].rpartition(": ")[0] for line in told[1:]] == [
+        "3: scenario.residents[0].job",
+        "3: scenario.residents[0].home",
+        "5: jobs.cook.site",
+    ]
 
 
 @pytest.mark.parametrize(("text", "message"), PROBLEMS)

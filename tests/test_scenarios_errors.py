@@ -101,8 +101,8 @@ CASES: dict[str, tuple[Bend, tuple[str, ...]]] = {
         ("'house' at row 1, column 1 has 2 beds", "'carol' finds none", "add a bed"),
     ),
     "no home": (bend_residents({"id": "alice"}), ("'alice' has no home", "name one of scenario.buildings")),
-    "an unknown home": (bend_residents({"id": "alice", "home": "castle"}), ("alice", "'castle'", "house")),
-    "an unknown job": (bend_residents({**ALICE, "job": "king"}), ("alice", "'king'", "clerk")),
+    "an unknown home": (bend_residents({"id": "alice", "home": "castle"}), ("scenario.residents[0].home: 'castle'", "house")),
+    "an unknown job": (bend_residents({**ALICE, "job": "king"}), ("scenario.residents[0].job: 'king'", "clerk")),
     "a first tile in a wall": (bend_residents({**ALICE, "position": [0, 0]}), ("row 0, column 0", "choose floor")),
     "one first tile for two": (
         bend_residents({**ALICE, "position": [3, 2]}, {**ALICE, "id": "bob", "position": [3, 2]}),
@@ -118,7 +118,7 @@ CASES: dict[str, tuple[Bend, tuple[str, ...]]] = {
     ),
     "a circle with a stranger": (
         bend_scenario(circles=[{"among": ["alice", "bop"], "rivalry": 0.5}]),
-        ("scenario.circles names 'bop'", "did you mean 'bob'?"),
+        ("scenario.circles[0].among[1]: 'bop'", "did you mean 'bob'?"),
     ),
     "neither map nor size": (bend_scenario(map=""), ("neither a map nor a size", "draw scenario.map")),
     "a million residents": (

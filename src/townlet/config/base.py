@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any
@@ -55,6 +55,14 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     """`did you mean 'x'?`, or the whole list when nothing is close."""
     close = get_close_matches(name, list(known), n=1)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
+
+
+Fault = tuple[tuple[str | int, ...], str]  # a place below a section, and what is wrong there
+
+
+def undeclared(place: tuple[str | int, ...], name: str, known: Collection[str], where: str) -> list[Fault]:
+    """The fault of a name that points at nothing, or none."""
+    return [] if name in known else [(place, f"{name!r} is not declared in {where}; {nearest_name(name, known)}")]
 
 
 def problems_at(found: Iterable[tuple[Sequence[str | int], str]]) -> ValidationError:

@@ -10,7 +10,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from townlet.config.affordances import AffordancesConfig, AffordanceSpec
-from townlet.config.base import Id, Section, nearest_name, problems_at
+from townlet.config.base import Fault, Id, Section, nearest_name, problems_at, undeclared
 from townlet.config.learning import (
     AnnealGuardsConfig,
     AnnealStage,
@@ -54,6 +54,7 @@ from townlet.config.town import (
     RelationshipsConfig,
     RewardsConfig,
     RivalryConfig,
+    StockConfig,
     WorldConfig,
 )
 from townlet.names import Name
@@ -145,19 +146,24 @@ class SimulationConfig(Section):
         """Names point at something."""
         residents, buildings = self.scenario.residents, self.scenario.buildings
         affordances = {spec.id for spec in self.affordances.specs} or set(self.queue_fairness.cooldown_ticks)
-        named: list[tuple[str, str, Iterable[str]]] = []  # where it is named, the name, the names there are
-        named += [(f"scenario: the job of {one.id}", one.job, self.jobs) for one in residents if one.job is not None]
-        named += [(f"scenario: the home of {one.id}", one.home, buildings) for one in residents if one.home is not None]
-        named += [(f"jobs.{name}.site", job.site, buildings) for name, job in self.jobs.items()]
-        named += [
-            ("lifecycle.exits: the resident", leaving.resident, {one.id for one in residents}) for leaving in self.lifecycle.exits
-        ]
-        named += [
-            ("queue_fairness.cooldown_ticks: the affordance", name, affordances) for name in self.queue_fairness.cooldown_ticks
-        ]
-        for where, name, known in named:
-            if name not in known:
-                raise ValueError(f"{where} is {name!r}, which is not declared; declared are {', '.join(sorted(known)) or 'none'}")
+        kinds = {kind for spec in self.affordances.specs for kind in spec.objects} | set(StockConfig.model_fields)
+        names = {one.id for one in residents}
+        faults: list[Fault] = []
+        for n, one in enumerate(residents):
+            if one.job is not None:
+                faults += undeclared(("scenario", "residents", n, "job"), one.job, self.jobs, "jobs")
+            if one.home is not None:
+                faults += undeclared(("scenario", "residents", n, "home"), one.home, buildings, "scenario.buildings")
+        for name, job in self.jobs.items():
+            faults += undeclared(("jobs", name, "site"), job.site, buildings, "scenario.buildings")
+        for n, leaving in enumerate(self.lifecycle.exits):
+            faults += undeclared(("lifecycle", "exits", n, "resident"), leaving.resident, names, "scenario.residents")
+        for name in self.queue_fairness.cooldown_ticks:
+            faults += undeclared(("queue_fairness", "cooldown_ticks", name), name, affordances, "the affordance file")
+        for name in self.economy.stock.by_kind:
+            faults += undeclared(("economy", "stock", name), name, kinds, "the affordance file")
+        if faults:
+            raise problems_at(faults)
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks
+from townlet.config.base import Clock, Fault, Id, Many, Positive, Section, Share, Signed, Ticks, problems_at, undeclared
 from townlet.names import NameOrNothing
 
 Tile = Literal["floor", "wall", "door", "road"]
@@ -151,20 +151,24 @@ class ScenarioConfig(Section):
 
     @model_validator(mode="after")
     def _names(self) -> ScenarioConfig:
-        ids = [resident.id for resident in self.residents]
-        twice = sorted({name for name in ids if ids.count(name) > 1}) if len(set(ids)) < len(ids) else []
-        if twice:
-            raise ValueError(f"two residents are called {twice[0]!r}; ids must differ")
-        reserved = [name for name in ids if name.startswith("newcomer_")]
-        if reserved:
-            raise ValueError(f"the resident id {reserved[0]!r} is reserved: newcomers are called newcomer_1, newcomer_2, …")
-        known = set(ids)
-        for tie in self.ties:
-            for name in (tie.a, tie.b):
-                if name not in known:
-                    raise ValueError(f"a tie names {name!r}, who is not among the residents")
+        known: set[str] = set()
+        faults: list[Fault] = []
+        for n, resident in enumerate(self.residents):
+            if resident.id in known:
+                faults.append((("residents", n, "id"), f"two residents are called {resident.id!r}; ids must differ"))
+            if resident.id.startswith("newcomer_"):
+                faults.append((("residents", n, "id"), f"{resident.id!r} is reserved for newcomers; choose another"))
+            known.add(resident.id)
+        for n, tie in enumerate(self.ties):
+            for end, name in (("a", tie.a), ("b", tie.b)):
+                faults += undeclared(("ties", n, end), name, known, "scenario.residents")
             if tie.a == tie.b:
-                raise ValueError(f"{tie.a!r} has a tie to itself")
+                faults.append((("ties", n, "b"), f"{tie.b!r} has a tie to itself"))
+        for n, circle in enumerate(self.circles):
+            for k, name in enumerate(circle.among):
+                faults += undeclared(("circles", n, "among", k), name, known, "scenario.residents")
+        if faults:
+            raise problems_at(faults)
         if self.generate is not None and (self.map or self.objects or self.buildings or self.residents or self.size is None):
             raise ValueError("`generate` needs `size` and makes map, objects, buildings and residents itself; leave those out")
         if self.map and self.size is not None:

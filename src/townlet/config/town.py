@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks, nearest_name, problems_at
 from townlet.config.scenario import PersonalityConfig, Profile
@@ -74,8 +74,17 @@ class RewardsConfig(Section):
 
 
 class StockConfig(Section):
+    """Any kind of object whose affordance uses stock may be named here, beside those of the core file."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Annotated[int, Field(ge=0)]]
+
     stove: int = Field(24, ge=0, description="Meals a stove can cook in a day.")
     cafe_counter: int = Field(40, ge=0, description="Meals a café counter can sell in a day.")
+
+    @property
+    def by_kind(self) -> dict[str, int]:
+        return self.model_dump()
 
 
 class EconomyConfig(Section):

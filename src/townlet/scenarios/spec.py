@@ -152,11 +152,7 @@ def _feelings(scenario: ScenarioConfig) -> list[Tie]:
         if tie.mutual:
             ties.append(Tie(tie.b, tie.a, tie.trust, tie.familiarity, tie.rivalry))
     known = {(tie.resident, tie.other) for tie in ties}
-    ids = [one.id for one in scenario.residents]
     for circle in scenario.circles:
-        for name in circle.among:
-            if name not in ids:
-                raise ScenarioError(f"scenario.circles names {name!r}, who is not among the residents; {nearest_name(name, ids)}")
         for a, b in permutations(circle.among, 2):
             if (a, b) not in known:
                 known.add((a, b))
