@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,17 @@ import pytest
 
 from scenario_towns import load, redraw, tree
 from townlet.config.loader import load_config, shipped_configs
-from townlet.scenarios.budget import day_of
+from townlet.scenarios.budget import Offer, day_of
 from townlet.scenarios.lint import VERDICTS, Verdict, lint
+from townlet.studies.week import live_a_week
 
-CORE = {"bed", "bench", "cafe_counter", "fridge", "shower", "stove", "table"}
+CORE = ("bed", "bench", "cafe_counter", "fridge", "shower", "stove", "table")
+
+
+def offers(*kinds: str) -> tuple[Offer, ...]:
+    """One object of each kind, with stock to spare."""
+    specs = load_config("town_day").affordances.specs
+    return tuple(Offer(spec, len({*kinds} & {*spec.objects}), inf) for spec in specs if {*kinds} & {*spec.objects})
 
 
 def verdict(folder: Path, town: dict[str, Any], name: str, days: float | None = None) -> Verdict:
@@ -24,7 +32,7 @@ def test_a_day_by_hand() -> None:
     """Hunger 0.001 × 1440 / 0.5 = 2.88 meals of 20 ticks, 1.44 times 25 ticks of cooking; hygiene 0.0007 × 1440 / 0.5 = 2.016
     showers of 20; sleep s: 0.0025 s = 0.0008 (1440 − s) + 1.44 × 0.03 + 2.016 × 0.02, so s = 374.3; coins 1.44 × 0.15 +
     2.016 × 0.05 = 0.3168."""
-    day = day_of(load_config("town_day"), CORE)
+    day = day_of(load_config("town_day"), offers(*CORE))
     assert day.uses["eat_meal"] == pytest.approx(2.88)
     assert day.ticks["eat_meal"] == pytest.approx(57.6)
     assert day.ticks["cook_meal"] == pytest.approx(36.0)
@@ -34,7 +42,7 @@ def test_a_day_by_hand() -> None:
 
 
 def test_without_a_stove_meals_are_bought() -> None:
-    day = day_of(load_config("town_day"), {"cafe_counter"})
+    day = day_of(load_config("town_day"), offers("cafe_counter"))
     assert day.uses == {"buy_meal": pytest.approx(2.88)}
     assert day.coins == pytest.approx(2.88 * 0.4)
 
@@ -96,10 +104,10 @@ def test_time_fails_when_a_shift_leaves_no_room_for_sleep(tmp_path: Path) -> Non
 
 def test_time_fails_when_the_way_to_work_is_longer_than_one_may_set_out_ahead(tmp_path: Path) -> None:
     town = tree()
-    town["employment"] = {"work_ahead": 5}
+    town["employment"] = {"work_ahead": 5, "absent_cutoff": 10}
     found = verdict(tmp_path, town, "time")
     assert not found.ok
-    assert "may set out 5 before the shift" in found.found
+    assert "may set out 5 before the shift and is absent 10 after its start" in found.found
 
 
 def test_money_fails_when_wages_do_not_pay_for_the_day(tmp_path: Path) -> None:
@@ -140,6 +148,50 @@ def test_capacity_fails_when_the_stoves_run_out_of_stock(tmp_path: Path) -> None
     found = verdict(tmp_path, town, "capacity")
     assert not found.ok
     assert found.found == "29 of the 24 meals of a day are needed"
+
+
+def new_kind_of_stove(town: dict[str, Any]) -> dict[str, Any]:
+    """The town's stoves are ovens: the affordance file knows them, nobody gave them a stock."""
+    specs = load_config("town_day").affordances.model_dump(mode="json")["specs"]
+    for spec in specs:
+        spec["objects"] = ["oven" if kind == "stove" else kind for kind in spec["objects"]]
+    town["affordances"] = {"specs": specs}
+    town["scenario"]["legend"]["o"] = "oven"
+    return town
+
+
+def test_stock_fails_when_a_new_kind_of_stove_has_none_and_everybody_starves(tmp_path: Path) -> None:
+    town = new_kind_of_stove(tree())
+    report = lint(load(tmp_path, town), days=7)
+    assert [one.name for one in report.verdicts if not one.ok] == ["stock", "starvation"]
+    found = next(one for one in report.verdicts if one.name == "stock")
+    assert found.found == "cook_meal uses stock, and oven_1 has none"
+    assert found.remedy == "set economy.stock.oven or a stock in scenario.objects"
+    assert not live_a_week(load(tmp_path, town)).lives
+    town["economy"] = {"stock": {"oven": 24}}
+    assert lint(load(tmp_path, town), days=7).ok
+    assert live_a_week(load(tmp_path, town)).lives
+
+
+def test_stock_of_each_object_is_part_of_the_sums(tmp_path: Path) -> None:
+    """A stove with a stock of 3 cooks two meals, once; one with 0 or 1 cooks nothing and is no stove."""
+    town = long_house(4, "s.s.o.t.t.f")
+    town["economy"]["stock"] = {"stove": 3}
+    assert verdict(tmp_path, town, "capacity").found == "12 of the 2 meals of a day are needed"
+    for stock in (0, 1):
+        town["economy"]["stock"] = {"stove": stock}
+        assert "there is no food" in verdict(tmp_path, town, "starvation").found
+    town["scenario"]["map"] = town["scenario"]["map"].replace("o", ".")
+    town["scenario"]["objects"] = [{"kind": "stove", "at": [5, 4], "stock": 8}, {"kind": "stove", "at": [6, 4]}]
+    assert verdict(tmp_path, town, "capacity").found == "12 of the 8 meals of a day are needed"
+
+
+def test_money_counts_what_the_late_lose(tmp_path: Path) -> None:
+    """Alice walks 14 ticks; who may not set out before the shift earns (240 − 14) × 0.0035 − 0.05 instead of 240 × 0.0035."""
+    town = tree()
+    assert verdict(tmp_path, town, "money").found.startswith("alice earns 0.84 ")
+    town["employment"] = {"work_ahead": 0}
+    assert verdict(tmp_path, town, "money").found.startswith("alice earns 0.74 ")
 
 
 def test_starvation_fails_when_the_last_in_the_queue_is_too_late(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from townlet.errors import ScenarioError
 from townlet.scenarios.generate import generated_plan
 from townlet.scenarios.settle import settle
 from townlet.scenarios.size import check_size
-from townlet.scenarios.spec import Building, PlacedObject, Plan, floor_of, object_kinds, spot, written_plan
+from townlet.scenarios.spec import Building, PlacedObject, Plan, floor_of, full_stock, object_kinds, spot, written_plan
 from townlet.world.layout import UNREACHABLE, nearest_objects, neighbours, step_fields, walkable
 from townlet.world.state import (
     BUILDING,
@@ -181,10 +181,9 @@ def _place(
 ) -> tuple[Array, Array, Array]:
     """Object and building records, and the beds' own fields.  # (M,) OBJECT_SPEC, (B,) BUILDING, (X,) u2"""
     kinds = object_kinds(config)
-    stock = config.economy.stock.model_dump()
     objects = np.zeros(len(order), dtype=OBJECT_SPEC)
     for m, one in enumerate(order):
-        full = stock.get(one.kind, -1) if one.stock is None else one.stock
+        full = full_stock(one, config)
         objects[m] = (kinds.index(one.kind), one.x, one.y, houses[one.y, one.x], full, -1, 0, 0, 0, 0, 0)
     buildings = np.zeros(len(plan.buildings), dtype=BUILDING)
     fields: list[Array] = []

@@ -7,25 +7,24 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
-from townlet.config.affordances import AffordanceSpec
 from townlet.config.base import DAY
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
-from townlet.scenarios.budget import Day, day_of, offered
+from townlet.scenarios.budget import Day, Offer, day_of, food_of, mainstay, offers_of
 from townlet.scenarios.compile import CompiledTown, compile_plan, houses_of, read_plan
 from townlet.scenarios.size import LIMIT, in_words, town_bytes
-from townlet.scenarios.spec import Plan, floor_of
+from townlet.scenarios.spec import Plan, floor_of, full_stock
 from townlet.world.layout import neighbours, walkable
-from townlet.world.state import FAR, Array
+from townlet.world.state import FAR, MONEY, Array
 
-VERDICTS = ("tiles", "reachability", "doors", "time", "money", "capacity", "starvation", "memory")
+VERDICTS = ("tiles", "reachability", "doors", "stock", "time", "money", "capacity", "starvation", "memory")
 TIME_SHARE = 0.92  # of a day that may be spoken for
-BUSY_SHARE = 0.80  # of the time between sleep and work that an object may be in use
-STOCK_SHARE = 1.0  # of the meals of a day that may be needed
-SPARE_COINS = 0.03  # of what is spent, to be left at the end
+BUSY_SHARE = 0.80  # of the time between sleep and work that an object may be in use, …
+MEAL_SHARE = 0.95  # … and one for meals, which are taken all day long
 PER_DOOR = 32  # lodgers or workers per tile of a way in
 ERRANDS = 4  # trips from home and back in a day, beside the way to work
 
@@ -60,7 +59,8 @@ def lint(config: SimulationConfig, *, days: float | None = None) -> LintReport:
     except ScenarioError as error:
         verdicts.append(Verdict("reachability", False, str(error), "see the message"))
         return LintReport(name, span, (*verdicts, _memory(plan, config)))
-    day = day_of(config, {one.kind for one in plan.objects})
+    offers = offers_of(plan, config)
+    day = day_of(config, offers)
     ways = Ways(town)
     verdicts += [
         Verdict(
@@ -69,10 +69,11 @@ def lint(config: SimulationConfig, *, days: float | None = None) -> LintReport:
             f"{len(plan.objects)} objects and {len(plan.buildings)} buildings can be reached from every home",
         ),
         _doors(plan),
+        _stock(plan, config),
         _time(plan, config, day, ways, span),
-        _money(plan, config, day, span),
-        _capacity(plan, config, day, span),
-        _starvation(plan, config, ways, span),
+        _money(plan, config, day, ways, span),
+        _capacity(plan, config, offers, day, span),
+        _starvation(plan, config, offers, ways, span),
         _memory(plan, config),
     ]
     return LintReport(name, span, tuple(verdicts))
@@ -148,8 +149,32 @@ def _doors(plan: Plan) -> Verdict:
     return Verdict("doors", worst <= PER_DOOR, f"at most {worst:.0f} people per door tile ({where})", "make the door wider")
 
 
+def _stock(plan: Plan, config: SimulationConfig) -> Verdict:
+    """Whatever is taken out of a stock is taken out of one."""
+    given: list[str] = []
+    for spec in config.affordances.specs:
+        if spec.uses_stock:
+            things = [one for one in plan.objects if one.kind in spec.objects]
+            bare = [one for one in things if full_stock(one, config) < 0]
+            if bare:
+                found = (
+                    f"{spec.id} uses stock, and {', '.join(one.id for one in bare[:3])}{' …' if len(bare) > 3 else ''} has none"
+                )
+                return Verdict("stock", False, found, f"set economy.stock.{bare[0].kind} or a stock in scenario.objects")
+            if things:
+                given.append(f"{spec.id} {sum(full_stock(one, config) for one in things)}")
+    return Verdict("stock", True, f"a day begins with {', '.join(given)}" if given else "nothing here has a stock")
+
+
+def _late(config: SimulationConfig, commute: Array) -> Array:
+    """Ticks after the start of a shift at which they arrive who set out from home with the first decision that allows it."""
+    ahead = config.employment.work_ahead // config.policy.interval * config.policy.interval
+    late: Array = np.maximum(0, commute - ahead)
+    return late
+
+
 def _time(plan: Plan, config: SimulationConfig, day: Day, ways: Ways, span: float) -> Verdict:
-    """Uses, shift and walking of the busiest resident against the day; the way to work against `work_ahead`."""
+    """Uses, shift and walking of the busiest resident against the day; the way to work against when one may set out."""
     lengths = {job.id: job.length for job in plan.jobs}
     errands = [ways.to(name) for name in day.uses if not _own(config, name)]
     near = sum((np.where(way >= FAR, 0, way) for way in errands), np.zeros(len(plan.residents), dtype=np.int64))
@@ -159,107 +184,96 @@ def _time(plan: Plan, config: SimulationConfig, day: Day, ways: Ways, span: floa
     total = sum(day.ticks.values()) + shift + 2 * trips * near + 2 * commute
     slowest, farthest = int(np.argmax(total)), int(np.argmax(commute))
     found = f"{plan.residents[slowest].id} needs {total[slowest]:.0f} of {DAY} ticks a day ({_share(total[slowest] / DAY)})"
-    if commute[farthest] > config.employment.work_ahead:
-        who, site = plan.residents[farthest], plan.residents[farthest].job
+    rules = config.employment
+    if _late(config, commute)[farthest] > rules.absent_cutoff:
+        who = plan.residents[farthest]
         late = (
-            f"{who.id} walks {commute[farthest]} ticks to {site}, but may set out {config.employment.work_ahead} before the shift"
+            f"{who.id} walks {commute[farthest]} ticks to {who.job}, but may set out {rules.work_ahead} before the shift "
+            f"and is absent {rules.absent_cutoff} after its start"
         )
         return Verdict("time", False, late, "bring home and site nearer or raise employment.work_ahead")
     ok = bool(total[slowest] <= TIME_SHARE * DAY) or span < 1
     return Verdict("time", ok, found, f"shorten shifts or ways to below {_share(TIME_SHARE)} of a day")
 
 
-def _money(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Verdict:
-    """What the poorest resident earns and owns against rent, cooking and washing."""
-    wages = {job.id: job.length * job.wage / 10_000 for job in plan.jobs}
-    start = config.scenario.start
-    rents = int((start + span * DAY - config.economy.rent_at - 1) // DAY) - int((start - config.economy.rent_at - 1) // DAY)
-    worst, who = float("inf"), plan.residents[0].id
-    for one in plan.residents:
-        own = config.economy.first_wallet if one.wallet is None else one.wallet / 10_000
-        left = own + span * wages.get(one.job or "", 0.0) - rents * config.economy.rent - span * day.coins
-        if left < worst:
-            worst, who = left, one.id
-    income = wages.get(next(one.job for one in plan.residents if one.id == who) or "", 0.0)
+def _money(plan: Plan, config: SimulationConfig, day: Day, ways: Ways, span: float) -> Verdict:
+    """What the poorest resident earns and owns against rent, cooking and washing; who comes late earns less."""
+    jobs = {job.id: job for job in plan.jobs}
+    start, due = config.scenario.start, config.economy.rent_at + 1
+    rents = int((start + span * DAY - due) // DAY) - int((start - due) // DAY)
     cost = config.economy.rent + day.coins
-    found = f"{who} earns {income:.2f} and spends {cost:.2f} a day, has {worst:.2f} left after {span:.1f} days"
-    spare = SPARE_COINS * span * cost
-    return Verdict("money", worst >= spare, found, "raise wages or first wallets, or lower rent")
+    worst, found = inf, ""
+    for one, late in zip(plan.residents, _late(config, ways.to_work())):
+        job, own = jobs.get(one.job or ""), config.economy.first_wallet if one.wallet is None else one.wallet / MONEY
+        wage = 0.0 if job is None else max(0, job.length - late) * job.wage / MONEY
+        if job is not None and late > config.employment.grace_ticks:
+            wage -= job.penalty / MONEY
+        left = own + span * wage - rents * config.economy.rent - span * day.coins
+        if left < worst:
+            worst, found = (
+                left,
+                f"{one.id} earns {wage:.2f} and spends {cost:.2f} a day, has {left:.2f} left after {span:.1f} days",
+            )
+    return Verdict("money", worst >= 0, found, "raise wages or first wallets, or lower rent")
 
 
-def _capacity(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Verdict:
+def _capacity(plan: Plan, config: SimulationConfig, offers: tuple[Offer, ...], day: Day, span: float) -> Verdict:
     """Ticks of use everybody needs in a day against the time off sleep and work, and meals against stock."""
-    people = len(plan.residents)
+    people, food = len(plan.residents), food_of(offers)
     asleep = sum(ticks for name, ticks in day.ticks.items() if _own(config, name))
     free = DAY - asleep - max((job.length for job in plan.jobs), default=0)
     loads = []
-    for spec in offered(config, {one.kind for one in plan.objects}):
-        if spec.id in day.ticks and not spec.own_home:
-            count = sum(1 for one in plan.objects if one.kind in spec.objects)
-            share = people * day.ticks[spec.id] / (count * max(free, 1))
-            loads.append((share, f"{spec.id} is busy {_share(share)} of the time off sleep and work ({count} for {people})"))
-    meals = sum(day.uses[spec.id] * spec.takes_meals for spec in config.affordances.specs if spec.id in day.uses) * people
-    stock = _meals_a_day(plan, config)
-    if meals and stock is not None:
-        loads.append((meals / stock * BUSY_SHARE / STOCK_SHARE, f"{meals:.0f} of the {stock:.0f} meals of a day are needed"))
-    missing = [name for name in config.needs if not _raised(plan, config, name) and span * DAY > _lasts(plan, config, name)]
+    for offer in offers:
+        name = offer.spec.id
+        if name in day.ticks and not offer.spec.own_home:
+            share = people * day.ticks[name] / (offer.count * max(min(free, offer.open), 1))
+            most = MEAL_SHARE if food is not None and offer in food.offers else BUSY_SHARE
+            found = f"{name} is busy {_share(share)} of the time off sleep and work ({offer.count} for {people})"
+            loads.append((share / most, found, f"add objects for {name} until they are busy below {_share(most)}"))
+    if food is not None and food.stock < inf:
+        meals = people * day.uses[food.eating.spec.id] * max(1, food.eating.spec.takes_meals)
+        loads.append(
+            (meals / food.stock, f"{meals:.0f} of the {food.stock:.0f} meals of a day are needed", "add stoves or stock")
+        )
+    missing = [name for name in config.needs if mainstay(offers, name) is None and span * DAY > _lasts(plan, config, name)]
     if missing:
         found = f"nothing here raises {' or '.join(missing)}"
         return Verdict("capacity", False, found, "add objects of an affordance that does")
     if not loads:
         return Verdict("capacity", True, "nothing here is shared")
-    share, found = max(loads)
-    ok = share <= BUSY_SHARE or span * DAY <= _patience(plan, config)
-    return Verdict("capacity", ok, found, f"add objects or stock until they are busy below {_share(BUSY_SHARE)}")
+    load, found, remedy = max(loads)
+    return Verdict("capacity", load <= 1.0 or span * DAY <= _patience(plan, config), found, remedy)
 
 
-def _meals_a_day(plan: Plan, config: SimulationConfig) -> float | None:
-    """Meals all stoves can cook in a day; None without a limit."""
-    default = config.economy.stock.model_dump()
-    total = 0.0
-    for spec in config.affordances.specs:
-        if spec.gives_meals and spec.uses_stock:
-            for one in plan.objects:
-                if one.kind in spec.objects:
-                    full = default.get(one.kind, -1) if one.stock is None else one.stock
-                    if full < 0:
-                        return None
-                    total += full
-    return total or None
-
-
-def _starvation(plan: Plan, config: SimulationConfig, ways: Ways, span: float) -> Verdict:
+def _starvation(plan: Plan, config: SimulationConfig, offers: tuple[Offer, ...], ways: Ways, span: float) -> Verdict:
     """The longest wait for what keeps from a collapse, everybody in want at once, against the ticks from `act_below` to there."""
-    told = [_starves(plan, config, ways, span, name) for name, need in config.needs.items() if need.at_bottom == "collapse"]
+    mortal = [name for name, need in config.needs.items() if need.at_bottom == "collapse"]
+    told = [_starves(plan, config, offers, ways, span, name) for name in mortal]
     failed = [verdict for verdict in told if not verdict.ok]
     if not told:
         return Verdict("starvation", True, "nobody collapses here")
     return failed[0] if failed else Verdict("starvation", True, "; ".join(verdict.found for verdict in told))
 
 
-def _starves(plan: Plan, config: SimulationConfig, ways: Ways, span: float, name: str) -> Verdict:
+def _starves(plan: Plan, config: SimulationConfig, offers: tuple[Offer, ...], ways: Ways, span: float, name: str) -> Verdict:
     """One need that ends in a collapse: hunger is met with meals that somebody cooks, others by what raises them."""
-    need, food = config.needs[name], name == "hunger"
-    specs = _raised(plan, config, name)
-    if food:
-        here = offered(config, {one.kind for one in plan.objects})
-        specs = [spec for spec in here if spec.gives_meals or (spec.takes_meals and spec in specs)]
-        met = any(spec.gives_meals for spec in specs) and any(spec.takes_meals for spec in specs)
-    else:
-        specs = [spec for spec in specs if not spec.own_home][:1]
-        met = bool(_raised(plan, config, name))
-    if not met:
+    need, hungry, food, using = config.needs[name], name == "hunger", food_of(offers), mainstay(offers, name)
+    if using is None:
         ticks = _patience(plan, config, name) + need.collapse_ticks
-        what, remedy = ("there is no food", "add a stove and a table") if food else (f"nothing raises {name}", "add what does")
+        what, remedy = ("there is no food", "add a stove and a table") if hungry else (f"nothing raises {name}", "add what does")
         return Verdict("starvation", span * DAY <= ticks, f"{what}; the first collapse comes after {ticks} ticks", remedy)
-    wait = 0.0
-    for spec in specs:
-        count = sum(1 for one in plan.objects if one.kind in spec.objects)
-        wait += -(-len(plan.residents) // count) * spec.ticks + float(np.max(ways.to(spec.id)))
-    room = (need.act_below - need.collapse_below) / need.decay + need.collapse_ticks if need.decay else float("inf")
-    words = ("hungry", "eats") if food else (f"short of {name}", f"raises its {name}")
+    asked = food.offers if hungry and food is not None else (using,)
+    wait, queue = 0.0, 0
+    for offer in asked:  # who has cooked eats while others cook: the longer of the queues counts
+        if not offer.spec.own_home:
+            turns = -(-len(plan.residents) // offer.count)
+            queue = max(queue, (turns - 1) * offer.spec.ticks)
+            wait += DAY - offer.open + offer.spec.ticks + float(np.max(ways.to(offer.spec.id)))
+    wait += queue
+    room = (need.act_below - need.collapse_below) / need.decay + need.collapse_ticks if need.decay else inf
+    words = ("hungry", "eats") if hungry else (f"short of {name}", f"raises its {name}")
     found = f"when all are {words[0]} at once the last {words[1]} within {wait:.0f} ticks; {name} allows {room:.0f}"
-    return Verdict("starvation", wait <= room, found, "add stoves or tables" if food else f"add objects that raise {name}")
+    return Verdict("starvation", wait <= room, found, "add stoves or tables" if hungry else f"add objects that raise {name}")
 
 
 def _memory(plan: Plan, config: SimulationConfig) -> Verdict:
@@ -269,16 +283,11 @@ def _memory(plan: Plan, config: SimulationConfig) -> Verdict:
     return Verdict("memory", total <= LIMIT, f"{in_words(total)} per town ({shares})", f"stay below {in_words(LIMIT)}")
 
 
-def _raised(plan: Plan, config: SimulationConfig, need: str) -> list[AffordanceSpec]:
-    """What this town offers for a need."""
-    return [spec for spec in offered(config, {one.kind for one in plan.objects}) if spec.effects.get(need, 0.0) > 0]
-
-
 def _lasts(plan: Plan, config: SimulationConfig, need: str, bottom: float = 0.0) -> float:
     """Ticks until the need of some resident falls to the bottom when nothing raises it."""
     lowest = min(one.needs[list(config.needs).index(need)] for one in plan.residents)
     decay = config.needs[need].decay
-    return (lowest - bottom) / decay if decay else float("inf")
+    return (lowest - bottom) / decay if decay else inf
 
 
 def _patience(plan: Plan, config: SimulationConfig, need: str = "hunger") -> int:

@@ -115,6 +115,11 @@ def object_kinds(config: SimulationConfig) -> tuple[str, ...]:
     return tuple(sorted({kind for spec in config.affordances.specs for kind in spec.objects}))
 
 
+def full_stock(one: PlacedObject, config: SimulationConfig) -> int:
+    """What an object is filled up to each day: its own stock, else that of its kind; -1 where nobody says."""
+    return config.economy.stock.by_kind.get(one.kind, -1) if one.stock is None else one.stock
+
+
 def written_plan(config: SimulationConfig) -> Plan:
     """The plan of a scenario that is written out: a map or a size, objects, buildings, residents."""
     scenario = config.scenario

@@ -204,7 +204,7 @@ def _progress(compiled: Any) -> Iterator[None]:
 
 def _on_a_terminal() -> bool:
     """The line can be drawn anew: nothing, such as a live table, stands between us and the terminal."""
-    return sys.stderr is sys.__stderr__ and sys.stderr.isatty()
+    return sys.__stderr__ is not None and sys.stderr is sys.__stderr__ and sys.__stderr__.isatty()
 
 
 def tell(words: str, end: str = "\n") -> None:
