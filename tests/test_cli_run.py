@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from townlet.cli import app, run_table
+from townlet.cli import run as run_module
 from townlet.envs.scene import look
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
@@ -34,6 +35,23 @@ def test_run_tells_how_residents_fared(call: Any) -> None:
     assert out.startswith("queue_conflict, seed 2, schedule: 200 ticks to day 1 09:20")
     for name in ("alice", "bob", "carol", "conflicts:", "quarrels"):
         assert name in out
+
+
+def test_run_tells_who_left_when_and_why(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, out, _ = call("run", "queue_conflict", "--ticks", "100")
+    assert "\nexits: none\n" in out
+    leaves = ("--set", "lifecycle.exits=[{at: '07:30', resident: alice}]", "--set", "scenario.start=06:00")
+    _, out, _ = call("run", "town_day", "--ticks", "120", *leaves)
+    assert "\nexits: 1 scheduled\n  day 1 07:30 alice: left as scheduled\n" in out
+    starve = ("run", "town_day", "--ticks", "2880", "--policy", "scripted", "--set", "economy.stock={stove: 0, cafe_counter: 0}")
+    report = json.loads(call(*starve, "--json")[1])
+    assert len(report["exits"]) == report["events"]["exit"] >= 6
+    assert {one["reason"] for one in report["exits"]} == {"collapse"}
+    monkeypatch.setattr(run_module, "MOST_EXITS", 2)
+    _, out, _ = call(*starve)
+    count, first = len(report["exits"]), report["exits"][0]
+    assert f"\nexits: {count} collapse\n  day {first['day']} {first['time']} {first['resident']}: collapsed of hunger\n" in out
+    assert f"\n  … and {count - 2} more\n" in out
 
 
 def test_run_writes_what_it_was_asked_for(call: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path, dir_okay=False)
 POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
+
+EXITS_TOLD = {"collapse": "collapsed of hunger", "eviction": "was evicted", "scheduled": "left as scheduled"}
+MOST_EXITS = 24
 
 
 def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None) -> VectorTown:
@@ -72,7 +76,7 @@ def run(
     from townlet.policy.runtime import make_policy
     from townlet.policy.training.stop import StopFlag
     from townlet.sim.loop import SimulationLoop
-    from townlet.sim.probes import Counts, Digests, EventLog, Film, Follow, SnapshotEvery
+    from townlet.sim.probes import Counts, Digests, EventLog, Exits, Film, Follow, SnapshotEvery
     from townlet.sim.snapshot import save_snapshot, take_snapshot
 
     for path in (events, snapshot, render, digests):
@@ -83,8 +87,8 @@ def run(
     vec = open_scenario(scenario, overrides, seed)
     decides = make_policy(policy, vec, epsilon=epsilon, seed=vec.seed)
     wanted = ticks or vec.config.scenario.episode_ticks
-    counts = Counts()
-    loop = SimulationLoop(vec, decides, [counts])
+    counts, exits = Counts(), Exits()
+    loop = SimulationLoop(vec, decides, [counts, exits])
     film, marks = Film(), Digests()
     follows = Follow(follow, vec, (lambda text: None) if as_json else click.echo) if follow is not None else None
     if follows is not None:
@@ -116,6 +120,7 @@ def run(
     if digests is not None:
         _write_digests(digests, marks.rows)
     report = summary(vec, counts, policy=policy, ticks=made, seconds=seconds)
+    report["exits"] = exits.rows
     report["files"] = [str(path) for path in (events, snapshot, render, digests) if path is not None]
     if follows is not None:
         report["followed"] = follows.rows
@@ -161,6 +166,14 @@ def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds
     }
 
 
+def exit_lines(exits: list[dict[str, Any]]) -> list[str]:
+    """How many left and why, then who and when."""
+    counts = Counter(one["reason"] for one in exits)
+    lines = ["exits: " + (", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or "none")]
+    lines += [f"  day {one['day']} {one['time']} {one['resident']}: {EXITS_TOLD[one['reason']]}" for one in exits[:MOST_EXITS]]
+    return lines + ([f"  … and {len(exits) - MOST_EXITS} more"] if len(exits) > MOST_EXITS else [])
+
+
 def told(vec: VectorTown, report: dict[str, Any]) -> str:
     from townlet.cli.run_table import plain_table
     from townlet.envs.scene import look
@@ -174,6 +187,7 @@ def told(vec: VectorTown, report: dict[str, Any]) -> str:
         "",
         *plain_table(scene),
         "",
+        *exit_lines(report["exits"]),
         f"conflicts: {reasons}; {report['events'].get('quarrel', 0)} quarrels",
         f"per resident-day: {report['conflicts_per_resident_day']:.2f} conflicts, {report['uses_per_resident_day']:.1f} uses, "
         f"reward {report['reward_per_resident_day']:+.2f}",

@@ -9,7 +9,7 @@ from townlet.envs.scene import Figure, Scene, look
 from townlet.envs.vector import VectorTown
 from townlet.ports import Decided
 from townlet.sim.probes import Counts, Probe
-from townlet.world.events import QUARREL, QUEUE_CONFLICT, USE_START
+from townlet.world.events import EXIT, QUARREL, QUEUE_CONFLICT, USE_START
 
 MOST_ROWS = 24
 REFRESH = 0.1  # seconds
@@ -77,6 +77,7 @@ class LiveTable(Probe):
         events = self.counts.events
         counted = ((QUEUE_CONFLICT, "conflicts"), (QUARREL, "quarrels"), (USE_START, "uses"))
         told = [f"{events.count(kind)} {name}" for kind, name in counted]
+        told += [f"{events.count(EXIT)} exits"] if events.count(EXIT) else []
         told += [name.replace("_", " ") for name in scene.troubles]
         lines.append(Text(", ".join(told), style="red" if scene.clashes or scene.troubles else "dim"))
         return Group(*lines)

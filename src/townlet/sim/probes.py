@@ -87,6 +87,21 @@ class Counts(Probe):
         self.illegal += int(world.illegal.sum())
 
 
+class Exits(Probe):
+    """Who left the first town, when and why."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
+        town, length = world.state.towns[0], world.config.world.ticks_per_day
+        for record in step_records(world):
+            if record["type"] == "exit" and record["town"] == town["id"]:
+                now = int(town["day"]) * length + int(town["minute"]) - (int(town["tick"]) - record["tick"])
+                when = {"day": now // length + 1, "time": clock(now % length)}
+                self.rows.append({"resident": record["actor"], "episode": record["episode"], **when, "reason": record["reason"]})
+
+
 class Digests(Probe):
     """The digest after every decision: two runs are the same as long as these are."""
 
