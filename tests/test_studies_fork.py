@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,7 @@ def test_a_config_edit_changes_the_rules(morning: Moment) -> None:
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        ("objects * 3", r"is not understood; write `objects \+= shower@12,12`"),
+        ("objects * 3", r"is not understood; write `objects \+= shower@5,10`"),
         ("objects -= nothing_1", "no object 'nothing_1' to remove; this town has"),
         ("conflict.quarel_ticks = 3", "no config key 'quarel_ticks' there"),
         ("conflict.quarrel_ticks = -3", "cannot be used: conflict.quarrel_ticks"),
@@ -130,3 +131,15 @@ def test_a_snapshot_forks_like_the_scenario_it_was_taken_from(morning: Moment, t
     assert a == b
     with pytest.raises(UsageError, match="there is no town 3"):
         moment_of_snapshot(tmp_path / "morning.npz", 3)
+
+
+def test_the_example_of_the_readme_helps() -> None:
+    """One more shower where it is wanted: fewer conflicts and a higher return, both clear of zero."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    line = next(line for line in readme.splitlines() if line.startswith("townlet fork ")).partition("#")[0]
+    words = shlex.split(line)[2:]
+    given = dict(zip(words[1::2], words[2::2]))
+    moment = moment_of_scenario(words[0], int(given["--at"]))
+    result = fork(moment, [given["--edit"]], futures=int(given["--futures"]), ticks=int(given["--ticks"]))
+    assert result.effects["conflicts"].effect.high < 0
+    assert result.effects["return"].effect.low > 0

@@ -20,7 +20,7 @@ Edits:
 
 \b
 Examples:
-  townlet fork noon.npz --edit "objects += shower@12,12" --futures 64
+  townlet fork afternoon.npz --edit "objects += shower@5,10" --futures 64
   townlet fork town_day --at 360 --edit "conflict.quarrel_ticks = 20"
 """
 

@@ -34,7 +34,7 @@ Arrays = Mapping[str, NDArray[Any]]
 _ADD = re.compile(r"objects\s*\+=\s*([a-z][a-z0-9_]*)\s*@\s*(\d+)\s*,\s*(\d+)")
 _REMOVE = re.compile(r"objects\s*-=\s*([a-z][a-z0-9_]*)")
 _SET = re.compile(r"([a-z_][a-z0-9_.]*)\s*=\s*(.+)")
-GRAMMAR = "write `objects += shower@12,12`, `objects -= shower_1` or `conflict.quarrel_ticks = 10`"
+GRAMMAR = "write `objects += shower@5,10`, `objects -= shower_1` or `conflict.quarrel_ticks = 10`"
 POINTERS = ("target", "request", "using", "queued", "called", "blocked_by", "meet_at")  # residents' fields that index objects
 AT_THE_OBJECT = ("using", "affordance", "ticks_left", "stalled_by_quarrel")
 IN_ITS_QUEUE = ("queued", "ahead", "behind", "queued_since", "overtakes", "called", "called_since", "affordance")
