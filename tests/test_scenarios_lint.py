@@ -163,7 +163,7 @@ def new_kind_of_stove(town: dict[str, Any]) -> dict[str, Any]:
 def test_stock_fails_when_a_new_kind_of_stove_has_none_and_everybody_starves(tmp_path: Path) -> None:
     town = new_kind_of_stove(tree())
     report = lint(load(tmp_path, town), days=7)
-    assert [one.name for one in report.verdicts if not one.ok] == ["stock", "starvation"]
+    assert [one.name for one in report.verdicts if not one.ok] == ["stock", "capacity", "starvation"]
     found = next(one for one in report.verdicts if one.name == "stock")
     assert found.found == "cook_meal uses stock, and oven_1 has none"
     assert found.remedy == "set economy.stock.oven or a stock in scenario.objects"

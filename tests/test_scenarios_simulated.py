@@ -46,12 +46,11 @@ def test_without_a_bar_sight_only_must_do_no_harm(tmp_path: Path) -> None:
     assert sight_verdict(load(tmp_path, tree()), days=4).ok
 
 
-def test_a_week_is_lived_when_hardly_anybody_leaves_and_shifts_are_attended() -> None:
-    assert Week(residents=4, exits=0, shifts=28, absences=2).lives
-    assert not Week(residents=4, exits=1, shifts=28, absences=0).lives
-    assert Week(residents=40, exits=2, shifts=280, absences=0).lives
-    assert not Week(residents=40, exits=3, shifts=280, absences=0).lives
-    assert not Week(residents=4, exits=0, shifts=28, absences=3).lives
+def test_a_week_is_lived_when_nobody_leaves_shifts_are_attended_and_needs_are_met() -> None:
+    assert Week(residents=4, exits=0, shifts=28, absences=2, lowest=0.5).lives
+    assert not Week(residents=4, exits=1, shifts=28, absences=0, lowest=0.5).lives
+    assert not Week(residents=4, exits=0, shifts=28, absences=3, lowest=0.5).lives
+    assert not Week(residents=4, exits=0, shifts=28, absences=0, lowest=0.1).lives
 
 
 SPOILT = (

@@ -166,7 +166,7 @@ def _dearer(spec: Tree) -> None:
 
 
 def _smaller_meals(spec: Tree) -> None:
-    spec["effects"]["hunger"] /= 4.0
+    spec["effects"] = {need: gain / 4.0 if need == "hunger" else gain for need, gain in spec["effects"].items()}
 
 
 def _new_stoves(tree: Tree, draw: random.Random) -> None:
