@@ -179,8 +179,8 @@ def test_a_day_that_was_cut_is_not_counted_among_the_days_of_the_log() -> None:
     rollout = Collector(vec, 0, maps=False).collect(None, 300)
     ended = int((rollout.truncated & rollout.active[:-1]).sum()) // vec.num_residents  # days
     assert 0 < cut < ended
-    assert rollout.lengths == [144] * (ended - cut) * vec.num_residents
-    assert len(rollout.returns) == len(rollout.lengths)
+    assert rollout.life_lengths == [144] * (ended - cut) * vec.num_residents
+    assert len(rollout.life_returns) == len(rollout.life_lengths)
 
 
 def test_rollouts_are_staggered_and_evaluations_are_not() -> None:
@@ -192,6 +192,6 @@ def test_rollouts_are_staggered_and_evaluations_are_not() -> None:
     share = PoolShare(config, network_spec(config), 0, 2)
     assert share.collector.vec.tables.rules["stagger"] == 1
     service = EvaluationService(config)
-    service.score("scripted", resamples=10)
+    service.score("scripted")
     assert service._towns is not None
     assert service._towns.tables.rules["stagger"] == 0

@@ -57,7 +57,7 @@ def promoted(checkpoint: Path) -> None:
     """Measure a checkpoint in a few short towns and promote it."""
     case = Case("short", "town_day", overrides=("scenario.episode_ticks=60",), towns=5)
     policies = {"candidate": str(checkpoint), "champion": str(DESK.release() or "scripted")}
-    card = evaluate(policies, [case], suite="short", window=DESK.next_window(checkpoint), resamples=10)
+    card = evaluate(policies, [case], suite="short", window=DESK.next_window(checkpoint))
     save_scorecard(card, Path("card.json"))
     assert DESK.evaluate(checkpoint, Path("card.json")).outcome is Outcome.PROMOTE
     assert DESK.promote(checkpoint).outcome is Outcome.PROMOTE
@@ -366,7 +366,7 @@ def test_a_checkpoint_that_was_changed_after_its_window_is_not_promoted(here: Pa
     promoted_again = RUN / "checkpoints" / "000003"
     case = Case("short", "town_day", overrides=("scenario.episode_ticks=60",), towns=5)
     policies = {"candidate": str(promoted_again), "champion": "scripted"}
-    save_scorecard(evaluate(policies, [case], suite="short", window=1, resamples=10), Path("card.json"))
+    save_scorecard(evaluate(policies, [case], suite="short", window=1), Path("card.json"))
     assert DESK.evaluate(promoted_again, Path("card.json")).outcome is Outcome.PROMOTE
     edit(promoted_again / "state.json", run_id="0" * 16)
     write_sums(promoted_again)

@@ -79,7 +79,7 @@ def test_a_capture_folder_brings_its_metrics_and_a_manifest_does_not(small_town:
 
 
 def test_a_capture_without_residents_warns_and_is_empty(small_town: Small, caplog: pytest.LogCaptureFixture) -> None:
-    config = small_town("scenario.residents=[]", "scenario.ties=[]")
+    config = small_town("scenario.residents=[]", "scenario.ties=[]", "scenario.circles=[]")
     with caplog.at_level(logging.WARNING, logger="townlet.training"):
         result = RolloutCaptureService(config).capture(60)
     assert len(result) == 0
