@@ -5,6 +5,7 @@ import { doingText, margin, nameOf, plain } from "./words.js";
 
 const ROW = 36;
 const SPARE = 8;
+const TITLES = { margin: "How far the worst need is above its line", rivalry: "The worst rivalry it feels", conflicts: "Conflicts and quarrels so far" };
 
 export class People {
   /** @param {any} page */
@@ -20,13 +21,13 @@ export class People {
   /** Column heads: key, text, and whether the first click sorts downwards. */
   columns() {
     const { head } = this.page.a;
-    return [["name", "Resident", false], ...head.needs.map((/** @type {any} */ need) => [`need:${need.name}`, plain(need.name), false]), ["margin", "Worst need to its line", false], ["doing", "Doing", false],
-      ["wallet", "Coins", true], ["rivalry", "Worst rivalry", true], ["conflicts", "Conflicts so far", true]];
+    return [["name", "Resident", false], ...head.needs.map((/** @type {any} */ need) => [`need:${need.name}`, plain(need.name), false]), ["margin", "Margin", false], ["doing", "Doing", false],
+      ["wallet", "Coins", true], ["rivalry", "Rivalry", true], ["conflicts", "Conflicts", true]];
   }
 
   open() {
     const cells = this.columns().map(([key, text, down]) => make("th", { scope: "col", "aria-sort": "none", "data-key": key, class: `c-${String(key).split(":")[0]}` },
-      make("button", { text, on: { click: () => this.sortBy(key, down) } })));
+      make("button", { text, title: TITLES[/** @type {keyof typeof TITLES} */ (key)], on: { click: () => this.sortBy(key, down) } })));
     byId("people-head").replaceChildren(make("tr", {}, ...cells));
   }
 

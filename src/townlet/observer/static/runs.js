@@ -20,7 +20,7 @@ export class Runs {
     this.page = page;
     /** @type {any[]} */ this.runs = [];
     /** @type {Set<string>} */ this.chosen = new Set();
-    /** @type {Map<string, {records: any[], next: string | null}>} */ this.logs = new Map();
+    /** @type {Map<string, {records: any[], alarms: any[], next: string}>} */ this.logs = new Map();
     this.cursor = NaN; // steps under the pointer, common to all charts
   }
 
@@ -74,14 +74,17 @@ export class Runs {
   /** Fetch what was written since the last time. */
   async refresh() {
     for (const id of this.chosen) {
-      const log = this.logs.get(id) ?? { records: [], next: null };
+      const log = this.logs.get(id) ?? { records: [], alarms: [], next: "" };
       this.logs.set(id, log);
       try {
-        const news = await askJson(`runs/${encodeURIComponent(id)}/records${log.next === null ? "" : `?after=${encodeURIComponent(log.next)}`}`);
-        if (news.cut) log.records = [];
-        log.records.push(...news.records.filter((/** @type {any} */ record) => (record.kind ?? "epoch") === "epoch"));
-        log.alarms = (news.cut ? [] : log.alarms ?? []).concat(news.alarms ?? []);
-        log.next = news.next;
+        for (let more = true; more; ) {
+          const news = await askJson(`runs/${encodeURIComponent(id)}/records?after=${encodeURIComponent(log.next)}`);
+          if (news.cut) log.records = log.alarms = [];
+          log.records = log.records.concat(news.records.filter((/** @type {any} */ record) => (record.kind ?? "epoch") === "epoch"));
+          log.alarms = log.alarms.concat(news.alarms ?? []);
+          log.next = news.next;
+          more = Boolean(news.more);
+        }
       } catch (error) {
         byId("runs-note").textContent = /** @type {Error} */ (error).message;
       }
@@ -156,7 +159,7 @@ export class Runs {
       c.globalAlpha = 1;
       for (const alarm of this.logs.get(id)?.alarms ?? []) {
         if (alarm.field !== name) continue;
-        const at = records.find(record => record.log_stream_offset === alarm.offset || record.epoch === alarm.epoch);
+        const at = records.find(record => record.epoch === alarm.epoch && record[name] === alarm.value);
         if (!at) continue;
         c.fillStyle = colour("bad");
         c.beginPath();
