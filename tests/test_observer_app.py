@@ -238,6 +238,12 @@ def test_takes_and_reels(served: Served) -> None:
     status, found, body = get(served, f"/api/takes/{served.take}.take")
     assert parse_take(body).id == served.take
     assert "attachment" in found["content-disposition"]
+    status, found, body = get(served, f"/api/takes/{served.take}.html")
+    assert (status, b'id="film"' in body) == (200, True)
+    assert get(served, f"/api/takes/{served.take}.html?vs=000000000000")[0] == 404
+    status, found, body = get(served, "/")
+    assert (status, b"<!doctype html" in body.lower()) == (200, True)
+    assert get(served, "/static/main.js", **{"If-None-Match": get(served, "/static/main.js")[1]["etag"]})[0] == 304
 
 
 def test_why_ties_story_moments_snapshot(served: Served) -> None:
@@ -362,11 +368,9 @@ def test_news_reach_every_viewer_and_a_stuck_one_costs_nothing(served: Served) -
         for line in lines:
             read_until(line, b"event: hello")
         stuck, reading = lines[:4], lines[4:]
-        log = served.runs / "one" / "ppo.ndjson"
-        if not log.exists():
-            make_run(served.runs / "one")
-        for line in reading:
-            threading.Thread(target=read_until, args=(line, b'"last":1'), daemon=True).start()
+        readers = [threading.Thread(target=read_until, args=(line, b'"last":1')) for line in reading]
+        for reader in readers:
+            reader.start()
         big = "x" * 20_000
         for k in range(600):
             served.observatory.news.publish("note", {"k": k, "text": big})
@@ -378,6 +382,9 @@ def test_news_reach_every_viewer_and_a_stuck_one_costs_nothing(served: Served) -
         assert b"event: lost" in heard
         assert heard.count(b"event: note") < 600
         assert KEPT == 256
+        for reader in readers:
+            reader.join(20)
+            assert not reader.is_alive()
     finally:
         for line in lines:
             line.close()

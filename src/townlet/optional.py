@@ -19,6 +19,8 @@ EXTRA_OF = {
     "sb3_contrib": "bench",
     "supersuit": "bench",
     "jaxmarl": "bench",
+    "starlette": "observer",
+    "uvicorn": "observer",
 }
 
 

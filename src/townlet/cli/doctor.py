@@ -22,6 +22,7 @@ GIVES = {  # extra -> what works with it
     "plot": "plots and pictures (townlet telemetry plot, run --render)",
     "data": "exports (townlet replay export, telemetry export)",
     "bench": "comparisons with other trainers (townlet bench train)",
+    "observer": "the town in the browser (townlet observe)",
 }
 
 

@@ -20,11 +20,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from townlet import __version__, files
-from townlet.config.loader import config_of_text, load_config
+from townlet.config.loader import config_of_text, load_config, shipped_configs
 from townlet.errors import TakeError, TownletError, UsageError
 from townlet.observer.guard import Guard
 from townlet.observer.library import Library
 from townlet.observer.news import News
+from townlet.observer.parts import film_parts
+from townlet.observer.standalone import page_html
 from townlet.observer.story import moments, parting, story
 from townlet.observer.studio import MOST_TAKES, Studio
 from townlet.observer.take import MOST_CHANGES, Change, canonical, parse_take
@@ -99,6 +101,7 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
         "/api/about": here.about,
         "/api/takes": here.takes,
         "/api/takes/{take}.take": here.recipe,
+        "/api/takes/{take}.html": here.html,
         "/api/takes/{take}": here.take,
         "/api/takes/{take}/reels/{reel:int}": here.reel,
         "/api/takes/{take}/decisions": here.decisions,
@@ -118,7 +121,7 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
         "/api/jobs/{job}": here.job,
         "/api/news": here.stream,
     }
-    post = {"/api/takes": here.new_take, "/api/futures": here.new_futures, "/api/lint": here.lint, "/api/play": here.play}
+    post = {"/api/takes": here.new_take, "/api/futures": here.new_futures, "/api/lint": here.lint}
     routes = [Route(path, _safely(handler), methods=["GET"]) for path, handler in get.items()]
     routes += [Route(path, _safely(handler), methods=["POST"]) for path, handler in post.items()]
     app = Starlette(routes=routes, lifespan=lifespan)
@@ -232,7 +235,7 @@ class _Routes:
                 "open": dict(self.here.open),
                 "policies": self.studio.policies,
                 "limits": {"takes": MOST_TAKES, "changes": MOST_CHANGES, "futures": MOST_FUTURES},
-                "towns": self.library.scenarios(),
+                "towns": list(shipped_configs()),
             }
         )
 
@@ -249,6 +252,15 @@ class _Routes:
         self.studio.known(name)
         take = await self.here.shoot(self.studio.self_contained, name)
         return _file(canonical(take) + b"\n", f"{name}.take", "application/json")
+
+    async def html(self, request: Request) -> Response:
+        """The take, beside another one where `vs` names it, as a file that needs no server."""
+        name, vs = request.path_params["take"], request.query_params.get("vs")
+        takes = [name] if vs is None or vs == name else [name, vs]
+        for one in takes:
+            self.studio.known(one)
+        text = await self.here.shoot(lambda: page_html(film_parts(self.studio, takes)))
+        return _file(text.encode(), f"{name}.html", "text/html; charset=utf-8")
 
     async def reel(self, request: Request) -> Response:
         name, number = request.path_params["take"], request.path_params["reel"]
@@ -313,26 +325,9 @@ class _Routes:
             return self.studio.branch(asked["parent"], [_change(one) for one in changes], policy)
         if isinstance(asked.get("yaml"), str):
             return self.studio.new_take(config_of_text(asked["yaml"]), seed=seed, policy=policy or "scripted")
-        if asked.get("town") in self.library.scenarios():
+        if asked.get("town") in shipped_configs():
             return self.studio.new_take(load_config(asked["town"]), seed=seed, policy=policy or "scripted")
         raise UsageError("a take is asked for by `parent`, `take`, `yaml` or the `town` of a shipped scenario")
-
-    async def play(self, request: Request) -> Response:
-        """A take of a run's checkpoint in the run's own town."""
-        asked = await _body(request)
-        run, checkpoint, seed = asked.get("run"), asked.get("checkpoint"), asked.get("seed")
-        if not isinstance(run, str) or not isinstance(checkpoint, str) or not (seed is None or type(seed) is int):
-            raise UsageError("playing needs the `run` and the `checkpoint`, by their ids")
-
-        def made() -> Any:
-            folder, digest = self.library.weights(run, checkpoint)
-            found = self.library.find(run)
-            name = self.studio.add_checkpoint(f"{found.path.name}/{checkpoint}", folder, digest)
-            return self.studio.new_take(found.resolved_config(), seed=seed, policy=name)
-
-        known = await self.here.shoot(made)
-        self.here.news.publish("take", self.studio.row(known.take.id))
-        return _json(known.header, 201)
 
     # --- futures, lint ------------------------------------------------------------------------------------------------
 
@@ -403,7 +398,7 @@ class _Routes:
         return _json(await asyncio.to_thread(self.library.ledger))
 
     async def scenarios(self, request: Request) -> Response:
-        return _json({"scenarios": [{"name": name} for name in self.library.scenarios()]})
+        return _json({"scenarios": await asyncio.to_thread(self.library.scenarios)})
 
     async def scenario(self, request: Request) -> Response:
         name = request.path_params["name"]

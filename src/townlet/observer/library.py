@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from townlet.config.learning import PromotionConfig
-from townlet.config.loader import shipped_configs
+from townlet.config.loader import load_config, shipped_configs
 from townlet.errors import DamagedFileError, TakeError, TownletError
-from townlet.files import read_bytes
+from townlet.files import read_bytes, read_json
 from townlet.observer.report import log_of
-from townlet.policy.checkpoint import names, weights_hash
-from townlet.policy.inference import NumpyPolicy
+from townlet.observer.studio import SEEN
+from townlet.policy.checkpoint import names
 from townlet.policy.training.run_folder import RunFolder, find_runs
 from townlet.promotion.desk import PromotionDesk
 from townlet.telemetry.follow import NewLine
@@ -33,6 +33,8 @@ class Library:
 
     def __init__(self, folder: Path, ledger: Path, rules: PromotionConfig) -> None:
         self.folder, self.desk = folder, PromotionDesk(ledger, rules)
+        self._scenarios: list[dict[str, Any]] = []
+        self._counted: dict[str, tuple[tuple[int, int], int, int]] = {}  # run → size and time of its log, records, alarms
         self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
 
     # --- runs ---------------------------------------------------------------------------------------------------------
@@ -51,24 +53,47 @@ class Library:
                 return run
         raise TakeError(f"there is no run {name!r} here; it may have been removed")
 
-    def checkpoints(self, name: str) -> list[tuple[str, Path]]:
-        """Name and folder of a run's checkpoints, the oldest first."""
-        run = self.find(name)
-        return [(one, run.checkpoints / one) for one in names(run.checkpoints)] if run.checkpoints.is_dir() else []
+    def find_policy(self, policy: str) -> tuple[str, Path] | None:
+        """Name and folder of the checkpoint with these weights, of whichever run."""
+        for run in find_runs(self.folder):
+            for one in names(run.checkpoints) if run.checkpoints.is_dir() else ():
+                if policy_id(run.checkpoints / one) == policy:
+                    return f"{run.path.name}/{one}", run.checkpoints / one
+        return None
+
+    def _count(self, run: RunFolder) -> tuple[int, int]:
+        """Records and alarms of a run, counted anew when its log has changed."""
+        log, name = log_of(run.path, run.card()), run_id(run.path)
+        if log is None:
+            return 0, 0
+        stamp = log.stat().st_size, log.stat().st_mtime_ns
+        if name not in self._counted or self._counted[name][0] != stamp:
+            read = self.records(name, "")
+            self._counted[name] = stamp, len(read["records"]), len(read["alarms"])
+        return self._counted[name][1:]
 
     def _row(self, run: RunFolder) -> dict[str, Any]:
         card, summary = run.card(), run.summary() or {}
         best, latest = run.best(), run.latest()
         own = names(run.checkpoints) if run.checkpoints.is_dir() else []
+        updates, alarms = self._count(run)
         return {
             "id": run_id(run.path),
             "name": run.path.name,
+            "updates": updates,
+            "alarms": alarms,
             "mode": card.get("mode"),
             "town": card.get("config_id"),
             "state": summary.get("status", "finished") if summary else "unfinished",
             "epochs": summary.get("epochs"),
             "checkpoints": [
-                {"id": one, "best": best is not None and best.name == one, "latest": latest is not None and latest.name == one}
+                {
+                    "id": one,
+                    "name": one,
+                    "policy": policy_id(run.checkpoints / one),
+                    "best": best is not None and best.name == one,
+                    "latest": latest is not None and latest.name == one,
+                }
                 for one in own
             ],
         }
@@ -106,13 +131,6 @@ class Library:
                 continue
         return found
 
-    def weights(self, name: str, checkpoint: str) -> tuple[Path, str]:
-        """Folder and weights hash of a run's checkpoint."""
-        known = dict(self.checkpoints(name))
-        if checkpoint not in known:
-            raise TakeError(f"the run has no checkpoint {checkpoint!r}; it has {', '.join(known) or 'none'}")
-        return known[checkpoint], weights_hash(NumpyPolicy.load(known[checkpoint]).weights)
-
     def changes(self) -> list[tuple[str, dict[str, Any]]]:
         """News since the last time: `record` where a log has changed, `checkpoint` where one was added."""
         found: list[tuple[str, dict[str, Any]]] = []
@@ -143,9 +161,10 @@ class Library:
 
     # --- scenarios ----------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def scenarios() -> list[str]:
-        return list(shipped_configs())
+    def scenarios(self) -> list[dict[str, Any]]:
+        if not self._scenarios:
+            self._scenarios = [_scenario(name) for name in shipped_configs()]
+        return self._scenarios
 
     @staticmethod
     def yaml(name: str) -> str:
@@ -153,6 +172,19 @@ class Library:
         if name not in known:
             raise TakeError(f"there is no scenario {name!r}; there are {', '.join(known)}")
         return read_bytes(known[name], limit=YAML_LIMIT, error=TakeError).decode()
+
+
+def _scenario(name: str) -> dict[str, Any]:
+    scenario = load_config(name).scenario
+    people = len(scenario.residents) if scenario.generate is None else scenario.generate.residents
+    return {"name": name, "description": scenario.description, "residents": people}
+
+
+def policy_id(checkpoint: Path) -> str | None:
+    """By which takes name a checkpoint: the beginning of its weights hash; None where it does not say."""
+    found = read_json(checkpoint / "state.json", limit=1 << 26, error=TakeError)
+    digest = found.get("weights_hash") if isinstance(found, dict) else None
+    return digest[:SEEN] if isinstance(digest, str) else None
 
 
 def run_id(path: Path) -> str:

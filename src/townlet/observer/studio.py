@@ -50,7 +50,8 @@ class KnownTake:
 class Studio:
     """Takes by id. What they need from the disk (configs, checkpoints, snapshots) is given by whoever opens the studio."""
 
-    def __init__(self) -> None:
+    def __init__(self, find_policy: Callable[[str], tuple[str, Path] | None] = lambda name: None) -> None:
+        self._find_policy = find_policy  # name and folder of a checkpoint by its id
         self.takes: OrderedDict[str, KnownTake] = OrderedDict()
         self._configs: dict[str, SimulationConfig] = {}
         self._policies: dict[str, tuple[str, Path]] = {}  # id → name, folder
@@ -192,12 +193,25 @@ class Studio:
 
             return recorded
         if take.policy not in POLICIES and take.policy not in self._policies:
+            found = self._find_policy(take.policy)
+            if found is not None:
+                self._policies[take.policy] = found
+        if take.policy not in POLICIES and take.policy not in self._policies:
             raise TakeError(
                 f"the take is played by the policy {take.policy!r}, which is not known here; "
                 f"expected {', '.join((*POLICIES, *self._policies))}, or a take with its decisions"
             )
         spec = str(self._policies[take.policy][1]) if take.policy in self._policies else take.policy
         return lambda vec: make_policy(spec, vec, seed=take.seed)
+
+    def policy_spec(self, name: str) -> str:
+        """Who decides in a take, as `make_policy` takes it; recorded decisions know no other future than their own."""
+        policy = self.known(name).take.policy
+        if policy == RECORDED:
+            raise UsageError(
+                "the take is played by recorded decisions, which know no other future; branch it with a policy first"
+            )
+        return str(self._policies[policy][1]) if policy in self._policies else policy
 
     # --- stages -----------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,196 @@
+"""`townlet observe`: the town in the browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from townlet.cli.common import note, seed_option, set_option
+
+if TYPE_CHECKING:
+    from townlet.observer.app import Observatory
+    from townlet.observer.studio import Studio
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@click.command(short_help="The town in the browser: scrub, compare, ask why, what if.")
+@click.argument("what", default="town_day", metavar="[SCENARIO|RUN|TAKE|SNAPSHOT|CHECKPOINT]")
+@click.option("--policy", help="Who decides: scripted, random, schedule or the folder of a checkpoint.")
+@click.option("--vs", help="Open a second take beside it, with this policy.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="Port to listen on.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; others than this machine's can then connect."
+)
+@click.option(
+    "--runs",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("runs"),
+    show_default=True,
+    help="Folder of the runs to show.",
+)
+@click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
+@click.option(
+    "--save", type=click.Path(path_type=Path, dir_okay=False), help="Write one HTML file that needs no server, and end."
+)
+@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@seed_option
+@set_option
+def observe(
+    what: str,
+    policy: str | None,
+    vs: str | None,
+    port: int,
+    host: str,
+    runs: Path,
+    no_open: bool,
+    save: Path | None,
+    overwrite: bool,
+    seed: int | None,
+    overrides: tuple[str, ...],
+) -> None:
+    """Open a town in the browser: a scenario, a run's trained town, a take, a snapshot or a checkpoint.
+
+    Two addresses are printed, one to watch and one to act (branch, lint, futures). Ctrl-C ends the server.
+
+    \b
+    Examples:
+      townlet observe town_day
+      townlet observe runs/demo --vs scripted
+      townlet observe quarrel.take --no-open --port 8080
+      townlet observe town_day --vs random --save town.html
+    """
+    from townlet.errors import UsageError
+    from townlet.optional import check_installed
+
+    if save is not None and save.exists() and not overwrite:
+        raise UsageError(f"{save} already exists; choose another file, or --overwrite to replace it")
+    for name in ("starlette", "uvicorn"):
+        check_installed(name, "the observer")
+    from townlet.observer.app import serve
+
+    observatory = open_observatory(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
+    if save is not None:
+        _save(observatory, save)
+        return
+
+    def ready(bound: int, stop: Callable[[], None]) -> None:
+        shown = f"[{host}]" if ":" in host else host
+        address = f"http://{shown}:{bound}/?token="
+        click.echo(observatory.studio.known(str(observatory.open["take"])).title)
+        click.echo(f"to act    {address}{observatory.act_token}")
+        click.echo(f"to watch  {address}{observatory.watch_token}")
+        if host not in LOOPBACK:
+            note(f"anybody who reaches {host} and has an address can watch, over plain HTTP; Ctrl-C ends it")
+        if not no_open and _has_screen():
+            webbrowser.open(address + observatory.act_token)
+
+    try:
+        serve(observatory, host, port, ready=ready)
+    except KeyboardInterrupt:
+        note("closed")
+
+
+def _save(observatory: Observatory, path: Path) -> None:
+    from townlet.observer.parts import film_parts
+    from townlet.observer.standalone import write_page
+
+    takes = [name for name in (observatory.open["take"], observatory.open["vs"]) if name is not None]
+    size = write_page(path, film_parts(observatory.studio, takes))
+    click.echo(f"→ {path} ({size / 1000:,.0f} kB)")
+
+
+def open_observatory(
+    what: str,
+    runs: Path,
+    *,
+    policy: str | None = None,
+    vs: str | None = None,
+    seed: int | None = None,
+    overrides: tuple[str, ...] = (),
+) -> Observatory:
+    """Everything a server shows, with what was asked for open in it."""
+    from townlet.config.loader import default_config
+    from townlet.observer.app import Observatory
+    from townlet.observer.library import Library, run_id
+    from townlet.observer.studio import Studio
+
+    promotion = default_config().promotion
+    folder = Path(what).parent if (Path(what) / "run.json").is_file() else runs
+    library = Library(folder, Path(promotion.ledger), promotion)
+    studio = Studio(library.find_policy)
+    first = open_take(studio, what, policy=policy, seed=seed, overrides=overrides)
+    second = None
+    if vs is not None:
+        second = studio.branch(first, [], policy=policy_id(studio, vs)).take.id
+    run = run_id(Path(what)) if (Path(what) / "run.json").is_file() else None
+    return Observatory(studio, library, futures, open={"take": first, "vs": second, "run": run})
+
+
+def open_take(studio: Studio, what: str, *, policy: str | None, seed: int | None, overrides: tuple[str, ...] = ()) -> str:
+    """The id of the take that WHAT means."""
+    from townlet.config.loader import load_config
+    from townlet.observer.take import read_take
+    from townlet.policy.training.run_folder import RunFolder
+
+    _note_compiling()
+    path = Path(what)
+    if path.suffix == ".take":
+        return studio.open(read_take(path)).take.id
+    if path.suffix == ".npz":
+        start, config, own = studio.add_snapshot(path)
+        return studio.new_take(config, seed=own, policy=policy_id(studio, policy or "scripted"), start=start).take.id
+    if (path / "run.json").is_file():
+        run = RunFolder(path)
+        best = run.best() or run.latest()
+        chosen = policy or (str(best) if best is not None else "scripted")
+        return studio.new_take(run.resolved_config(), seed=seed, policy=policy_id(studio, chosen)).take.id
+    if (path / "state.json").is_file() or path.name in ("best", "latest"):
+        run = RunFolder(path.resolve().parent.parent)
+        config = run.resolved_config() if run.exists else load_config("town_day", overrides)
+        return studio.new_take(config, seed=seed, policy=policy_id(studio, policy or what)).take.id
+    return studio.new_take(load_config(what, overrides), seed=seed, policy=policy_id(studio, policy or "scripted")).take.id
+
+
+def _note_compiling() -> None:
+    from townlet.cli.run import COMPILING
+    from townlet.world._jit import JIT, WARM
+
+    if JIT and not WARM:
+        note(COMPILING)
+
+
+def policy_id(studio: Studio, policy: str) -> str:
+    """What takes call a policy: its name, or the beginning of the hash of a checkpoint's weights."""
+    from townlet.errors import CheckpointError
+    from townlet.policy.checkpoint import resolve, weights_hash
+    from townlet.policy.inference import NumpyPolicy
+    from townlet.policy.runtime import POLICIES
+
+    if policy in POLICIES:
+        return policy
+    if not Path(policy).exists():
+        raise CheckpointError(f"there is no policy {policy!r}; expected {', '.join(POLICIES)} or the folder of a checkpoint")
+    folder = resolve(Path(policy))
+    name = f"{folder.parent.parent.name}/{folder.name}" if folder.parent.name == "checkpoints" else folder.name
+    return studio.add_checkpoint(name, folder, weights_hash(NumpyPolicy.load(folder).weights))
+
+
+def futures(studio: Studio, take: str, at: int, edits: list[str], count: int) -> dict[str, Any]:
+    """Many futures of a moment of a take, as it was and edited: `townlet fork`."""
+    from townlet.studies.fork import Moment, fork
+
+    stage = studio.stage(take)
+    stage.go((at - stage.first) // stage.interval)
+    moment = Moment(stage.vec.config, stage.vec.save())
+    return fork(moment, edits, futures=count, policy=studio.policy_spec(take)).model_dump(mode="json")
+
+
+def _has_screen() -> bool:
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
