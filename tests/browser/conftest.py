@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_tools import Served, Visit, short
+from page_tools import Visit, short
 
 from townlet.observer.parts import film_parts
 from townlet.observer.standalone import write_page
@@ -115,32 +114,3 @@ def town(visit: Callable[..., Visit], town_file: Path) -> Visit:
     found.js("townlet.a.preload()")
     found.settle()
     return found
-
-
-@pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    pytest.importorskip("starlette")
-    pytest.importorskip("uvicorn")
-    from townlet.config.loader import default_config
-    from townlet.observer.app import Observatory, serve
-    from townlet.observer.library import Library
-
-    runs = tmp_path_factory.mktemp("runs")
-    library = Library(runs, runs / "ledger.ndjson", default_config().promotion)
-    studio = Studio(library.find_policy)
-    take = studio.new_take(short("queue_conflict", 120), seed=7).take.id
-    observatory = Observatory(studio, library, lambda *_: {}, open={"take": take, "vs": None, "run": None})
-    told: list[Any] = []
-    there = threading.Event()
-
-    def ready(*found: Any) -> None:
-        told.extend(found)
-        there.set()
-
-    thread = threading.Thread(target=serve, args=(observatory, "127.0.0.1", 0), kwargs={"ready": ready}, daemon=True)
-    thread.start()
-    assert there.wait(60)
-    port, stop = told
-    yield Served(f"http://127.0.0.1:{port}/?token={observatory.act_token}", observatory, runs)
-    stop()
-    thread.join(20)

@@ -418,7 +418,7 @@ export class TownMap {
       c.fillStyle = colour("bad");
       c.beginPath();
       for (let k = 0; k < 16; k++) {
-        const reach = k % 2 ? r * 1.02 : r * 1.55, turn = k * Math.PI / 8;
+        const reach = k % 2 ? r * 1.05 : r * 1.7, turn = k * Math.PI / 8;
         c.lineTo(x + reach * Math.cos(turn), y + reach * Math.sin(turn));
       }
       c.fill();
