@@ -22,7 +22,7 @@ from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.services import EvaluationService, RolloutCaptureService
 from townlet.policy.training.session import network_spec
 from townlet.policy.training.sources import rollout_batch, script_batch
-from townlet.policy.training.strategies.bc import DEMONSTRATION_TOWNS, cloning_rate, get_used_to
+from townlet.policy.training.strategies.bc import DEMONSTRATION_TOWNS, cloning_rate, fit_observation_statistics
 
 BAR = 3.0
 LOOK_EVERY = 5  # epochs of ours between two evaluations; MaskablePPO is looked at after every one of its own
@@ -54,7 +54,7 @@ def ours(config: SimulationConfig) -> Iterator[PPOLearner]:
     day = -(-config.scenario.episode_ticks // config.policy.interval)
     script = Collector(towns.towns(bc.towns, index=DEMONSTRATION_TOWNS), config.seed, maps=spec.sees_map)
     shown, _ = watched(script, day, epsilon=bc.epsilon, gamma=config.ppo.gamma).split(bc.validation_fraction, config.seed)
-    get_used_to(learner, shown)
+    fit_observation_statistics(learner, shown)
     collector = Collector(towns.towns(config.training.towns, stagger=True), config.seed, maps=spec.sees_map)
     before = 1.0
     for stage in config.training.anneal_schedule:

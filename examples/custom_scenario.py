@@ -22,7 +22,7 @@ def conflicts(overrides: list[str], towns: int, decisions: int) -> float:
 
 def main(towns: int = 8, decisions: int = 144) -> tuple[float, float]:
     usual = conflicts([], towns, decisions)
-    hungry = conflicts(["world.need_decay.hunger=0.002"], towns, decisions)
+    hungry = conflicts(["needs.hunger.decay=0.002"], towns, decisions)
     print(f"conflicts per resident-decision: {usual:.4f} as shipped, {hungry:.4f} when everybody gets hungry twice as fast")
     return usual, hungry
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from sb3_contrib import MaskablePPO
 
-from townlet.envs.sb3 import TownVecEnv
+from townlet.envs.sb3 import LivingRolloutBuffer, TownVecEnv
 
 
 def main(towns: int = 8, steps: int = 8192) -> float:
     env = TownVecEnv("town_day", towns, start="random")  # a VecEnv of towns × residents; masks through env_method
-    model = MaskablePPO("MlpPolicy", env, n_steps=64, batch_size=512, n_epochs=4, seed=0)
+    options = {"rollout_buffer_class": LivingRolloutBuffer}  # learns from residents, not from slots that wait for a newcomer
+    model = MaskablePPO("MlpPolicy", env, n_steps=64, batch_size=512, n_epochs=4, seed=0, **options)
     model.learn(steps)
     seen, total = env.reset(), 0.0
     for _ in range(144):  # a day of decisions

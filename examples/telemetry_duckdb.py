@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-SAMPLE = Path(__file__).resolve().parent.parent / "docs/samples/ppo_telemetry_v1_3.jsonl"
+SAMPLE = Path(__file__).resolve().parent.parent / "docs/samples/ppo_telemetry_v1_4.jsonl"
 
 
 def main(log: Path = SAMPLE) -> list[tuple[int, float, int]]:

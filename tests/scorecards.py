@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 from townlet.dto.evaluation import MEASURES, CaseCard, Measure, PolicyCard, Scorecard
 from townlet.evaluation.compare import effect_of, summarise
 from townlet.evaluation.suites import draw_seed
-from townlet.files import sha256_file, write_sums
+from townlet.policy.checkpoint import Checkpoint, save_checkpoint, weights_hash
 
 TYPICAL = {"return": 55.0, "self_sufficiency": 0.95, "attendance": 0.95, "conflicts": 3.0, "intensity": 2.0, "wait_mean": 12.0}
 SPREAD = {"return": 3.0, "self_sufficiency": 0.05, "attendance": 0.04, "conflicts": 0.4, "intensity": 0.3, "wait_mean": 2.0}
@@ -104,9 +103,8 @@ def duel(
 
 
 def checkpoint_folder(folder: Path, content: str) -> str:
-    """A folder shaped like a checkpoint; its weight hash."""
-    folder.mkdir(parents=True)
-    (folder / "weights.safetensors").write_bytes(content.encode())
-    (folder / "state.json").write_text(json.dumps({"config_hash": "cafe", "dataset_hash": "beef"}))
-    write_sums(folder)
-    return sha256_file(folder / "weights.safetensors")
+    """A checkpoint of no network in particular; its weight hash."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    checkpoint = Checkpoint({"name": np.frombuffer(content.encode(), np.uint8)}, {"network": {}})
+    save_checkpoint(folder, checkpoint)
+    return weights_hash(checkpoint.weights)

@@ -21,7 +21,7 @@ LAYERS = """
 __main__
 cli testing __init__
 observer studies bench
-policy.runner
+policy.runner promotion.trace
 policy.training
 evaluation promotion
 policy
@@ -31,7 +31,7 @@ observations scenarios
 world telemetry
 config dto
 ports files optional statistics
-_readers
+_readers names
 errors
 """
 DOORS = {  # package -> the modules that may import it

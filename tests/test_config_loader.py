@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,18 @@ DEFAULTS = {
     "features.systems.observations": "hybrid",
     "features.stages.social_rewards": "C1",
     "world.ticks_per_day": 1440,
-    "world.need_decay.hunger": 0.0010,
-    "world.need_decay.hygiene": 0.0007,
-    "world.need_decay.energy": 0.0008,
+    "needs.hunger.decay": 0.0010,
+    "needs.hygiene.decay": 0.0007,
+    "needs.energy.decay": 0.0008,
+    "needs.energy.awake_only": True,
+    "needs.hunger.weight": 1.0,
+    "needs.hygiene.weight": 0.6,
+    "needs.energy.weight": 0.8,
+    "needs.hunger.act_below": 0.4,
+    "needs.hunger.at_bottom": "collapse",
+    "needs.hunger.collapse_below": 0.03,
+    "needs.hunger.collapse_ticks": 30,
     "rewards.survival": 0.05,
-    "rewards.needs.hygiene": 0.6,
-    "rewards.needs.energy": 0.8,
     "rewards.wage_rate": 0.01,
     "rewards.punctuality": 0.05,
     "rewards.collapse": -1.0,
@@ -93,7 +100,6 @@ DEFAULTS = {
     "employment.grace_ticks": 5,
     "employment.absent_cutoff": 30,
     "employment.absence_slack": 20,
-    "behavior.act_below.hunger": 0.4,
     "behavior.leave_above": 0.98,
     "policy.action_level": "option",
     "policy.decision_interval": 10,
@@ -114,7 +120,6 @@ DEFAULTS = {
     "relationships.events.shift_takeover.rivalry": 0.30,
     "relationships.chat.cooldown": 30,
     "lifecycle.newcomers_per_day": 2,
-    "lifecycle.collapse_hunger": 0.03,
     "perturbations.blackout.probability_per_day": 0.0,
     "evaluation.first_seed": 1_000_001,
     "promotion.required_passes": 2,
@@ -132,9 +137,9 @@ def test_the_core_affordances_cost_a_day_what_the_design_says() -> None:
     config = default_config()
     by_id = {spec.id: spec for spec in config.affordances.specs}
     assert list(by_id) == ["use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit"]
-    meals = 1440 * config.world.need_decay.hunger / by_id["eat_meal"].effects.hunger
+    meals = 1440 * config.needs["hunger"].decay / by_id["eat_meal"].effects["hunger"]
     cooking = meals / by_id["cook_meal"].gives_meals * by_id["cook_meal"].price
-    showers = 1440 * config.world.need_decay.hygiene / by_id["use_shower"].effects.hygiene * by_id["use_shower"].price
+    showers = 1440 * config.needs["hygiene"].decay / by_id["use_shower"].effects["hygiene"] * by_id["use_shower"].price
     assert math.isclose(config.economy.rent + cooking + showers, 0.717, abs_tol=1e-3)
     assert by_id["buy_meal"].hours == (420, 1260)
     assert config.cooldown(by_id["use_shower"]) == 60
@@ -158,7 +163,9 @@ def test_the_config_is_frozen_and_strict() -> None:
 
 
 def test_a_living_tick_may_not_be_worth_less_than_nothing() -> None:
-    with pytest.raises(ConfigError, match=r"rewards: a living tick could be worth -0\.022, .* raise survival to at least 0\.072"):
+    with pytest.raises(
+        ConfigError, match=r"rewards: a living tick could be worth -0\.022, .* raise rewards\.survival to at least 0\.072"
+    ):
         default_config(["rewards.needs_scale=0.03"])
 
 
@@ -309,9 +316,9 @@ def test_any_text_gives_values_or_a_typed_error(text: str) -> None:
 
 def test_other_yaml_files_are_read_as_carefully(tmp_path: Path) -> None:
     assert read_yaml(written(tmp_path, "[a.npz, {sample: b.npz}]")) == ["a.npz", {"sample": "b.npz"}]
-    with pytest.raises(ReplayError, match="larger than 10 bytes"):
+    with pytest.raises(ReplayError, match="bytes, expected at most 10"):
         read_yaml(written(tmp_path, "a: 1234567890"), limit=10, error=ReplayError)
-    with pytest.raises(ReplayError, match=r"absent\.yaml cannot be read: No such file"):
+    with pytest.raises(ReplayError, match=r"there is no file .*absent\.yaml"):
         read_yaml(tmp_path / "absent.yaml", error=ReplayError)
 
 
@@ -410,6 +417,22 @@ def test_a_misspelt_path_names_the_file_beside_it(tmp_path: Path) -> None:
 # --- extends and overrides -------------------------------------------------------------------------------------------
 
 
+def test_a_chain_of_files_is_bounded(tmp_path: Path) -> None:
+    """Two thousand files that extend each other are refused in a sentence, sixteen are read."""
+    for number in range(2000):
+        written(tmp_path, f"extends: c{number + 1}.yaml\n", f"c{number}.yaml")
+    written(tmp_path, "seed: 7\n", "c2000.yaml")
+    assert load_config(tmp_path / "c1985.yaml").seed == 7
+    with pytest.raises(ConfigError, match=r"c16\.yaml is the end of a chain of more than 16 files"):
+        load_config(tmp_path / "c0.yaml")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(ConfigError, match=r"pipe\.yaml is not a regular file"):
+        read_yaml(tmp_path / "pipe.yaml")
+
+
 def test_a_file_is_laid_upon_what_it_extends(tmp_path: Path) -> None:
     written(tmp_path, "seed: 1\nppo: {gamma: 0.9, num_epochs: 2}\nscenario: {description: base}\n", "base.yaml")
     written(tmp_path, "extends: base.yaml\nppo: {num_epochs: 3}\n", "middle.yaml")
@@ -486,6 +509,8 @@ def test_overrides_reach_into_lists_and_the_last_one_wins(tmp_path: Path) -> Non
         ("seed", "the override 'seed' is not of the form section.key=value"),
         ("=3", "is not of the form"),
         ("ppo..gamma=3", "is not of the form"),
+        ("a." * 5000 + "b=1", "…: a key of 5001 parts; at most 64 are read"),
+        ("seed=\udc80", "this is not a text in UTF-8 (at character 0)"),
         ("ppo.gama=1", "--set ppo.gama=1: ppo.gama is not a known key; did you mean gamma?"),
         ("ppo.gamma=9", "--set ppo.gamma=9: ppo.gamma is 9; expected less than or equal to 1"),
         ("ppo.gamma=[", "--set ppo.gamma=[: this is not valid YAML"),

@@ -83,6 +83,18 @@ def test_the_neighbours_follow_the_script() -> None:
     assert env.vec.state.residents[0]["using"][0] == -1
 
 
+def test_copies_without_a_seed_are_not_twins_and_a_seed_fixes_all_that_follows() -> None:
+    one, two = ResidentEnv("town_day"), ResidentEnv("town_day")
+    drawn = []
+    for first in (None, None, 4, 4):
+        for env, seed in ((one, first), (two, first), (one, None), (two, None)):
+            env.reset(seed=seed)
+            drawn.append(env.vec.seed)
+    assert len(set(drawn[:8])) == 8
+    assert all(seed % 2 == 0 for seed in drawn)  # those of the evaluation are odd
+    assert drawn[8:12] == drawn[12:16] == [4, 4, drawn[10], drawn[10]]
+
+
 def test_leaving_ends_the_episode() -> None:
     env = ResidentEnv("newcomer", resident="bob")
     env.reset(seed=0)

@@ -57,7 +57,9 @@ def test_queue_use_and_quarrel_have_their_colours(quarrel: Scene) -> None:
     assert has(town, WAITS)
     assert has(town, BAD)
     calm = replace(
-        quarrel, clashes=(), residents=tuple(replace(one, quarrels=False, needs=(1.0,) * 3) for one in quarrel.residents)
+        quarrel,
+        clashes=(),
+        residents=tuple(replace(one, quarrels=False, needs=dict.fromkeys(one.needs, 1.0)) for one in quarrel.residents),
     )
     town = picture(calm)[: rows * CELL, : columns * CELL]
     assert not has(town, BAD)
@@ -65,7 +67,7 @@ def test_queue_use_and_quarrel_have_their_colours(quarrel: Scene) -> None:
 
 
 def test_the_bar_of_a_need_is_as_long_as_the_need(quarrel: Scene) -> None:
-    one = replace(quarrel.residents[0], needs=(0.5, 1.0, 0.3), quarrels=False)
+    one = replace(quarrel.residents[0], needs={"hunger": 0.5, "hygiene": 1.0, "energy": 0.3}, quarrels=False)
     pixels = picture(replace(quarrel, residents=(one,), clashes=()))
     left = quarrel.tiles.shape[1] * CELL + 16 + 92
     row = pixels[83, left : left + 74]

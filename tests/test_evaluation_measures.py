@@ -81,7 +81,7 @@ def one(tally: Tally, name: str) -> float | None:
 
 
 def test_the_worst_living_tick_of_the_committed_weights() -> None:
-    assert worst_living_tick(default_config().rewards) == pytest.approx(0.002)
+    assert worst_living_tick(default_config()) == pytest.approx(0.002)
 
 
 def test_a_whole_day_is_the_mean_over_residents() -> None:

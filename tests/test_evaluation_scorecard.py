@@ -21,6 +21,7 @@ from townlet.evaluation.measures import Tally
 from townlet.evaluation.scorecard import evaluate, policy_hash, run_case
 from townlet.evaluation.suites import Case, draw_seed, suite_cases
 from townlet.evaluation.table import scorecard_text
+from townlet.files import write_sums
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
@@ -145,8 +146,9 @@ def test_suites_come_from_the_config() -> None:
 def test_a_policy_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds no checkpoint; name a checkpoint folder"):
         policy_hash(str(tmp_path))
-    (tmp_path / "SHA256SUMS").touch()  # as a capture has
-    with pytest.raises(CheckpointError, match="neither scripted, random, schedule nor a checkpoint folder"):
+    (tmp_path / "sample.npz").touch()
+    write_sums(tmp_path)  # as a capture has
+    with pytest.raises(CheckpointError, match=r"does not list weights\.safetensors"):
         policy_hash(str(tmp_path))
     with pytest.raises(UsageError, match="no policy to evaluate"):
         evaluate({}, [TOWN])

@@ -12,7 +12,7 @@ import pytest
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
 from townlet.scenarios.catalogue import FOUNDING
-from townlet.world.state import CONFLICT_REASONS, EVENTS, Array
+from townlet.world.state import CONFLICT_REASONS, EVENTS, HUNGER, HYGIENE, Array
 
 
 class Story(NamedTuple):
@@ -68,7 +68,7 @@ def test_kitchen_breakfast_two_cooks_take_turns_without_conflict() -> None:
     ends = told.of("use_end")
     assert ends[ends["object"] == stove]["tick"].tolist() == [62, 102]
     for name in ("alice", "bob"):
-        assert told.resident(name)["hunger"] == pytest.approx(0.82)
+        assert told.resident(name)["needs"][HUNGER] == pytest.approx(0.82)
         assert told.resident(name)["meals"] == 1
         assert told.resident(name)["wallet"] == 8500
     assert not len(told.of("queue_conflict"))
@@ -142,7 +142,7 @@ def test_observation_baseline_nothing_happens() -> None:
     told = story("observation_baseline")
     assert len(told.events) == 0
     for name in ("alice", "bob"):
-        assert told.resident(name)["hunger"] == pytest.approx(0.56)
-        assert told.resident(name)["hygiene"] == pytest.approx(0.632)
+        assert told.resident(name)["needs"][HUNGER] == pytest.approx(0.56)
+        assert told.resident(name)["needs"][HYGIENE] == pytest.approx(0.632)
         assert told.resident(name)["wallet"] == 10000
         assert told.seen(name, "rivalry_max") == 0.0

@@ -14,7 +14,7 @@ from townlet.observations.spec import CONFLICT, MAPS
 from townlet.policy.runtime import make_policy
 from townlet.testing import tiny_town
 from townlet.world.actions import CHAT
-from townlet.world.state import PERTURBATIONS, SHIFT_STATES
+from townlet.world.state import ENERGY, HUNGER, HYGIENE, PERTURBATIONS, SHIFT_STATES
 from world_tools import Play, people
 
 FEUD = [{"a": "alice", "b": "bob", "rivalry": 0.9}, {"a": "alice", "b": "carol", "trust": 0.5, "familiarity": 0.2}]
@@ -53,6 +53,13 @@ def of_alice(field: str, value: Any) -> Callable[[Play], None]:
     return edit
 
 
+def of_alices_needs(need: int, value: float) -> Callable[[Play], None]:
+    def edit(play: Play) -> None:
+        play["alice"]["needs"][need] = value
+
+    return edit
+
+
 def of_town(field: str, index: int, value: int) -> Callable[[Play], None]:
     def edit(play: Play) -> None:
         play.town[field][index] = value
@@ -71,9 +78,9 @@ SHOWER = {
     f"use_shower_{how}_{field}" for how in ("near", "calm") for field in ("dx", "dy", "distance", "queue", "busy", "rivalry")
 }
 FIELDS: dict[str, tuple[Callable[[Play], Any], set[str]]] = {
-    "hunger": (of_alice("hunger", 0.3), {"need_hunger"}),
-    "hygiene": (of_alice("hygiene", 0.3), {"need_hygiene"}),
-    "energy": (of_alice("energy", 0.3), {"need_energy"}),
+    "hunger": (of_alices_needs(HUNGER, 0.3), {"need_hunger"}),
+    "hygiene": (of_alices_needs(HYGIENE, 0.3), {"need_hygiene"}),
+    "energy": (of_alices_needs(ENERGY, 0.3), {"need_energy"}),
     "wallet": (of_alice("wallet", 20_000), {"wallet"}),
     "late": (of_alice("late_count", 2), {"lateness_counter"}),
     "withheld": (of_alice("withheld", 900), {"wages_withheld"}),

@@ -280,11 +280,11 @@ def test_a_branch_is_made_by_whoever_may_act(served: Served) -> None:
         status, answer = post(served, "/api/takes", wrong)
         assert status == 400, wrong
         assert answer["error"]
-    status, header = post(
-        served, "/api/takes", {"yaml": "extends: queue_conflict\nscenario: {name: '<script>alert(1)</script>'}"}
-    )
-    assert status == 201
-    assert header["take"]["town"] == "<script>alert(1)</script>"
+    status, header = post(served, "/api/takes", {"yaml": "extends: queue_conflict\nscenario: {name: my_town}"})
+    assert (status, header["take"]["town"]) == (201, "my_town")
+    hostile = {"yaml": "extends: queue_conflict\nscenario: {name: '<script>alert(1)</script>'}"}
+    status, answer = post(served, "/api/takes", hostile)
+    assert (status, answer["error"].count("<script>")) == (400, 1)  # told as text, in JSON
 
 
 def test_the_linter_and_the_catalogue(served: Served) -> None:

@@ -97,7 +97,7 @@ def test_a_take_travels_in_a_link_and_its_id_tells_it_apart() -> None:
     "change",
     [
         {"v": 2}, {"seed": -1}, {"seed": 2**64}, {"seed": "7"}, {"ticks": 0}, {"ticks": 10**9}, {"extra": 1}, {"town": ""},
-        {"town": "x" * 65},
+        {"town": "x" * 129},
         {"config": "../../etc"}, {"policy": "/etc/passwd"}, {"policy": "recorded"}, {"decisions": "AAAA"}, {"start": "nope"},
         {"changes": [{"at": -1, "do": "exit alice"}]}, {"changes": [{"at": 1, "do": "rm -rf /"}]}, {"changes": [{"at": 1}]},
         {"changes": [{"at": 9, "do": "newcomer"}, {"at": 8, "do": "newcomer"}]}, {"changes": "exit"},

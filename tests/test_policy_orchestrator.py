@@ -79,6 +79,27 @@ def test_a_dry_run_checks_and_writes_nothing(config: SimulationConfig, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_strategy_of_ones_own_is_listed_and_runs_by_its_name(config: SimulationConfig, tmp_path: Path) -> None:
+    class Own(Recording):
+        name: ClassVar[str] = "evolution"
+
+    fake = Own()
+    harness = TrainingHarness(config, strategies={"evolution": lambda: fake})
+    assert "evolution" in harness.available_strategies()
+    result = harness.run("evolution", RunOptions(run_dir=tmp_path / "run", epochs=4))
+    assert (result.strategy, fake.seen[0].mode, fake.seen[0].epochs) == ("evolution", "evolution", 4)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["mode"] == "evolution"
+    with pytest.raises(UsageError, match="must be one of replay, rollout, mixed, bc, anneal, evolution"):
+        harness.run("revolution")
+
+
+def test_every_strategy_that_is_listed_runs_by_its_name(config: SimulationConfig) -> None:
+    for name in TrainingHarness(config).available_strategies():
+        fake = Recording()
+        TrainingHarness(config, strategies={name: lambda fake=fake: fake}).run(name)
+        assert fake.seen[0].mode == ("rollout" if name == "ppo" else name)
+
+
 def test_an_unknown_mode_and_a_second_writer_are_refused(config: SimulationConfig, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="must be one of replay, rollout"):
         TrainingHarness(config).run("walk")

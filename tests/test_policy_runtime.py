@@ -14,7 +14,8 @@ from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ScheduleStep
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, ScenarioError, UsageError
-from townlet.policy.checkpoint import Checkpoint, save_checkpoint
+from townlet.evaluation.scorecard import policy_hash
+from townlet.policy.checkpoint import Checkpoint, save_checkpoint, weights_hash
 from townlet.policy.inference import NumpyPolicy, weight_shapes
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runtime import PolicyRuntime, make_policy, soften
@@ -150,7 +151,10 @@ def test_a_checkpoint_acts_with_true_log_probs_and_values(tmp_path: Path) -> Non
     np.testing.assert_allclose(decision.values.ravel(), values, atol=1e-5)
     assert len(set(flat.tolist())) > 1  # drawn, not the most likely
     runtime = PolicyRuntime(vec, policy)
-    assert len(runtime.hash) == 16
+    assert runtime.hash == policy_hash(str(folder)) == weights_hash(NumpyPolicy.load(folder).weights)
+    mix = {"*": str(folder), "alice": "scripted"}
+    assert PolicyRuntime(vec, {who: make_policy(spec, vec) for who, spec in mix.items()}).hash == policy_hash(mix)
+    assert PolicyRuntime(vec, make_policy("scripted", vec)).hash == ""
     with pytest.raises(CheckpointError, match=r"trained on .* features and 5 actions, this town has"):
         make_policy(str(untrained(tmp_path / "other", vec, actions=5)), vec)
 

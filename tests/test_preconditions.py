@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from townlet.config.needs import THREE
 from townlet.errors import ConfigError
 from townlet.testing import tiny_town
 from townlet.world.preconditions import parse
+from townlet.world.state import ENERGY, HUNGER, HYGIENE
 from world_tools import Play, people
 
 SIT = {"id": "sit", "objects": ["bench", "shower", "stove", "table", "fridge", "cafe_counter"], "ticks": 30}
@@ -42,9 +44,8 @@ def test_what_the_mask_allows_is_what_python_finds_true(text: str, people_: list
     play = town(text)
     for hunger, hygiene, energy, meals in people_:
         me = play["alice"]
-        play.vec.tables.rules[0]["decay_hunger"] = play.vec.tables.rules[0]["decay_hygiene"] = 0.0
-        play.vec.tables.rules[0]["decay_energy"] = 0.0
-        me["hunger"], me["hygiene"], me["energy"], me["meals"] = hunger, hygiene, energy, meals
+        play.vec.tables.rules[0]["need_decay"] = 0.0
+        me["needs"][HUNGER], me["needs"][HYGIENE], me["needs"][ENERGY], me["meals"] = hunger, hygiene, energy, meals
         play.go()
         names = {"hunger": hunger, "hygiene": hygiene, "energy": energy, "meals": meals, "wallet": 1.0}
         assert play.may("alice", "sit:near") == bool(eval(text, {}, names)), (text, names)
@@ -109,4 +110,4 @@ def test_opening_hours_may_run_over_midnight() -> None:
 )
 def test_anything_else_is_refused_in_a_sentence(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint.replace("(", r"\(").replace("+", r"\+")):
-        parse(text)
+        parse(text, tuple(THREE))

@@ -24,11 +24,12 @@ from townlet import files
 from townlet.bench.samples import generated_sample, generated_source
 from townlet.cli.app import main
 from townlet.errors import ReplayError
+from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import FirstGenerationWarning, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.replay_report import validate
 from townlet.policy.sample import encode_sample
-from townlet.policy.shelf import Shelf
+from townlet.policy.trajectory import to_disk
 
 Rng = np.random.Generator
 CASES = 5_000
@@ -44,9 +45,9 @@ class Bench:
         self.data, self.text = encode_sample(self.sample)
         self.meta: dict[str, Any] = json.loads(self.text)
         self.marker = folder.parent / "executed"
-        shelf = Shelf(files.make_folder(folder), PREFIX)
-        shelf.put(self.sample)
-        shelf.close()
+        writer = CaptureWriter(files.make_folder(folder), PREFIX)
+        writer.put(self.sample)
+        writer.close()
         self.whole = {path.name: path.read_bytes() for path in folder.iterdir()}
         self.stamps = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
 
@@ -105,7 +106,7 @@ class Payload:
 
 
 def parts(bench: Bench) -> dict[str, bytes]:
-    return {name: npy(array) for name, array in bench.sample.arrays().items()}
+    return {name: npy(array) for name, array in to_disk(bench.sample).items()}
 
 
 # --- the ways to break it ------------------------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ def flipped_bit_under_a_hash(bench: Bench, rng: Rng) -> None:
 
 
 def wrong_dtype(bench: Bench, rng: Rng) -> None:
-    arrays = dict(bench.sample.arrays())
+    arrays = dict(to_disk(bench.sample))
     name = str(rng.choice(list(arrays)))
     kinds = [k for k in ("f8", "f2", "i4", "u1", "S3", "U2", "c8", "M8[s]", "bool") if np.dtype(k) != arrays[name].dtype]
     content = parts(bench) | {name: npy(np.zeros(arrays[name].shape, str(rng.choice(kinds))))}
@@ -143,25 +144,25 @@ def wrong_dtype(bench: Bench, rng: Rng) -> None:
 
 
 def object_array(bench: Bench, rng: Rng) -> None:
-    name = str(rng.choice(list(bench.sample.arrays())))
+    name = str(rng.choice(list(to_disk(bench.sample))))
     bench.put(data=members(**parts(bench) | {name: npy(np.array([Payload(bench.marker)] * 3, dtype=object))}))
 
 
 def bare_pickle(bench: Bench, rng: Rng) -> None:
-    name = str(rng.choice(list(bench.sample.arrays())))
+    name = str(rng.choice(list(to_disk(bench.sample))))
     raw = pickle.dumps(Payload(bench.marker))
     bench.put(data=raw if rng.random() < 0.5 else members(**parts(bench) | {name: raw}))
 
 
 def not_finite(bench: Bench, rng: Rng) -> None:
-    arrays = {name: array.copy() for name, array in bench.sample.arrays().items()}
+    arrays = {name: array.copy() for name, array in to_disk(bench.sample).items()}
     name = str(rng.choice([name for name, array in arrays.items() if array.dtype.kind == "f"]))
     arrays[name].flat[int(rng.integers(arrays[name].size))] = rng.choice([np.nan, np.inf, -np.inf])
     bench.put(data=files.npz_bytes(arrays))
 
 
 def wrong_shape(bench: Bench, rng: Rng) -> None:
-    arrays = dict(bench.sample.arrays())
+    arrays = dict(to_disk(bench.sample))
     name = str(rng.choice(list(arrays)))
     shape = list(arrays[name].shape)
     shape[int(rng.integers(len(shape)))] += int(rng.choice([-1, 1, 7]))
@@ -169,7 +170,7 @@ def wrong_shape(bench: Bench, rng: Rng) -> None:
 
 
 def header_lies(bench: Bench, rng: Rng) -> None:
-    arrays = bench.sample.arrays()
+    arrays = to_disk(bench.sample)
     name = str(rng.choice(list(arrays)))
     lies: list[dict[str, Any]] = [
         {"shape": (10**12,)},
@@ -212,7 +213,7 @@ def packed_zeros() -> bytes:
 
 def duplicate_members(bench: Bench, rng: Rng) -> None:
     buffer = io.BytesIO()
-    name = str(rng.choice(list(bench.sample.arrays())))
+    name = str(rng.choice(list(to_disk(bench.sample))))
     with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w") as archive:
         warnings.simplefilter("ignore")
         for part, content in [*parts(bench).items(), (name, parts(bench)[name])]:
@@ -226,13 +227,13 @@ def odd_members(bench: Bench, rng: Rng) -> None:
 
 
 def missing_member(bench: Bench, rng: Rng) -> None:
-    arrays = dict(bench.sample.arrays())
+    arrays = dict(to_disk(bench.sample))
     del arrays[str(rng.choice(list(arrays)))]
     bench.put(data=files.npz_bytes(arrays))
 
 
 def illegal_action(bench: Bench, rng: Rng) -> None:
-    arrays = {name: array.copy() for name, array in bench.sample.arrays().items()}
+    arrays = {name: array.copy() for name, array in to_disk(bench.sample).items()}
     name = str(rng.choice(["actions", "expert_action"]))
     step = int(rng.integers(3))
     mask = arrays["action_mask"][step]
@@ -464,11 +465,11 @@ def test_a_path_that_is_not_there_is_a_missing_file(tmp_path: Path, capsys: pyte
 
 
 def test_all_problems_of_a_dataset_stand_in_one_report(tmp_path: Path) -> None:
-    shelf = Shelf(files.make_folder(tmp_path / "c"), PREFIX)
+    writer = CaptureWriter(files.make_folder(tmp_path / "c"), PREFIX)
     source = generated_source("compact")
     for seed in range(4):
-        shelf.put(generated_sample(source, seed, 3 + seed))
-    shelf.close()
+        writer.put(generated_sample(source, seed, 3 + seed))
+    writer.close()
     good, nan, rivalry, gone = sorted(path.stem for path in (tmp_path / "c").glob("*.npz"))
     arrays = files.read_npz(tmp_path / "c" / f"{nan}.npz", limit=1 << 20)
     arrays["rewards"][1] = np.nan

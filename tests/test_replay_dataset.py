@@ -15,12 +15,12 @@ from townlet import files
 from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError, UsageError
+from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.conflict import ConflictNormalizer, conflict_columns
 from townlet.policy.event_join import EVENT_TYPES
 from townlet.policy.manifest import PREFIX
 from townlet.policy.prefetch import prefetched
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
-from townlet.policy.shelf import Shelf
 
 LENGTHS = (8, 8, 12, 8, 12, 8, 5)  # three buckets
 
@@ -28,11 +28,11 @@ LENGTHS = (8, 8, 12, 8, 12, 8, 5)  # three buckets
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("captures") / "mixed"
-    shelf = Shelf(files.make_folder(place), PREFIX)
+    writer = CaptureWriter(files.make_folder(place), PREFIX)
     source = generated_source()
     for seed, length in enumerate(LENGTHS):
-        shelf.put(generated_sample(source, seed, length))
-    shelf.close()
+        writer.put(generated_sample(source, seed, length))
+    writer.close()
     return place
 
 
@@ -48,17 +48,17 @@ def ids(dataset: ReplayDataset) -> list[tuple[str, ...]]:
 def test_shapes_are_bucketed_and_never_mixed(folder: Path, streaming: bool) -> None:
     dataset = ReplayDataset(config(folder, streaming=streaming))
     batches = list(dataset)
-    assert sorted(batch.features.shape[:2] for batch in batches) == [(1, 5), (2, 8), (2, 8), (2, 12)]
+    assert sorted(batch.actions.shape for batch in batches) == [(5, 1), (8, 2), (8, 2), (12, 2)]
     assert len(dataset) == 4
     for batch in batches:
-        B, T = batch.actions.shape
+        T, B = batch.actions.shape
         assert batch.maps is not None
-        assert batch.maps.shape == (B, T, 4, 11, 11)
-        assert batch.action_mask is not None
-        assert batch.action_mask.shape == (B, T, 17)
-        assert batch.value_preds.shape == (B, T + 1)
-        assert batch.expert_action is not None
-        assert np.take_along_axis(batch.action_mask, batch.actions[..., None], axis=2).all()
+        assert batch.maps.shape == (T + 1, B, 4, 11, 11)
+        assert batch.masks is not None
+        assert batch.masks.shape == (T + 1, B, 17)
+        assert batch.values.shape == (T + 1, B)
+        assert batch.expert is not None
+        assert np.take_along_axis(batch.masks[:T], batch.actions[..., None], axis=2).all()
 
 
 def test_streaming_gives_the_same_batches_as_memory(folder: Path) -> None:
@@ -93,19 +93,19 @@ def test_every_sample_comes_once_per_epoch_and_buckets_take_turns(folder: Path) 
     for _ in range(6):
         batches = list(dataset)
         assert len({batch.metadata[0].sample_id for batch in batches}) == len(LENGTHS)
-        turns.add(tuple(batch.actions.shape[1] for batch in batches))
+        turns.add(tuple(len(batch.actions) for batch in batches))
     assert len(turns) > 1  # the order of buckets is shuffled too
 
 
 def test_drop_last_leaves_out_short_batches(folder: Path) -> None:
     dataset = ReplayDataset(config(folder, drop_last=True, batch_size=3))
     assert len(dataset) == 1
-    assert [batch.actions.shape for batch in dataset] == [(3, 8)]
+    assert [batch.actions.shape for batch in dataset] == [(8, 3)]
 
 
 def test_conflict_stats_are_those_of_the_features(folder: Path) -> None:
     for batch in ReplayDataset(config(folder)):
-        column = batch.features[..., batch.metadata[0].feature_names.index("rivalry_max")]
+        column = batch.features[: batch.steps, :, batch.metadata[0].feature_names.index("rivalry_max")]
         assert batch.conflict_stats["rivalry_max_mean"] == pytest.approx(column.mean())
         assert batch.conflict_stats["rivalry_max_max"] == column.max()
         assert set(batch.conflict_stats) == {
@@ -125,7 +125,7 @@ def test_baseline_metrics_are_those_of_the_arrays(folder: Path, source: str) -> 
     assert base["reward_sum"] == pytest.approx(rewards.sum())
     assert base["reward_mean"] == pytest.approx(rewards.mean())
     assert base["reward_sum_mean"] == pytest.approx(rewards.sum() / len(LENGTHS))
-    assert base["log_prob_mean"] == pytest.approx(np.concatenate([s.old_log_probs for s in samples]).mean(), rel=1e-5)
+    assert base["log_prob_mean"] == pytest.approx(np.concatenate([s.log_probs for s in samples]).mean(), rel=1e-5)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -138,7 +138,7 @@ def test_conflict_features_are_normalised_on_request_and_statistics_stay_true(fo
     names = list(dataset.metas[0].feature_names)
     columns = [names.index(name) for name in dataset.normalizer.names]
     rest = [i for i in range(len(names)) if i not in columns]
-    rows = np.concatenate([batch.features.reshape(-1, len(names)) for batch in batches]).astype(np.float64)
+    rows = np.concatenate([batch.features[: batch.steps].reshape(-1, len(names)) for batch in batches]).astype(np.float64)
     np.testing.assert_allclose(rows[:, columns].mean(axis=0), 0.0, atol=1e-5)
     np.testing.assert_allclose(rows[:, columns].std(axis=0), 1.0, atol=1e-4)
     for before, after in zip(plain, batches):
@@ -158,7 +158,7 @@ def test_events_are_counted_per_step_of_their_actor(folder: Path, tmp_path: Path
     dataset = ReplayDataset(config(folder, batch_size=1, events=tmp_path / "events.ndjson"))
     (mine,) = [batch.events for batch in dataset if batch.metadata[0].sample_id == meta.sample_id]
     assert mine is not None
-    conflicts = mine[0, :, EVENT_TYPES.index("queue_conflict")]
+    conflicts = mine[:, 0, EVENT_TYPES.index("queue_conflict")]
     assert conflicts.tolist() == [2, 1, 0, 1, 0, 0, 0, 1]
     assert mine.sum() == 6  # the event at tick 80 lies beyond the eight decisions
     others = [batch.events for batch in dataset if batch.metadata[0].agent_id != meta.agent_id]
@@ -168,8 +168,8 @@ def test_events_are_counted_per_step_of_their_actor(folder: Path, tmp_path: Path
 def test_what_does_not_go_together_names_both_files(tmp_path: Path) -> None:
     write_generated(tmp_path, 1, timesteps=4)
     other = generated_sample(generated_source("full"), 7, 4)
-    shelf = Shelf(tmp_path, "other")
-    shelf.put(other)
+    writer = CaptureWriter(tmp_path, "other")
+    writer.put(other)
     names = ["rollout_sample_resident_0_000.npz", f"{other.meta.sample_id}.npz"]
     files.write_json(tmp_path / "m.json", names)
     with pytest.raises(ReplayError, match="do not go together: the observation variant differs") as error:

@@ -17,12 +17,12 @@ from townlet.dto.rewards import RewardBreakdownDTO
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.exports import export_minari, export_parquet
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplaySample
 from townlet.policy.replay_report import samples_of
 from townlet.policy.runtime import make_policy
-from townlet.policy.shelf import Shelf
 from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
 
@@ -30,11 +30,11 @@ from townlet.world.state import TERMS
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("exports") / "data"
-    shelf = Shelf(files.make_folder(place), PREFIX)
+    writer = CaptureWriter(files.make_folder(place), PREFIX)
     source = generated_source()
     for seed, length in enumerate((6, 9, 6)):
-        shelf.put(generated_sample(source, seed, length))
-    shelf.close()
+        writer.put(generated_sample(source, seed, length))
+    writer.close()
     return place
 
 
@@ -52,10 +52,10 @@ def test_parquet_reads_in_duckdb_and_polars(folder: Path, samples: list[ReplaySa
     assert table.shape[0] == 21
     np.testing.assert_array_equal(table["reward"].to_numpy(), np.concatenate([s.rewards for s in samples]))
     first = samples[0]
-    np.testing.assert_array_equal(table["feature.rivalry_max"].to_numpy()[:6], first.column("rivalry_max"))
+    np.testing.assert_array_equal(table["feature.rivalry_max"].to_numpy()[:6], first.feature("rivalry_max"))
     assert table["action_name"].to_list()[:6] == [first.meta.action_names[a] for a in first.actions]
-    np.testing.assert_array_equal(np.array(table["action_mask"].to_list()[:6]), first.action_mask)
-    np.testing.assert_array_equal(np.array(table["map"].to_list()[:6]).reshape(first.map.shape), first.map)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(np.array(table["action_mask"].to_list()[:6]), first.masks)
+    np.testing.assert_array_equal(np.array(table["map"].to_list()[:6]).reshape(first.maps.shape), first.maps)  # type: ignore[union-attr]
     duckdb = pytest.importorskip("duckdb")
     query = f"select agent_id, count(*), max(step) from '{tmp_path / 'replay.parquet'}' group by agent_id order by agent_id"
     assert duckdb.sql(query).fetchall() == [("resident_0", 6, 5), ("resident_1", 9, 8), ("resident_2", 6, 5)]
@@ -74,16 +74,16 @@ def test_minari_loads_a_dataset_per_scenario_with_a_life_as_episode(
     assert dataset.total_episodes == 3
     assert dataset.total_steps == 21
     for sample, episode in zip(samples, dataset.iterate_episodes()):
-        T = sample.timesteps
+        T = sample.steps
         np.testing.assert_array_equal(episode.actions, sample.actions)
         np.testing.assert_allclose(episode.rewards, sample.rewards)
-        np.testing.assert_array_equal(episode.observations["features"][:T], sample.features)
-        np.testing.assert_array_equal(episode.observations["map"][:T], sample.map)
-        np.testing.assert_array_equal(episode.infos["action_mask"][:T], sample.action_mask)
-        np.testing.assert_array_equal(episode.infos["log_prob"][:T], sample.old_log_probs)
-        np.testing.assert_array_equal(episode.infos["value"], sample.value_preds)
+        np.testing.assert_array_equal(episode.observations["features"], sample.features)
+        np.testing.assert_array_equal(episode.observations["map"], sample.maps)
+        np.testing.assert_array_equal(episode.infos["action_mask"], sample.masks)
+        np.testing.assert_array_equal(episode.infos["log_prob"][:T], sample.log_probs)
+        np.testing.assert_array_equal(episode.infos["value"], sample.values)
         np.testing.assert_array_equal(episode.truncations, sample.truncated)
-        np.testing.assert_array_equal(episode.terminations, sample.dones)
+        np.testing.assert_array_equal(episode.terminations, sample.terminated)
     assert dataset.spec.observation_space["features"].shape == samples[0].features.shape[1:]
 
 
@@ -101,7 +101,7 @@ def test_exports_end_with_the_observation_the_simulator_gives_after_the_last_act
     episodes = list(minari.load_dataset("townlet/newcomer-v0").iterate_episodes())
     rows = [row for row in parquet.read_table(tmp_path / "c.parquet").to_pylist() if row["last_features"] is not None]
     samples = list(samples_of(tmp_path / "c"))
-    assert {(bool(s.dones[-1]), bool(s.truncated[-1])) for s in samples} == {(True, False), (False, True), (False, False)}
+    assert {(bool(s.terminated[-1]), bool(s.truncated[-1])) for s in samples} == {(True, False), (False, True), (False, False)}
 
     vec = VectorTown("newcomer", 2, seed=21)
     loop = SimulationLoop(vec, make_policy("scripted", vec, epsilon=0.1, seed=21))
@@ -115,7 +115,7 @@ def test_exports_end_with_the_observation_the_simulator_gives_after_the_last_act
 
     assert len(episodes) == len(rows) == len(samples) > 20
     for sample, episode, row in zip(samples, episodes, rows):
-        note, tick = sample.meta.capture, sample.meta.first_tick + (sample.timesteps - 1) * vec.interval
+        note, tick = sample.meta.capture, sample.meta.first_tick + (sample.steps - 1) * vec.interval
         features, window, mask = seen[note.town, note.episode, tick, sample.meta.agent_id]
         np.testing.assert_array_equal(episode.observations["features"][-1], features)
         np.testing.assert_array_equal(episode.observations["map"][-1], window)

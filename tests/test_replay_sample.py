@@ -18,6 +18,7 @@ from townlet.policy.manifest import ReplayEntry, read_manifest
 from townlet.policy.replay import FirstGenerationWarning, ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.replay_report import validate
 from townlet.policy.sample import encode_sample, read_sample
+from townlet.policy.trajectory import to_disk
 
 OLDER = Path(__file__).parent / "samples" / "sample_1_1.npz"
 
@@ -36,15 +37,15 @@ def put(folder: Path, sample: ReplaySample) -> Path:
 
 
 def changed(sample: ReplaySample, **arrays: object) -> ReplaySample:
-    return ReplaySample.of({**sample.arrays(), **arrays}, sample.meta)  # type: ignore[arg-type]
+    return ReplaySample.of({**to_disk(sample), **arrays}, sample.meta)  # type: ignore[dict-item]
 
 
 def test_a_sample_comes_back_from_its_files_as_it_was(tmp_path: Path, sample: ReplaySample) -> None:
     again = read_sample(put(tmp_path, sample))
     assert again.meta == sample.meta
-    for name, array in sample.arrays().items():
-        np.testing.assert_array_equal(again.arrays()[name], array)
-        assert again.arrays()[name].dtype == array.dtype
+    for name, array in to_disk(sample).items():
+        np.testing.assert_array_equal(to_disk(again)[name], array)
+        assert to_disk(again)[name].dtype == array.dtype
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -62,7 +63,7 @@ def test_a_sample_is_frozen(sample: ReplaySample) -> None:
 
 def test_a_single_observation_is_read_as_one_decision(tmp_path: Path) -> None:
     sample = generated_sample(generated_source(), 1, 1)
-    arrays = sample.arrays() | {"features": sample.features[0]}
+    arrays = to_disk(sample) | {"features": sample.features[0], "last_features": sample.features[1]}
     arrays["map"] = arrays["map"][0]
     path = put(tmp_path, sample)
     files.write_bytes(path, files.npz_bytes(arrays))
@@ -71,18 +72,21 @@ def test_a_single_observation_is_read_as_one_decision(tmp_path: Path) -> None:
 
 WRONG = {
     "shape against the metadata": (lambda s: {"rewards": s.rewards[:-1]}, r"rewards has shape \(11,\), expected \(12,\)"),
-    "dtype": (lambda s: {"features": s.features.astype(np.float64)}, "features has dtype float64, expected float32"),
-    "not finite": (lambda s: {"features": np.where(np.arange(12)[:, None] == 7, np.nan, s.features)}, "not finite at step 7"),
-    "outside the mask": (lambda s: {"action_mask": ~s.action_mask}, "which the mask forbids"),
-    "no legal action": (lambda s: {"action_mask": np.zeros_like(s.action_mask)}, "allows nothing at step 0"),
+    "dtype": (lambda s: {"features": s.features[:12].astype(np.float64)}, "features has dtype float64, expected float32"),
+    "not finite": (
+        lambda s: {"features": np.where(np.arange(12)[:, None] == 7, np.nan, s.features[:12])},
+        "not finite at step 7",
+    ),
+    "outside the mask": (lambda s: {"action_mask": ~s.masks[:12]}, "which the mask forbids"),
+    "no legal action": (lambda s: {"action_mask": np.zeros_like(s.masks[:12])}, "allows nothing at step 0"),
     "action out of range": (lambda s: {"actions": s.actions + 99}, "expected 0 to 16"),
-    "log-prob above zero": (lambda s: {"old_log_probs": -s.old_log_probs}, "a log-probability never is"),
+    "log-prob above zero": (lambda s: {"old_log_probs": -s.log_probs}, "a log-probability never is"),
     "last observation not finite": (
-        lambda s: {"last_features": s.last_features * np.nan},
+        lambda s: {"last_features": s.features[12] * np.nan},
         "last_features holds a value that is not",
     ),
-    "nothing legal at last": (lambda s: {"last_mask": np.zeros_like(s.last_mask)}, "last_mask allows nothing"),
-    "a last observation of another shape": (lambda s: {"last_features": s.features}, r"last_features has shape \(12, "),
+    "nothing legal at last": (lambda s: {"last_mask": np.zeros_like(s.masks[12])}, "last_mask allows nothing"),
+    "a last observation of another shape": (lambda s: {"last_features": s.features[:12]}, r"last_features has shape \(12, "),
     "values too long": (lambda s: {"value_preds": np.zeros(20, np.float32)}, r"value_preds has shape \(20,\), expected \(13,\)"),
 }
 
@@ -181,10 +185,10 @@ def test_samples_of_version_1_1_are_read_without_a_last_observation_and_batched_
     """The file was written by the version that wrote 1.1; the newer one beside it is the same life."""
     old = read_sample(OLDER)
     assert old.meta.schema_version == "1.1"
-    assert old.last_features is old.last_map is old.last_mask is None
+    assert not old.sees_end
     assert validate(OLDER).ok
-    seen = {"last_features": old.features[3], "last_map": old.map[3], "last_mask": old.action_mask[3]}  # type: ignore[index]
-    arrays = old.arrays() | {name: array.copy() for name, array in seen.items()}
+    seen = {"last_features": old.features[3], "last_map": old.maps[3], "last_mask": old.masks[3]}  # type: ignore[index]
+    arrays = to_disk(old) | {name: array.copy() for name, array in seen.items()}
     told = {"schema_version": "1.2", "training_arrays": tuple(arrays), "sample_id": "newer"}
     new = ReplaySample.of(arrays, old.meta.model_copy(update=told))
     put(tmp_path, new)
@@ -192,9 +196,9 @@ def test_samples_of_version_1_1_are_read_without_a_last_observation_and_batched_
         shutil.copy(OLDER.with_suffix(f".{end}"), tmp_path)
     files.write_json(tmp_path / "m.json", [f"{new.meta.sample_id}.npz", OLDER.name])
     first, second = ReplayDataset(ReplayDatasetConfig.from_manifest(tmp_path / "m.json"))
-    assert first.last_features is not None
-    np.testing.assert_array_equal(first.last_features[0], new.last_features)
-    assert second.last_features is second.last_maps is second.last_mask is None
+    assert first.sees_end
+    np.testing.assert_array_equal(first.features[-1, 0], old.features[3])
+    assert not second.sees_end
 
 
 def first_generation(folder: Path, width: int = 36, name: str = "old") -> Path:
@@ -221,7 +225,7 @@ def first_generation(folder: Path, width: int = 36, name: str = "old") -> Path:
 def test_first_generation_samples_load_with_a_warning_and_cannot_be_written(tmp_path: Path, width: int) -> None:
     with pytest.warns(FirstGenerationWarning, match=f"{width} features, no mask"):
         sample = read_sample(first_generation(tmp_path, width))
-    assert sample.action_mask is None
+    assert sample.masks is None
     assert not sample.truncated.any()
     with pytest.raises(ReplayError, match="read-only"):
         encode_sample(sample)
@@ -238,8 +242,8 @@ def test_first_generation_samples_make_a_dataset_of_their_own(tmp_path: Path) ->
     files.write_json(tmp_path / "m.json", ["a.npz", "b.npz"])
     with pytest.warns(FirstGenerationWarning):
         (batch,) = ReplayDataset(ReplayDatasetConfig.from_manifest(tmp_path / "m.json"))
-    assert batch.action_mask is None
-    assert batch.features.shape == (2, 6, 36)
+    assert batch.masks is None
+    assert batch.features.shape == (6, 2, 36)
     assert 0.0 < batch.conflict_stats["rivalry_max_mean"] < 1.0
 
 

@@ -134,7 +134,7 @@ def test_the_page_is_whole_alone_and_says_everything(run: Path) -> None:
         "demo & co",
         "trained <best>",
         "Return on held-out seeds",
-        "Conflict events",
+        "Conflicts",
         "f00d",
         "townlet train town_day",
     ):

@@ -9,7 +9,7 @@ from townlet.config.loader import load_config, shipped_configs
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
 from townlet.testing import tiny_town
-from townlet.world.state import TERMS
+from townlet.world.state import ENERGY, HUNGER, HYGIENE, TERMS
 from world_tools import Play, people
 
 
@@ -17,7 +17,7 @@ def test_needs_cost_by_the_square_of_what_is_missing() -> None:
     """Needs 0.5, 0.6, 0.7 (before decay): 0.05 − 0.02 (1.0 × 0.25 + 0.6 × 0.16 + 0.8 × 0.09) = 0.04164."""
     play = Play(tiny_town(residents=people(alice=(2, 2))))
     me = play["alice"]
-    me["hunger"], me["hygiene"], me["energy"] = 0.5 + 0.001, 0.6 + 0.0007, 0.7 + 0.0008
+    me["needs"][HUNGER], me["needs"][HYGIENE], me["needs"][ENERGY] = 0.5 + 0.001, 0.6 + 0.0007, 0.7 + 0.0008
     play.go()
     assert play.term("alice", "survival") == 0.05
     assert play.term("alice", "needs") == pytest.approx(-0.02 * (0.25 + 0.096 + 0.072))
@@ -27,18 +27,18 @@ def test_needs_cost_by_the_square_of_what_is_missing() -> None:
 @pytest.mark.parametrize("scenario", sorted(shipped_configs("scenarios")))
 def test_a_living_tick_without_conflict_is_never_worth_less_than_nothing(scenario: str) -> None:
     """With every need at 0 (hunger just above collapse) and the configured weights."""
-    rewards = load_config(scenario).rewards
-    assert rewards.survival >= rewards.needs_scale * (rewards.needs.hunger + rewards.needs.hygiene + rewards.needs.energy)
+    config = load_config(scenario)
+    assert config.rewards.survival >= config.rewards.needs_scale * sum(need.weight for need in config.needs.values())
 
 
 def test_the_worst_living_tick_is_above_zero() -> None:
     play = Play(tiny_town(residents=people(alice=(2, 2))))
     for _ in range(50):
-        play["alice"]["hygiene"] = play["alice"]["energy"] = 0.0
-        play["alice"]["hunger"] = 0.032
+        play["alice"]["needs"][HYGIENE] = play["alice"]["needs"][ENERGY] = 0.0
+        play["alice"]["needs"][HUNGER] = 0.032
         play.go()
         assert play.reward("alice") >= 0.0
-    assert play["alice"]["starving"] == 0
+    assert not play["alice"]["starving"].any()
 
 
 def test_in_a_whole_town_only_conflict_or_a_known_exit_makes_a_tick_negative() -> None:
@@ -55,7 +55,7 @@ def test_in_a_whole_town_only_conflict_or_a_known_exit_makes_a_tick_negative() -
 
 def test_a_day_of_nothing_but_chat_earns_less_than_a_shift() -> None:
     """A shift: 240 × 0.01 + 0.05 = 2.45. Two friends who chat whenever they may, for 24 hours, at best 48 × 0.06."""
-    overrides = ("world.need_decay.hunger=0", "policy.decision_interval=10", "relationships.chat.success=1")
+    overrides = ("needs.hunger.decay=0", "policy.decision_interval=10", "relationships.chat.success=1")
     best_friends = [{"a": "alice", "b": "bob", "trust": 1.0, "familiarity": 1.0}]
     play = Play(tiny_town(*overrides, residents=people(alice=(2, 2), bob=(3, 2)), scenario={"ties": best_friends}))
     earned = 0.0
@@ -71,7 +71,7 @@ def test_the_bound_takes_what_is_beyond_it_and_says_so() -> None:
     residents = people(alice=(6, 2), bob=(7, 2))
     scenario = {"map": tiny_town().scenario.map.replace("s...s", "s....")}
     play = Play(tiny_town("rewards.conflict_weight=100", residents=residents, scenario=scenario)).go(alice="use_shower")
-    play["bob"]["hunger"], play["bob"]["starving"] = 0.0, 29
+    play["bob"]["needs"][HUNGER], play["bob"]["starving"][HUNGER] = 0.0, 29
     play.go(bob="use_shower")
     assert play.term("bob", "conflict") == pytest.approx(-12.0)
     assert play.term("bob", "terminal") == -1.0

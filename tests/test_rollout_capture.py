@@ -46,7 +46,7 @@ def reconstruct(samples: list[ReplaySample], vec: VectorTown, steps: int) -> int
     index = {int(town): e for e, town in enumerate(vec.state.towns["id"])}
     rows = {}
     for sample in samples:
-        for t in range(sample.timesteps):
+        for t in range(sample.steps):
             note = sample.meta.capture
             rows[index[note.town], note.episode, sample.meta.agent_id, sample.meta.first_tick + t * vec.interval] = sample, t
     compared = 0
@@ -58,18 +58,18 @@ def reconstruct(samples: list[ReplaySample], vec: VectorTown, steps: int) -> int
                 key = e, int(vec.state.towns["episode"][e]), vec.resident_id(e, n), int(vec.state.towns["tick"][e])
                 sample, t = now[e, n] = rows.pop(key)
                 np.testing.assert_array_equal(sample.features[t], vec.features[e, n])
-                np.testing.assert_array_equal(sample.map[t], vec.maps[e, n])  # type: ignore[index]
-                np.testing.assert_array_equal(sample.action_mask[t], vec.masks[e, n])  # type: ignore[index]
+                np.testing.assert_array_equal(sample.maps[t], vec.maps[e, n])  # type: ignore[index]
+                np.testing.assert_array_equal(sample.masks[t], vec.masks[e, n])  # type: ignore[index]
                 actions[e, n] = sample.actions[t]
         vec.step(actions)
         for (e, n), (sample, t) in now.items():
             assert sample.rewards[t] == vec.rewards[e, n]
-            assert sample.dones[t] == vec.terminated[e, n]
+            assert sample.terminated[t] == vec.terminated[e, n]
             assert sample.truncated[t] == vec.truncated[e, n]
-            if t + 1 == sample.timesteps:
-                np.testing.assert_array_equal(sample.last_features, vec.features[e, n])
-                np.testing.assert_array_equal(sample.last_map, vec.maps[e, n])  # type: ignore[index]
-                np.testing.assert_array_equal(sample.last_mask, vec.masks[e, n])
+            if t + 1 == sample.steps:
+                np.testing.assert_array_equal(sample.features[t + 1], vec.features[e, n])
+                np.testing.assert_array_equal(sample.maps[t + 1], vec.maps[e, n])  # type: ignore[index]
+                np.testing.assert_array_equal(sample.masks[t + 1], vec.masks[e, n])  # type: ignore[index]
             compared += 1
     assert not rows  # nothing was stored that did not happen
     return compared
@@ -83,8 +83,8 @@ def test_every_stored_transition_is_what_the_simulator_did(scenario: str) -> Non
     collect(runtime, buffer)
     samples = list(buffer.samples(source_of(vec, runtime, ticks=1600)))
     compared = reconstruct(samples, VectorTown(scenario, 2, seed=21), 160)
-    assert compared == sum(sample.timesteps for sample in samples) > 2000
-    ends = {(bool(s.dones[-1]), bool(s.truncated[-1])) for s in samples}
+    assert compared == sum(sample.steps for sample in samples) > 2000
+    ends = {(bool(s.terminated[-1]), bool(s.truncated[-1])) for s in samples}
     expected = {(False, True), (False, False)} | ({(True, False)} if scenario == "newcomer" else set())
     assert ends == expected
     lives = {(s.meta.agent_id, s.meta.capture.town, s.meta.capture.episode) for s in samples}
@@ -128,15 +128,15 @@ def test_values_are_those_before_the_action_and_the_bootstrap_is_that_after_the_
     last = vec.features[0, :, 0].copy()
     seen = set()
     for sample in buffer.samples(source_of(vec, runtime, ticks=1430)):
-        T = sample.timesteps
+        T = sample.steps
         assert sample.meta.policy.values == "critic"
-        np.testing.assert_array_equal(sample.value_preds[:T], sample.features[:, 0])
-        if sample.dones[-1]:
-            assert sample.value_preds[T] == 0.0
+        np.testing.assert_array_equal(sample.values[:T], sample.features[:T, 0])
+        if sample.terminated[-1]:
+            assert sample.values[T] == 0.0
         else:
             slot = [n for n in range(vec.num_residents) if vec.resident_id(0, n) == sample.meta.agent_id]
-            assert sample.value_preds[T] == last[slot[0]]
-        seen.add(bool(sample.dones[-1]))
+            assert sample.values[T] == last[slot[0]]
+        seen.add(bool(sample.terminated[-1]))
     assert seen == {False, True}
 
 
@@ -149,7 +149,7 @@ def test_a_buffer_feeds_training_without_files_and_can_be_used_again() -> None:
         assert buffer.full
         dataset = buffer.build_dataset(runtime, batch_size=4)
         assert dataset.sample_count >= 9
-        assert sum(batch.transitions for batch in dataset) == dataset.transitions == int(buffer.active[:20].sum())
+        assert sum(batch.transitions for batch in dataset) == dataset.transitions == int(buffer.data.active[:20].sum())
         buffer.clear()
 
 
@@ -177,11 +177,11 @@ def test_metrics_agree_with_the_arrays(tmp_path: Path) -> None:
         assert m["reward_sum"] == pytest.approx(rewards.sum())
         assert sum(m["reward_terms"].values()) == pytest.approx(rewards.sum(), abs=1e-2)  # type: ignore[union-attr]
         assert m["episode_return"] == m["reward_sum"]
-        assert m["log_prob_mean"] == pytest.approx(sample.old_log_probs.mean(), rel=1e-5)
-        assert m["rivalry_max_max"] == sample.column("rivalry_max").max()
-        assert sum(m["rivalry_histogram"]) == m["action_total"] == m["timesteps"] == sample.timesteps  # type: ignore[arg-type]
+        assert m["log_prob_mean"] == pytest.approx(sample.log_probs.mean(), rel=1e-5)
+        assert m["rivalry_max_max"] == sample.feature("rivalry_max").max()
+        assert sum(m["rivalry_histogram"]) == m["action_total"] == m["timesteps"] == sample.steps  # type: ignore[arg-type]
         counts = np.array([m[f"action_{name}_count"] for name in sample.meta.action_names], float)
-        assert counts.sum() == sample.timesteps
+        assert counts.sum() == sample.steps
         share = counts[counts > 0] / counts.sum()
         assert m["action_entropy"] == pytest.approx(-(share * np.log(share)).sum())
         assert sum(m["wait_histogram"]) == m["wait_count"]  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ def test_an_existing_folder_is_refused_or_moved_aside(tmp_path: Path) -> None:
     assert contents(tmp_path / "c") == before
     taken(tmp_path / "c", "observation_baseline", ticks=100, overwrite=True)
     assert contents(tmp_path / "c.old-1") == before
-    assert next(samples_of(tmp_path / "c")).timesteps == 10
+    assert next(samples_of(tmp_path / "c")).steps == 10
     assert not (tmp_path / "c.partial").exists()
 
 
@@ -302,7 +302,7 @@ def test_a_stop_leaves_a_valid_smaller_capture(tmp_path: Path) -> None:
     assert result.interrupted
     assert result.ticks == 300
     assert validate(tmp_path / "c").ok
-    assert {s.timesteps for s in samples_of(tmp_path / "c")} == {30}
+    assert {s.steps for s in samples_of(tmp_path / "c")} == {30}
     metrics = [s.meta.metrics["episode_return"] for s in samples_of(tmp_path / "c")]
     assert metrics == [None] * 8  # no life was seen to its end
 
@@ -417,10 +417,10 @@ def test_the_shipped_samples_are_sound_and_differ_in_rivalry() -> None:
     names = [meta.sample_id.removeprefix("observation_hybrid_sample_") for meta in batch.metadata]
     assert sorted(names) == ["base", "conflict_high", "conflict_low"]
     column = batch.metadata[0].feature_names.index("rivalry_max")
-    rivalry = dict(zip(names, batch.features[..., column].mean(axis=1).tolist()))
+    rivalry = dict(zip(names, batch.features[: batch.steps, :, column].mean(axis=0).tolist()))
     assert rivalry["conflict_low"] < rivalry["base"] < rivalry["conflict_high"]
     assert rivalry["conflict_high"] > 0.7
-    assert (batch.old_log_probs < 0).any()
+    assert (batch.log_probs < 0).any()
 
 
 def test_the_shipped_conflict_events_have_intensity_reason_and_queue_length() -> None:

@@ -31,7 +31,7 @@ def test_list_names_the_founding_five_first() -> None:
 
 def test_list_as_text_has_a_line_per_scenario() -> None:
     lines = call("list").stdout.splitlines()
-    assert len(lines) == 12
+    assert len(lines) == 13
     assert any(line.startswith("metropolis") and "10,000 residents" in line for line in lines)
 
 
@@ -104,5 +104,15 @@ def test_new_with_a_seed_writes_a_town_that_can_live(tmp_path: Path) -> None:
 
 
 def test_new_refuses_a_name_that_is_no_name() -> None:
-    with pytest.raises(UsageError, match="'My Town' is not a name"):
-        call("new", "My Town")
+    result = call("new", "My Town")
+    assert result.exit_code == 2
+    assert "'My Town' cannot be a name; expected small letters, digits" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["2024", "null", "1e3", "true"])
+def test_new_takes_a_name_that_yaml_would_read_as_something_else(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "town.yaml"
+    assert call("new", name, "--output", str(path)).exit_code == 0
+    assert load_config(path).config_id == name
+    assert call("new", name, "--generate", "7", "--output", str(path), "--overwrite").exit_code == 0
+    assert load_config(path).scenario.name == name

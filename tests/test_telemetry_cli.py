@@ -46,7 +46,7 @@ def log(tmp_path: Path) -> Path:
 def test_validate_says_what_it_read(log: Path) -> None:
     result = run("validate", log)
     assert result.exit_code == 0
-    assert result.stdout == "valid: 30 records in 1 files (30 of version 1.3)\n"
+    assert result.stdout == "valid: 30 records in 1 files (30 of version 1.4)\n"
 
 
 def test_validate_names_problems_and_exits_with_one(log: Path) -> None:
@@ -56,7 +56,7 @@ def test_validate_names_problems_and_exits_with_one(log: Path) -> None:
     assert result.stdout.splitlines() == [
         f"{log}:2: lr: is NaN, expected a finite number",
         f"{log}:3: log_stream_offset: is 1 after 1; it must grow (do two programs write this log?)",
-        "2 problems: 2 records in 1 files (2 of version 1.3)",
+        "2 problems: 2 records in 1 files (2 of version 1.4)",
     ]
     found = json.loads(run("validate", log, "--json").stdout)
     assert (found["ok"], found["problem_count"], found["problems"][0]["line"]) == (False, 2, 2)
@@ -261,6 +261,7 @@ def test_the_rules_of_the_guide_are_rules(tmp_path: Path) -> None:
         "kl_k3 above 0.05",
         "episode_return_mean below -20",
         "queue_conflict_events above 0.15 × anneal_queue_baseline",
+        "late_share above 0.5 × past",
         "anneal_loss_flag is true",
     ]
     assert found.max_gap == 300

@@ -12,24 +12,37 @@ from typing import Any
 import pytest
 
 import townlet
+from townlet.telemetry import reference
 from townlet.telemetry.ndjson import read_records
-from townlet.telemetry.schema import project
+from townlet.telemetry.rules import default_rules
+from townlet.telemetry.schema import CURRENT, project
+from townlet.telemetry.summary import summarise
 from townlet.telemetry.validate import validate_log
+from townlet.telemetry.watch import Seen, Watch, watch_log
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTEBOOK = DOCS / "notebooks" / "telemetry_quicklook.ipynb"
-RUN = DOCS / "samples" / "ppo_telemetry_v1_3.jsonl"
-SAMPLES = {DOCS / "samples" / "ppo_epoch_log.jsonl": 1.0, DOCS / "samples" / "ppo_conflict_telemetry.jsonl": 1.1, RUN: 1.3}
+OLD = DOCS / "samples" / "ppo_telemetry_v1_3.jsonl"  # a real run, as it was written then
+SAMPLES = {
+    DOCS / "samples" / "ppo_epoch_log.jsonl": 1.0,
+    DOCS / "samples" / "ppo_conflict_telemetry.jsonl": 1.1,
+    OLD: 1.3,
+    DOCS / reference.SAMPLE: CURRENT,
+}
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
-def test_the_samples_validate_and_are_the_real_run_reduced_to_their_version(path: Path) -> None:
+def test_the_samples_validate_are_summarised_and_set_off_no_alert(path: Path) -> None:
     report = validate_log(path)
     assert report.problems == []
     assert list(report.versions) == [f"{SAMPLES[path]:g}"]
-    run = list(read_records(RUN))
-    assert len(run) >= 20
-    assert list(read_records(path)) == [record if path == RUN else project(record, SAMPLES[path]) for record in run]
+    summary = summarise(path)
+    assert summary.records == report.records >= 20
+    assert ("conflicts_per_resident_day" in summary.columns) == (SAMPLES[path] >= 1.4)
+    events = watch_log(path, Watch(default_rules()), follow=False)
+    assert [alarm.message for event in events if isinstance(event, Seen) for alarm in event.alarms] == []
+    if SAMPLES[path] < SAMPLES[OLD]:
+        assert list(read_records(path)) == [project(record, SAMPLES[path]) for record in read_records(OLD)]
 
 
 def test_every_cell_of_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,8 +55,8 @@ def test_every_cell_of_the_notebook_runs(monkeypatch: pytest.MonkeyPatch, capsys
             assert cell["outputs"] == [], "commit the notebook without outputs"
             exec(compile("".join(cell["source"]), NOTEBOOK.name, "exec"), space)
     told = capsys.readouterr().out
-    assert "ppo_telemetry_v1_3.jsonl valid {'1.3'" in told
-    assert "conflicts per epoch" in told
+    assert "ppo_telemetry_v1_4.jsonl valid {'1.4'" in told
+    assert "conflicts per day" in told
 
 
 @pytest.mark.slow

@@ -117,14 +117,14 @@ def test_the_panels_hold_the_numbers_of_the_log(log: Path) -> None:
     [run] = plot.read_runs([log])
     drawn = plot.figure([run])
     titles = [axes.get_title(loc="left") for axes in drawn.axes]
-    assert titles[:8] == list(plot.PANELS)
+    assert titles[: len(plot.PANELS)] == list(plot.PANELS)
     curves = drawn.axes[0].get_lines()
     assert [curve.get_label() for curve in curves] == ["loss_policy", "loss_value", "loss_total"]
     expected = [example_record(n)["loss_value"] for n in range(1, 51)]
     assert list(curves[1].get_ydata()) == pytest.approx(expected)
     assert list(curves[1].get_xdata()) == [8192 * n for n in range(1, 51)]
     assert {curve.get_color() for curve in curves} <= set(plot.OKABE_ITO)
-    spans = {axes.get_xlim() for axes in drawn.axes[:8]}
+    spans = {axes.get_xlim() for axes in drawn.axes[: len(plot.PANELS)]}
     assert len(spans) == 1  # what happened at the same time stands at the same place
     assert drawn.axes[0].get_yscale() == "symlog"  # the policy loss is seen beside the value loss
 

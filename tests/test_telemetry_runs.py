@@ -16,7 +16,10 @@ import pytest
 
 from townlet import files
 from townlet.cli.app import main
-from townlet.policy.training.telemetry import RivalryTally, TownTally
+from townlet.config import load_config
+from townlet.policy.training.session import town_tables
+from townlet.policy.training.telemetry import RivalryTally, town_record
+from townlet.sim.tally import EventTally
 from townlet.telemetry.ndjson import read_records
 from townlet.world.state import CONFLICT_REASONS, EVENT, EVENTS
 
@@ -49,7 +52,7 @@ def test_a_fresh_capture_is_trained_on_and_its_log_validates(script: Run) -> Non
     assert script("run_training.py", "queue_conflict", *words)[0] == 0
     code, told = script("validate_ppo_telemetry.py", "ppo.jsonl", "--baseline", "cap/rollout_sample_metrics.json", "--relative")
     assert code == 0
-    assert told.startswith("valid: 3 records in 1 files (3 of version 1.3)\n")
+    assert told.startswith("valid: 3 records in 1 files (3 of version 1.4)\n")
     assert "baseline_reward_sum: mean" in told
     drift = json.loads(
         script("validate_ppo_telemetry.py", "ppo.jsonl", "--baseline", "cap/rollout_sample_metrics.json", "--json")[1]
@@ -169,7 +172,7 @@ def event(kind: str, **fields: Any) -> tuple[Any, ...]:
 
 
 def test_conflicts_waits_and_chats_are_those_of_the_events() -> None:
-    tally = TownTally()
+    tally = EventTally()
     blocked, overtaken = CONFLICT_REASONS.index("blocked"), CONFLICT_REASONS.index("overtaken")
     first = [
         event("queue_conflict", reason=blocked, intensity=0.4),
@@ -187,14 +190,74 @@ def test_conflicts_waits_and_chats_are_those_of_the_events() -> None:
     tally.add(np.array(first, EVENT))
     tally.add(np.array(second, EVENT))
     tally.add(np.zeros(0, EVENT))
-    record = tally.record()
+    record = town_record(tally, resident_days=0.5)
     assert record["queue_conflict_events"] == 2
+    assert (record["conflicts_per_resident_day"], record["exits_per_resident_day"]) == (4.0, 2.0)
+    assert (record["late_share"], record["attendance"]) == (None, None)  # no shift fell due
     assert record["queue_conflict_intensity_sum"] == pytest.approx(1.65)
     assert record["conflict_reasons"] == {"blocked": 1, "overtaken": 1, "ghost_step": 0}
     assert record["queue_wait_mean"] == 20.0
     assert record["queue_wait_gini"] == pytest.approx(0.25)  # of 10 and 30: |10 − 30| · 2 / (2 · 2² · 20)
     assert (record["chat_success_events"], record["chat_failure_events"], record["chat_quality_mean"]) == (2, 1, 0.75)
     assert record["exits"] == 1
+
+
+def test_shifts_are_counted_once_each() -> None:
+    """On time, late, or absent, which may come after either; an absence alone is of a shift that began in the epoch before."""
+    tally, other = EventTally(), EventTally()
+    first = [
+        event("shift_on_time", town=0, actor=0),
+        event("shift_late", town=0, actor=1),
+        event("shift_absent", town=0, actor=1),  # the same shift: late, then missed
+        event("shift_absent", town=1, actor=0),  # one that was on time before these events
+        event("shift_on_time", town=1, actor=1, actor_life=3),
+    ]
+    second = [
+        event("shift_absent", town=0, actor=0),  # the first one, missed after all
+        event("shift_late", town=0, actor=0),  # the next day
+        event("shift_absent", town=1, actor=1, actor_life=4),  # another who took the place
+    ]
+    tally.add(np.array(first, EVENT))
+    tally.add(np.array(second, EVENT))
+    assert tally.shifts_due() == 6  # town 0: two of resident 0, one of 1; town 1: one of 0, one of each life of 1
+    other.add(np.array([event("shift_on_time", town=2, actor=0)] * 2, EVENT))
+    tally.merge(other)
+    record = town_record(tally, 1.0)
+    assert record["late_share"] == pytest.approx(2 / 8)
+    assert record["attendance"] == pytest.approx(1 - 4 / 8)
+
+
+def test_rates_and_mini_batches_of_a_real_rollout_are_those_of_its_residents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted here a second time: the days lived, ten ticks a decision, and the rivalry that the decisions saw."""
+    pytest.importorskip("torch")
+    from townlet.policy.training import epochs
+
+    seen: list[Any] = []
+    build = epochs.rollout_batch
+    monkeypatch.setattr(epochs, "rollout_batch", lambda rollout, ppo: (seen.append(rollout), build(rollout, ppo))[1])
+    log = tmp_path / "ppo.jsonl"
+    words = ["--epochs", "1", "--ppo-log", str(log), "--run-dir", str(tmp_path / "run"), "--no-plots", *TINY]
+    split = ("--ppo-num-mini-batches", "3", "--ppo-num-epochs", "2", "--ppo-log-batches", "--set", "training.horizon=100")
+    with pytest.raises(SystemExit) as left:
+        main(["train", "rush_hour", "--mode", "rollout", *words, *split])
+    assert not left.value.code
+    [rollout], [*batches, record] = seen, list(read_records(log))
+    present = rollout.active[:-1] != 0
+    for name in ("rivalry_max", "rivalry_avoid_count"):
+        column = rollout.features[:-1][present][:, town_tables(load_config("rush_hour"))[1].offsets[name]]
+        for once in (batches[:3], batches[3:]):  # each pass sees every decision
+            total = sum(batch["transitions"] * batch[f"conflict.{name}_mean"] for batch in once)
+            assert total == pytest.approx(column.sum(dtype=float), rel=1e-5)
+            assert max(batch[f"conflict.{name}_max"] for batch in once) == column.max() > 0.0
+    ticks = sum(10 for step in rollout.active[:-1] for town in step for present in town if present)
+    assert record["queue_conflict_events"] > 0
+    assert record["conflicts_per_resident_day"] == pytest.approx(record["queue_conflict_events"] / (ticks / 1440), rel=1e-12)
+    assert record["exits_per_resident_day"] == pytest.approx(record["exits"] / (ticks / 1440), rel=1e-12)
+    assert 0.0 <= record["late_share"] <= 1.0
+    assert 0.0 <= record["attendance"] <= 1.0
+    assert record["dataset_return"] is None
 
 
 def test_rivalry_is_averaged_over_batches_and_its_histogram_over_decisions() -> None:

@@ -28,6 +28,7 @@ AS_DESIGNED = {
     1.3: "run_id config_hash dataset_hash policy_hash kl_k3 explained_variance entropy_coef steps_per_second "
     "sim_steps_per_second episode_return_mean episode_length_mean queue_wait_mean queue_wait_gini rivalry_histogram "
     "conflict_reasons mask_fill_mean illegal_actions exits records_dropped",
+    1.4: "conflicts_per_resident_day exits_per_resident_day late_share attendance dataset_return",
 }
 OPTIONAL = {
     1.0: "baseline_sample_count baseline_reward_mean baseline_reward_sum baseline_reward_sum_mean baseline_log_prob_mean",
@@ -36,6 +37,7 @@ OPTIONAL = {
     1.2: "anneal_cycle anneal_stage anneal_dataset anneal_bc_accuracy anneal_bc_threshold anneal_bc_passed anneal_loss_baseline "
     "anneal_queue_baseline anneal_intensity_baseline anneal_loss_flag anneal_queue_flag anneal_intensity_flag",
     1.3: "kind nonfinite",
+    1.4: "",
 }
 
 
@@ -81,14 +83,21 @@ def test_the_json_schemas_say_what_the_validator_says(version: float) -> None:
         assert refused(good | change)
         assert check_record(good | change)
     assert refused({name: value for name, value in good.items() if name != "steps"})
-    assert refused(good | {"undeclared": 1}) == (version == 1.3)
+    assert refused(good | {"undeclared": 1}) == (version >= 1.3)
     assert not refused(good | {"queue_conflict_events": 3.0, "conflict_reasons": {"blocked": 3}})
 
 
-def test_the_schema_of_batch_records_takes_one() -> None:
+def test_the_schemas_of_batch_records_take_one_of_their_version() -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(example_batch(1, 0), reference.json_schema(1.3, batch=True))
-    assert check_record(example_batch(1, 0)) == []
+    now = example_batch(1, 0)
+    older = {name: value for name, value in now.items() if not name.startswith("conflict.")} | {"telemetry_version": 1.3}
+    for version, record in ((1.4, now), (1.3, older)):
+        jsonschema.validate(record, reference.json_schema(version, batch=True))
+        assert check_record(record) == []
+    assert check_record(older | {"telemetry_version": 1.4}) == [
+        (f"conflict.{name}", "is missing; required from version 1.4 on")
+        for name in ("rivalry_max_mean", "rivalry_max_max", "rivalry_avoid_count_mean", "rivalry_avoid_count_max")
+    ]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

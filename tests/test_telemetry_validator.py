@@ -82,7 +82,7 @@ def test_each_required_field_is_missed_by_name(item: Any, tmp_path: Path) -> Non
         record.pop(item.name, None)
         problems = found(write(tmp_path / "a.jsonl", record))
         if item.name == "telemetry_version":
-            assert problems == ["1: telemetry_version: missing, expected one of the numbers 1, 1.1, 1.2, 1.3"]
+            assert problems == ["1: telemetry_version: missing, expected one of the numbers 1, 1.1, 1.2, 1.3, 1.4"]
         elif item.required_in(version):
             assert problems == [f"1: {item.name}: is missing; required from version {item.since:g} on"]
         else:
@@ -99,7 +99,7 @@ def test_each_required_field_is_missed_by_name(item: Any, tmp_path: Path) -> Non
         ({"loss_total": -math.inf}, "loss_total: is -Infinity, expected a finite number"),
         ({"lr": 10**400}, f"lr: is {'1' + '0' * 56}…, expected a finite number"),
         ({"telemetry_version": 10**400},
-         f"telemetry_version: is {'1' + '0' * 56}…, expected one of the numbers 1, 1.1, 1.2, 1.3"),
+         f"telemetry_version: is {'1' + '0' * 56}…, expected one of the numbers 1, 1.1, 1.2, 1.3, 1.4"),
         ({"loss_total": None}, "loss_total: is null, expected a number"),
         ({"clip_fraction": 1.2}, "clip_fraction: is 1.2, expected at most 1"),
         ({"kl_k3": -0.1}, "kl_k3: is -0.1, expected at least 0"),
@@ -113,9 +113,9 @@ def test_each_required_field_is_missed_by_name(item: Any, tmp_path: Path) -> Non
         ({"conflict_reasons": {"blocked": 0.5}}, "conflict_reasons: ['blocked'] is 0.5, expected a whole number"),
         ({"conflict_reasons": {"blocked": 1}, "queue_conflict_events": 3},
          "conflict_reasons: count 1 conflicts, queue_conflict_events is 3"),
-        ({"conflicts": 1}, "conflicts: is not a declared field of version 1.3"),
-        ({"telemetry_version": "1.3"}, 'telemetry_version: is "1.3", expected one of the numbers 1, 1.1, 1.2, 1.3'),
-        ({"telemetry_version": 2}, "telemetry_version: is 2, expected one of the numbers 1, 1.1, 1.2, 1.3"),
+        ({"conflicts": 1}, "conflicts: is not a declared field of version 1.4"),
+        ({"telemetry_version": "1.3"}, 'telemetry_version: is "1.3", expected one of the numbers 1, 1.1, 1.2, 1.3, 1.4'),
+        ({"telemetry_version": 2}, "telemetry_version: is 2, expected one of the numbers 1, 1.1, 1.2, 1.3, 1.4"),
         ({"loss_policy": None, "nonfinite": ["loss_policy"]},
          "loss_policy: was not a finite number when it was written: the run diverged"),
     ],
@@ -184,7 +184,7 @@ def test_records_are_compared_with_the_one_before(tmp_path: Path) -> None:
         "2: log_stream_offset: is 1 after 1; it must grow (do two programs write this log?)",
         "3: steps: is 8192 after 16384; it must grow",
         "4: cycle_id: falls from 2 to 0",
-        "6: telemetry_version: falls from 1.3 to 1.2",
+        "6: telemetry_version: falls from 1.4 to 1.2",
     ]
     assert [f"{n.line}: {n.field}: {n.message}" for n in report.notes] == [
         "3: log_stream_offset: jumps from 1 to 3: 1 records are missing",
@@ -260,7 +260,7 @@ def test_an_empty_log_is_not_valid_and_a_missing_one_is_an_error(tmp_path: Path)
 values = st.one_of(
     st.none(), st.booleans(), st.integers(-(10**18), 10**18), st.floats(), st.text(max_size=5),
     st.just([0.1] * 10), st.just({"blocked": 1}),
-    st.sampled_from(["replay", "epoch", "batch", 0, 1, 1.0, 1.1, 1.2, 1.3, -1]),
+    st.sampled_from(["replay", "epoch", "batch", 0, 1, 1.0, 1.1, 1.2, 1.3, 1.4, -1]),
 )  # fmt: skip
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from townlet.errors import ConfigError, TelemetryError, UsageError
 from townlet.telemetry.example import example_record
 from townlet.telemetry.follow import Follower, NewLine, Notice
 from townlet.telemetry.ndjson import TelemetryWriter
-from townlet.telemetry.rules import Rule, RuleState, default_rules, flag_rules, merged, read_rules, rules_of
+from townlet.telemetry.rules import PAST, Rule, RuleState, default_rules, flag_rules, merged, read_rules, rules_of
 from townlet.telemetry.watch import Seen, Silence, Watch, hook_words, run_hook, watch_log
 
 
@@ -174,6 +175,83 @@ def test_the_defaults_come_from_the_schema_and_keep_quiet_on_a_healthy_run() -> 
     assert alerts(Rule("anneal_bc_passed", "is", 0.0), [True, False]) == [2]  # type: ignore[list-item]
 
 
+def run_of(change: Callable[[int], dict[str, Any]], epochs: int = 120) -> list[str]:
+    """The rules that alert by default over an imaginary run that is changed from some epoch on."""
+    states = [RuleState(rule) for rule in default_rules()]
+    records = [example_record(n, **change(n)) for n in range(1, epochs + 1)]
+    return [alarm.field for record in records for state in states if (alarm := state.feed(record)) is not None]
+
+
+def rate(n: int, before: float, after: float) -> float:
+    """A number that varies by a fifth from epoch to epoch, and changes its level after epoch 60."""
+    return (before if n <= 60 else after) * (1 + 0.2 * math.sin(2.1 * n))
+
+
+BAD: dict[str, Callable[[int], dict[str, Any]]] = {
+    "conflicts_per_resident_day": lambda n: {"conflicts_per_resident_day": rate(n, 1.4, 2.8), "episode_return_mean": 60.0},
+    "exits_per_resident_day": lambda n: {"exits_per_resident_day": 0.0 if n <= 60 else 0.1},
+    "episode_return_mean": lambda n: {"episode_return_mean": rate(n, 60.0, 20.0)},
+    "kl_k3": lambda n: {"kl_k3": 0.01 if n <= 60 else 0.8},
+    "kl_divergence": lambda n: {"kl_divergence": 0.01 if n <= 60 else 0.8},
+    "loss_total": lambda n: {"loss_total": 0.3 if n <= 60 else 40.0},
+    "grad_norm": lambda n: {"grad_norm": 0.7 if n <= 60 else 300.0},
+    "batch_entropy_mean": lambda n: {"batch_entropy_mean": 0.5 if n <= 60 else 0.001},
+    "reward_advantage_corr": lambda n: {"reward_advantage_corr": 0.2 if n <= 60 else -0.9},
+    "illegal_actions": lambda n: {"illegal_actions": int(n > 60)},
+    "records_dropped": lambda n: {"records_dropped": int(n > 60)},
+    "anneal_queue_flag": lambda n: {"anneal_cycle": 1, "anneal_queue_flag": n > 60},
+    "anneal_bc_passed": lambda n: {"anneal_cycle": 1, "anneal_bc_passed": n <= 60},
+}
+
+
+@pytest.mark.parametrize("name", sorted(BAD))
+def test_a_run_that_goes_bad_sets_off_its_alert_and_no_other(name: str) -> None:
+    assert run_of(BAD[name]) == [name]
+    healthy = {key: value for key, value in BAD[name](1).items() if key == "anneal_cycle"}
+    assert run_of(lambda n: healthy) == []
+
+
+HEALTHY: dict[str, Callable[[int], dict[str, Any]]] = {
+    "conflicts swing with the time of day": lambda n: {"conflicts_per_resident_day": (0.6, 3.2, 1.2, 1.9)[n % 4]},
+    "conflicts fall by half": lambda n: {"conflicts_per_resident_day": rate(n, 2.8, 1.4)},
+    "conflicts rise by a quarter": lambda n: {"conflicts_per_resident_day": rate(n, 1.4, 1.75)},
+    "counts double because the towns do": lambda n: {
+        "queue_conflict_events": 200 if n <= 60 else 400,
+        "conflicts_per_resident_day": rate(n, 1.4, 1.4),
+    },
+    "a small run, in which few things happen": lambda n: {"conflicts_per_resident_day": 14.0 if n % 11 == 0 else 0.0},
+    "conflicts double while the returns rise": lambda n: {
+        "conflicts_per_resident_day": rate(n, 1.4, 2.8),
+        "episode_return_mean": rate(n, 30.0, 60.0),
+    },
+    "one exit now and then": lambda n: {"exits_per_resident_day": 0.0078 if n % 20 == 0 else 0.0},
+    "exits of the untrained end": lambda n: {"exits_per_resident_day": max(0.0, 0.5 - n / 40)},
+    "returns rise": lambda n: {"episode_return_mean": -20.0 + n if n % 4 == 0 else None},
+}
+
+
+@pytest.mark.parametrize("name", sorted(HEALTHY))
+def test_a_healthy_run_sets_off_nothing(name: str) -> None:
+    assert run_of(HEALTHY[name]) == []
+
+
+def test_the_past_is_what_came_before_the_mean_that_is_compared() -> None:
+    """32 records of past, two in the mean; the level must be left by the share, the margin and the spread."""
+    rule = Rule("exits", "above", 0.5, PAST, smoothing=2, margin=1.0)
+    level = [10.0, 12.0] * 16  # median 11, of which half and 1 more are 17.5; the spread is far smaller
+    assert alerts(rule, [*level, 17.0, 17.9]) == []
+    assert alerts(rule, [*level, 17.0, 18.2]) == [34]
+    assert alerts(rule, [*level, *[18.0] * 50]) == [34]  # the new level is told once
+    assert alerts(rule, [*level, *[18.0] * 50, 40.0, 40.0]) == [34, 83]  # and is what is compared with from then on
+    assert alerts(rule, [*level[1:], 17.0, 18.2]) == []  # no past yet
+    wide = [0.0, 22.0] * 16  # the same median, but they vary by 11.2: four standard errors of a mean of two are 31.6
+    assert alerts(rule, [*wide, 42.0, 42.0]) == []
+    assert alerts(rule, [*wide, 43.0, 43.0]) == [34]
+    below = Rule("exits", "below", 0.5, PAST, smoothing=2)
+    assert alerts(below, [*level, 5.6, 5.5]) == []
+    assert alerts(below, [*level, 5.5, 5.4]) == [34]
+
+
 def test_later_rules_replace_earlier_ones_on_the_same_field() -> None:
     assert merged([Rule("kl_k3", "above", 0.1)], [Rule("kl_k3", "above", 0.5), Rule("kl_k3", "below", 0.0)]) == [
         Rule("kl_k3", "above", 0.5),
@@ -193,6 +271,9 @@ def test_rules_are_read_from_yaml_and_json(tmp_path: Path) -> None:
     assert read_rules(tmp_path / "rules.json").rules == [
         Rule("queue_conflict_events", "above", 0.15, versus="anneal_queue_baseline")
     ]
+    assert rules_of([{"field": "exits", "above": 1, "versus": "past", "smoothing": 8, "margin": 2}]).rules == [
+        Rule("exits", "above", 1.0, PAST, smoothing=8, margin=2.0)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -210,6 +291,12 @@ def test_rules_are_read_from_yaml_and_json(tmp_path: Path) -> None:
         ({"rules": [{"field": "kl_k3", "above": 1, "patience": 0}]}, "expected a whole number from 1 on"),
         ({"rules": [{"field": "kl_k3", "above": 1, "versus": "data_mode"}]}, "no number of a record"),
         ({"rules": [{"field": "kl_k3", "above": 1, "anneal": 3}]}, "anneal is 3"),
+        (
+            {"rules": [{"field": "kl_k3", "above": 1, "margin": 3}]},
+            "margin is 3, expected a number from 0 on beside versus",
+        ),
+        ({"rules": [{"field": "kl_k3", "above": 1, "versus": "past", "margin": -1}]}, "margin is -1"),
+        ({"rules": [{"field": "kl_k3", "above": 1, "unless": "run_id"}]}, "unless is 'run_id', which is no number of a record"),
         ({"rules": [7]}, "expected an object such as"),
         ({"rules": [], "max_gap": -1}, "number of seconds above 0"),
         ({"rules": [], "defaults": "no"}, "expected true or false"),

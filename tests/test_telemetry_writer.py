@@ -83,6 +83,32 @@ def test_frequency_writes_every_nth_epoch_and_the_batches_that_belong_to_it(
     assert [r["log_stream_offset"] for r in records] == list(range(1, 2 * len(written) + 1))
 
 
+@pytest.mark.parametrize(("frequency", "written"), [(1, [1, 2, 3, 4, 5]), (3, [1, 4, 5]), (4, [1, 5]), (10, [1, 5])])
+def test_the_last_epoch_is_written_whatever_the_frequency(frequency: int, written: list[int], tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with TelemetryWriter(path, frequency=frequency) as writer:
+        for number in range(1, 6):
+            writer.write(example_batch(number, 0))
+            writer.write(example_batch(number, 1))
+            writer.write(example_record(number))
+        writer.write_last()
+        writer.write_last()  # once is enough
+    records = list(read_records(path))
+    assert [r["epoch"] for r in records if r.get("kind") == "batch"] == [number for number in written for _ in range(2)]
+    assert [r["epoch"] for r in records if "kind" not in r] == written
+    assert validate_log(path).ok
+
+
+def test_going_back_forgets_the_epoch_that_was_left_out(tmp_path: Path) -> None:
+    with TelemetryWriter(tmp_path / "a.jsonl", frequency=2) as writer:
+        writer.write(example_record(1))
+        position = writer.position()
+        writer.write(example_record(2))
+        writer.rewind(position)
+        writer.write_last()
+    assert epochs(tmp_path / "a.jsonl") == [(1, 1)]
+
+
 def test_a_writer_without_a_path_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     writer = TelemetryWriter(None)

@@ -10,7 +10,7 @@ from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
 from townlet.testing import check_policy
 from townlet.world.state import CONFLICT_REASONS, EVENTS
-from townlet.world.townspeople import choose_random, choose_scripted, habits, scripted_columns, scripted_options
+from townlet.world.townspeople import choose_random, choose_scripted, make_script
 
 SMALL = [name for name in sorted(shipped_configs("scenarios")) if name not in ("metropolis", "market_square")]
 
@@ -35,11 +35,11 @@ def test_the_script_keeps_to_any_mask_whatever_it_sees() -> None:
     masks = (draws.random((4000, vec.num_actions)) < 0.4).astype(np.uint8)
     masks[:, 0] = 1
     out = np.full(4000, -1, np.int64)
-    script = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names), habits(vec.config)
-    choose_scripted(features, masks, *script, out)
+    script = make_script(vec.config, vec.spec.feature_names, vec.catalogue.names)
+    choose_scripted(features, masks, script, out)
     assert masks[np.arange(4000), out].all()
     again = np.full(4000, -1, np.int64)
-    choose_scripted(features[::-1].copy(), masks[::-1].copy(), *script, again)
+    choose_scripted(features[::-1].copy(), masks[::-1].copy(), script, again)
     np.testing.assert_array_equal(out, again[::-1])  # no memory
 
 
@@ -71,7 +71,7 @@ class Week:
         low = np.zeros((towns, vec.num_residents), bool)
         lowest, tense, decisions, self.total = [], 0, 0, 0.0
         rivalry = vec.spec.offsets["rivalry_max"]
-        needs = [vec.spec.offsets[f"need_{need}"] for need in ("hunger", "hygiene", "energy")]
+        needs = [vec.spec.offsets[f"need_{need}"] for need in vec.spec.needs]
         while not vec.state.towns["over"].any():
             active = vec.active == 1
             tense += int((vec.features[..., rivalry][active] > 0.7).sum())

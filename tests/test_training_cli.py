@@ -131,10 +131,13 @@ def test_train_ppo_on_a_capture_logs_and_exits_with_0(here: Path, script: Call) 
     code, out, _ = script("town_day", *args, "--ppo-log-max-entries", "1", "--ppo-no-normalize-advantages", *TINY, "--json")
     assert code == 0
     assert json.loads(out)["data_mode"] == "replay"
-    assert [record["epoch"] for record in read_records(Path("log.jsonl"))] == [1, 3]
+    assert [record["epoch"] for record in read_records(Path("log.jsonl"))] == [1, 3, 4]  # the last one always
     assert Path("log.jsonl.1").is_file()
     run_dir = json.loads(out)["run_dir"]
-    code, again, _ = script("--resume", run_dir, "--json")
+    code, _, said = script("--resume", run_dir, "--json")
+    assert (code, said.count("\n")) == (2, 1)
+    assert f"kept its log outside, in {here / 'log.jsonl'}; name it again with --ppo-log" in said
+    code, again, _ = script("--resume", run_dir, "--ppo-log", "log.jsonl", "--json")
     assert (code, json.loads(again)["weights_hash"]) == (0, json.loads(out)["weights_hash"])
     config = json.loads((here / run_dir / "config.json").read_text())
     assert config["ppo"]["advantage_normalization"] is False
@@ -154,6 +157,65 @@ def test_a_run_is_kept_listed_compared_and_resumed(here: Path, townlet: Call) ->
     assert "ppo.gamma" in out
     code, out, _ = townlet("train", "--resume", "runs/town_day_rollout_001", "--json")
     assert (code, json.loads(out)["epochs"]) == (0, 1)
+
+
+ANNEAL = (
+    "training.anneal_schedule=[{cycle: 0, mode: bc, epochs: 2, bc_weight: 1.0, scripted_share: 0.5}, "
+    "{cycle: 1, mode: ppo, epochs: 3, bc_weight: 0.0, scripted_share: 0.0}]"
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "flags", "epochs"),
+    [
+        ("rollout", ("--epochs", "2"), 2),
+        ("replay", ("--epochs", "2", "--capture-dir", "cap"), 2),
+        ("mixed", ("--epochs", "2", "--capture-dir", "cap"), 2),
+        ("bc", ("--epochs", "3"), 3),
+        ("bc", ("--set", "training.bc.epochs=2"), 2),
+        ("anneal", (), 5),
+    ],
+)
+@pytest.mark.parametrize("named", ["by flag", "by config"])
+def test_a_dry_run_counts_the_epochs_that_are_then_made(
+    here: Path, townlet: Call, mode: str, flags: tuple[str, ...], epochs: int, named: str
+) -> None:
+    pytest.importorskip("torch")
+    townlet("capture", "town_day", "--ticks", "60", "--output", "cap")
+    small = ("--set", ANNEAL, "--set", "training.bc.towns=2", "--set", "training.eval_towns=2", "--set", "training.epochs=9")
+    asked = ("--mode", mode) if named == "by flag" else ("--set", f"training.source={mode}")
+    words = ("train", "town_day", *asked, *TINY, *small, *flags)
+    code, out, err = townlet(*words, "--dry-run", "--json")
+    assert code == 0, err
+    planned = json.loads(out)
+    assert (planned["mode"], planned["epochs"]) == (mode, epochs)
+    code, out, err = townlet(*words, "--run-dir", "run", "--json")
+    assert code == 0, err
+    assert json.loads(out)["epochs"] == epochs
+    assert json.loads(Path("run/run.json").read_text())["epochs"] == epochs
+    held = sum(path.stat().st_size for path in Path("run").rglob("*") if path.is_file())
+    assert held <= planned["disk_bytes"]
+
+
+def test_an_anneal_run_is_listed_and_compared(here: Path, townlet: Call) -> None:
+    pytest.importorskip("torch")
+    small = ("--set", ANNEAL, "--set", "training.bc.towns=2", "--set", "training.eval_towns=2")
+    out = townlet("train", "town_day", "--mode", "anneal", *TINY, *small, "--run-dir", "runs/a", "--json")[1]
+    summary = json.loads(out)
+    best = max(stage["evaluation"]["measures"]["return"]["value"] for stage in summary["stages"])
+    (row,) = json.loads(townlet("runs", "list", "--json")[1])
+    assert (row["mode"], row["state"], row["stages"], row["epochs"], row["planned"]) == ("anneal", summary["status"], 2, 5, 5)
+    assert row["return"] == best
+    assert townlet("runs", "list")[1].splitlines()[0].split()[4:8] == ["stages", "epochs", "planned", "return"]
+    out = townlet("runs", "compare", "runs/a", "--json")[1]
+    told, bc, ppo = json.loads(out)["runs"]["runs/a"], summary["stages"][0]["bc"], summary["stages"][1]["ppo"]
+    assert (told["accuracy"], told["loss_value"], told["kl_k3"]) == (bc["accuracy"], ppo["loss_value"], ppo["kl_k3"])
+    assert told["guards"] == sum(len(stage["guards"]) for stage in summary["stages"])
+    (here / "runs" / "a" / "summary.json").unlink()
+    tracker = json.loads((here / "runs" / "a" / "anneal.json").read_text())
+    (here / "runs" / "a" / "anneal.json").write_text(json.dumps(tracker | {"done": tracker["done"][:1]}))
+    (row,) = json.loads(townlet("runs", "list", "--json")[1])
+    assert (row["state"], row["stages"], row["epochs"], row["planned"]) == ("unfinished", 1, 2, 5)
 
 
 def test_a_dry_run_writes_nothing(here: Path, townlet: Call) -> None:

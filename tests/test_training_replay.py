@@ -19,6 +19,7 @@ from townlet.policy.network import NetworkSpec
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import RunOptions
+from townlet.policy.trajectory import Trajectory
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS
 from townlet.telemetry.validate import validate_log
@@ -91,22 +92,67 @@ def test_training_harness_ppo_conflict_telemetry(tmp_path: Path) -> None:
 def test_a_time_limit_is_bootstrapped_from_the_observation_after_the_last_action(cell: str) -> None:
     """δ of the last decision is r + γ V(after) − V(before), V being the learner's own where nobody had a critic."""
     pytest.importorskip("torch")
-    from townlet.policy.training.batches import ObservedBatch
     from townlet.policy.training.learner import PPOLearner
     from townlet.policy.training.sources import replay_batch
 
     source = generated_source("compact", values=False)
     samples = [generated_sample(source, seed, 7) for seed in range(4)]
     (batch,) = ReplayDataset(ReplayDatasetConfig(batch_size=4), samples)
-    spec = NetworkSpec(batch.features.shape[2], batch.action_mask.shape[2], recurrent=cell)  # type: ignore[union-attr]
+    spec = NetworkSpec(batch.features.shape[2], batch.masks.shape[2], recurrent=cell)  # type: ignore[union-attr]
     learner = PPOLearner(spec, PPOConfig(recurrent=cell), seed=1)
     made = replay_batch(batch, learner)
-    assert made.features.shape[:2] == made.masks.shape[:2] == made.active.shape == (7, 4)
-    seen = np.stack([np.concatenate([s.features, s.last_features[None]]) for s in samples], axis=1)  # type: ignore[index]
-    masks = np.stack([np.concatenate([s.action_mask, s.last_mask[None]]) for s in samples], axis=1)  # type: ignore[index,list-item]
-    values = learner.evaluate(ObservedBatch(features=seen, masks=masks.astype(np.uint8), active=np.ones((8, 4), np.uint8)))[1]
-    delta = batch.rewards[:, -1] + learner.ppo.gamma * values[7] - values[6]
+    assert made.actions.shape == made.active.shape == (7, 4)
+    seen = {"features": np.stack([s.features for s in samples], axis=1), "masks": np.stack([s.masks for s in samples], axis=1)}
+    values = learner.evaluate(Trajectory(**seen))[1]
+    assert values.shape == (8, 4)
+    delta = batch.rewards[-1] + learner.ppo.gamma * values[7] - values[6]
     np.testing.assert_allclose(made.advantages[-1], delta, rtol=1e-5)
+
+
+def test_the_return_of_the_data_is_never_shown_as_that_of_the_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config, folder = captured("queue_conflict", tmp_path, 1440)
+    metrics = json.loads((folder / "rollout_sample_metrics.json").read_text()).values()
+    log = tmp_path / "ppo.jsonl"
+    result = TrainingHarness(config).run_ppo(ReplayDatasetConfig.from_capture_dir(folder), RunOptions(epochs=2, log_path=log))
+    returns = [sample["episode_return"] for sample in metrics if sample["episode_return"] is not None]
+    assert returns
+    assert result.episode_return_mean is None
+    for record in epochs_of(log):
+        assert record["dataset_return"] == pytest.approx(np.mean(returns))
+        assert (record["episode_return_mean"], record["episode_length_mean"]) == (None, None)
+        days = sum(sample["timesteps"] for sample in metrics) * config.policy.interval / config.world.ticks_per_day
+        assert record["conflicts_per_resident_day"] == pytest.approx(record["queue_conflict_events"] / days)
+        assert record["exits_per_resident_day"] == pytest.approx(record["exits"] / days)
+        assert (record["late_share"], record["attendance"]) == (None, None)  # samples do not tell of shifts
+
+
+def test_a_mixed_run_tells_the_return_of_its_towns_from_that_of_its_data(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config, folder = captured("queue_conflict", tmp_path, 1440, "training.towns=2", "training.horizon=144")
+    log = tmp_path / "ppo.jsonl"
+    data = ReplayDatasetConfig.from_capture_dir(folder)
+    TrainingHarness(config).run("mixed", RunOptions(epochs=1, dataset=data, log_path=log))
+    (record,) = epochs_of(log)
+    assert record["episode_return_mean"] != record["dataset_return"]
+    assert None not in (record["episode_return_mean"], record["dataset_return"])
+    assert validate_log([log]).problems == []
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_records_of_mini_batches_carry_the_conflict_of_their_data_as_it_was_observed(normalize: bool, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    config, folder = captured("queue_conflict", tmp_path, 300, "telemetry.batches=true", "ppo.num_mini_batches=1")
+    log = tmp_path / "ppo.jsonl"
+    data = ReplayDatasetConfig.from_capture_dir(folder, batch_size=64, normalize_conflict_features=normalize)
+    TrainingHarness(config).run_ppo(data, RunOptions(epochs=1, log_path=log))
+    assert validate_log([log]).problems == []
+    *batches, epoch = read_records(log)
+    assert len(batches) == config.ppo.num_epochs
+    for batch in batches:
+        for name in ("rivalry_max_mean", "rivalry_max_max", "rivalry_avoid_count_mean", "rivalry_avoid_count_max"):
+            assert batch[f"conflict.{name}"] == pytest.approx(epoch[f"conflict.{name}_avg"], abs=1e-5)
+        assert batch["conflict.rivalry_max_max"] > 0.0
 
 
 def test_streaming_and_memory_train_the_same_network(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_capture_replay_and_validate(bare: Call) -> None:
     read = bare(str(ROOT / "scripts" / "run_training.py"), "town_day", "--capture-dir", "cap", "--json")
     assert read.returncode == 0, read.stderr
     assert json.loads(read.stdout)["samples"] == 8
-    log = str(ROOT / "docs" / "samples" / "ppo_telemetry_v1_3.jsonl")
+    log = str(ROOT / "docs" / "samples" / "ppo_telemetry_v1_4.jsonl")
     assert bare("-m", "townlet", "telemetry", "validate", log).returncode == 0
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
+from townlet.world.state import ENERGY, HUNGER, HYGIENE, MAX_NEEDS
 from world_tools import Play, people
 
 USER, FIRST, SECOND, AWAY = range(4)
@@ -112,6 +113,13 @@ def cooldown(slot: int, field: str, value: int) -> Breach:
     return breach
 
 
+def need(name: str, index: int, value: float) -> Breach:
+    def breach(play: Play) -> None:
+        play[name]["needs"][index] = value
+
+    return breach
+
+
 def foreign_bed(play: Play) -> None:
     """Shower_2, declared to be what one has only at home."""
     play.vec.tables.affordances["own_home"][play["alice"]["affordance"]] = 1
@@ -127,9 +135,10 @@ BREACHES: dict[str, tuple[Breach, str]] = {
     "money made": (resident("alice", "wallet", 10**6), "must add up to 0"),
     "a purse robbed": (town("purse", 0), "must add up to 0"),
     "a wallet below zero": (resident("alice", "wallet", -1), "below 0"),
-    "a need above one": (resident("bob", "hunger", 1.5), "hunger of resident 1 is 1.5"),
-    "a need that is no number": (resident("bob", "energy", np.nan), "energy of resident 1 is nan"),
-    "a need below zero": (resident("carol", "hygiene", -0.1), "hygiene of resident 2"),
+    "a need above one": (need("bob", HUNGER, 1.5), "hunger of resident 1 is 1.5"),
+    "a need that is no number": (need("bob", ENERGY, np.nan), "energy of resident 1 is nan"),
+    "a need below zero": (need("carol", HYGIENE, -0.1), "hygiene of resident 2"),
+    "a need nobody has": (need("carol", MAX_NEEDS - 1, 0.1), "need 5 of resident 2 is 0.1, but there are 3 needs"),
     "too many meals": (resident("bob", "meals", 7), "has 7 meals"),
     "a meal owed": (resident("bob", "meals", -1), "has -1 meals"),
     "an unknown shift state": (resident("bob", "shift", 6), "shift state"),

@@ -10,7 +10,7 @@ import pytest
 from townlet.envs.vector import VectorTown
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
-from townlet.world.state import EXITS, PERTURBATIONS, TERMS
+from townlet.world.state import EXITS, HUNGER, PERTURBATIONS, TERMS
 from world_tools import Play, people
 
 NEEDS_OF_THE_STARVED = -0.02 * (1.0 + 0.6 * 0.04 + 0.8 * 0.04)  # hunger 0, hygiene and energy about 0.8
@@ -19,7 +19,7 @@ NEEDS_OF_THE_STARVED = -0.02 * (1.0 + 0.6 * 0.04 + 0.8 * 0.04)  # hunger 0, hygi
 def test_thirty_hungry_ticks_are_a_collapse_and_the_last_ten_are_guarded() -> None:
     """Hunger at 0 from the start: from the 20th tick gains are zeroed, with the 30th Alice goes and pays 1."""
     play = Play(tiny_town(residents=people(alice=(2, 2), bob=(8, 2))))
-    play["alice"]["hunger"] = 0.02
+    play["alice"]["needs"][HUNGER] = 0.02
     for tick in range(30):
         play.go()
         guarded = tick + 1 >= 20
@@ -39,12 +39,12 @@ def test_thirty_hungry_ticks_are_a_collapse_and_the_last_ten_are_guarded() -> No
 
 def test_a_bite_in_time_resets_the_count() -> None:
     play = Play(tiny_town(residents=people(alice=(2, 2))))
-    play["alice"]["hunger"] = 0.02
+    play["alice"]["needs"][HUNGER] = 0.02
     play.go(25)
-    play["alice"]["hunger"] = 0.5
+    play["alice"]["needs"][HUNGER] = 0.5
     play.go()
-    assert play["alice"]["starving"] == 0
-    play["alice"]["hunger"] = 0.0
+    assert not play["alice"]["starving"].any()
+    play["alice"]["needs"][HUNGER] = 0.0
     play.go(29)
     assert play.told("exit") == []
 

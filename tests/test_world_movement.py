@@ -6,6 +6,7 @@ import pytest
 
 from townlet.testing import tiny_town
 from townlet.world.invariants import problems
+from townlet.world.state import ENERGY, HUNGER
 from world_tools import Play, people
 
 
@@ -61,7 +62,7 @@ def test_a_shared_tile_is_left_by_those_who_stand_idle() -> None:
 
 def test_options_walk_to_the_bed_and_the_desk() -> None:
     play = Play(tiny_town(residents=people(alice=(10, 6)), scenario={"start": "08:30"}))
-    play["alice"]["energy"] = 0.2
+    play["alice"]["needs"][ENERGY] = 0.2
     play.go(25, alice="rest_sleep")
     assert play.vec.object_ids(0)[play["alice"]["using"]].startswith("bed")
     play.go(alice="leave").go(25, alice="work")
@@ -75,10 +76,10 @@ def test_options_walk_to_the_bed_and_the_desk() -> None:
 def test_sleep_restores_and_stops_the_decay_of_energy() -> None:
     """360 ticks give 0.9; 100 of them 0.25."""
     play = Play(tiny_town(residents=people(alice=(1, 2))))
-    play["alice"]["energy"] = 0.2
+    play["alice"]["needs"][ENERGY] = 0.2
     play.go(100, alice="rest_sleep")
-    assert play["alice"]["energy"] == pytest.approx(0.45)
-    assert play["alice"]["hunger"] == pytest.approx(0.8 - 0.1)
+    assert play["alice"]["needs"][ENERGY] == pytest.approx(0.45)
+    assert play["alice"]["needs"][HUNGER] == pytest.approx(0.8 - 0.1)
 
 
 def test_a_whole_decision_of_ten_ticks_waits_after_a_use_that_ended() -> None:

@@ -23,8 +23,8 @@ UPSETS = (
     "features.stages.social_rewards=C3",
 )
 FRAIL = (
-    "world.need_decay.hunger=0.02",
-    "lifecycle.collapse_ticks=5",
+    "needs.hunger.decay=0.02",
+    "needs.hunger.collapse_ticks=5",
     "lifecycle.exit_warning=2",
     "lifecycle.newcomers_per_day=9",
 )

@@ -11,7 +11,7 @@ import pytest
 
 from townlet.config.models import SimulationConfig
 from townlet.testing import TINY_MAP, tiny_town
-from townlet.world.state import CONFLICT_REASONS
+from townlet.world.state import CONFLICT_REASONS, ENERGY, HYGIENE
 from world_tools import Play, people
 
 BLOCKED, OVERTAKEN, GHOST_STEP = range(3)
@@ -93,10 +93,10 @@ def test_a_quarrel_halts_the_use_for_five_ticks_and_tires_both() -> None:
     """Rivalry 1: a quarrel for certain. 20 ticks of use take 25; each loses 0.02 energy beside 0.0008 a tick."""
     feud = [{"a": "alice", "b": "bob", "rivalry": 1.0}]
     play = Play(bath(alice=(6, 2), bob=(7, 2), ties=feud)).go(**shower("alice"))
-    energy = play["bob"]["energy"]
+    energy = play["bob"]["needs"][ENERGY]
     play.go(**shower("bob"))
     assert len(play.told("quarrel")) == 1
-    assert play["bob"]["energy"] == pytest.approx(energy - 0.02 - 0.0008)
+    assert play["bob"]["needs"][ENERGY] == pytest.approx(energy - 0.02 - 0.0008)
     assert play["alice"]["ticks_left"] == 19
     play.go(4, **shower("bob"))
     assert play["alice"]["ticks_left"] == 19
@@ -169,7 +169,7 @@ def test_after_the_bound_the_first_is_next() -> None:
 def test_urgency_counts_when_it_is_weighted() -> None:
     """Weight 1: Carol's hygiene 0.1 is an urgency of 0.9 against Bob's 0.2; both are strangers but for the block."""
     play = Play(bath("queue_fairness.age_priority_weight=1", alice=(6, 2), bob=(7, 2), carol=(8, 2))).go(**shower("alice"))
-    play["carol"]["hygiene"] = 0.1
+    play["carol"]["needs"][HYGIENE] = 0.1
     play.go(**shower("bob")).go(**shower("bob", "carol"))
     play.until("use_end", **shower("bob", "carol"))
     assert play["carol"]["called"] >= 0
@@ -243,11 +243,11 @@ def test_the_last_four_cooldowns_are_kept_and_the_first_to_end_gives_way() -> No
 def test_effects_come_in_equal_parts_and_leaving_early_has_given_its_share() -> None:
     """Ten of twenty ticks: hygiene + 0.25 − 10 × 0.0007, energy − 0.01 − 10 × 0.0008."""
     play = Play(bath(alice=(6, 2)))
-    hygiene, energy = play["alice"]["hygiene"], play["alice"]["energy"]
-    play["alice"]["hygiene"] = hygiene = 0.3
+    hygiene, energy = play["alice"]["needs"][HYGIENE], play["alice"]["needs"][ENERGY]
+    play["alice"]["needs"][HYGIENE] = hygiene = 0.3
     play.go(10, **shower("alice"))
-    assert play["alice"]["hygiene"] == pytest.approx(hygiene + 0.25 - 0.007)
-    assert play["alice"]["energy"] == pytest.approx(energy - 0.01 - 0.008)
+    assert play["alice"]["needs"][HYGIENE] == pytest.approx(hygiene + 0.25 - 0.007)
+    assert play["alice"]["needs"][ENERGY] == pytest.approx(energy - 0.01 - 0.008)
     play.go(alice="leave")
     assert play.told("use_end")[0]["amount"] == 0.0
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from townlet.testing import tiny_town
-from townlet.world.state import SHIFT_STATES
+from townlet.world.state import HUNGER, SHIFT_STATES
 from world_tools import Play, people
 
 OUTSIDE, DESK = (2, 6), (8, 7)
@@ -207,16 +207,16 @@ def test_prices_are_taken_once_at_the_start_and_a_price_spike_doubles_them(
 def test_two_meals_come_from_cooking_and_one_goes_with_eating() -> None:
     """Stove: 24 in stock, 2 for a cook, given at the end. A meal in hand is gone when the eating begins; hunger + 0.5."""
     play = office(start="08:00", alice=(6, 2))
-    play["alice"]["meals"], play["alice"]["hunger"] = 0, 0.3
+    play["alice"]["meals"], play["alice"]["needs"][HUNGER] = 0, 0.3
     play.go(24, alice="cook_meal")
     assert (play["alice"]["meals"], play.thing("stove_1")["stock"]) == (0, 24)
     play.go(alice="cook_meal")
     assert (play["alice"]["meals"], play.thing("stove_1")["stock"]) == (2, 22)
-    hunger = play["alice"]["hunger"]
+    hunger = play["alice"]["needs"][HUNGER]
     play.put("alice", 7, 2)
     play.go(20, alice="eat_meal")
     assert play["alice"]["meals"] == 1
-    assert play["alice"]["hunger"] == pytest.approx(hunger + 0.5 - 20 * 0.001)
+    assert play["alice"]["needs"][HUNGER] == pytest.approx(hunger + 0.5 - 20 * 0.001)
 
 
 def test_the_cafe_is_open_from_seven_to_nine_in_the_evening_and_restocked_at_five() -> None:

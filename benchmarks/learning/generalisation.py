@@ -15,7 +15,7 @@ import numpy as np
 
 from townlet.config.loader import default_config, load_config
 from townlet.config.models import SimulationConfig
-from townlet.config.scenario import DensityConfig, GenerateConfig, ScenarioConfig
+from townlet.config.scenario import GenerateConfig, ScenarioConfig
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.scorecard import run_case
 from townlet.evaluation.suites import Case, draw_seed
@@ -43,14 +43,14 @@ def drawn(seed: int, attempt: int) -> SimulationConfig:
         block=12,
         residents_per_home=8,
         workers_per_site=8,
-        residents_per=DensityConfig(
-            shower=draw.choice([3.0, 4.0, 8.0]),
-            stove=draw.choice([3.0, 4.0, 8.0]),
-            fridge=8.0,
-            table=draw.choice([2.0, 3.0, 4.0]),
-            cafe_counter=draw.choice([4.0, 8.0]),
-            bench=draw.choice([3.0, 4.0]),
-        ),
+        residents_per={
+            "shower": draw.choice([3.0, 4.0, 8.0]),
+            "stove": draw.choice([3.0, 4.0, 8.0]),
+            "fridge": 8.0,
+            "table": draw.choice([2.0, 3.0, 4.0]),
+            "cafe_counter": draw.choice([4.0, 8.0]),
+            "bench": draw.choice([3.0, 4.0]),
+        },
         shifts=(shift, shift + 60 * draw.randint(1, 4)),
         services=draw.choice(["at_home", "apart"]),
         open_services=draw.random() < 0.5,

@@ -18,8 +18,9 @@ from townlet import files
 from townlet.config.learning import PPOConfig
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training import numerics
-from townlet.policy.training.batches import PPOBatch, uniform_draws
+from townlet.policy.training.batches import uniform_draws
 from townlet.policy.training.learner import PPOLearner
+from townlet.policy.trajectory import Trajectory
 
 MakeEnv = Callable[[], gym.Env[Any, Any]]
 Masks = Callable[[SyncVectorEnv], NDArray[np.uint8]]
@@ -77,7 +78,7 @@ def train(job: Job, seed: int) -> tuple[PPOLearner, list[dict[str, float]]]:
         ends = [rows[name] for name in ("terminated", "truncated", "active")]
         advantages, returns = numerics.gae(*of_gae, last, *ends, gamma=job.ppo.gamma, gae_lambda=job.ppo.gae_lambda)
         data = {name: value for name, value in rows.items() if name not in ("terminated", "truncated")}
-        batch = PPOBatch(**data, advantages=advantages, returns=returns, state=first_state)
+        batch = Trajectory(**data, advantages=advantages, returns=returns, state=first_state)
         stats = learner.update(batch, progress=update / updates)
         if update % max(1, updates // 50) == 0 or update == updates - 1:
             mean = float(np.mean(finished[-20:])) if finished else 0.0

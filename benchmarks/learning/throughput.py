@@ -16,25 +16,27 @@ import torch
 
 from townlet import files
 from townlet.config.learning import NetworkConfig, PPOConfig
+from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training import numerics
-from townlet.policy.training.batches import PPOBatch, uniform_draws
+from townlet.policy.training.batches import uniform_draws
 from townlet.policy.training.learner import PPOLearner
+from townlet.policy.trajectory import Trajectory
 from townlet.world.actions import catalogue
 
 AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit")
 
 
 def town_spec() -> ObservationSpec:
-    return ObservationSpec("hybrid", catalogue("option", AFFORDANCES).names, AFFORDANCES)
+    return ObservationSpec("hybrid", catalogue("option", AFFORDANCES).names, AFFORDANCES, tuple(THREE))
 
 
-def random_batch(learner: PPOLearner, steps: int, residents: int, seed: int = 0) -> PPOBatch:
+def random_batch(learner: PPOLearner, steps: int, residents: int, seed: int = 0) -> Trajectory:
     """Observations at random, actions, log-probabilities and values of the learner itself."""
     spec, rng = learner.spec, np.random.default_rng(seed)
     features = rng.random((steps, residents, spec.features), dtype=np.float32)
-    masks = (rng.random((steps, residents, spec.actions)) < 0.5).astype(np.uint8)
+    masks = rng.random((steps, residents, spec.actions)) < 0.5
     masks[..., 0] = 1
     maps = (rng.random((steps, residents, *spec.map_shape)) < 0.1).astype(np.uint8) if spec.map_shape and spec.sees_map else None
     state = learner.initial_state(residents)
@@ -49,10 +51,10 @@ def random_batch(learner: PPOLearner, steps: int, residents: int, seed: int = 0)
     rewards = rng.normal(size=(steps, residents)).astype(np.float32)
     never = np.zeros((steps, residents), np.uint8)
     advantages, returns = numerics.gae(rewards, values, values[-1], never, never, gamma=0.99, gae_lambda=0.95)
-    return PPOBatch(
+    return Trajectory(
         features=features,
         masks=masks,
-        active=np.ones((steps, residents), np.uint8),
+        active=np.ones((steps, residents), bool),
         maps=maps,
         actions=actions,
         log_probs=log_probs,

@@ -24,13 +24,18 @@ from townlet.files import make_folder, move, remove, write_bytes
 from townlet.policy.runtime import ScriptedPolicy
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
-from townlet.policy.training.telemetry import RivalryTally, TownTally
+from townlet.policy.training.telemetry import RivalryTally, town_record
+from townlet.sim.tally import EventTally
 
 WORK = Path("runs/drift_study")
 TOWNS, EPOCHS, DECISIONS = 48, 32, 72  # of a town run
 EPSILON, CHANGED_EPSILON = 0.05, 0.1
 WEIGHT, CHANGED_WEIGHT = 1.0, 2.0
-TRAINING = ("training.epochs=24", "training.towns=16", "training.horizon=144", "training.eval_every=0", "ppo.num_epochs=1")
+TRAINED_TOWNS, TRAINED_EPOCHS, HORIZON = 16, 96, 36  # of a training
+TRAINING = (
+    *(f"training.epochs={TRAINED_EPOCHS}", f"training.towns={TRAINED_TOWNS}", f"training.horizon={HORIZON}"),
+    *("training.eval_every=0", "ppo.num_epochs=1"),
+)
 CLONING = ("seed=1", "training.bc.epochs=6", "training.bc.towns=8")
 
 
@@ -41,7 +46,7 @@ def town_records(epsilon: float, seed: int) -> Iterator[dict[str, Any]]:
     policy.reset(vec)
     columns = [vec.spec.feature_names.index(name) for name in ("rivalry_max", "rivalry_avoid_count")]
     for epoch in range(1, EPOCHS + 1):
-        town, rivalry, reward, count = TownTally(), RivalryTally(), 0.0, 0
+        town, rivalry, reward, count = EventTally(), RivalryTally(), 0.0, 0
         for _ in range(DECISIONS):
             there = vec.active.astype(bool)
             rivalry.add(*(vec.features[..., column][there] for column in columns))
@@ -49,8 +54,8 @@ def town_records(epsilon: float, seed: int) -> Iterator[dict[str, Any]]:
             town.add(vec.events())
             reward += float(vec.rewards[there].sum())
             count += int(there.sum())
-        days = count * vec.interval / 1440
-        yield {"epoch": epoch, **town.record(), **rivalry.record(), "episode_return_mean": reward / days}
+        days = count * vec.interval / vec.config.world.ticks_per_day
+        yield {"epoch": epoch, **town_record(town, days), **rivalry.record(), "episode_return_mean": reward / days}
 
 
 def make_town_run(epsilon: float) -> Callable[[Path, int, Path], None]:

@@ -38,8 +38,8 @@ METRIC = "queue_conflict_events"
 FAMILIES = {
     "town": f"`town_day` under scripted residents, {drift_runs.TOWNS} towns, {drift_runs.EPOCHS} epochs of "
     f"{drift_runs.DECISIONS} decisions; changed: ε {drift_runs.EPSILON:g} → {drift_runs.CHANGED_EPSILON:g}",
-    "ppo": "PPO on `town_day` from one cloned network, 16 towns, 24 epochs of a day; changed: conflict weight "
-    f"{drift_runs.WEIGHT:g} → {drift_runs.CHANGED_WEIGHT:g}",
+    "ppo": f"PPO on `town_day` from one cloned network, {drift_runs.TRAINED_TOWNS} towns, {drift_runs.TRAINED_EPOCHS} epochs of "
+    f"{drift_runs.HORIZON} decisions; changed: conflict weight {drift_runs.WEIGHT:g} → {drift_runs.CHANGED_WEIGHT:g}",
 }
 
 

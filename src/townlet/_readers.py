@@ -34,26 +34,31 @@ _ZIP_LIMIT = 1 << 31  # beyond it an archive needs another form
 
 
 def safe_join(root: str | Path, name: str, *, error: type[TownletError] = DamagedFileError) -> Path:
-    """The path of a name inside a folder; refuses absolute names, `..`, and links that lead out."""
+    """The path of a name below a folder; refuses absolute names, `..`, the folder itself, and links that lead out."""
     root = Path(root)
-    parts = name.split("/")
-    if (
-        not name
-        or set("\0\\") & set(name)
-        or name.startswith("/")
-        or ".." in parts
-        or re.match(r"[A-Za-z]:", name)
-        or max(map(len, parts)) > 255
-    ):
+    if not leads_inside(name):
         raise error(f"{name!r:.200} leads out of {root}; name a file inside it")
     path = root / name
     try:
-        inside = not _has_link(root, parts) or path.resolve().is_relative_to(root.resolve())
+        inside = not _has_link(root, name.split("/")) or path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError, ValueError):  # a loop of links, a name too long, a name that cannot be encoded
         raise error(f"{name!r:.200} is not a name a file in {root} can have") from None
     if not inside:
         raise error(f"{name!r:.200} leads out of {root} through a link; name a file inside it")
     return path
+
+
+def leads_inside(name: str) -> bool:
+    """The words of a relative path stay below where it begins, and name something there; links are not looked at."""
+    parts = name.split("/")
+    return (
+        not name.startswith("/")
+        and not any(letter == "\\" or not letter.isprintable() for letter in name)
+        and re.match(r"[A-Za-z]:", name) is None
+        and ".." not in parts
+        and parts[-1] not in ("", ".")
+        and max(map(len, parts)) <= 255
+    )
 
 
 def _has_link(root: Path, parts: list[str]) -> bool:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import itertools
 import json
 import os
 import shutil
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +25,7 @@ import msgspec
 from townlet._readers import (
     SUMS,
     check_sums,
+    leads_inside,
     npz_bytes,
     parse_json,
     read_bytes,
@@ -46,6 +45,7 @@ __all__ = [
     "check_sums",
     "filling",
     "json_bytes",
+    "leads_inside",
     "make_folder",
     "move",
     "npz_bytes",
@@ -157,7 +157,7 @@ def npz_file(path: str | Path, arrays: Mapping[str, Any], *, compress: bool = Fa
 
 
 def _fill(path: str, data: bytes | bytearray | memoryview, sync: bool) -> None:
-    handle = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    handle = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     try:
         rest = memoryview(data).cast("B")
         while len(rest):
@@ -238,10 +238,11 @@ def filling(final: str | Path) -> Iterator[Path]:
         raise
 
 
-def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = False) -> None:
-    """Sync once, then rename the whole folder. `overwrite` moves what is there aside, as NAME.old-1, NAME.old-2, …"""
+def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = False) -> Path | None:
+    """Sync once, then rename the whole folder. `overwrite` moves what is there aside, as NAME.old-1, NAME.old-2, …: that path."""
     partial, final = Path(partial), Path(final)
     there = os.path.lexists(final)
+    aside: Path | None = None
     if there and not overwrite:
         raise UsageError(f"{final} already exists; choose another place, or allow overwriting to move it aside")
     try:
@@ -256,6 +257,7 @@ def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = 
         _sync_folder(final.parent)
     except OSError as reason:
         raise _refused(final, reason) from None
+    return aside
 
 
 def _swap(partial: Path, final: Path, aside: Path) -> None:
@@ -382,45 +384,31 @@ class AppendLog:
 
 
 class FolderLock:
-    """One writer per folder. The system itself frees the lock of a process that has died."""
+    """One writer per folder. The system itself frees the lock of a process that has died; a forked child does not hold it."""
 
     def __init__(self, folder: str | Path) -> None:
+        from filelock import FileLock, Timeout  # 60 ms, which only who writes into a folder of others has to spend
+
         self.folder = make_folder(folder)
-        self.path = path = self.folder / LOCK
+        self.path = self.folder / LOCK
         try:
-            self._handle = disk.open(str(path), os.O_RDWR | os.O_CREAT)
-            try:
-                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                disk.truncate(self._handle, 0)
-                disk.write(self._handle, b"%d\n" % os.getpid())
-            except BlockingIOError:
-                owner = os.pread(self._handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
-                disk.close(self._handle)
-                raise UsageError(
-                    f"{self.folder} is in use by process {owner}; wait for it to end or choose another folder"
-                ) from None
-            except OSError:
-                disk.close(self._handle)
-                raise
+            self._lock = FileLock(self.path, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            owner = read_bytes(self.path, limit=32).decode("ascii", "replace").strip() or "unknown"
+            raise UsageError(f"{self.folder} is in use by process {owner}; wait for it to end or choose another folder") from None
         except OSError as reason:
-            raise _refused(path, reason) from None
-        _held.add(self)
+            raise _refused(self.path, reason) from None
         self._sweep()
 
     def _sweep(self) -> None:
         """Remove what a writer that was killed has left half written."""
         for path in self.folder.glob(f".*{PARTIAL}"):
-            remove(path)
+            if path.name.removesuffix(PARTIAL).rpartition(".")[2].isdecimal():  # with the number of its process
+                remove(path)
 
     def release(self) -> None:
-        if self._handle >= 0:
-            fcntl.flock(self._handle, fcntl.LOCK_UN)
-            self._forget()
-
-    def _forget(self) -> None:
-        _held.discard(self)
-        handle, self._handle = self._handle, -1
-        _close(handle, self.path)
+        self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -429,13 +417,7 @@ class FolderLock:
         self.release()
 
 
-_held: weakref.WeakSet[FolderLock] = weakref.WeakSet()
-
-
-def _forget_locks() -> None:
-    """A forked child does not hold its parent's locks: closing its copy leaves the parent's in force."""
-    for lock in list(_held):
-        lock._forget()
-
-
-os.register_at_fork(after_in_child=_forget_locks)
+def _sign(handle: int) -> None:
+    """Write into a lock whose it is."""
+    disk.truncate(handle, 0)
+    disk.write(handle, b"%d\n" % os.getpid())

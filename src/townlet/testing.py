@@ -131,7 +131,7 @@ def check_strategy(
     strategy = load()
     assert strategy.name.isidentifier(), f"the name {strategy.name!r} is not a plain word"
     assert isinstance(strategy.requires_torch, bool), f"requires_torch is {strategy.requires_torch!r}, expected True or False"
-    trainer = PolicyTrainingOrchestrator(config, strategies={STRATEGY_OF_MODE[mode]: load})
+    trainer = PolicyTrainingOrchestrator(config, strategies={STRATEGY_OF_MODE.get(mode, mode): load})
     before = sorted(folder.rglob("*"))
     trainer.run(mode, RunOptions(run_dir=folder / "dry", epochs=epochs, dry_run=True))
     assert sorted(folder.rglob("*")) == before, "something was written while the strategy prepared"

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from townlet.config.learning import NetworkConfig, PPOConfig  # noqa: E402
+from townlet.config.needs import THREE  # noqa: E402
 from townlet.errors import CheckpointError, UsageError  # noqa: E402
 from townlet.observations.spec import CONFLICT, ObservationSpec  # noqa: E402
 from townlet.policy.inference import weight_shapes  # noqa: E402
@@ -22,7 +23,7 @@ KINDS = [{"map_encoder": encoder, "recurrent": cell} for encoder in ("none", "li
 
 
 def town(variant: str = "hybrid") -> ObservationSpec:
-    return ObservationSpec(variant, catalogue("option", AFFORDANCES).names, AFFORDANCES)
+    return ObservationSpec(variant, catalogue("option", AFFORDANCES).names, AFFORDANCES, tuple(THREE))
 
 
 def small(**kind: object) -> NetworkSpec:

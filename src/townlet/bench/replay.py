@@ -12,11 +12,11 @@ from townlet import files
 from townlet.bench.rows import Row, paired, row
 from townlet.bench.samples import generated_sample, generated_source, source_of_tables, write_generated
 from townlet.envs.vector import VectorTown
+from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.rollout import RolloutBuffer
 from townlet.policy.runtime import make_policy
-from townlet.policy.shelf import Shelf
 from townlet.sim.loop import SimulationLoop
 
 STREAMING_BAR, RECORDING_BAR, WRITING_BAR = 0.8, 2.0, 150.0
@@ -86,12 +86,12 @@ def writing_speed(place: Path, repeats: int, count: int = 400) -> float:
         files.disk.sync()  # what others left to be written is not part of it
         begin = time.perf_counter()
         partial = files.partial_folder(place / "written")
-        shelf = Shelf(partial, PREFIX)
+        writer = CaptureWriter(partial, PREFIX)
         for sample in samples:
-            shelf.put(sample)
-        shelf.close()
+            writer.put(sample)
+        writer.close()
         files.publish_folder(partial, place / "written")
-        speeds.append(shelf.nbytes / 1e6 / (time.perf_counter() - begin))
+        speeds.append(writer.nbytes / 1e6 / (time.perf_counter() - begin))
         files.remove(place / "written")
     return statistics.median(speeds)
 

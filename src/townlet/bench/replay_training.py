@@ -19,9 +19,9 @@ from typing import Any
 from townlet.bench.replay import PREFETCH, SCENARIO, STREAMING_BAR, CountedDataset
 from townlet.config.loader import load_config
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
-from townlet.policy.training.batches import PPOBatch
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+from townlet.policy.trajectory import Trajectory
 
 BATCH_SIZE = 64
 
@@ -41,7 +41,7 @@ class LearnedDataset(CountedDataset):
     most_learned = 0
 
     def _batch(self, rows: Sequence[int]) -> ReplayBatch:
-        learned = sum(type(thing) is PPOBatch for thing in gc.get_objects())
+        learned = sum(type(thing) is Trajectory for thing in gc.get_objects())
         self.most_learned = max(self.most_learned, learned)
         return super()._batch(rows)
 

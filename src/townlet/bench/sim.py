@@ -20,6 +20,7 @@ from townlet.policy.runtime import Decision, ScriptedPolicy
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
+from townlet.sim.tally import EventTally
 from townlet.world.actions import WAIT
 from townlet.world.events import QUEUE_CONFLICT, USE_START
 
@@ -62,16 +63,14 @@ class Stopwatch(Probe):
         self.clear()
 
     def clear(self) -> None:
-        self.seconds, self.conflicts, self.uses = 0.0, 0, 0
+        self.seconds, self.events = 0.0, EventTally()
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
         self._begun = process_time()
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         self.seconds += process_time() - self._begun
-        kinds = world.events()["kind"]
-        self.conflicts += int((kinds == QUEUE_CONFLICT).sum())
-        self.uses += int((kinds == USE_START).sum())
+        self.events.add(world.events())
 
 
 class Timed:
@@ -104,7 +103,7 @@ def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: i
         spent.append(folk.run(ticks // interval))
     residents = towns * folk.vec.num_residents
     days = residents * ticks / DAY
-    conflicts, uses = folk.watch.conflicts / days, folk.watch.uses / days
+    conflicts, uses = folk.watch.events.count(QUEUE_CONFLICT) / days, folk.watch.events.count(USE_START) / days
     made = row(name, residents * ticks / median(spent), "resident-ticks/s", bar, conflicts_per_resident_day=conflicts)
     made |= {"uses_per_resident_day": uses, "events_lost": folk.vec.events_lost}
     made["ok"] = bool(made["ok"] and conflicts >= 1 and uses >= 5 and not folk.vec.events_lost)

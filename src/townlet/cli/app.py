@@ -27,6 +27,7 @@ SIMULATE, DATA, LEARN, PROVE, TOOLS = "Simulate", "Data", "Learn", "Prove", "Too
 COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "run": Entry(SIMULATE, "Simulate a scenario, with a live table of residents and queues."),
     "observe": Entry(SIMULATE, "The town in the browser: scrub, compare, ask why, what if."),
+    "ask": Entry(SIMULATE, "Who hates whom, the worst conflict, why not, why late, what differs."),
     "scenarios": Entry(SIMULATE, "List, show, lint, compare and make scenarios."),
     "snapshot": Entry(SIMULATE, "Save, load and compare worlds; find the first tick at which two runs part."),
     "fork": Entry(SIMULATE, "Counterfactuals: edit a snapshot and compare its futures."),

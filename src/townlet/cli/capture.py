@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, note, progress, seed_option, set_option
+from townlet.cli.common import NAME, emit, json_option, leave, note, progress, seed_option, set_option
 
 FOUNDING = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
 
@@ -39,10 +39,10 @@ OPTIONS = (
     click.option("--ticks", type=click.IntRange(1), help="Ticks per town; by default an episode."),
     click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns, each with its own draws."),
     click.option("--start", help="Clock time of the first tick, such as 06:30, or random."),
-    click.option("--agent-id", "--agent", "agents", multiple=True, help="Keep this resident only; may be repeated."),
+    click.option("--agent-id", "--agent", "agents", type=NAME, multiple=True, help="Keep this resident only; may be repeated."),
     click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least so many decisions."),
     click.option("--min-reward", type=float, help="Keep lives whose rewards sum to at least this."),
-    click.option("--prefix", default="rollout_sample", show_default=True, help="Beginning of the file names."),
+    click.option("--prefix", type=NAME, default="rollout_sample", show_default=True, help="Beginning of the file names."),
     click.option("--compress", is_flag=True, help="Deflate the arrays: smaller and slower."),
     click.option("--max-bytes", type=Size(), help="Throw out the oldest samples above this size (800K, 200M, 2G)."),
     click.option("--append", is_flag=True, help="Add to the capture that is there, with new towns."),

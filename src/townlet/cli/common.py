@@ -28,6 +28,22 @@ set_option = click.option(
 seed_option = click.option("--seed", type=click.IntRange(0), default=None, help="Seed instead of that of the config.")
 
 
+class NameType(click.ParamType[str]):
+    """A name: of a scenario, a resident, the files of a capture. Not a path."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from townlet.names import EXPECTED, is_name
+
+        if not is_name(value):
+            self.fail(f"{value!r:.60} cannot be a name; expected {EXPECTED}", param, ctx)
+        return str(value)
+
+
+NAME = NameType()
+
+
 def dumps(value: Any) -> str:
     """JSON of plain values; a number that is not finite is written as null, because JSON has none."""
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)

@@ -12,7 +12,7 @@ from townlet.cli.common import emit, json_option, leave, note, progress, set_opt
 
 if TYPE_CHECKING:
     from townlet.config.models import EvaluationConfig, SimulationConfig
-    from townlet.dto.promotion import Decision, LedgerEntry
+    from townlet.dto.promotion import Decision, LedgerEntry, Trace
     from townlet.promotion.desk import PromotionDesk
 
 PATH = click.Path(path_type=Path)
@@ -22,6 +22,7 @@ Examples:
   townlet promote promote runs/demo/checkpoints/best
   townlet promote rollback --reason "more quarrels in the evening"
   townlet promote verify
+  townlet promote trace
 """
 ledger_option = click.option("--ledger", type=PATH, help="Ledger file; by default promotion.ledger of the config.")
 config_option = click.option(
@@ -117,17 +118,56 @@ def verify(ledger: Path | None, config: str | None, overrides: tuple[str, ...], 
     leave(2 if problems else 0)
 
 
+@promote.command(epilog=EPILOG)
+@click.argument("entry", type=int, required=False)
+@click.option("--run", type=PATH, help="The run folder, where it has been moved.")
+@click.option("--data", type=PATH, help="Its capture folder or manifest, where they have been moved.")
+@click.option("--sample", metavar="ID", help="The sample to look at; by default the first in which something happened.")
+@ledger_option
+@config_option
+@set_option
+@json_option
+def trace(
+    entry: int | None,
+    run: Path | None,
+    data: Path | None,
+    sample: str | None,
+    ledger: Path | None,
+    config: str | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Walk back from an ENTRY of the ledger (by default the champion's promotion) to the tick its data are from.
+
+    Scorecard, weights, run folder, log record, dataset, sample, moment and event: every hash is compared, and the first link
+    that does not hold is named, with exit code 2.
+    """
+    from townlet.promotion.trace import trace as walk_back
+
+    found = walk_back(open_desk(ledger, config, overrides), entry, run=run, data=data, sample=sample)
+    emit(found.model_dump(mode="json"), lambda: trace_text(found), as_json)
+    leave(0 if found.broken is None else 2)
+
+
 def open_desk(ledger: Path | None, config: str | None, overrides: tuple[str, ...]) -> PromotionDesk:
+    from townlet.errors import ConfigError
+    from townlet.files import safe_join
     from townlet.promotion.desk import PromotionDesk
 
     rules = _config(config, overrides).promotion
-    return PromotionDesk(ledger or Path(rules.ledger), rules)
+    return PromotionDesk(ledger or safe_join(".", rules.ledger, error=ConfigError), rules)
 
 
 def _config(config: str | None, overrides: tuple[str, ...]) -> SimulationConfig:
     from townlet.config.loader import default_config, load_config
 
     return load_config(config, overrides) if config is not None else default_config(overrides)
+
+
+def trace_text(found: Trace) -> str:
+    lines = [f"{link.name:13} {link.found}  ({link.where})" for link in found.links]
+    last = "every link holds" if found.broken is None else f"{found.broken:13} does not hold: {found.reason}"
+    return "\n".join([*lines, last])
 
 
 def decision_text(decision: Decision) -> str:
@@ -152,6 +192,7 @@ def _measure(desk: PromotionDesk, evaluation: EvaluationConfig, candidate: Path,
     from townlet.evaluation.compare import save_scorecard
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.suites import suite_cases
+    from townlet.files import safe_join
     from townlet.promotion.desk import CANDIDATE, CHAMPION
     from townlet.promotion.ledger import FIRST_CHAMPION
 
@@ -167,7 +208,7 @@ def _measure(desk: PromotionDesk, evaluation: EvaluationConfig, candidate: Path,
             window=window,
             progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
         )
-    path = desk.folder / "scorecards" / f"{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json"
+    path = safe_join(desk.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     save_scorecard(card, path)
     note(f"scorecard written to {path}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, note
+from townlet.cli.common import NAME, emit, json_option, leave, note
 
 path_argument = click.argument("path", type=click.Path(path_type=Path))
 
@@ -87,8 +87,8 @@ def stats(path: Path, plot: Path | None, as_json: bool) -> None:
 @replay.command("filter")
 @path_argument
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="Capture folder to make.")
-@click.option("--agent-id", "--agent", "agents", multiple=True, help="Keep this resident; may be repeated.")
-@click.option("--scenario", "scenarios", multiple=True, help="Keep this scenario; may be repeated.")
+@click.option("--agent-id", "--agent", "agents", type=NAME, multiple=True, help="Keep this resident; may be repeated.")
+@click.option("--scenario", "scenarios", type=NAME, multiple=True, help="Keep this scenario; may be repeated.")
 @click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least so many decisions.")
 @click.option("--min-reward", type=float, help="Keep lives whose rewards sum to at least this.")
 @click.option("--overwrite", is_flag=True, help="Move what is there aside.")

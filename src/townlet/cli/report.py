@@ -21,19 +21,20 @@ Example:
 @click.command(epilog=EPILOG)
 @click.argument("run", type=PATH)
 @click.option("--output", type=PATH, help="Where to write it; by default RUN/report.html.")
+@click.option("--log", type=PATH, help="Telemetry log, when the run kept it outside its folder (--ppo-log).")
 @click.option("--scorecard", type=PATH, help="Scorecard to show; by default RUN/scorecard.json, made now if it is not there.")
 @click.option(
     "--seeds", type=click.IntRange(1, 10_000), default=32, show_default=True, help="Towns, when the scorecard is made now."
 )
 @json_option
-def report(run: Path, output: Path | None, scorecard: Path | None, seeds: int, as_json: bool) -> None:
+def report(run: Path, output: Path | None, log: Path | None, scorecard: Path | None, seeds: int, as_json: bool) -> None:
     """Write one self-contained HTML page of a training RUN: scoreboard, curves, the town, config and hashes."""
     from townlet.evaluation.compare import load_scorecard
     from townlet.files import write_text
     from townlet.observer.report import config_of, measure_run, read_run, render_report
     from townlet.observer.town import town_picture
 
-    record = read_run(run)
+    record = read_run(run, log)
     if scorecard is not None:
         record = replace(record, scorecard=load_scorecard(scorecard))
     elif record.scorecard is None:

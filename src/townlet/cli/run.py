@@ -138,8 +138,10 @@ def _write_digests(path: Path, rows: list[tuple[int, int, str]]) -> None:
 
 
 def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, Any]:
+    from townlet.world.events import QUEUE_CONFLICT, USE_START
     from townlet.world.state import TERMS
 
+    events = counts.events
     days = max(1e-9, ticks * vec.num_residents / vec.config.world.ticks_per_day)
     return {
         "scenario": vec.config.scenario.name or vec.config.config_id,
@@ -151,12 +153,12 @@ def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds
         "ticks_per_second": ticks / max(1e-9, seconds),
         "decisions": counts.decisions,
         "illegal_actions": counts.illegal,
-        "events": dict(sorted(counts.events.items())),
+        "events": dict(sorted(events.by_kind().items())),
         "events_lost": vec.events_lost,
-        "conflicts": dict(sorted(counts.conflicts.items())),
-        "conflict_intensity": counts.intensity,
-        "conflicts_per_resident_day": counts.events["queue_conflict"] / days,
-        "uses_per_resident_day": counts.events["use_start"] / days,
+        "conflicts": {reason: count for reason, count in sorted(events.by_reason().items()) if count},
+        "conflict_intensity": events.intensity,
+        "conflicts_per_resident_day": events.count(QUEUE_CONFLICT) / days,
+        "uses_per_resident_day": events.count(USE_START) / days,
         "reward_per_resident_day": float(counts.reward.sum()) / days,
         "reward_terms": dict(zip(TERMS, (counts.reward / days).tolist())),
         "digest": vec.digest(),

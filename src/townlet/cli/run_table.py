@@ -9,7 +9,7 @@ from townlet.envs.scene import Figure, Scene, look
 from townlet.envs.vector import VectorTown
 from townlet.ports import Decided
 from townlet.sim.probes import Counts, Probe
-from townlet.world.state import NEEDS
+from townlet.world.events import QUARREL, QUEUE_CONFLICT, USE_START
 
 MOST_ROWS = 24
 REFRESH = 0.1  # seconds
@@ -63,7 +63,7 @@ class LiveTable(Probe):
         head.append(f"   {self.done}/{self.total} ticks, {speed:,.0f} ticks/s", style="dim")
         table = Table(box=None, pad_edge=False)
         table.add_column("resident")
-        for need in NEEDS:
+        for need in scene.need_names:
             table.add_column(need)
         for name in ("coins", "rivalry", "doing"):
             table.add_column(name, justify="left" if name == "doing" else "right")
@@ -75,7 +75,8 @@ class LiveTable(Probe):
         for thing in scene.queues[:6]:
             lines.append(Text(f"{thing.id}: {thing.user or 'free'} ← {', '.join(thing.queue)}", style="magenta"))
         events = self.counts.events
-        told = [f"{events['queue_conflict']} conflicts", f"{events['quarrel']} quarrels", f"{events['use_start']} uses"]
+        counted = ((QUEUE_CONFLICT, "conflicts"), (QUARREL, "quarrels"), (USE_START, "uses"))
+        told = [f"{events.count(kind)} {name}" for kind, name in counted]
         told += [name.replace("_", " ") for name in scene.troubles]
         lines.append(Text(", ".join(told), style="red" if scene.clashes or scene.troubles else "dim"))
         return Group(*lines)
@@ -84,16 +85,16 @@ class LiveTable(Probe):
     def _row(one: Figure) -> tuple[Any, ...]:
         from rich.text import Text
 
-        needs = [Text(bar(level), style=need_style(level)) for level in one.needs]
+        needs = [Text(bar(level), style=need_style(level)) for level in one.needs.values()]
         doing = Text(("quarrels, " if one.quarrels else "") + one.doing, style="red" if one.quarrels else "")
         return one.id, *needs, f"{one.wallet:.2f}", f"{one.rivalry:.2f}", doing
 
 
 def plain_table(scene: Scene) -> list[str]:
     """The same for a file or a pipe."""
-    lines = [f"{'resident':<14}" + "".join(f"{need:>9}" for need in NEEDS) + f"{'coins':>8}{'rivalry':>9}  doing"]
+    lines = [f"{'resident':<14}" + "".join(f"{need:>9}" for need in scene.need_names) + f"{'coins':>8}{'rivalry':>9}  doing"]
     for one in scene.residents[:MOST_ROWS]:
-        needs = "".join(f"{level:9.2f}" for level in one.needs)
+        needs = "".join(f"{level:9.2f}" for level in one.needs.values())
         lines.append(f"{one.id:<14}{needs}{one.wallet:8.2f}{one.rivalry:9.2f}  {'quarrels, ' if one.quarrels else ''}{one.doing}")
     if len(scene.residents) > MOST_ROWS:
         lines.append(f"… and {len(scene.residents) - MOST_ROWS} more")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from townlet.cli.common import emit, json_option
 
+if TYPE_CHECKING:
+    from townlet.dto.policy import AnnealStageResult
+    from townlet.policy.training.run_folder import RunFolder
+
 FOLDER = click.Path(path_type=Path)
-MEASURES = ("loss_value", "kl_k3", "episode_return_mean", "queue_conflict_events", "accuracy", "change_accuracy")
+MEASURES = ("loss_value", "kl_k3", "episode_return_mean", "queue_conflict_events", "accuracy", "change_accuracy", "guards")
 
 
 @click.group(short_help="List and compare training runs.")
@@ -32,7 +36,8 @@ def list_runs(folder: Path, as_json: bool) -> None:
     from townlet.policy.training.run_folder import find_runs
 
     rows = [_row(run) for run in find_runs(folder)]
-    text = _table(rows, ("run", "mode", "config", "state", "epochs", "return", "checkpoint")) if rows else f"no runs in {folder}"
+    columns = ("run", "mode", "config", "state", "stages", "epochs", "planned", "return", "checkpoint")
+    text = _table(rows, columns) if rows else f"no runs in {folder}"
     emit(rows, text, as_json)
 
 
@@ -53,23 +58,40 @@ def compare(folders: tuple[Path, ...], as_json: bool) -> None:
     emit({"runs": results, "config": differences}, lambda: _table(rows, columns), as_json)
 
 
-def _row(run: Any) -> dict[str, Any]:
-    card, summary, latest = run.card(), run.summary(), run.latest()
-    best = max((p["measures"]["return"]["value"] for p in (summary or {}).get("evaluations", ())), default=None)
+def _row(run: RunFolder) -> dict[str, Any]:
+    card, summary, latest, stages = run.card(), run.summary() or {}, run.latest(), _stages(run)
+    points = [*summary.get("evaluations", ()), *(stage.evaluation.model_dump() for stage in stages if stage.evaluation)]
+    best = max((point["measures"]["return"]["value"] for point in points), default=None)
+    made = sum(stage.epochs_made for stage in stages) if stages else int(latest.name) if latest is not None else 0
     return {
         "run": str(run.path),
         "mode": card["mode"],
         "config": card["config_id"],
-        "state": (summary or {}).get("status", "finished") if summary else "unfinished",
-        "epochs": (summary or {}).get("epochs", int(latest.name) if latest is not None else 0),
-        "return": best if best is not None else (summary or {}).get("episode_return_mean"),
+        "state": summary.get("status", "finished") if summary else "unfinished",
+        "stages": len(stages) if card["mode"] == "anneal" else None,
+        "epochs": summary.get("epochs", made),
+        "planned": card["epochs"],
+        "return": best if best is not None else summary.get("episode_return_mean"),
         "checkpoint": None if latest is None else str(latest),
     }
 
 
-def _measures(run: Any) -> dict[str, Any]:
-    summary = run.summary() or {}
-    return {name: summary[name] for name in (*MEASURES, "duration_sec") if summary.get(name) is not None}
+def _stages(run: RunFolder) -> list[AnnealStageResult]:
+    """The stages that an anneal run has done; none for another."""
+    from townlet.policy.training.tracker import Tracker
+
+    return Tracker.read(run.path).done
+
+
+def _measures(run: RunFolder) -> dict[str, Any]:
+    """What a run came to; of an anneal run, what its last stages did."""
+    found: dict[str, Any] = {}
+    for stage in _stages(run):
+        for result in (stage.bc, stage.ppo):
+            found |= {} if result is None else result.model_dump()
+        found["guards"] = found.get("guards", 0) + len(stage.guards)
+    found |= run.summary() or {}
+    return {name: found[name] for name in (*MEASURES, "duration_sec") if found.get(name) is not None}
 
 
 def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> str:

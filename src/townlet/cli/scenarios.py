@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, note, set_option
+from townlet.cli.common import NAME, emit, json_option, leave, note, set_option
 from townlet.errors import UsageError
 
 
@@ -171,7 +171,7 @@ def diff(first: str, second: str, as_json: bool) -> None:
 
 
 @scenarios.command()
-@click.argument("name")
+@click.argument("name", type=NAME)
 @click.option(
     "--generate", "seed", type=click.IntRange(0), default=None, metavar="SEED", help="Draw a random town that can work."
 )
@@ -180,16 +180,11 @@ def diff(first: str, second: str, as_json: bool) -> None:
 @json_option
 def new(name: str, seed: int | None, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Write a new scenario: a small template, or with --generate a random town that passes the linter."""
-    import re
-
-    from townlet.config.base import ID_PATTERN
     from townlet.config.loader import load_config
     from townlet.files import write_text
     from townlet.scenarios.invent import feasible_town, template, written_out
     from townlet.scenarios.lint import lint
 
-    if re.fullmatch(ID_PATTERN, name) is None:
-        raise UsageError(f"{name!r} is not a name for a scenario; use a small letter, then small letters, digits and underscores")
     path = Path(f"{name}.yaml") if output is None else output
     if path.exists() and not overwrite:
         raise UsageError(f"{path} is there already; choose another name or give --overwrite")

@@ -42,7 +42,7 @@ telemetry.add_command(watch)
 def validate(
     logs: tuple[Path, ...], baseline: Path | None, drift_threshold: float | None, relative: bool, limit: int, as_json: bool
 ) -> None:
-    """Check logs of versions 1, 1.1, 1.2 and 1.3, each with its rotated parts: every problem with its line and key.
+    """Check logs of versions 1 to 1.4, each with its rotated parts: every problem with its line and key.
 
     Without --baseline, --relative and --drift-threshold compare each epoch with the first. Exits with 1 when something is wrong.
 

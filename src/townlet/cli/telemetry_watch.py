@@ -13,13 +13,16 @@ import click
 
 from townlet.cli.common import json_option, leave, note
 from townlet.errors import TelemetryError
-from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS
+from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
 
 if TYPE_CHECKING:
     from townlet.telemetry.rules import Rule
     from townlet.telemetry.watch import Event, Watch
 
-ALWAYS = ("episode_return_mean", "loss_total", "kl_divergence", "batch_entropy_mean", "queue_conflict_events", "steps_per_second")
+ALWAYS = (
+    *("episode_return_mean", "loss_total", "kl_divergence", "batch_entropy_mean", "queue_conflict_events"),
+    *("conflicts_per_resident_day", "steps_per_second"),
+)
 CURVE = 40  # records in a sparkline
 
 
@@ -33,6 +36,9 @@ def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for flag, (name, side, versus) in ANNEAL_ALERTS.items():
         share = f" this share more than {versus}" if versus else f" {side} this"
         flags.append((flag, f"In anneal stages: alert when {name} is{share}."))
+    for flag, (name, side, usual_share, *_) in PAST_ALERTS.items():
+        text = f"Alert when {name} goes {side} its own past in this log by more than this share."
+        flags.append((flag, f"{text} [default: {usual_share:g}]"))
     for flag, text in reversed(flags):
         command = click.option(flag, type=float, help=text)(command)
     return command

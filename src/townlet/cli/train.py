@@ -32,7 +32,7 @@ VALUES: dict[str, tuple[str, Any, str]] = {
     "--engine": ("training.engine", click.Choice(("local", "process")), "Where rollouts are made."),
     "--workers": ("training.workers", int, "Rollout workers."),
     "--device": ("training.device", str, "Device of torch."),
-    "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch."),
+    "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch, and the last."),
     "--ppo-log-max-entries": ("telemetry.max_entries", int, "Records per file before it is rotated."),
     "--ppo-learning-rate": ("ppo.learning_rate", float, "Step size of the optimiser."),
     "--ppo-clip-param": ("ppo.clip_param", float, "Clip range of the ratio."),
@@ -89,8 +89,6 @@ def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
         value = flags[flag.partition("/")[0].removeprefix("--").replace("-", "_")]
         if value is not None:
             found.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
-    if flags["epochs"] is not None and flags["mode"] == "bc":
-        found.append(f"training.bc.epochs={flags['epochs']}")
     if flags["seed"] is not None:
         found.append(f"seed={flags['seed']}")
     return tuple(found)
@@ -175,7 +173,10 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
     if flags["resume"] is None:
         if source is None:
             raise UsageError("There is no config; name one, such as town_day, or go on with a run: --resume RUN.")
-        return load_config(source, overrides), flags["run_dir"]
+        config = load_config(source, overrides)
+        if flags["epochs"] is not None and config.training.source == "bc":  # cloning counts its own
+            config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"))
+        return config, flags["run_dir"]
     if overrides or flags["run_dir"] is not None:
         raise UsageError(f"A run is resumed as it was started; leave out {(overrides or ('--run-dir',))[0]}.")
     run = RunFolder(flags["resume"])
@@ -193,7 +194,8 @@ def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> Replay
     if config.training.replay_manifest is not None:
         raise UsageError("--replay-sample and --replay-manifest both name data; give one of them.")
     entry = ReplayEntry.of(flags["replay_sample"], flags["replay_meta"])
-    return ReplayDatasetConfig(entries=(entry,), batch_size=1, label=flags["replay_sample"].stem)
+    source = flags["replay_sample"] if flags["replay_meta"] is None else None
+    return ReplayDatasetConfig(entries=(entry,), batch_size=1, label=flags["replay_sample"].stem, source=source)
 
 
 def _capture_first(config: SimulationConfig, folder: Path) -> SimulationConfig:

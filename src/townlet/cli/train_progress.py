@@ -88,8 +88,9 @@ def told(result: TrainingResult) -> str:
 
 def _headline(result: TrainingResult) -> str:
     if isinstance(result, DryRun):
+        most = "at most " if result.mode == "bc" else ""
         return (
-            f"would train {result.mode} for {result.epochs} epochs on {result.config_id} ({result.config_hash}), "
+            f"would train {result.mode} for {most}{result.epochs} epochs on {result.config_id} ({result.config_hash}), "
             f"keeping up to {result.disk_bytes / 1e6:,.1f} MB; nothing was written"
         )
     if isinstance(result, BCTrainingResult):

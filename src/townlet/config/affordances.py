@@ -9,17 +9,13 @@ from pydantic import Field, model_validator
 from townlet.config.base import Clock, Id, Many, Section, Signed, Ticks
 
 
-class EffectsConfig(Section):
-    hunger: Signed = Field(0.0, description="Hunger gained over the whole use.")
-    hygiene: Signed = Field(0.0, description="Hygiene gained over the whole use.")
-    energy: Signed = Field(0.0, description="Energy gained over the whole use.")
-
-
 class AffordanceSpec(Section):
     id: Id = Field(description="Name of the affordance.")
     objects: Annotated[tuple[Id, ...], Many] = Field(min_length=1, description="Kinds of object that offer it.")
     ticks: int = Field(ge=1, le=1440, description="Length of a whole use.")
-    effects: EffectsConfig = Field(default_factory=EffectsConfig, description="Effects, in equal parts over the ticks of use.")
+    effects: dict[Id, Signed] = Field(
+        default_factory=dict, description="Need → what a whole use gives or takes, in equal parts over its ticks."
+    )
     price: float = Field(0.0, ge=0, le=1000, description="Coins taken once, at the start, if they are there.")
     gives_meals: int = Field(
         0, ge=0, le=6, description="Meals given at the end; they come out of the object's stock if it has one."
@@ -27,7 +23,7 @@ class AffordanceSpec(Section):
     takes_meals: int = Field(0, ge=0, le=6, description="Meals in hand taken when the use begins.")
     uses_stock: bool = Field(False, description="The object's stock falls by the meals given, at least one.")
     own_home: bool = Field(False, description="Only in the resident's own home.")
-    asleep: bool = Field(False, description="The user sleeps: no energy decay, no chat.")
+    asleep: bool = Field(False, description="The user sleeps: no chat, and needs that are `awake_only` do not fall.")
     requires: str = Field(
         "", description="Precondition: comparisons, and / or / not, names and numbers, such as `power and stock >= 2`."
     )
@@ -37,8 +33,9 @@ class AffordanceSpec(Section):
 
 class AffordancesConfig(Section):
     file: str = Field("core.yaml", description="File of the affordances: a shipped name, or a path beside the config.")
+    add: Annotated[tuple[AffordanceSpec, ...], Many] = Field((), description="Affordances beside those of the file.")
     specs: Annotated[tuple[AffordanceSpec, ...], Many] = Field(
-        (), description="The affordances themselves, filled in from `file`."
+        (), description="The affordances themselves, filled in from `file` and `add`."
     )
 
     @model_validator(mode="after")
@@ -47,4 +44,9 @@ class AffordancesConfig(Section):
         for name in ids:
             if ids.count(name) > 1:
                 raise ValueError(f"two affordances are called {name!r}; ids must differ")
+        kinds = [(kind, spec.id) for spec in self.specs for kind in spec.objects]
+        for kind, name in kinds:
+            first = next(other for known, other in kinds if known == kind)
+            if first != name:
+                raise ValueError(f"both {first!r} and {name!r} use the object {kind!r}; an object offers one thing to do")
         return self

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic_core import InitErrorDetails
 
 DAY = 1440
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)")
@@ -46,6 +49,20 @@ def minutes(value: Any) -> Any:
             raise ValueError(f"{value!r} is not a clock time; write it as HH:MM between 00:00 and 24:00")
         return int(match[1]) * 60 + int(match[2])
     return value
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'?`, or the whole list when nothing is close."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
+
+
+def problems_at(found: Iterable[tuple[Sequence[str | int], str]]) -> ValidationError:
+    """Sentences about parts of a section, each with the way to its part, for a validator of the whole to raise."""
+    details = [
+        InitErrorDetails(type="value_error", loc=tuple(path), input=None, ctx={"error": ValueError(text)}) for path, text in found
+    ]
+    return ValidationError.from_exception_data("config", details)
 
 
 def clock(minute: int) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Ticks
+from townlet.config.needs import THREE
 from townlet.config.town import RewardsConfig
+from townlet.files import leads_inside
+from townlet.names import Name
 
 Size = Annotated[int, Field(ge=1, le=8192)]
 
@@ -197,10 +200,18 @@ class TrainingConfig(Section):
 
 class TelemetryConfig(Section):
     enabled: bool = Field(True, description="Write training records.")
-    file: str = Field("ppo.ndjson", min_length=1, description="Name of the log in the run folder.")
-    frequency: int = Field(1, ge=1, description="Write every n-th epoch.")
+    file: Name = Field("ppo.ndjson", description="Name of the log in the run folder; it ends in .ndjson or .jsonl.")
+    frequency: int = Field(1, ge=1, description="Write every n-th epoch, and the last.")
     batches: bool = Field(False, description="Also write a record per mini-batch.")
     max_entries: int | None = Field(None, ge=1, description="Records per file before it is rotated; null for no rotation.")
+
+    @field_validator("file")
+    @classmethod
+    def _a_log(cls, file: str) -> str:
+        """Not `run.json` or another file that a run folder has."""
+        if not file.endswith((".ndjson", ".jsonl")):
+            raise ValueError(f"{file!r} is not a name for a log; let it end in .ndjson or .jsonl")
+        return file
 
 
 class SuiteConfig(Section):
@@ -221,8 +232,12 @@ _SUITES = {
 
 class EvaluationConfig(Section):
     rewards: RewardsConfig = Field(
-        default_factory=lambda: RewardsConfig(conflict_weight=1.0),
+        RewardsConfig(conflict_weight=1.0),
         description="The committed weights returns are measured with, whatever is trained on.",
+    )
+    need_weights: dict[Id, Positive] = Field(
+        {name: need.weight for name, need in THREE.items()},
+        description="Need → the committed weight returns are measured with; a need that is not named here has its own.",
     )
     first_seed: int = Field(
         1_000_001, ge=1_000_001, description="First evaluation seed: odd and above 10⁶; training seeds are even."
@@ -230,7 +245,7 @@ class EvaluationConfig(Section):
     suites: dict[Id, SuiteConfig] = Field(default_factory=lambda: dict(_SUITES), description="Suites by name.")
     baseline: str = Field("scripted", description="Policy that effects are measured against.")
     self_sufficient_above: Share = Field(
-        0.3, description="A resident is self-sufficient on a day when every need stayed above this."
+        0.3, description="A resident is self-sufficient on a day when every need it acts on stayed above this."
     )
     level: float = Field(0.95, gt=0, lt=1, description="Level of the intervals.")
     resamples: int = Field(2000, ge=10, le=1_000_000, description="Bootstrap resamples.")
@@ -268,7 +283,17 @@ class PromotionConfig(Section):
         _GATES, min_length=1, description="Conditions, all of which must hold."
     )
     suite: Id = Field("standard", description="Suite a candidate is measured on.")
-    ledger: str = Field("promotion/ledger.ndjson", min_length=1, description="File of the ledger.")
+    ledger: str = Field(
+        "promotion/ledger.ndjson", description="File of the ledger below the current folder; `--ledger` may name any other."
+    )
+
+    @field_validator("ledger")
+    @classmethod
+    def _below(cls, ledger: str) -> str:
+        """A config may come from a stranger, and whoever writes a ledger makes folders and files beside it."""
+        if not leads_inside(ledger):
+            raise ValueError(f"{ledger!r:.60} leads out of the current folder; name a file below it, or use --ledger FILE")
+        return ledger
 
 
 class SnapshotConfig(Section):

@@ -15,11 +15,13 @@ from townlet.config.models import SimulationConfig
 from townlet.config.problems import sentences
 from townlet.config.tree import MAX_DEPTH, MAX_NODES, Node, Source, merge, plain, replace
 from townlet.errors import ConfigError, TownletError
-from townlet.files import safe_join
+from townlet.files import read_bytes, safe_join
+from townlet.names import name_from
 
 SHIPPED = Path(__file__).resolve().parent.parent / "configs"
 FOLDERS = ("scenarios", "examples", "training")
 MAX_BYTES = 64 << 20
+MAX_CHAIN = 16  # files that extend each other
 _PARSER: Any = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
 _INT = re.compile(r"[-+]?[0-9]+")
 _OTHER_INT = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -80,16 +82,16 @@ def find_config(path_or_name: str | Path) -> Path:
         names = {name: found for folder in reversed(FOLDERS) for name, found in shipped_configs(folder).items()}
         if text in names:
             return names[text]
-        raise ConfigError(f"there is no config called {text!r}{_nearest(text, names)}; `townlet scenarios list` shows all")
+        raise ConfigError(f"there is no config called {text!r:.80}{_nearest(text, names)}; `townlet scenarios list` shows all")
     if path.parts[:1] == ("configs",) and SHIPPED.joinpath(*path.parts[1:]).is_file():
         return SHIPPED.joinpath(*path.parts[1:])
     beside = [str(found) for found in path.parent.glob("*.yaml")] if _there(path.parent, Path.is_dir) else []
-    raise ConfigError(f"there is no config file {text}{_nearest(text, beside)}")
+    raise ConfigError(f"there is no config file {text:.300}{_nearest(text, beside)}")
 
 
 def read_yaml(path: str | Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Any:
     """Plain values of a YAML 1.2 file, read as carefully as a config."""
-    return plain(_parse_file(Path(path), limit=limit, error=error), error=error)
+    return plain(read_tree(Path(path), limit=limit, error=error), error=error)
 
 
 def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
@@ -120,8 +122,11 @@ def _build(tree: Node, overrides: Sequence[str]) -> SimulationConfig:
 def _override(tree: Node, text: str) -> Node:
     key, equals, value = text.partition("=")
     if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
-        raise ConfigError(f"the override {text!r} is not of the form section.key=value, such as ppo.learning_rate=1e-4")
-    return replace(tree, key.strip().split("."), parse_yaml(value, f"--set {text}", numbered=False))
+        raise ConfigError(f"the override {text!r:.200} is not of the form section.key=value, such as ppo.learning_rate=1e-4")
+    parts, named = key.strip().split("."), f"--set {text if len(text) <= 200 else text[:200] + '…'}"
+    if len(parts) > MAX_DEPTH:
+        raise ConfigError(f"{named}: a key of {len(parts)} parts; at most {MAX_DEPTH} are read")
+    return replace(tree, parts, parse_yaml(value, named, numbered=False))
 
 
 def _with_affordances(tree: Node) -> Node:
@@ -141,10 +146,12 @@ def _with_affordances(tree: Node) -> Node:
         raise ConfigError(
             f"{file.source}: there is no affordance file {file.value!r} beside the config or shipped{_nearest(file.value, known)}"
         )
-    specs = _parse_file(found[0])
+    specs = read_tree(found[0])
     if not isinstance(specs.value, dict) or set(specs.value) != {"affordances"}:
         raise ConfigError(f"{found[0]}: an affordance file holds one key, `affordances`, with a list")
-    filled = Node({**section.value, "specs": specs.value["affordances"]}, section.source)
+    core, own = specs.value["affordances"], section.value.get("add", Node([], section.source))
+    both = Node([*core.value, *own.value], core.source) if isinstance(core.value, list) and isinstance(own.value, list) else core
+    filled = Node({**section.value, "specs": both}, section.source)
     return Node({**tree.value, "affordances": filled}, tree.source)
 
 
@@ -154,15 +161,19 @@ def _read_chain(path: Path, chain: tuple[Path, ...]) -> Node:
     if here in chain:
         way = " → ".join(str(step) for step in (*chain[chain.index(here) :], here))
         raise ConfigError(f"{path} extends itself: {way}; take one `extends` out")
-    tree = _parse_file(path)
+    if len(chain) >= MAX_CHAIN:
+        raise ConfigError(
+            f"{path} is the end of a chain of more than {MAX_CHAIN} files that extend each other; write some as one"
+        )
+    tree = read_tree(path)
     if not isinstance(tree.value, dict):
         raise ConfigError(f"{tree.source}: expected sections such as `scenario:` at the top, found {_kind(tree.value)}")
     extends = tree.value.pop("extends", None)
-    tree.value.setdefault("config_id", Node(path.stem[:64], tree.source))
+    tree.value.setdefault("config_id", Node(name_from(path.stem), tree.source))
     scenario = tree.value.get("scenario")
     if extends is None:
         if scenario is not None and isinstance(scenario.value, dict):
-            scenario.value.setdefault("name", Node(path.stem[:64], scenario.source))
+            scenario.value.setdefault("name", Node(name_from(path.stem), scenario.source))
         return tree
     if not isinstance(extends.value, str):
         raise ConfigError(f"{extends.source}: `extends` names one file, found {_kind(extends.value)}")
@@ -184,14 +195,9 @@ def _kind(value: Any) -> str:
 # --- YAML 1.2 ------------------------------------------------------------------------------------------------------------
 
 
-def _parse_file(path: Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Node:
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(limit + 1)
-    except OSError as reason:
-        raise error(f"{path} cannot be read: {reason.strerror}") from None
-    if len(data) > limit:
-        raise error(f"{path} is larger than {limit} bytes, which is more than a YAML file here may have")
+def read_tree(path: Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Node:
+    """The values of a YAML 1.2 file, each with its line."""
+    data = read_bytes(path, limit=limit, error=error)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
@@ -216,6 +222,8 @@ def parse_yaml(
         raise error(f"{where}: this is not valid YAML: {reason.problem or reason.context}") from None
     except yaml.reader.ReaderError as reason:
         raise error(f"{name}: this is not valid YAML: {reason.reason} (at character {reason.position})") from None
+    except UnicodeEncodeError as reason:  # an argument that is not UTF-8
+        raise error(f"{name!r}: this is not a text in UTF-8 (at character {reason.start})") from None
 
 
 def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: type[TownletError]) -> Node:

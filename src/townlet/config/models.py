@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from pydantic import Field, model_validator
 
-from townlet.config.affordances import AffordancesConfig, AffordanceSpec, EffectsConfig
-from townlet.config.base import Id, Section
+from townlet.config.affordances import AffordancesConfig, AffordanceSpec
+from townlet.config.base import Id, Section, nearest_name, problems_at
 from townlet.config.learning import (
     AnnealGuardsConfig,
     AnnealStage,
@@ -29,9 +29,9 @@ from townlet.config.learning import (
     TelemetryConfig,
     TrainingConfig,
 )
+from townlet.config.needs import THREE, NeedConfig, Needs
 from townlet.config.scenario import (
     BuildingConfig,
-    NeedsConfig,
     ObjectConfig,
     PersonalityConfig,
     ResidentConfig,
@@ -56,6 +56,7 @@ from townlet.config.town import (
     RivalryConfig,
     WorldConfig,
 )
+from townlet.names import Name
 
 __all__ = [
     "AffordanceSpec",
@@ -67,14 +68,13 @@ __all__ = [
     "BuildingConfig",
     "ConflictConfig",
     "EconomyConfig",
-    "EffectsConfig",
     "EmploymentConfig",
     "EvaluationConfig",
     "FeaturesConfig",
     "GateConfig",
     "JobConfig",
     "LifecycleConfig",
-    "NeedsConfig",
+    "NeedConfig",
     "NetworkConfig",
     "ObjectConfig",
     "ObservationsConfig",
@@ -103,18 +103,18 @@ __all__ = [
     "TrainingConfig",
     "WorldConfig",
     "config_hash",
+    "weights_of",
 ]
 
 
 class SimulationConfig(Section):
     """Everything a run is made from. `load_config` reads it; `config_hash` names it."""
 
-    config_id: str = Field(
-        "townlet", min_length=1, max_length=64, description="Name of the config, written into every file made with it."
-    )
+    config_id: Name = Field("townlet", description="Name of the config, written into every file made with it.")
     seed: int = Field(0, ge=0, lt=1 << 63, description="Seed of all draws.")
     features: FeaturesConfig = Field(default_factory=FeaturesConfig, description="Variants and stages.")
-    world: WorldConfig = Field(default_factory=WorldConfig, description="Time and needs.")
+    world: WorldConfig = Field(default_factory=WorldConfig, description="Time.")
+    needs: Needs = Field(THREE, description="What residents need: hunger, hygiene, energy, and needs of your own.")
     observations: ObservationsConfig = Field(default_factory=ObservationsConfig, description="What residents see.")
     rewards: RewardsConfig = Field(default_factory=RewardsConfig, description="What residents are rewarded for.")
     economy: EconomyConfig = Field(default_factory=EconomyConfig, description="Money, in coins.")
@@ -160,19 +160,66 @@ class SimulationConfig(Section):
                 raise ValueError(f"{where} is {name!r}, which is not declared; declared are {', '.join(sorted(known)) or 'none'}")
         return self
 
+    @model_validator(mode="after")
+    def _needs_are_declared(self) -> Self:
+        """Whatever names a need names one of `needs`; told with the place of the name."""
+        named: list[tuple[tuple[str | int, ...], Iterable[str]]] = []  # where needs are named, and their names
+        named.append((("evaluation", "need_weights"), self.evaluation.need_weights))
+        named += [(("affordances", "specs", a, "effects"), spec.effects) for a, spec in enumerate(self.affordances.specs)]
+        named += [(("scenario", "residents", n, "needs"), one.needs) for n, one in enumerate(self.scenario.residents)]
+        named += [(("personalities", name, "needs"), own.needs) for name, own in self.profiles().items()]
+        named += [
+            (("scenario", "residents", n, "personality", "needs"), one.personality.needs)
+            for n, one in enumerate(self.scenario.residents)
+            if one.personality is not None
+        ]
+        wrong = [
+            ((*path, name), f"there is no need {name!r}; {nearest_name(name, self.needs)}")
+            for path, names in named
+            for name in names
+            if name not in self.needs
+        ]
+        if wrong:
+            raise problems_at(wrong)
+        return self
+
+    @model_validator(mode="after")
+    def _living_pays(self) -> Self:
+        """A living tick without conflict is never worth less than nothing, whatever the personality."""
+        for section, rewards, needs in (
+            (("rewards",), self.rewards, self.needs),
+            (("evaluation", "rewards"), self.evaluation.rewards, self.measured_needs()),
+        ):
+            people = [*self.profiles().values(), *(one.personality for one in self.scenario.residents if one.personality)]
+            heaviest = max(sum(weights_of(needs, own)) for own in people)
+            worst = rewards.worst_tick(heaviest)
+            if worst < -1e-12:
+                text = (
+                    f"a living tick could be worth {worst:.4g}, so that leaving would pay; "
+                    f"raise {'.'.join(section)}.survival to at least {rewards.survival - worst:.4g} or lower needs_scale"
+                )
+                raise problems_at([(section, text)])
+        return self
+
+    def measured_needs(self) -> dict[str, NeedConfig]:
+        """The needs with the weights that scorecards measure with."""
+        fixed = self.evaluation.need_weights
+        return {name: need.model_copy(update={"weight": fixed.get(name, need.weight)}) for name, need in self.needs.items()}
+
     def cooldown(self, spec: AffordanceSpec) -> int:
         """Ticks before a resident may ask for this affordance again."""
         return self.queue_fairness.cooldown_ticks.get(spec.id, spec.cooldown)
 
+    def profiles(self) -> dict[str, PersonalityConfig]:
+        return {name: own for name, own in self.personalities if isinstance(own, PersonalityConfig)}
+
     def personality(self, resident: ResidentConfig) -> PersonalityConfig:
-        profiles = self.personalities
-        named = {
-            "balanced": profiles.balanced,
-            "socialite": profiles.socialite,
-            "industrious": profiles.industrious,
-            "stoic": profiles.stoic,
-        }
-        return resident.personality or named[resident.profile]
+        return resident.personality or self.profiles()[resident.profile]
+
+
+def weights_of(needs: Mapping[str, NeedConfig], own: PersonalityConfig) -> tuple[float, ...]:
+    """What a lack of each need costs one of this personality."""
+    return tuple(need.weight * own.needs.get(name, 1.0) for name, need in needs.items())
 
 
 def config_hash(config: SimulationConfig) -> str:

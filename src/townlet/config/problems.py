@@ -14,6 +14,14 @@ from townlet.config.tree import Node, locate
 
 Path = tuple[str | int, ...]
 _NAME = "a small letter, then small letters, digits and _, at most 32"
+_MOVED = {  # keys of earlier versions, and where their figures stand now
+    "world.need_decay": "needs.<need>.decay",
+    "rewards.needs": "needs.<need>.weight",
+    "evaluation.rewards.needs": "evaluation.need_weights",
+    "behavior.act_below": "needs.<need>.act_below",
+    "lifecycle.collapse_hunger": "needs.hunger.collapse_below",
+    "lifecycle.collapse_ticks": "needs.hunger.collapse_ticks",
+}
 _EXPECTED = {"model_type": "a mapping of keys", "dict_type": "a mapping of keys", "tuple_type": "a list"}
 
 
@@ -53,12 +61,15 @@ def _sentence(problem: Any, model: type[BaseModel], tree: Node) -> str:
 def dotted(path: Sequence[str | int]) -> str:
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        word = f"[{part}]" if isinstance(part, int) else part if part.isprintable() else repr(part)
+        text += f".{word}" if text and isinstance(part, str) else word
     return text
 
 
 def _hint(path: Path, model: type[BaseModel]) -> str:
     word = str(path[-1])
+    if dotted(path) in _MOVED:
+        return f"; write {_MOVED[dotted(path)]}"
     here = _model_at(path[:-1], model)
     keys = list(here.model_fields) if here is not None else []
     close = difflib.get_close_matches(word, keys, n=1, cutoff=0.6)

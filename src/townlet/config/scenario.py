@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks
+from townlet.names import NameOrNothing
 
 Tile = Literal["floor", "wall", "door", "road"]
 Profile = Literal["balanced", "socialite", "industrious", "stoic"]
@@ -16,12 +17,7 @@ class PersonalityConfig(Section):
     extroversion: Signed = Field(0.0, description="Adds to familiarity on a good chat.")
     forgiveness: Signed = Field(0.0, description="Softens (or, below 0, hardens) harmful changes of a tie.")
     ambition: Signed = Field(0.0, description="Multiplies the rivalry a conflict brings.")
-
-
-class NeedsConfig(Section):
-    hunger: Share = Field(0.8, description="Hunger at the start; 1 is satisfied.")
-    hygiene: Share = Field(0.8, description="Hygiene at the start; 1 is satisfied.")
-    energy: Share = Field(0.95, description="Energy at the start; 1 is satisfied. By default after a night of sleep.")
+    needs: dict[Id, Positive] = Field(default_factory=dict, description="Need → what its weight is multiplied by; by default 1.")
 
 
 class ObjectConfig(Section):
@@ -66,7 +62,7 @@ class ResidentConfig(Section):
     position: Annotated[tuple[int, int], Many] | None = Field(
         None, description="First tile as [column, row]; by default beside the own bed."
     )
-    needs: NeedsConfig = Field(default_factory=NeedsConfig, description="Needs at the start.")
+    needs: dict[Id, Share] = Field(default_factory=dict, description="Need → level at the start; by default that of `needs`.")
     wallet: float | None = Field(None, ge=0, description="Coins at the start; by default economy.first_wallet.")
     meals: int = Field(1, ge=0, le=6, description="Meals in hand at the start.")
     schedule: Annotated[tuple[ScheduleStep, ...], Many] = Field(
@@ -92,15 +88,11 @@ class CircleConfig(Section):
     rivalry: Share = Field(0.0, description="Rivalry at the start.")
 
 
-class DensityConfig(Section):
-    """How many residents share one object of a kind; 0 leaves the kind out."""
+RESIDENTS_PER = {"shower": 9.0, "stove": 7.0, "fridge": 16.0, "table": 7.0, "cafe_counter": 40.0, "bench": 20.0}
 
-    shower: Positive = Field(9.0, description="Residents per shower.")
-    stove: Positive = Field(7.0, description="Residents per stove.")
-    fridge: Positive = Field(16.0, description="Residents per fridge.")
-    table: Positive = Field(7.0, description="Residents per table.")
-    cafe_counter: Positive = Field(40.0, description="Residents per café counter.")
-    bench: Positive = Field(20.0, description="Residents per bench.")
+
+def _with_the_usual(given: Any) -> Any:
+    return {**RESIDENTS_PER, **given} if isinstance(given, dict) else given
 
 
 class GenerateConfig(Section):
@@ -111,7 +103,10 @@ class GenerateConfig(Section):
     block: int = Field(16, ge=10, le=64, description="Tiles per side of a block with its street.")
     residents_per_home: int = Field(40, ge=1, description="Beds of a home.")
     workers_per_site: int = Field(100, ge=1, description="Workers of a workplace.")
-    residents_per: DensityConfig = Field(default_factory=DensityConfig, description="Residents per object.")
+    residents_per: Annotated[dict[Id, Positive], BeforeValidator(_with_the_usual)] = Field(
+        RESIDENTS_PER,
+        description="Object kind → how many residents share one; 0 leaves the kind out. Kinds of one's own may be added.",
+    )
     shifts: Annotated[tuple[Clock, ...], Many] = Field(
         (540,), min_length=1, description="Starts of shifts, taken in turn by the workers of a place."
     )
@@ -126,7 +121,7 @@ class GenerateConfig(Section):
 
 
 class ScenarioConfig(Section):
-    name: str = Field("", max_length=64, description="Name; by default that of the file.")
+    name: NameOrNothing = Field("", description="Name; by default that of the file.")
     description: str = Field("", description="One or two sentences: what happens here and why it is worth a look.")
     start: Clock = Field(360, lt=1440, description="Clock time at which an episode begins.")
     episode_ticks: Ticks = Field(1440, ge=1, description="Length of an episode in ticks.")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks
+from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks, nearest_name, problems_at
 from townlet.config.scenario import PersonalityConfig, Profile
 
 
@@ -27,15 +27,8 @@ class FeaturesConfig(Section):
     stages: StagesConfig = Field(default_factory=StagesConfig, description="Stages of mechanics that can be switched on.")
 
 
-class NeedDecayConfig(Section):
-    hunger: float = Field(0.0010, ge=0, le=0.1, description="Hunger lost per tick.")
-    hygiene: float = Field(0.0007, ge=0, le=0.1, description="Hygiene lost per tick.")
-    energy: float = Field(0.0008, ge=0, le=0.1, description="Energy lost per tick awake.")
-
-
 class WorldConfig(Section):
     ticks_per_day: Literal[1440] = Field(1440, description="Ticks of a day; a tick is one minute.")
-    need_decay: NeedDecayConfig = Field(default_factory=NeedDecayConfig, description="What needs lose per tick.")
     event_capacity: int = Field(
         0,
         ge=0,
@@ -51,16 +44,9 @@ class ObservationsConfig(Section):
     compact_map: bool = Field(False, description="Give the compact variant a 5×7×7 map.")
 
 
-class NeedWeightsConfig(Section):
-    hunger: Positive = Field(1.0, description="Weight of hunger.")
-    hygiene: Positive = Field(0.6, description="Weight of hygiene.")
-    energy: Positive = Field(0.8, description="Weight of energy.")
-
-
 class RewardsConfig(Section):
     survival: float = Field(0.05, ge=0, le=1, description="Per living tick.")
-    needs_scale: float = Field(0.02, ge=0, le=1, description="Per tick: minus this × Σ weight × (1 − need)².")
-    needs: NeedWeightsConfig = Field(default_factory=NeedWeightsConfig, description="Weights of the needs.")
+    needs_scale: float = Field(0.02, ge=0, le=1, description="Per tick: minus this × Σ weight of the need × (1 − need)².")
     wage_rate: float = Field(0.01, ge=0, le=1, description="Per tick present on shift.")
     punctuality: float = Field(0.05, ge=0, le=1, description="For an on-time shift, spread over it.")
     chat_base: Positive = Field(0.01, description="C1: a good chat, to each, times its quality.")
@@ -82,15 +68,9 @@ class RewardsConfig(Section):
     collapse: float = Field(-1.0, le=0, description="Terminal penalty of a collapse.")
     eviction: float = Field(-2.0, le=0, description="Terminal penalty of an eviction.")
 
-    @model_validator(mode="after")
-    def _living_pays(self) -> Self:
-        worst = self.needs_scale * (self.needs.hunger + self.needs.hygiene + self.needs.energy)
-        if worst > self.survival + 1e-12:
-            raise ValueError(
-                f"a living tick could be worth {self.survival - worst:.4g}, so that leaving would pay; "
-                f"raise survival to at least {worst:.4g} or lower needs_scale"
-            )
-        return self
+    def worst_tick(self, weight: float) -> float:
+        """The reward of a living tick with every need at zero and nothing else happening; `weight` is the sum of the weights."""
+        return self.survival - self.needs_scale * weight
 
 
 class StockConfig(Section):
@@ -133,17 +113,8 @@ class EmploymentConfig(Section):
     notice_absences: int = Field(3, ge=1, le=7, description="Absences in seven days that put a resident on notice.")
 
 
-class NeedThresholdsConfig(Section):
-    hunger: Share = Field(0.4, description="Eat below this.")
-    hygiene: Share = Field(0.4, description="Wash below this.")
-    energy: Share = Field(0.4, description="Sleep below this.")
-
-
 class BehaviorConfig(Section):
-    act_below: NeedThresholdsConfig = Field(
-        default_factory=NeedThresholdsConfig,
-        description="A need is met when it is, or before a shift or sleep would fall, below this.",
-    )
+    worth_it: Share = Field(0.1, description="A use is chosen for a need that it raises by at least this.")
     leave_above: Share = Field(0.98, description="A use is left once its need is above this.")
     meals_in_hand: int = Field(1, ge=0, le=6, description="Cook when fewer meals are in hand.")
     look_ahead: Ticks = Field(150, description="Before a shift that begins within this many ticks, needs are met for its end.")
@@ -181,7 +152,8 @@ class ReasonConfig(Section):
 
 
 class ReasonsConfig(Section):
-    """Actor and rival: asker and user (blocked), passed over and favoured (overtaken), pusher and holder (ghost_step)."""
+    """A row per reason. Actor and rival: asker and user (blocked), passed over and favoured (overtaken), pusher and holder
+    (ghost_step). The names, in this order, are what an event's `reason` and the kernel's arrays index."""
 
     blocked: ReasonConfig = Field(
         ReasonConfig(base=0.4, actor_pays=0.3, rival_pays=0.1), description="The object asked for is in use."
@@ -286,12 +258,14 @@ class ArrangedMeetConfig(PerturbationKindConfig):
 
 class ScheduledPerturbation(Section):
     at: Clock = Field(lt=1440, description="Clock time.")
-    kind: Literal["price_spike", "blackout", "outage", "arranged_meet"] = Field(description="What happens.")
+    kind: Id = Field(description="What happens: one of the kinds of `perturbations`.")
     duration: Ticks = Field(120, ge=1, description="Length in ticks.")
     day: int | None = Field(None, ge=0, description="Day of the episode, counted from 0; by default every day.")
 
 
 class PerturbationsConfig(Section):
+    """A row per kind; the names, in this order, are what the kernel's arrays index."""
+
     price_spike: PriceSpikeConfig = Field(default_factory=PriceSpikeConfig, description="Everything costs more.")
     blackout: PerturbationKindConfig = Field(
         default_factory=PerturbationKindConfig, description="No power: stoves cannot be started."
@@ -304,6 +278,21 @@ class PerturbationsConfig(Section):
     )
     events: Annotated[tuple[ScheduledPerturbation, ...], Many] = Field((), description="Scheduled ones.")
 
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        known = self.kinds()
+        wrong = [
+            (("events", number, "kind"), f"there is no perturbation {event.kind!r}; {nearest_name(event.kind, known)}")
+            for number, event in enumerate(self.events)
+            if event.kind not in known
+        ]
+        if wrong:
+            raise problems_at(wrong)
+        return self
+
+    def kinds(self) -> dict[str, PerturbationKindConfig]:
+        return {name: kind for name, kind in self if isinstance(kind, PerturbationKindConfig)}
+
 
 class ScheduledExit(Section):
     at: Clock = Field(lt=1440, description="Clock time.")
@@ -312,8 +301,6 @@ class ScheduledExit(Section):
 
 
 class LifecycleConfig(Section):
-    collapse_hunger: Share = Field(0.03, description="Hunger at or below this …")
-    collapse_ticks: Ticks = Field(30, ge=1, description="… for this many ticks is a collapse.")
     exit_warning: Ticks = Field(10, description="Ticks an exit is known ahead; positive rewards are zeroed from then.")
     unpaid_days: int = Field(2, ge=1, le=100, description="Days of unpaid rent that end in eviction.")
     evictions_per_day: int = Field(2, ge=0, le=1000, description="Most evictions of a day.")
@@ -330,3 +317,7 @@ class LifecycleConfig(Section):
                 f"newcomer_delay_min {self.newcomer_delay_min} is above newcomer_delay_max {self.newcomer_delay_max}"
             )
         return self
+
+
+CONFLICT_REASONS = tuple(ReasonsConfig.model_fields)
+PERTURBATIONS = tuple(PerturbationsConfig().kinds())

@@ -35,7 +35,7 @@ MEASURES: dict[str, MeasureSpec] = {
     "reconciliation": MeasureSpec(
         "reconciled", "ticks", -1, 0, "time from a pair's last conflict above the avoidance line to below half of it"
     ),
-    "collapses": MeasureSpec("collapses", "per resident-day", -1, 3, "exits by hunger"),
+    "collapses": MeasureSpec("collapses", "per resident-day", -1, 3, "exits at the bottom of a need, such as hunger"),
     "switching": MeasureSpec("switching", "share", 0, 3, "decisions that differ from the resident's decision before"),
     "newcomer_return": MeasureSpec("newcomers", "per resident-day", 1, 2, "reward of those who came during the day, apart"),
 }
@@ -71,12 +71,18 @@ class PolicyCard(Frozen):
 
     name: str
     source: str = Field(description="what was evaluated: scripted, random, a checkpoint folder, or a mix of them by resident")
-    policy_hash: str
+    policy_hash: str = Field(description="hash of the weights; the name of a built-in policy")
+    dataset_hash: str | None = Field(
+        default=None, description="hash of the data a checkpoint was trained on; null: it was given none, or it is no checkpoint"
+    )
     kind: str
     measures: dict[str, Measure]
     effects: dict[str, Effect] = Field(description="against the baseline; empty for the baseline itself")
     actions: dict[str, int] = Field(description="how often each action was chosen")
     rivalry_histogram: tuple[int, ...] = Field(description="decisions by the highest rivalry seen, ten bins over [0, 1]")
+    needs: dict[str, float] = Field(
+        default_factory=dict, description="share of decisions at which each need was above the line of self-sufficiency"
+    )
     decisions: int
     steps_per_second: float = Field(description="resident-ticks per second, policy included; not compared")
 

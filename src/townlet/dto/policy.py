@@ -46,6 +46,7 @@ class TrainingResult(_Frozen):
     duration_sec: float = Field(ge=0)
     run_dir: str | None = None
     checkpoint: str | None = Field(None, description="Folder of the last checkpoint written.")
+    dataset_hash: str | None = Field(None, description="Hash of the data given; null: it learned in its own towns only.")
 
 
 class DryRun(TrainingResult):
@@ -53,10 +54,9 @@ class DryRun(TrainingResult):
 
     strategy: str
     mode: str
-    epochs: int
+    epochs: int = Field(description="At most: cloning that no longer improves ends earlier, and so does a time limit.")
     config_id: str
     config_hash: str
-    dataset_hash: str | None
     disk_bytes: int
 
 
@@ -122,22 +122,32 @@ class EvaluationPoint(_Frozen):
         return self.measures["return"].value
 
 
+class EpochFigures(_Frozen):
+    """What the guards of anneal stages compare, of one epoch; conflicts are null for replay samples without capture metrics."""
+
+    loss_value: float
+    conflicts: float | None
+    intensity: float | None
+    resident_days: float
+
+
 class PPOTrainingResult(TrainingResult):
     strategy: str = "ppo"
     data_mode: Literal["replay", "rollout", "mixed"]
     epochs: int
     updates: int
-    transitions: int
-    steps: int
+    transitions: int = Field(description="Decisions trained on, over all epochs.")
+    steps: int = Field(description="The same, with those of the anneal stages before.")
     loss_policy: float
     loss_value: float
     loss_value_first: float
-    loss_entropy: float
+    loss_entropy: float = Field(description="Mean entropy of the last epoch; the total subtracts entropy_coef times it.")
     loss_total: float
     kl_k3: float
     episode_return_mean: float | None
     queue_conflict_events: float | None
     queue_conflict_intensity_sum: float | None
+    recent: tuple[EpochFigures, ...] = Field((), description="The last epochs, oldest first.")
     telemetry_log: str | None
     evaluations: tuple[EvaluationPoint, ...] = ()
     best_checkpoint: str | None = None
@@ -161,11 +171,18 @@ class AnnealStageResult(_Frozen):
     def passed(self) -> bool:
         return not self.guards
 
+    @property
+    def epochs_made(self) -> int:
+        """`epochs` were planned: cloning may stop before, and a stage that diverged has no result."""
+        result = self.bc or self.ppo
+        return 0 if result is None else result.epochs
+
 
 class AnnealSummary(TrainingResult):
     strategy: str = "anneal"
     status: Verdict
     reasons: tuple[str, ...]
+    epochs: int = Field(description="Epochs made, over all stages.")
     stages: tuple[AnnealStageResult, ...]
     promotion: Decision | None = None  # with `training.promote`, of a run that passed
     telemetry_log: str | None = None

@@ -8,8 +8,9 @@ from typing import Literal
 from pydantic import Field
 
 from townlet.dto.evaluation import Frozen
+from townlet.names import Name
 
-LEDGER_VERSION = 1
+LEDGER_VERSION = 2  # 1 named policies by the hash of their weights file
 
 
 class Outcome(Enum):
@@ -48,26 +49,47 @@ class Decision(Frozen):
 class Evidence(Frozen):
     """Everything a decision was made from, by hash."""
 
-    scorecard: str | None = Field(description="SHA-256 of the scorecard file; null when it was missing")
+    scorecard: Name | None = Field(description="SHA-256 of the scorecard file; null when it was missing")
     candidate: str
     champion: str
     gates: str = Field(description="hash of the gate list and the number of windows required")
     configs: tuple[str, ...] = Field(description="config hashes of the towns")
     seeds: tuple[int, ...]
-    dataset: str | None = Field(default=None, description="dataset hash the candidate was trained on, from its checkpoint")
-    training_config: str | None = Field(default=None, description="config hash the candidate was trained with")
+    checkpoint: str = Field(description="SHA-256 of the candidate's SHA256SUMS: of everything in its folder")
+    run_id: str | None = Field(description="of the training run; with the three below from the candidate's state.json")
+    training_config: str | None = Field(description="config hash the candidate was trained with, seed included")
+    dataset: str | None = Field(
+        description="hash of the data it was given; null: it learned in its own towns, from config and seed"
+    )
+    started_from: str | None = Field(description="weight hash of the checkpoint its run began with; null: it began anew")
+
+
+class TraceLink(Frozen):
+    """One link of the way back that holds: its name, what was found, and where."""
+
+    name: str
+    found: str
+    where: str
+
+
+class Trace(Frozen):
+    """The way back from a ledger entry to the tick: the links that hold, and the first that does not."""
+
+    links: tuple[TraceLink, ...]
+    broken: str | None = Field(description="name of the link that does not hold; null when all do")
+    reason: str | None
 
 
 class LedgerEntry(Frozen):
     """One line: a window judged, or the champion changed. `hash` covers the rest of the line, `previous` included."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     number: int
     previous: str
     at: str = Field(description="UTC time, for people; no decision depends on it")
     kind: Literal["window", "promote", "rollback"]
-    candidate: str = Field(description="weight hash of the candidate, or of the champion from now on")
-    champion: str = Field(description="weight hash of the champion at that moment")
+    candidate: Name = Field(description="weight hash of the candidate, or of the champion from now on")
+    champion: Name = Field(description="weight hash of the champion at that moment")
     source: str = Field(description="where the candidate's checkpoint was")
     decision: Decision | None
     evidence: Evidence | None

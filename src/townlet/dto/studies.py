@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from townlet.dto.evaluation import Effect, Frozen, Measure
+from townlet.names import Name
 
 
 class ForkEffect(Frozen):
@@ -33,10 +34,10 @@ class ArmResult(Frozen):
     """One finished job of a study: an arm trained on one seed and measured in held-out towns."""
 
     schema_version: Literal[1] = 1
-    study: str
-    arm: str
+    study: Name
+    arm: Name
     seed: int
-    job: str = Field(description="hash of everything the result depends on: a finished job is found by it")
+    job: Name = Field(description="hash of everything the result depends on: a finished job is found by it")
     config_hash: str
     policy_hash: str
     overrides: tuple[str, ...]

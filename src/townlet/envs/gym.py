@@ -17,7 +17,7 @@ from townlet.envs.sight import Sight, one_town, reward_terms
 from townlet.envs.vector import Scenario
 from townlet.errors import UsageError
 from townlet.world.state import TERMS
-from townlet.world.townspeople import choose_scripted, habits, scripted_columns, scripted_options
+from townlet.world.townspeople import choose_scripted, make_script
 
 Array = NDArray[Any]
 
@@ -59,7 +59,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         self.render_mode = render_mode
         self._slot = names.index(self.resident)
         self._sight = Sight(vec.spec, map)
-        self._script = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names), habits(vec.config)
+        self._script = make_script(vec.config, vec.spec.feature_names, vec.catalogue.names)
         self._actions = np.zeros((1, vec.num_residents), np.int64)
         self._over = True
         self.observation_space = self._sight.row
@@ -68,7 +68,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """With a seed the first episode of that seed; without one an episode of a seed drawn from the last."""
         super().reset(seed=seed)
-        self.vec.reset(seed if seed is not None else int(self.np_random.integers(1 << 31)))
+        self.vec.reset(seed if seed is not None else 2 * int(self.np_random.integers(1 << 30)))  # even, as training's
         self._over = False
         return self._sight.of(self.vec, self._slot), self._info()
 
@@ -76,7 +76,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         if self._over:
             raise UsageError("the episode is over; call reset first")
         vec = self.vec
-        choose_scripted(vec.features[0], vec.masks[0], *self._script, self._actions[0])
+        choose_scripted(vec.features[0], vec.masks[0], self._script, self._actions[0])
         self._actions[0, self._slot] = int(action)
         vec.step(self._actions)
         terminated, truncated = bool(vec.terminated[0, self._slot]), bool(vec.truncated[0, self._slot])

@@ -33,7 +33,10 @@ def parallel_env(
     map: str = "flat",
     render_mode: str | None = None,
 ) -> TownParallelEnv:
-    """One town for PettingZoo. `overrides` are config keys such as `lifecycle.newcomers_per_day=0`; `map` is of `Sight`."""
+    """One town for PettingZoo. `overrides` are config keys such as `lifecycle.newcomers_per_day=0`; `map` is of `Sight`.
+
+    Without a `seed` one is drawn, as Gymnasium does: no two copies are twins, and `env.vec.seed` tells which it is.
+    """
     return TownParallelEnv(one_town(scenario, overrides, seed, start, town), map_layout=map, render_mode=render_mode)
 
 

@@ -2,7 +2,7 @@
 
 On the map a resident is a disc with two letters; its rim tells its worst need (green, amber, red). A dashed line leads from
 whoever waits to what it waits for, a number counts the queue, and a red burst marks a quarrel. The panel beside it has a row
-per resident with hunger, hygiene and energy.
+per resident with a bar for each need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from townlet.envs.scene import Figure, Scene, Thing
 from townlet.errors import UsageError
 from townlet.files import write_bytes
 from townlet.optional import require
-from townlet.world.state import NEEDS, TILES
+from townlet.world.state import TILES
 
 Array = NDArray[Any]
 TILE_COLOURS: dict[str, Colour] = {
@@ -28,7 +28,10 @@ TILE_COLOURS: dict[str, Colour] = {
 INK, SOFT, PAPER, WHITE = (34, 33, 31), (107, 103, 95), (251, 250, 247), (255, 255, 255)
 GOOD, FAIR, BAD = (0, 128, 95), (222, 148, 0), (204, 41, 0)
 RESIDENT, WAITS, BUSY = (0, 94, 148), (156, 79, 128), (204, 102, 0)
-NEED_COLOURS: dict[str, Colour] = {"hunger": (213, 94, 0), "hygiene": (0, 114, 178), "energy": (0, 128, 95)}
+NEED_COLOURS: tuple[Colour, ...] = (  # in the order of the needs
+    (213, 94, 0), (0, 114, 178), (0, 128, 95), (204, 121, 167), (86, 180, 233), (148, 103, 20),
+)  # fmt: skip
+BARS = 222  # pixels for the bars of all needs
 CELL, PANEL, ROW = 28, 336, 30
 MOST_PIXELS = 1200
 MOST_ROWS = 64
@@ -98,9 +101,11 @@ def _thing(canvas: Canvas, thing: Thing, cell: int) -> None:
 
 def _resident(canvas: Canvas, one: Figure, cell: int) -> None:
     x, y = _centre(one.x, one.y, cell)
-    worst = need_colour(min(one.needs))
+    worst = need_colour(min(one.needs.values()))
     if cell < 12:
-        canvas.box(one.x * cell, one.y * cell, cell, cell, BAD if one.quarrels else worst if min(one.needs) < 0.25 else RESIDENT)
+        canvas.box(
+            one.x * cell, one.y * cell, cell, cell, BAD if one.quarrels else worst if min(one.needs.values()) < 0.25 else RESIDENT
+        )
         return
     radius = cell // 2 - 1
     if one.quarrels:
@@ -129,19 +134,21 @@ def _head(canvas: Canvas, scene: Scene, left: int) -> None:
     waiting = sum(len(thing.queue) for thing in scene.things)
     words = [f"{waiting} waiting", f"{len(scene.clashes)} conflicts", *(name.replace("_", " ") for name in scene.troubles)]
     canvas.text(left, 54, ", ".join(words)[:52], BAD if scene.clashes or scene.troubles else SOFT)
-    for k, need in enumerate(NEEDS):
-        canvas.text(left + 92 + k * 74, 66, need, NEED_COLOURS[need])
+    names = scene.need_names
+    for k, need in enumerate(names):
+        canvas.text(left + 92 + k * (BARS // len(names)), 66, need[: BARS // len(names) // 6], NEED_COLOURS[k])
 
 
 def _row(canvas: Canvas, one: Figure, left: int, top: int) -> None:
-    canvas.disc(left + 8, top + 8, 9, need_colour(min(one.needs)))
+    canvas.disc(left + 8, top + 8, 9, need_colour(min(one.needs.values())))
     canvas.disc(left + 8, top + 8, 7, WAITS if one.waiting else RESIDENT)
     canvas.centred(left + 9, top + 8, one.mark, WHITE)
     canvas.text(left + 24, top, one.id[:11], INK)
-    for k, (need, level) in enumerate(zip(NEEDS, one.needs)):
-        x = left + 92 + k * 74
-        canvas.box(x, top, 66, 7, (226, 222, 212))
-        canvas.box(x, top, round(66 * level), 7, NEED_COLOURS[need] if level >= 0.25 else BAD)
+    each = BARS // len(one.needs)
+    for k, level in enumerate(one.needs.values()):
+        x, length = left + 92 + k * each, each - 8
+        canvas.box(x, top, length, 7, (226, 222, 212))
+        canvas.box(x, top, round(length * level), 7, NEED_COLOURS[k] if level >= 0.25 else BAD)
     words = "quarrels, " + one.doing if one.quarrels else one.doing
     canvas.text(left + 24, top + 12, words[:48], BAD if one.quarrels else WAITS if one.waiting else SOFT)
 
@@ -169,9 +176,10 @@ def ansi(scene: Scene) -> str:
     for one in scene.residents:
         cells[one.y][one.x] = one.mark.lower() if not one.quarrels else one.mark[0].lower() + "!"
     lines = [f"{scene.title}, day {scene.day}, tick {scene.tick}", *("".join(line).rstrip() for line in cells)]
-    lines.append(f"{'':4}{'resident':<14}" + "".join(f"{need:>9}" for need in NEEDS) + "  doing")
+    names = scene.need_names
+    lines.append(f"{'':4}{'resident':<14}" + "".join(f"{need:>9}" for need in names) + "  doing")
     for one in scene.residents[:MOST_ROWS]:
-        needs = "".join(f"{level:9.2f}" for level in one.needs)
+        needs = "".join(f"{level:9.2f}" for level in one.needs.values())
         lines.append(f"{one.mark.lower():<4}{one.id:<14}{needs}  {'quarrels, ' if one.quarrels else ''}{one.doing}")
     for thing in scene.queues:
         lines.append(f"queue at {thing.id}: {', '.join(thing.queue)}")

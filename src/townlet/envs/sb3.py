@@ -1,28 +1,49 @@
 """The town for Stable-Baselines3: every slot of every town is one environment of a VecEnv, all steps through one VectorTown.
 
-A slot whose resident has left stays in the batch until its newcomer comes: it may only wait and its reward is 0. Episodes end
-together; the reset follows in the same step, and the last observation stands in `info["terminal_observation"]`, as
-Stable-Baselines3 has it. `env_method("action_masks")` serves MaskablePPO.
+A slot whose resident has left stays in the batch until its newcomer comes. Its rows are empty: they see zeros, may only wait,
+earn 0 and are done, so that nothing is carried through them; `info["active"]` is False, and `LivingRolloutBuffer` leaves them out
+of what is learned from. At a town's end every slot is done; the reset follows in the same step, and the last observation stands
+in `info["terminal_observation"]`, as Stable-Baselines3 has it. `env_method("action_masks")` serves MaskablePPO.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from townlet.envs.sight import Sight, configured
+from townlet.envs.sight import Sight, configured, own_seed
 from townlet.envs.vector import Scenario, VectorTown
+from townlet.errors import UsageError
 from townlet.optional import require
 
 require("stable_baselines3", "the town as a VecEnv")
 
+from stable_baselines3.common.monitor import Monitor  # noqa: E402
 from stable_baselines3.common.vec_env import VecEnv  # noqa: E402
 
+if find_spec("sb3_contrib") is not None:  # its buffer holds the masks; PPO without masks takes it as well
+    from sb3_contrib.common.maskable.buffers import MaskableRolloutBuffer as AnyRolloutBuffer
+else:
+    from stable_baselines3.common.buffers import RolloutBuffer as AnyRolloutBuffer
+
 Array = NDArray[Any]
+
+
+class Ends(np.ndarray[Any, np.dtype[np.bool_]]):
+    """The ends of a step, and who decides next. Stable-Baselines3 hands a buffer the ends before a row together with the row."""
+
+    active: Array  # (E · N,) bool
+
+    @classmethod
+    def of(cls, ends: Array, active: Array) -> Ends:
+        made = ends.view(cls)
+        made.active = active
+        return made
 
 
 class TownVecEnv(VecEnv):
@@ -37,12 +58,13 @@ class TownVecEnv(VecEnv):
         map: str = "flat",
         threads: int = 1,
     ) -> None:
+        seed = own_seed(seed, overrides)
         self.vec = VectorTown(configured(scenario, overrides), num_towns, seed=seed, start=start, threads=threads)
         self.sight = Sight(self.vec.spec, map)
         self.render_mode = None
         self._actions = np.zeros((num_towns, self.vec.num_residents), np.int64)
-        self._returns = np.zeros(self._actions.shape)
-        self._lengths = np.zeros(self._actions.shape, np.int64)
+        self._returns = np.zeros(self._actions.size)
+        self._lengths = np.zeros(self._actions.size, np.int64)
         super().__init__(num_towns * self.vec.num_residents, self.sight.row, spaces.Discrete(self.vec.num_actions))
 
     def _observations(self) -> Array:
@@ -62,29 +84,33 @@ class TownVecEnv(VecEnv):
 
     def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
         vec = self.vec
-        present = vec.active.astype(np.bool_)  # (E, N) who decided in this step
+        decided = self._active()
         vec.step(self._actions)
-        rewards, truncated = vec.rewards.ravel().copy(), vec.truncated.ravel().astype(np.bool_)
-        dones = truncated | vec.terminated.ravel().astype(np.bool_)
+        left, cut = vec.terminated.ravel() != 0, vec.truncated.ravel() != 0
+        ended = decided & (left | cut)
+        rewards = np.where(decided, vec.rewards.ravel(), np.float32(0.0))
         seen = self._observations()
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        self._returns += vec.rewards
-        self._lengths += present
-        for index in np.flatnonzero(dones):
-            town, slot = divmod(int(index), vec.num_residents)
-            infos[index] = {
-                "terminal_observation": seen[index],
-                "TimeLimit.truncated": not vec.terminated[town, slot],
-                "episode": {"r": float(self._returns[town, slot]), "l": int(self._lengths[town, slot]), "t": 0.0},
+        infos: list[dict[str, Any]] = [{"active": bool(here)} for here in decided]
+        self._returns += rewards
+        self._lengths += decided
+        for index in np.flatnonzero(ended):
+            infos[index] |= {
+                "terminal_observation": seen[index].copy(),
+                "TimeLimit.truncated": bool(cut[index] and not left[index]),
+                "episode": {"r": float(self._returns[index]), "l": int(self._lengths[index]), "t": 0.0},
             }
-            self._returns[town, slot] = 0.0
-            self._lengths[town, slot] = 0
+        self._returns[ended] = 0.0
+        self._lengths[ended] = 0
         if vec.state.towns["over"].any():  # all towns have episodes of one length, so they end together
             vec.step(np.zeros_like(self._actions))
             seen = self._observations()
-            self._returns[:] = 0.0
-            self._lengths[:] = 0
-        return seen, rewards, dones, infos
+        active = self._active()
+        seen[~active] = 0.0  # who just left is told in the infos
+        return seen, rewards, Ends.of(ended | ~decided, active), infos
+
+    def _active(self) -> Array:
+        """Whose rows take a decision now.  # (E · N,) bool"""
+        return np.asarray(self.vec.active.ravel() != 0)
 
     def action_masks(self) -> Array:
         """What everybody may do now.  # (E · N, A) bool"""
@@ -109,4 +135,28 @@ class TownVecEnv(VecEnv):
         return [masks[index] for index in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: int | Iterable[int] | None = None) -> list[bool]:
-        return [False for _ in self._get_indices(indices)]
+        """As if by Monitor: `info["episode"]` has the return and the length of a life, and only of lives."""
+        return [wrapper_class is Monitor for _ in self._get_indices(indices)]
+
+
+class LivingRolloutBuffer(AnyRolloutBuffer):
+    """The rows of residents, without those of empty slots: for PPO and MaskablePPO as their `rollout_buffer_class`."""
+
+    def reset(self) -> None:
+        self.active = np.ones((self.buffer_size, self.n_envs), np.bool_)  # (T, E · N); at a reset everybody is there
+        super().reset()
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        starts = args[3]  # after observations, actions and rewards
+        if isinstance(starts, Ends):
+            self.active[self.pos] = starts.active
+        elif not starts.all():
+            raise UsageError("the ends of the steps do not tell who is there; LivingRolloutBuffer needs a TownVecEnv")
+        super().add(*args, **kwargs)
+
+    def get(self, batch_size: int | None = None) -> Generator[Any, None, None]:
+        if not self.generator_ready:
+            next(super().get(1))  # brings the arrays into the order of their indices: environment by environment
+        rows = np.random.permutation(np.flatnonzero(self.active.T))
+        for part in np.array_split(rows, -(-len(rows) // (batch_size or len(rows)))):  # no last one of a row or two
+            yield self._get_samples(part)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from townlet.config.base import clock
 from townlet.envs.vector import VectorTown
 from townlet.world.events import QUARREL, QUEUE_CONFLICT
-from townlet.world.state import MONEY, NEEDS, PERTURBATIONS, SHIFT_STATES
+from townlet.world.state import MONEY, PERTURBATIONS, SHIFT_STATES
 
 Array = NDArray[Any]
 SHIFTS_TOLD = {"on_time": "at work", "late": "at work, late"}
@@ -42,7 +42,7 @@ class Figure:
     mark: str  # two letters
     x: int
     y: int
-    needs: tuple[float, ...]  # in the order of NEEDS
+    needs: dict[str, float]  # level by name
     wallet: float
     meals: int
     option: str  # decision under way
@@ -68,6 +68,10 @@ class Scene:
     @property
     def title(self) -> str:
         return f"{self.scenario} at {self.time}: {len(self.residents)} residents"
+
+    @property
+    def need_names(self) -> tuple[str, ...]:
+        return tuple(self.residents[0].needs) if self.residents else ()
 
     @property
     def queues(self) -> tuple[Thing, ...]:
@@ -135,7 +139,7 @@ def _figure(vec: VectorTown, town: int, slot: int, name: str, mark: str, hot: bo
         mark=mark,
         x=int(me["x"]),
         y=int(me["y"]),
-        needs=tuple(float(me[need]) for need in NEEDS),
+        needs={need: float(me["needs"][k]) for k, need in enumerate(vec.config.needs)},
         wallet=int(me["wallet"]) / MONEY,
         meals=int(me["meals"]),
         option=vec.catalogue.names[int(me["action"])],

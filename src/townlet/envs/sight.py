@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -71,7 +72,17 @@ class Sight:
 
 def one_town(scenario: Scenario, overrides: Sequence[str], seed: int | None, start: str | None, town: int) -> VectorTown:
     """A batch of one, from a name, a file or a config; overrides need a name or a file."""
-    return VectorTown(configured(scenario, overrides), 1, seed=seed, start=start, first_town=town)
+    return VectorTown(configured(scenario, overrides), 1, seed=own_seed(seed, overrides), start=start, first_town=town)
+
+
+def own_seed(seed: int | None, overrides: Sequence[str]) -> int | None:
+    """The seed that was asked for, here or among the overrides; else one from the system, so that no two copies are twins.
+
+    It is even, as those of training are: never one of the evaluation's, which are odd.
+    """
+    if seed is not None or any(override.partition("=")[0].strip() == "seed" for override in overrides):
+        return seed
+    return 2 * secrets.randbits(40)
 
 
 def configured(scenario: Scenario, overrides: Sequence[str]) -> Scenario:

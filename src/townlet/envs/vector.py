@@ -31,7 +31,6 @@ from townlet.world.state import (
     GRID,
     HALF_DISTANCE,
     MAX_EDGES,
-    NEEDS,
     OBJECT,
     OBJECT_SPEC,
     RESIDENT,
@@ -79,12 +78,9 @@ class VectorTown:
         self.seed = self.config.seed if seed is None else seed
         self.primitive = self.config.policy.action_level == "primitive"
         self.interval = self.config.policy.interval
-        variant: str = self.config.features.systems.observations
-        if variant == "compact" and self.config.observations.compact_map:
-            variant = "compact_map"
         affordances = tuple(spec.id for spec in self.config.affordances.specs)
         self.catalogue: Catalogue = catalogue(self.config.policy.action_level, affordances)
-        self.spec = ObservationSpec(variant, self.catalogue.names, affordances)
+        self.spec = ObservationSpec.of(self.config)
         self.tables = _stack(self.towns, self.spec, random_start=start == "random", stagger=stagger)
         self.start_minute = self.config.scenario.start if start in (None, "random") else int(minutes(start))
         self.num_residents = self.tables.start.shape[1]
@@ -163,7 +159,7 @@ class VectorTown:
 
     def start_filming(self) -> None:
         """From now on a step leaves what there was to see at each of its ticks in `film (E, interval, bytes) u1`."""
-        size = film_bytes(self.num_residents, self.state.objects.shape[1], len(NEEDS))
+        size = film_bytes(self.num_residents, self.state.objects.shape[1], len(self.config.needs))
         self.film = np.zeros((self.num_towns, self.interval, size), np.uint8)
 
     def _run(self, function: Any, args: tuple[Any, ...]) -> None:
@@ -257,7 +253,7 @@ class VectorTown:
 
 
 def make_vec(scenario: Scenario | Sequence[Scenario], num_towns: int = 64, **options: Any) -> VectorTown:
-    """A batch of towns; see VectorTown."""
+    """A batch of towns; see VectorTown. Without a `seed` it is the scenario's: two such batches are the same towns."""
     return VectorTown(scenario, num_towns, **options)
 
 
@@ -313,7 +309,9 @@ def _stack(towns: Sequence[CompiledTown], spec: ObservationSpec, **options: bool
         rules=rules,
         circle=np.stack([np.sin(angle), np.cos(angle)], axis=1),
         nearness=steps / (steps + HALF_DISTANCE),
-        map_shape=np.array(spec.map_shape[:2], dtype=np.int64),
+        columns=spec.first_columns(),
+        channels=spec.planes(),
+        window=np.array(spec.map_shape[1:2], dtype=np.int64),
         views=_pad([tile for tile, _ in views]),
         in_view=_pad([rows for _, rows in views]),
     )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.config.models import RewardsConfig
+from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import MEASURES
 from townlet.envs.vector import VectorTown
 from townlet.ports import Decided
@@ -27,9 +27,9 @@ RIVALRY_BINS = 10
 SHIFTS = ("shift_on_time", "shift_late", "shift_absent")
 
 
-def worst_living_tick(rewards: RewardsConfig) -> float:
+def worst_living_tick(config: SimulationConfig) -> float:
     """The reward of a tick with every need at zero and nothing else happening."""
-    return rewards.survival - rewards.needs_scale * (rewards.needs.hunger + rewards.needs.hygiene + rewards.needs.energy)
+    return config.rewards.worst_tick(sum(need.weight for need in config.needs.values()))
 
 
 class Tally(Probe):
@@ -40,7 +40,7 @@ class Tally(Probe):
         self.vec = vec
         self.learners = learners
         self.ticks_per_day = vec.config.world.ticks_per_day
-        self.worst = worst_living_tick(vec.config.rewards)
+        self.worst = worst_living_tick(vec.config)
         self.avoid = vec.config.conflict.rivalry.avoid_threshold
         self.rivalry_column = vec.spec.offsets["rivalry_max"]
         self.counts = {name: np.zeros(E) for name in ("exits", "collapses", "conflicts", "intensity", "quarrels", "overtakes")}
@@ -60,6 +60,7 @@ class Tally(Probe):
         self.choices = np.zeros(E)
         self.actions = np.zeros(vec.num_actions, dtype=np.int64)
         self.rivalry = np.zeros(RIVALRY_BINS, dtype=np.int64)
+        self.met = np.zeros(len(vec.config.needs), dtype=np.int64)  # decisions with the need above the line
         self.decisions = 0
         self.ticks = 0
         self.open = np.ones(E, dtype=bool)  # towns whose episode still runs
@@ -155,6 +156,8 @@ class Tally(Probe):
         seen = self.vec.features[..., self.rivalry_column][rows]
         bins = np.minimum((seen * RIVALRY_BINS).astype(np.int64), RIVALRY_BINS - 1)
         self.rivalry += np.bincount(bins, minlength=RIVALRY_BINS)
+        levels = self.vec.state.residents["needs"][rows][:, : self.met.size]
+        self.met += (levels > self.vec.config.evaluation.self_sufficient_above).sum(axis=0)
         self.decisions += int(rows.sum())
 
     def _count_events(self, events: Array, elapsed: Array) -> None:

@@ -9,18 +9,17 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
+from typing import Any
 
 from townlet import __version__
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import CaseCard, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
-from townlet.errors import CheckpointError, UsageError
+from townlet.errors import UsageError
 from townlet.evaluation.compare import summarise, with_effects
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.files import sha256_file
-from townlet.policy.checkpoint import WEIGHTS, resolve
+from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
 from townlet.policy.runtime import Policy, PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
 
@@ -51,7 +50,8 @@ def evaluate(
     total = len(cases) * len(policies)
     for case in cases:
         config = case.town()
-        rewards.add(_hash_of(config.rewards.model_dump(mode="json")))
+        weights = {name: need.weight for name, need in config.needs.items()}
+        rewards.add(_hash_of({**config.rewards.model_dump(mode="json"), "needs": weights}))
         vec = VectorTown(config, case.towns, seed=draw_seed("evaluation", window), threads=threads)
         done: list[PolicyCard] = []
         for name, source in policies.items():
@@ -92,11 +92,13 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, *, re
         name=name,
         source=describe(source),
         policy_hash=policy_hash(source),
+        dataset_hash=trained_on(source),
         kind=policy.kind,
         measures=measures,
         effects={},
         actions={action: int(count) for action, count in zip(vec.catalogue.names, tally.actions)},
         rivalry_histogram=tuple(int(count) for count in tally.rivalry),
+        needs={name: float(met) / max(1, tally.decisions) for name, met in zip(vec.config.needs, tally.met)},
         decisions=tally.decisions,
         steps_per_second=(tally.ticks - uncounted) / seconds,
     )
@@ -116,18 +118,24 @@ def describe(source: PolicySource) -> str:
 
 
 def policy_hash(source: PolicySource) -> str:
-    """The name of a built-in policy; the SHA-256 of a checkpoint's weights; a hash of the parts of a mix."""
+    """The name of a built-in policy; the `weights_hash` of a checkpoint; the `mix_hash` of a mix."""
     if isinstance(source, str):
-        place = locate(source)
-        if place in BUILT_IN:
-            return place
-        weights = Path(place) / WEIGHTS
-        if not weights.is_file():
-            raise CheckpointError(f"{source} is neither {', '.join(BUILT_IN)} nor a checkpoint folder with {WEIGHTS}")
-        return sha256_file(weights)
+        return source if source in BUILT_IN else str(_state(source)["weights_hash"])
     if isinstance(source, Mapping):
-        return _hash_of({pattern: policy_hash(spec) for pattern, spec in source.items()})
+        return mix_hash({pattern: policy_hash(spec) for pattern, spec in source.items()})
     return "unsaved"
+
+
+def trained_on(source: PolicySource) -> str | None:
+    """Hash of the data a checkpoint was trained on; None for everything else, and for one that was given no data."""
+    if not isinstance(source, str) or source in BUILT_IN:
+        return None
+    found = _state(source).get("dataset_hash")
+    return None if found is None else str(found)
+
+
+def _state(folder: str) -> dict[str, Any]:
+    return load_checkpoint(folder, with_optimizer=False, with_world=False).state
 
 
 def _seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:

@@ -36,7 +36,7 @@ class Case:
     def town(self) -> SimulationConfig:
         """The config to run: its own rules, but measured with the committed reward weights."""
         config = self.config if self.config is not None else load_config(self.scenario, self.overrides)
-        changes: dict[str, object] = {"rewards": config.evaluation.rewards}
+        changes: dict[str, object] = {"rewards": config.evaluation.rewards, "needs": config.measured_needs()}
         if self.days is not None:
             changes["scenario"] = config.scenario.model_copy(update={"episode_ticks": self.days * config.world.ticks_per_day})
         return config.model_copy(update=changes)

@@ -1,4 +1,8 @@
-"""Every observed number, by name: group, offset and bounds. The encoder, the network and the replay files read this table."""
+"""Every observed number, by name: group, offset and bounds. The encoder, the network and the replay files read this table.
+
+Fields come in blocks: one field, or a row of like ones (a need each, an affordance each). The encoder writes a block from the
+column at which it begins (`COLUMNS`) and a map channel into its plane (`CHANNELS`); it counts nothing itself.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from townlet.world.state import NEEDS, PERTURBATIONS, SHIFT_STATES
+import numpy as np
+
+from townlet.config.models import SimulationConfig
+from townlet.world.actions import catalogue
+from townlet.world.state import PERTURBATIONS, SHIFT_STATES, Array
 
 CONFLICT = "conflict"
 CANDIDATE_FIELDS = ("dx", "dy", "distance", "queue", "busy", "rivalry")
+PLACE_FIELDS = ("dx", "dy", "distance", "at")
 SOCIAL_SLOTS = ("friend_1", "friend_2", "rival_1", "rival_2")
 SOCIAL_FIELDS = ("trust", "familiarity", "rivalry", "dx", "dy", "filled")
 MAPS = {  # variant -> (channels, window)
@@ -31,15 +40,29 @@ class Field:
 
 @dataclass(frozen=True)
 class ObservationSpec:
-    """Names and shapes of one variant over one action catalogue."""
+    """Names and shapes of one variant over one action catalogue and the needs of a town."""
 
     variant: str
     action_names: tuple[str, ...]
     affordances: tuple[str, ...]
+    needs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: SimulationConfig) -> ObservationSpec:
+        """What residents of a config see."""
+        variant: str = config.features.systems.observations
+        if variant == "compact" and config.observations.compact_map:
+            variant = "compact_map"
+        affordances = tuple(spec.id for spec in config.affordances.specs)
+        return cls(variant, catalogue(config.policy.action_level, affordances).names, affordances, tuple(config.needs))
+
+    @cached_property
+    def blocks(self) -> dict[str, list[Field]]:
+        return _blocks(self.action_names, self.affordances, self.needs)
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        return tuple(_fields(self.action_names, self.affordances))
+        return tuple(field for block in self.blocks.values() for field in block)
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
@@ -64,39 +87,74 @@ class ObservationSpec:
         channels, window = MAPS[self.variant]
         return (len(channels), window, window)
 
+    def first_columns(self) -> Array:
+        """Where each block begins.  # (1,) COLUMNS"""
+        sizes = [len(block) for block in self.blocks.values()]
+        return np.array([tuple(np.cumsum([0, *sizes[:-1]]).tolist())], dtype=COLUMNS)
+
+    def planes(self) -> Array:
+        """The plane of each channel, -1 where the variant has none.  # (1,) CHANNELS"""
+        shown = self.map_channels
+        return np.array([tuple(shown.index(name) if name in shown else -1 for name in CHANNELS.names or ())], dtype=CHANNELS)
+
     def columns(self, group: str) -> tuple[int, ...]:
         """Offsets of all fields of a group (`self`, `town`, `candidates`, `places`, `social`, `conflict`)."""
         return tuple(i for i, field in enumerate(self.fields) if field.group == group)
 
 
-def _fields(action_names: Sequence[str], affordances: Sequence[str]) -> list[Field]:
-    own: list[Field] = [Field(f"need_{need}", "self") for need in NEEDS]
-    own += [Field(name, "self") for name in ("wallet", "meals", "lateness_counter", "wages_withheld", "on_shift")]
-    own += [Field(name, "town", -1.0) for name in ("time_sin", "time_cos")]
-    own += [Field(name, "self") for name in ("time_to_shift", "shift_left", "attendance_ratio")]
-    own += [Field(f"shift_{state}", "self") for state in SHIFT_STATES]
-    own += [Field("embedding_slot_norm", "self"), Field("ctx_reset_flag", "self"), Field("episode_progress", "town")]
-    own += [Field("rivalry_max", CONFLICT), Field("rivalry_avoid_count", CONFLICT)]
-    own += [Field(f"last_action_{name}", "self") for name in action_names]
-    own += [Field(name, "self") for name in ("last_action_success", "reservation_active", "in_queue")]
-    own += [Field("queue_position", CONFLICT), Field("ticks_left", "self")]
-    own += [Field(f"using_{name}", "self") for name in affordances]
-    own += [Field(f"waiting_{name}", "self") for name in affordances]
-    own += [Field(name, "self") for name in ("exit_near", "notice", "rent_unpaid")]
-    own += [Field(f"town_{name}", "town") for name in PERTURBATIONS]
-    for name in affordances:
-        for how in ("near", "calm"):
-            for field in CANDIDATE_FIELDS:
-                group = CONFLICT if field in ("queue", "busy", "rivalry") else "candidates"
-                own.append(Field(f"{name}_{how}_{field}", group, -1.0 if field in ("dx", "dy") else 0.0))
+def _blocks(action_names: Sequence[str], affordances: Sequence[str], needs: Sequence[str]) -> dict[str, list[Field]]:
+    """The table itself: blocks in the order in which they are seen."""
+    rows: dict[str, list[Field]] = {}
+
+    def one(group: str, *names: str, low: float = 0.0) -> None:
+        rows.update({name: [Field(name, group, low)] for name in names})
+
+    rows["needs"] = [Field(f"need_{need}", "self") for need in needs]
+    one("self", "wallet", "meals", "lateness_counter", "wages_withheld", "on_shift")
+    one("town", "time_sin", "time_cos", low=-1.0)
+    one("self", "time_to_shift", "shift_left", "attendance_ratio")
+    rows["shift"] = [Field(f"shift_{state}", "self") for state in SHIFT_STATES]
+    one("self", "embedding_slot_norm", "ctx_reset_flag")
+    one("town", "episode_progress")
+    one(CONFLICT, "rivalry_max", "rivalry_avoid_count")
+    rows["last_action"] = [Field(f"last_action_{name}", "self") for name in action_names]
+    one("self", "last_action_success", "reservation_active", "in_queue")
+    one(CONFLICT, "queue_position")
+    one("self", "ticks_left")
+    rows["using"] = [Field(f"using_{name}", "self") for name in affordances]
+    rows["waiting"] = [Field(f"waiting_{name}", "self") for name in affordances]
+    one("self", "exit_near", "notice", "rent_unpaid")
+    rows["town"] = [Field(f"town_{name}", "town") for name in PERTURBATIONS]
+    rows["candidates"] = [
+        Field(
+            f"{name}_{how}_{field}",
+            CONFLICT if field in ("queue", "busy", "rivalry") else "candidates",
+            -1.0 if field in ("dx", "dy") else 0.0,
+        )
+        for name in affordances
+        for how in ("near", "calm")
+        for field in CANDIDATE_FIELDS
+    ]
     for place in ("work", "home"):
-        own += [Field(f"{place}_{axis}", "places", -1.0) for axis in ("dx", "dy")]
-        own += [Field(f"{place}_distance", "places"), Field(f"at_{place}", "places")]
-    own += [Field(name, "self", -1.0) for name in ("extroversion", "forgiveness", "ambition")]
+        rows[place] = [
+            Field(f"at_{place}" if field == "at" else f"{place}_{field}", "places", -1.0 if field in ("dx", "dy") else 0.0)
+            for field in PLACE_FIELDS
+        ]
+    one("self", "extroversion", "forgiveness", "ambition", low=-1.0)
     for slot in SOCIAL_SLOTS:
-        for field in SOCIAL_FIELDS:
-            group = CONFLICT if field == "rivalry" else "social"
-            own.append(Field(f"{slot}_{field}", group, 0.0 if field in ("rivalry", "filled") else -1.0))
-    own += [Field("ties_filled", "social"), Field("trust_mean", "social", -1.0), Field("familiarity_mean", "social", -1.0)]
-    own.append(Field("rivalry_mean", CONFLICT))
-    return own
+        rows[slot] = [
+            Field(
+                f"{slot}_{field}",
+                CONFLICT if field == "rivalry" else "social",
+                0.0 if field in ("rivalry", "filled") else -1.0,
+            )
+            for field in SOCIAL_FIELDS
+        ]
+    one("social", "ties_filled")
+    one("social", "trust_mean", "familiarity_mean", low=-1.0)
+    one(CONFLICT, "rivalry_mean")
+    return rows
+
+
+COLUMNS = np.dtype([(name, "u4") for name in _blocks((), (), ())])
+CHANNELS = np.dtype([(name, "i8") for name in dict.fromkeys(name for channels, _ in MAPS.values() for name in channels)])

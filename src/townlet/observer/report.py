@@ -15,7 +15,8 @@ from townlet.errors import DamagedFileError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.evaluation.scorecard import Progress, evaluate, locate
 from townlet.evaluation.suites import Case
-from townlet.files import read_bytes, read_json
+from townlet.files import read_bytes, read_json, safe_join
+from townlet.names import is_name
 from townlet.observer.charts import Series, heat_strip, line_chart
 from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
@@ -33,12 +34,13 @@ LEARNING = (  # title, unit, telemetry fields
     ("Throughput", "decisions/s", ("steps_per_second",)),
 )
 CONFLICT = (
-    ("Conflict events", "per epoch", ("queue_conflict_events",)),
+    ("Conflicts", "per resident-day", ("conflicts_per_resident_day",)),
     ("Conflict intensity", "sum per epoch", ("queue_conflict_intensity_sum",)),
     ("Rivalry seen", "mean of the highest", ("conflict.rivalry_max_mean_avg",)),
     ("Waits", "mean ticks", ("queue_wait_mean",)),
     ("Inequality of waits", "Gini", ("queue_wait_gini",)),
-    ("Exits", "per epoch", ("exits",)),
+    ("Exits", "per resident-day", ("exits_per_resident_day",)),
+    ("Shifts", "share", ("late_share", "attendance")),
 )
 
 
@@ -55,11 +57,12 @@ class RunRecord:
     scorecard: Scorecard | None
 
 
-def read_run(folder: Path) -> RunRecord:
+def read_run(folder: Path, log: Path | None = None) -> RunRecord:
+    """`log` is the one that the run kept elsewhere, if it did."""
     if not (folder / "run.json").is_file():
         raise DamagedFileError(f"{folder} is no run folder (it has no run.json); give the folder that `townlet train` printed")
     run = _mapping(folder / "run.json")
-    log = log_of(folder, run)
+    log = log or log_of(folder, run)
     card = folder / SCORECARD
     return RunRecord(
         name=folder.resolve().name,
@@ -206,10 +209,11 @@ def _provenance(record: RunRecord) -> str:
 
 
 def log_of(folder: Path, run: Mapping[str, Any]) -> Path | None:
-    """The log the run names, also when the folder was moved; else any log in it."""
+    """The log the run names, if it is in the folder; else any log in it."""
     named = run.get("telemetry")
-    places = [] if not isinstance(named, str) else [Path(named), folder / Path(named).name]
-    return next((place for place in (*places, *sorted(folder.glob("*.ndjson"))) if place.is_file()), None)
+    names = [named] if isinstance(named, str) and is_name(named) else []
+    names += sorted(path.name for path in folder.glob("*.ndjson"))
+    return next((path for name in names if (path := safe_join(folder, name)).is_file()), None)
 
 
 def _mapping(path: Path) -> Mapping[str, Any]:

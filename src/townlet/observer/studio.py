@@ -28,7 +28,7 @@ from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
 from townlet.sim.recorder import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town
 from townlet.world.film import DOING
-from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, NEEDS, PERTURBATIONS, TILES
+from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, TILES
 
 Array = NDArray[Any]
 MOST_TAKES = 64
@@ -99,7 +99,7 @@ class Studio:
         first = 0 if start is None else int(self._snapshots[start][1]["towns"]["tick"][0])
         recipe = {
             "v": VERSION,
-            "town": (config.scenario.name or config.config_id)[:64],
+            "town": config.scenario.name or config.config_id,
             "config": self.add_config(config),
             "seed": config.seed if seed is None else seed,
             "start": start,
@@ -276,7 +276,7 @@ class Studio:
         vec = stage.vec
         town, config = vec.towns[0], vec.config
         homes = {int(home) for home in town.layout.residents["home"]}
-        table = columns(need_names(config), values=stage.policy.has_values)
+        table = columns(tuple(config.needs), values=stage.policy.has_values)
         marks = marks_of(sorted({thing.kind for thing in stage.things}))
         letters = initials(list(town.resident_ids))
         return {
@@ -324,7 +324,7 @@ class Studio:
                 for thing in stage.things
             ],
             "people": [_person(vec, slot, letters[name]) for slot, name in enumerate(town.resident_ids)],
-            "needs": [{"name": name, "line": line} for name, line in need_lines(config).items()],
+            "needs": [{"name": name, "line": need.act_below} for name, need in config.needs.items()],
             "actions": list(vec.catalogue.names),
             "doing": list(DOING),
             "events": list(EVENTS),
@@ -355,15 +355,6 @@ class Studio:
             return take
         kept = tuple(change for change in take.changes if not change.do.lstrip().startswith("force"))
         return take.model_copy(update={"policy": RECORDED, "decisions": self.decisions(name).text(), "changes": kept})
-
-
-def need_names(config: SimulationConfig) -> tuple[str, ...]:
-    return NEEDS
-
-
-def need_lines(config: SimulationConfig) -> dict[str, float]:
-    """Below its line the scripted residents see to a need."""
-    return dict.fromkeys(NEEDS, 0.4)
 
 
 def table_of(header: Mapping[str, Any]) -> Columns:

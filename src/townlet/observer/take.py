@@ -19,7 +19,7 @@ from townlet import files
 from townlet.errors import TakeError
 from townlet.sim.edits import LONGEST, parse_edit
 
-VERSION = 1
+VERSION: Literal[1] = 1
 MOST_CHANGES = 10_000
 MOST_TICKS = 1_000_000
 FILE_LIMIT = 64 << 20
@@ -40,7 +40,7 @@ class Change(_Strict):
 
 class Take(_Strict):
     v: Literal[1] = VERSION
-    town: str = Field(min_length=1, max_length=64)
+    town: str = Field(min_length=1, max_length=128)
     config: Digest
     seed: int = Field(ge=0, lt=1 << 63)
     start: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")] | None = None  # id of a snapshot

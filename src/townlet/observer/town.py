@@ -13,7 +13,7 @@ from townlet.envs.vector import VectorTown
 from townlet.evaluation.suites import draw_seed
 from townlet.policy.runtime import make_policy
 from townlet.sim.loop import SimulationLoop
-from townlet.world.state import NEEDS, TILES
+from townlet.world.state import TILES
 
 TILE = 24
 MORNING = 7 * 60 + 30  # everybody wants the shower before the shift
@@ -71,9 +71,9 @@ def _wait(one: Figure) -> str:
 
 def _resident(one: Figure) -> str:
     cx, cy = (one.x + 0.5) * TILE, (one.y + 0.5) * TILE
-    worst = min(one.needs)
+    worst = min(one.needs.values())
     state = "good" if worst >= 0.5 else "fair" if worst >= 0.25 else "bad"
-    needs = ", ".join(f"{need} {value:.2f}" for need, value in zip(NEEDS, one.needs))
+    needs = ", ".join(f"{need} {value:.2f}" for need, value in one.needs.items())
     return (
         f'<g class="resident {state}"><title>{escape(f"{one.id}: {one.doing} ({needs})")}</title>'
         f'<circle cx="{cx}" cy="{cy}" r="{TILE * 0.42}"/>'

@@ -17,7 +17,7 @@ from townlet.policy.explain import probabilities
 from townlet.policy.runtime import ScriptedPolicy, values_of
 from townlet.sim.edits import tie_now
 from townlet.sim.why import why_masked
-from townlet.world.state import HALF_DISTANCE, MONEY, NEEDS, SHIFT_STATES, TERMS
+from townlet.world.state import HALF_DISTANCE, MONEY, SHIFT_STATES, TERMS
 
 SEEN = ("distance", "queue", "busy", "rivalry")
 
@@ -100,7 +100,7 @@ def _before(vec: VectorTown, slot: int, weighed: Any, script: Any, stage: Stage,
         "masked": [{"reason": reason, "options": options} for reason, options in reasons.items()],
         "sees": {name: _candidates(seen, name) for name in vec.catalogue.affordances},
         "script": None if script is None else names[int(script[slot])],
-        "needs": {need: round(float(me[need]), 4) for need in NEEDS},
+        "needs": {need: round(float(me["needs"][k]), 4) for k, need in enumerate(vec.config.needs)},
         "wallet": int(me["wallet"]) / MONEY,
         "meals": int(me["meals"]),
         "shift": SHIFT_STATES[int(me["shift"])] if me["job"] >= 0 else None,

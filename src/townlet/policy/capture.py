@@ -11,7 +11,9 @@ from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
 from townlet.envs.events import event_records, run_id_of
 from townlet.envs.vector import VectorTown
-from townlet.errors import InterruptedRun, UsageError
+from townlet.errors import InterruptedRun, ReplayError, UsageError
+from townlet.names import check_name
+from townlet.policy.capture_writer import CaptureWriter, about
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import (
     EVENTS_NAME,
@@ -26,13 +28,13 @@ from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.policy.sample import parse_meta, read_arrays, read_meta
 from townlet.policy.selection import SampleFilter
-from townlet.policy.shelf import Shelf, about
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
 
 BUFFER_BYTES = 128 << 20  # towns are run in groups whose frames fit into this; a stopped capture still writes its group
 FRAME_BYTES = 2048  # of one decision of one resident, about
 SEEDED_RESIDENTS = 2
+LONGEST_PREFIX = 64  # with a resident's id and a number it is a name
 
 Progress = Callable[[int, int], None]  # ticks done, ticks in all
 
@@ -59,8 +61,9 @@ class CaptureOptions:
         for name, value in (("ticks", self.ticks), ("towns", self.towns), ("max_bytes", self.max_bytes)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}, expected 1 or more")
-        if not self.prefix.replace("_", "").replace("-", "").isalnum():
-            raise UsageError(f"the prefix is {self.prefix!r}, expected letters, digits, - and _")
+        check_name(self.prefix, "the prefix of a capture")
+        if len(self.prefix) > LONGEST_PREFIX:
+            raise UsageError(f"the prefix of a capture has {len(self.prefix)} letters, expected at most {LONGEST_PREFIX}")
 
 
 @dataclass(frozen=True)
@@ -97,60 +100,58 @@ def capture(
         raise UsageError(f"the scenario {max(names, key=names.count)} is named twice; name each once")
     ticks = [options.ticks or config.scenario.episode_ticks for config in configs]
     with files.filling(out) as partial:
-        shelves, done = [], 0
+        writers, done = [], 0
         for name, config, wanted in zip(names, configs, ticks):
             if stop is not None and stop():
                 break
             folder = partial if len(configs) == 1 else partial / name
-            shelf = Shelf(files.make_folder(folder), options.prefix, options.max_bytes)
-            first_town = _carry_over(out, shelf) if options.append and out.exists() else 0
+            writer = CaptureWriter(files.make_folder(folder), options.prefix, options.max_bytes)
+            first_town = _carry_over(out, writer) if options.append and out.exists() else 0
             base, total = done, sum(ticks) * options.towns
 
             def report(now: int, base: int = base, total: int = total) -> None:
                 if progress is not None:
                     progress(base + now, total)
 
-            done += _run(config, wanted, shelf, options, first_town, report, stop or (lambda: False))
-            shelf.close()
-            if not shelf.rows:
+            done += _run(config, wanted, writer, options, first_town, report, stop or (lambda: False))
+            writer.close()
+            if not writer.rows:
                 files.remove(folder)
-            shelves.append((name, shelf))
+            writers.append((name, writer))
         interrupted = stop is not None and stop()
-        if not any(shelf.rows for _, shelf in shelves):
+        if not any(writer.rows for _, writer in writers):
             if interrupted:
                 raise InterruptedRun("stopped before the first decision; nothing was captured")
             raise UsageError(
                 "nothing was captured: no life passes the filters (--agent-id, --min-length, --min-reward); loosen them"
             )
         if len(configs) > 1:
-            _gather(partial, shelves, options.prefix)
+            _gather(partial, writers, options.prefix)
         _publish(partial, out, keep_old=not options.append)
     return CaptureResult(
         folder=str(out),
-        samples=sum(len(shelf.rows) for _, shelf in shelves),
-        dropped=sum(shelf.dropped for _, shelf in shelves),
-        transitions=sum(meta.timesteps for _, shelf in shelves for _, meta, _ in shelf.rows),
-        bytes=sum(shelf.nbytes for _, shelf in shelves),
+        samples=sum(len(writer.rows) for _, writer in writers),
+        dropped=sum(writer.dropped for _, writer in writers),
+        transitions=sum(meta.timesteps for _, writer in writers for _, meta, _ in writer.rows),
+        bytes=sum(writer.nbytes for _, writer in writers),
         ticks=done,
-        events_lost=sum(shelf.events_lost for _, shelf in shelves),
+        events_lost=sum(writer.events_lost for _, writer in writers),
         interrupted=interrupted,
-        scenarios={name: shelf.totals() for name, shelf in shelves if shelf.rows},
+        scenarios={name: writer.totals() for name, writer in writers if writer.rows},
     )
 
 
 def _publish(partial: Path, out: Path, *, keep_old: bool) -> None:
     """Put the folder in its place; what an appended capture had before is in the new one and not kept twice."""
-    before = set(out.parent.glob(f"{out.name}.old-*"))
-    files.publish_folder(partial, out, overwrite=True)
-    if not keep_old:
-        for aside in set(out.parent.glob(f"{out.name}.old-*")) - before:
-            files.remove(aside)
+    aside = files.publish_folder(partial, out, overwrite=True)
+    if aside is not None and not keep_old:
+        files.remove(aside)
 
 
 def _run(
     config: SimulationConfig,
     ticks: int,
-    shelf: Shelf,
+    writer: CaptureWriter,
     options: CaptureOptions,
     first_town: int,
     report: Callable[[int], None],
@@ -161,7 +162,7 @@ def _run(
         config = seed_residents(config)
     interval = config.policy.interval
     steps = max(1, ticks // interval)
-    numbers: dict[str, int] = _numbers(shelf)
+    numbers: dict[str, int] = _numbers(writer)
     group = max(1, BUFFER_BYTES // (FRAME_BYTES * steps * max(1, len(config.scenario.residents))))
     done, first, last = 0, first_town, first_town + options.towns
     while first < last and not stop():
@@ -169,14 +170,14 @@ def _run(
         policy = PolicyRuntime(vec, make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed))
         buffer = RolloutBuffer(vec, steps)
         collect(policy, buffer, [_Progress(report, done)], stop=stop)
-        source = replace(source_of(vec, policy, ticks=ticks, prefix=shelf.prefix), numbers=numbers)
+        source = replace(source_of(vec, policy, ticks=ticks, prefix=writer.prefix), numbers=numbers)
         for sample in buffer.samples(source):
             if options.keep.keeps(sample.meta, float(sample.rewards.sum(dtype="f8"))):
-                shelf.put(sample, compress=options.compress)
+                writer.put(sample, compress=options.compress)
             else:
-                shelf.dropped += 1
-        shelf.events += event_records(vec, *buffer.events(), run_id=run_id_of(vec))
-        shelf.events_lost += vec.events_lost
+                writer.dropped += 1
+        writer.events += event_records(vec, *buffer.events(), run_id=run_id_of(vec))
+        writer.events_lost += vec.events_lost
         done += buffer.steps * interval * vec.num_towns
         first += vec.num_towns
     return done
@@ -206,36 +207,37 @@ def seed_residents(config: SimulationConfig) -> SimulationConfig:
     return config.model_copy(update={"scenario": scenario})
 
 
-def _numbers(shelf: Shelf) -> dict[str, int]:
+def _numbers(writer: CaptureWriter) -> dict[str, int]:
     """The next number of each resident id."""
     numbers: dict[str, int] = {}
-    for _, meta, _ in shelf.rows:
-        number = int(meta.sample_id.rpartition("_")[2])
-        numbers[meta.agent_id] = max(numbers.get(meta.agent_id, 0), number + 1)
+    for _, meta, _ in writer.rows:
+        number = meta.sample_id.rpartition("_")[2]
+        if number.isdecimal():  # a sample that got its name elsewhere cannot meet a new one
+            numbers[meta.agent_id] = max(numbers.get(meta.agent_id, 0), int(number) + 1)
     return numbers
 
 
-def _carry_over(out: Path, shelf: Shelf) -> int:
+def _carry_over(out: Path, writer: CaptureWriter) -> int:
     """Put the samples and events of an existing capture first; returns the first town that is new."""
     manifest = read_manifest(find_manifest(out))
-    shelf.prefix = manifest.path.name.removesuffix(MANIFEST_SUFFIX)
+    writer.prefix = check_name(manifest.path.name.removesuffix(MANIFEST_SUFFIX), f"the prefix of {out}", error=ReplayError)
     for entry in manifest.entries:
         read_arrays(entry.sample, entry.sha256)
         meta = parse_meta(read_meta(entry.meta, entry.meta_sha256), entry.meta)
-        shelf.put_bytes(meta, entry.sample.read_bytes(), entry.meta.read_bytes())
-    shelf.events += read_event_records(out / EVENTS_NAME)
-    return 1 + max(meta.capture.town for _, meta, _ in shelf.rows)
+        writer.put_bytes(meta, entry.sample.read_bytes(), entry.meta.read_bytes())
+    writer.events += read_event_records(out / EVENTS_NAME)
+    return 1 + max(meta.capture.town for _, meta, _ in writer.rows)
 
 
-def _gather(partial: Path, shelves: Sequence[tuple[str, Shelf]], prefix: str) -> None:
+def _gather(partial: Path, writers: Sequence[tuple[str, CaptureWriter]], prefix: str) -> None:
     """One manifest and one table of metrics over the folders of several scenarios."""
     rows, metas, metrics = [], [], {}
-    for name, shelf in shelves:
-        for row, meta, _ in shelf.rows:
+    for name, writer in writers:
+        for row, meta, _ in writer.rows:
             rows.append(row | {"sample": f"{name}/{row['sample']}", "meta": f"{name}/{row['meta']}"})
             metas.append(meta)
             metrics[f"{name}/{meta.sample_id}"] = meta.metrics
     files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, about(metas)), sync=False)
     files.write_json(partial / f"{prefix}{METRICS_SUFFIX}", metrics, sync=False)
-    known = {file: digest for name, shelf in shelves for file, digest in shelf.hashes(f"{name}/").items()}
+    known = {file: digest for name, writer in writers for file, digest in writer.hashes(f"{name}/").items()}
     files.write_sums(partial, known=known, sync=False)

@@ -22,6 +22,7 @@ from safetensors import SafetensorError
 
 from townlet import files
 from townlet.errors import CheckpointError, UsageError
+from townlet.names import check_name
 
 FORMAT = 1
 WEIGHTS, OPTIMIZER, STATE, WORLD, SUMS = "weights.safetensors", "optimizer.safetensors", "state.json", "world.npz", "SHA256SUMS"
@@ -43,13 +44,19 @@ class Checkpoint:
 
 
 def weights_hash(weights: Mapping[str, NDArray[Any]]) -> str:
-    """A hash of names, types, shapes and bytes, the same for equal weights in any order."""
+    """THE hash of weights, wherever one is written: SHA-256 over names, types, shapes and bytes, equal for equal weights in any
+    order. A built-in policy, which has none, goes by its name; a mix by `mix_hash`."""
     digest = hashlib.sha256()
     for name in sorted(weights):
         array = np.ascontiguousarray(weights[name])
         digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
         digest.update(array.tobytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()
+
+
+def mix_hash(parts: Mapping[str, str]) -> str:
+    """Hash of a mix of policies: of the hash (or name) of each, by the residents it is for."""
+    return files.sha256_bytes("".join(f"{who}={parts[who]}\n" for who in sorted(parts)).encode())
 
 
 def save_checkpoint(folder: str | Path, checkpoint: Checkpoint, *, overwrite: bool = False) -> None:
@@ -110,6 +117,7 @@ def publish_checkpoint(
 ) -> Path:
     """Save `root/name`, then move `latest` (and `best`), then forget all but the newest `keep` and the best."""
     root = Path(root)
+    check_name(name, f"the checkpoint of {root}")
     files.make_folder(root)
     save_checkpoint(root / name, checkpoint, overwrite=overwrite)
     if best:
@@ -142,9 +150,9 @@ def prune(root: str | Path, keep: int) -> None:
 
 def _pointed(pointer: Path) -> Path:
     text = files.read_bytes(pointer, limit=4096, error=CheckpointError)
-    name = text.decode("utf-8", "replace").removesuffix("\n")
+    name = check_name(text.decode("utf-8", "replace").removesuffix("\n"), f"what {pointer} names", error=CheckpointError)
     target = files.safe_join(pointer.parent, name, error=CheckpointError)
-    if "/" in name or not target.is_dir():
+    if not target.is_dir():
         raise CheckpointError(
             f"{pointer} names {name!r}, which is not a checkpoint beside it; name one of {names(pointer.parent)}"
         )

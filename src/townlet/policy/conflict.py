@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from townlet.errors import ReplayError
 from townlet.observations.spec import CONFLICT, ObservationSpec
-from townlet.policy.sample import Array, ReplaySample, SampleMeta
+from townlet.policy.sample import ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
+from townlet.policy.trajectory import Array
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
 
 
@@ -32,7 +33,8 @@ def conflict_columns(meta: SampleMeta) -> tuple[str, ...]:
         affordances = tuple(name.removeprefix("interact:") for name in names[FIRST_INTERACT:])
     else:
         affordances = tuple(name.removesuffix(":near") for name in names[FIRST_AFFORDANCE::2])
-    spec = ObservationSpec(meta.variant, names, affordances)
+    needs = tuple(name.removeprefix("need_") for name in meta.feature_names if name.startswith("need_"))
+    spec = ObservationSpec(meta.variant, names, affordances, needs)
     if spec.feature_names != meta.feature_names:
         return RIVALRY_FIELDS
     return tuple(spec.feature_names[i] for i in spec.columns(CONFLICT))
@@ -59,7 +61,7 @@ class ConflictNormalizer(BaseModel):
                 names = conflict_columns(sample.meta)
                 columns = [sample.meta.feature_names.index(name) for name in names]
                 total, squares = np.zeros(len(names)), np.zeros(len(names))
-            x = sample.features[:, columns].astype(np.float64)  # (T, K)
+            x = sample.features[: sample.steps, columns].astype(np.float64)  # (T, K)
             total += x.sum(axis=0)
             squares += (x * x).sum(axis=0)
             count += len(x)

@@ -13,7 +13,8 @@ from townlet import files
 from townlet.errors import ReplayError, UsageError
 from townlet.optional import require
 from townlet.policy.replay_report import samples_of
-from townlet.policy.sample import Array, ReplaySample
+from townlet.policy.sample import ReplaySample
+from townlet.policy.trajectory import Array
 
 
 def _may_write(output: Path, overwrite: bool) -> None:
@@ -62,12 +63,13 @@ def _tables(path: Path, arrow: Any) -> Iterator[Any]:
 
 
 def _columns(sample: ReplaySample, arrow: Any) -> dict[str, Any]:
-    meta, steps = sample.meta, sample.timesteps
+    meta, steps = sample.meta, sample.steps
     lookup = np.array(meta.action_names or [str(i) for i in range(meta.action_dim)])
 
     def same(value: object) -> Any:
         return arrow.array([value] * steps).dictionary_encode()
 
+    seen = sample.decisions()
     columns = {
         "sample_id": same(meta.sample_id),
         "agent_id": same(meta.agent_id),
@@ -79,25 +81,24 @@ def _columns(sample: ReplaySample, arrow: Any) -> dict[str, Any]:
         "tick": meta.first_tick + np.arange(steps) * meta.decision_interval,
         "action": sample.actions,
         "action_name": arrow.array(lookup[sample.actions].tolist()).dictionary_encode(),
-        "log_prob": sample.old_log_probs,
-        "value": sample.value_preds[:steps],
+        "log_prob": sample.log_probs,
+        "value": seen["values"],
         "reward": sample.rewards,
-        "terminated": sample.dones,
+        "terminated": sample.terminated,
         "truncated": sample.truncated,
     }
-    if sample.expert_action is not None:
-        columns["expert_action"] = sample.expert_action
-    if sample.action_mask is not None:
-        columns["action_mask"] = arrow.array(list(sample.action_mask))
-    if sample.map is not None:
-        columns["map"] = arrow.array(list(sample.map.reshape(steps, -1)))
-    ends = {"last_features": (sample.last_features, "f4"), "last_mask": (sample.last_mask, "?")}
-    if sample.map is not None:
-        ends["last_map"] = sample.last_map, sample.map.dtype.str
-    for name, (last, dtype) in ends.items():
-        rows = [None] * (steps - 1) + [None if last is None else last.ravel()]
-        columns[name] = arrow.array(rows, type=arrow.list_(arrow.from_numpy_dtype(np.dtype(dtype))))
-    return columns | {f"feature.{name}": sample.features[:, i] for i, name in enumerate(meta.feature_names)}
+    if sample.expert is not None:
+        columns["expert_action"] = sample.expert
+    if sample.masks is not None:
+        columns["action_mask"] = arrow.array(list(seen["masks"]))
+    if sample.maps is not None:
+        columns["map"] = arrow.array(list(seen["maps"].reshape(steps, -1)))
+    for name, of in (("last_features", sample.features), ("last_mask", sample.masks), ("last_map", sample.maps)):
+        if of is not None or name == "last_mask":
+            last = of[steps].ravel() if of is not None and sample.sees_end else None
+            dtype = np.dtype(np.bool_) if of is None else of.dtype
+            columns[name] = arrow.array([None] * (steps - 1) + [last], type=arrow.list_(arrow.from_numpy_dtype(dtype)))
+    return columns | {f"feature.{name}": seen["features"][:, i] for i, name in enumerate(meta.feature_names)}
 
 
 # --- Minari --------------------------------------------------------------------------------------------------------------
@@ -134,8 +135,8 @@ def _minari_dataset(name: str, samples: list[ReplaySample], folder: Path) -> Non
 
     first = samples[0]
     seen: dict[str, spaces.Space[Any]] = {"features": spaces.Box(-1.0, 1.0, first.features.shape[1:], np.float32)}
-    if first.map is not None:
-        seen["map"] = spaces.Box(0, 255, first.map.shape[1:], first.map.dtype.type)
+    if first.maps is not None:
+        seen["map"] = spaces.Box(0, 255, first.maps.shape[1:], first.maps.dtype.type)
     files.make_folder(folder)
     storage = MinariStorage.new(
         folder / "data",
@@ -147,31 +148,30 @@ def _minari_dataset(name: str, samples: list[ReplaySample], folder: Path) -> Non
     storage.update_episodes([_episode(sample, k, EpisodeBuffer) for k, sample in enumerate(samples)])
 
 
-def _and_last(rows: Array, last: Array | None) -> Array:
-    return np.concatenate([rows, rows[-1:] if last is None else last[None]])
+def _whole(rows: Array, steps: int) -> Array:
+    """T + 1 rows; where the last is not known the one before it is repeated."""
+    return rows if len(rows) > steps else np.concatenate([rows, rows[-1:]])
 
 
 def _episode(sample: ReplaySample, number: int, buffer: Any) -> Any:
     """Minari wants T + 1 observations. A sample from before 1.2 does not have the last: the one before it is repeated."""
-    observations = {"features": _and_last(sample.features, sample.last_features)}
-    if sample.map is not None:
-        observations["map"] = _and_last(sample.map, sample.last_map)
-    infos: dict[str, Any] = {
-        "log_prob": np.append(sample.old_log_probs, np.float32(0)),
-        "value": np.resize(np.append(sample.value_preds, sample.value_preds[-1]), sample.timesteps + 1),
-    }
-    if sample.action_mask is not None:
-        infos["action_mask"] = _and_last(sample.action_mask, sample.last_mask)
-    if sample.expert_action is not None:
-        infos["expert_action"] = np.append(sample.expert_action, sample.expert_action[-1])
+    steps = sample.steps
+    observations = {"features": _whole(sample.features, steps)}
+    if sample.maps is not None:
+        observations["map"] = _whole(sample.maps, steps)
+    infos: dict[str, Any] = {"log_prob": np.append(sample.log_probs, np.float32(0)), "value": _whole(sample.values, steps)}
+    if sample.masks is not None:
+        infos["action_mask"] = _whole(sample.masks, steps)
+    if sample.expert is not None:
+        infos["expert_action"] = _whole(sample.expert, steps)
     truncated = sample.truncated.copy()
-    truncated[-1] |= not sample.dones[-1]  # a life that the capture cut off ends its episode too
+    truncated[-1] |= not sample.terminated[-1]  # a life that the capture cut off ends its episode too
     return buffer(
         id=number,
         observations=observations,
         actions=sample.actions,
         rewards=sample.rewards.astype(np.float64),
-        terminations=sample.dones,
+        terminations=sample.terminated,
         truncations=truncated,
         infos=infos,
     )

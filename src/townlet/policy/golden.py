@@ -11,11 +11,12 @@ from townlet.config.loader import load_config
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError
 from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample
-from townlet.policy.shelf import Shelf
+from townlet.policy.trajectory import to_disk
 
 FOUNDING = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
 STATS, MANIFEST, EVENTS = "rollout_scenario_stats.json", "replay_manifest.json", "queue_conflict_events.ndjson"
@@ -47,20 +48,20 @@ def refresh_goldens(folder: Path) -> list[str]:
         records = read_event_records(Path(place) / "queue_conflict" / EVENTS_NAME)
         conflicts = [record for record in records if record["type"] == "queue_conflict"]
         files.write_bytes(folder / EVENTS, event_lines(conflicts[:EXAMPLE_EVENTS]))
-        shelf = Shelf(folder, "replay")
+        writer = CaptureWriter(folder, "replay")
         for kind, sample in _examples(Path(place) / "examples").items():
             named = sample.meta.model_copy(update={"sample_id": f"observation_hybrid_sample_{kind}"})
-            shelf.put(ReplaySample.of(sample.arrays(), named), compress=True)
-    shelf.write_manifest()
-    names = [row[key] for row, _, _ in shelf.rows for key in ("sample", "meta")]
+            writer.put(ReplaySample.of(to_disk(sample), named), compress=True)
+    writer.write_manifest()
+    names = [row[key] for row, _, _ in writer.rows for key in ("sample", "meta")]
     return [STATS, EVENTS, *names, MANIFEST]
 
 
 def _examples(place: Path) -> dict[str, ReplaySample]:
     """Of one town_day: the life with the least, the middle and the most rivalry. All of one length, so that they batch."""
     capture([load_config("town_day")], place, CaptureOptions(epsilon=EPSILON))
-    lives = sorted(samples_of(place), key=lambda sample: float(sample.column("rivalry_max").mean(dtype="f8")))
-    whole = [sample for sample in lives if sample.timesteps == lives[0].timesteps]
+    lives = sorted(samples_of(place), key=lambda sample: float(sample.feature("rivalry_max").mean(dtype="f8")))
+    whole = [sample for sample in lives if sample.steps == lives[0].steps]
     return {"base": whole[len(whole) // 2], "conflict_high": whole[-1], "conflict_low": whole[0]}
 
 

@@ -108,6 +108,29 @@ def _entry(path: Path, number: int, item: object) -> ReplayEntry:
     return ReplayEntry(sample, meta, item.get("agent_id"), item.get("frame_count"), item.get("sha256"), item.get("meta_sha256"))
 
 
+def dataset_hash(entries: Iterable[ReplayEntry]) -> str:
+    """THE hash of data, wherever one is written, of samples in files: what the manifest recorded of each, else what is there.
+
+    Events beside the samples belong to the data: a file of them, by folder in order, comes after the samples.
+    """
+    entries = tuple(entries)
+    samples = (
+        (
+            entry.sha256 or files.sha256_file(entry.sample, error=ReplayError),
+            entry.meta_sha256 or files.sha256_file(entry.meta, error=ReplayError),
+        )
+        for entry in entries
+    )
+    beside = (folder / EVENTS_NAME for folder in dict.fromkeys(entry.sample.parent for entry in entries))
+    return hash_of_data(samples, (files.sha256_file(path, error=ReplayError) for path in beside if path.is_file()))
+
+
+def hash_of_data(samples: Iterable[tuple[str, str]], events: Iterable[str] = ()) -> str:
+    """SHA-256 over a line per sample, the hashes of its arrays and its metadata, then a line per file of events."""
+    lines = [f"{arrays}  {meta}\n" for arrays, meta in samples] + [f"{digest}\n" for digest in events]
+    return files.sha256_bytes("".join(lines).encode())
+
+
 def manifest_bytes(entries: Iterable[Mapping[str, Any]], metadata: Mapping[str, Any]) -> bytes:
     return files.json_bytes({"metadata": metadata, "samples": list(entries)}, indent=1)
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 AWAY = 0.002  # seconds between two batches from which on a reader counts as busy
 
 
-class _Bench(Generic[T]):
+class _ReadyQueue(Generic[T]):
     """Where results wait: filled by the thread while the reader is away, emptied by the reader."""
 
     def __init__(self, builders: Sequence[Callable[[], T]], ahead: int) -> None:
@@ -108,9 +108,9 @@ class _Bench(Generic[T]):
 def prefetched(builders: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
     """What the builders give, in order. At most ``ahead + 1`` results exist at a time, unless the reader keeps more itself."""
     planned = list(builders)
-    bench = _Bench(planned, ahead)
+    queue = _ReadyQueue(planned, ahead)
     try:
         for _ in planned:
-            yield bench.take()
+            yield queue.take()
     finally:
-        bench.close()
+        queue.close()

@@ -1,6 +1,6 @@
 """Replay datasets: samples bucketed by shape, shuffled by seed and epoch, from memory or streamed by a prefetch thread.
 
-Axes: B samples, T decisions, F features, A actions, C map channels, H and W the map window, K event types.
+Axes: T decisions, B samples, F features, A actions, C map channels, H and W the map window, K event types.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ from townlet.policy.manifest import (
     METRICS_SUFFIX,
     ReplayEntry,
     check_listed,
+    dataset_hash,
     find_manifest,
+    hash_of_data,
     read_manifest,
 )
 from townlet.policy.prefetch import prefetched
 from townlet.policy.sample import (
-    Array,
     FirstGenerationWarning,
     ReplaySample,
     SampleMeta,
     assemble,
     interpret,
+    meta_bytes,
     read_arrays,
     read_meta,
 )
 from townlet.policy.sample_metrics import differing
+from townlet.policy.trajectory import Array, Trajectory, to_disk
 
 __all__ = [
     "ConflictNormalizer",
@@ -67,6 +70,7 @@ class ReplayDatasetConfig:
     prefetch: int = 2
     metrics_map: Mapping[str, Metrics] = field(default_factory=dict)  # sample_id -> metrics
     label: str = "replay"
+    source: Path | None = None  # the manifest, capture folder or sample that the entries are from
     events: Path | None = None
     normalize_conflict_features: bool = False
     normalizer: ConflictNormalizer | None = None  # stored statistics to use instead of this dataset's own
@@ -80,7 +84,8 @@ class ReplayDatasetConfig:
     def from_manifest(cls, path: Path | str, **options: Any) -> Self:
         """The samples of a manifest file, JSON or YAML, in any of its three forms."""
         manifest = read_manifest(Path(path))
-        return cls(entries=manifest.entries, **({"label": Path(path).stem} | options))
+        given: dict[str, Any] = {"label": Path(path).stem, "source": Path(path)} | options
+        return cls(entries=manifest.entries, **given)
 
     @classmethod
     def from_capture_dir(cls, folder: Path | str, **options: Any) -> Self:
@@ -89,7 +94,8 @@ class ReplayDatasetConfig:
         path = find_manifest(folder)
         manifest = read_manifest(path)
         check_listed(folder, manifest)
-        return cls(entries=manifest.entries, **({"label": folder.name, "metrics_map": read_table(path)} | options))
+        given: dict[str, Any] = {"label": folder.name, "source": folder, "metrics_map": read_table(path)} | options
+        return cls(entries=manifest.entries, **given)
 
 
 def read_table(manifest: Path) -> dict[str, Metrics]:
@@ -110,30 +116,13 @@ class Shape(NamedTuple):
     last: bool  # the observation after the last action is known
 
 
-@dataclass(frozen=True, eq=False)
-class ReplayBatch:
-    """Samples of one shape, stacked. First-generation batches have no mask."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReplayBatch(Trajectory):
+    """Samples of one shape side by side, (T, B, …). First-generation batches have no mask."""
 
-    maps: Array | None  # (B, T, C, H, W)
-    features: Array  # (B, T, F)
-    actions: Array  # (B, T)
-    old_log_probs: Array  # (B, T)
-    value_preds: Array  # (B, T) or (B, T + 1)
-    rewards: Array  # (B, T)
-    dones: Array  # (B, T)
-    truncated: Array  # (B, T)
-    action_mask: Array | None  # (B, T, A)
-    expert_action: Array | None  # (B, T)
-    last_features: Array | None  # (B, F): the observation after the last action; None before 1.2
-    last_maps: Array | None  # (B, C, H, W)
-    last_mask: Array | None  # (B, A)
     metadata: tuple[SampleMeta, ...]  # B
     conflict_stats: Mapping[str, float]
-    events: Array | None = None  # (B, T, K) counts of `event_join.EVENT_TYPES`
-
-    @property
-    def transitions(self) -> int:
-        return int(self.actions.size)
+    events: Array | None = None  # (T, B, K) counts of `event_join.EVENT_TYPES`
 
 
 class ReplayDataset:
@@ -171,6 +160,14 @@ class ReplayDataset:
     @property
     def transitions(self) -> int:
         return sum(meta.timesteps for meta in self.metas)
+
+    @property
+    def hash(self) -> str:
+        """Of the files (`dataset_hash`), or of samples in memory by the bytes that would be written."""
+        if self._entries:
+            return dataset_hash(self._entries)
+        encoded = ((files.npz_bytes(to_disk(sample)), meta_bytes(sample.meta)) for sample in self.samples())
+        return hash_of_data((files.sha256_bytes(arrays), files.sha256_bytes(meta)) for arrays, meta in encoded)
 
     def __len__(self) -> int:
         """Batches of an epoch."""
@@ -210,7 +207,7 @@ class ReplayDataset:
         if "reward_sum" in metrics and "log_prob_mean" in metrics:
             return meta.timesteps, float(metrics["reward_sum"]), float(metrics["log_prob_mean"]) * meta.timesteps
         sample = self._read(i)
-        return meta.timesteps, float(sample.rewards.sum(dtype=np.float64)), float(sample.old_log_probs.sum(dtype=np.float64))
+        return meta.timesteps, float(sample.rewards.sum(dtype=np.float64)), float(sample.log_probs.sum(dtype=np.float64))
 
     def _name(self, i: int) -> str:
         return str(self._entries[i].sample) if self._entries else self.metas[i].sample_id
@@ -231,8 +228,7 @@ class ReplayDataset:
     def _bucket(self) -> dict[Shape, list[int]]:
         buckets: dict[Shape, list[int]] = {}
         for i, meta in enumerate(self.metas):
-            stored = meta.training_arrays
-            shape = Shape(meta.timesteps, meta.value_pred_steps, "expert_action" in stored, "last_features" in stored)
+            shape = Shape(meta.timesteps, meta.value_pred_steps, meta.has_expert, meta.sees_end)
             buckets.setdefault(shape, []).append(i)
         return buckets
 
@@ -253,34 +249,25 @@ class ReplayDataset:
         """Samples copied one by one into the arrays of a batch, so that no second copy of it ever stands in memory."""
         stacked: dict[str, Array] = {}
         for k, i in enumerate(rows):
-            for name, array in self._read(i).arrays().items():
+            for name, array in self._read(i).columns().items():
                 if k == 0:
-                    stacked[name] = np.empty((len(rows), *array.shape), array.dtype)
+                    stacked[name] = np.empty((len(array), len(rows), *array.shape[1:]), array.dtype)
                 if array.dtype != stacked[name].dtype:
                     raise ReplayError(
                         f"{self._name(rows[0])} and {self._name(i)} do not go together: their {name} are "
                         f"{stacked[name].dtype.name} and {array.dtype.name}; put them into datasets of their own"
                     )
-                stacked[name][k] = array
+                stacked[name][:, k] = array
         metas = tuple(self.metas[i] for i in rows)
-        stats = conflict_stats(stacked["features"], metas[0].feature_names)
+        steps, names = metas[0].timesteps, metas[0].feature_names
+        stacked["active"] = np.ones((steps, len(rows)), np.bool_)
+        stacked["starts"] = np.zeros((steps, len(rows)), np.bool_)
+        stacked["starts"][0] = True
+        stats = conflict_stats(stacked["features"][:steps], names)
         if self.normalizer is not None:
-            for name in ("features", "last_features"):
-                if name in stacked:
-                    self.normalizer.apply(stacked[name], metas[0].feature_names)
-        events = None if self._events is None else np.stack([self._events.counts(meta) for meta in metas])
-        return ReplayBatch(
-            maps=stacked.pop("map", None),
-            action_mask=stacked.pop("action_mask", None),
-            expert_action=stacked.pop("expert_action", None),
-            last_features=stacked.pop("last_features", None),
-            last_maps=stacked.pop("last_map", None),
-            last_mask=stacked.pop("last_mask", None),
-            metadata=metas,
-            conflict_stats=stats,
-            events=events,
-            **stacked,
-        )
+            self.normalizer.apply(stacked["features"], names)
+        events = None if self._events is None else np.stack([self._events.counts(meta) for meta in metas], axis=1)
+        return ReplayBatch(**stacked, metadata=metas, conflict_stats=stats, events=events)
 
 
 ALIKE = {

@@ -23,7 +23,6 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.replay import ALIKE, ReplayDataset, ReplayDatasetConfig, difference, read_table, table_problems
 from townlet.policy.sample import (
-    Array,
     FirstGenerationWarning,
     ReplaySample,
     SampleMeta,
@@ -34,6 +33,7 @@ from townlet.policy.sample import (
     read_sample,
 )
 from townlet.policy.sample_metrics import histogram
+from townlet.policy.trajectory import Array
 
 
 @dataclass
@@ -220,7 +220,7 @@ def stats(path: Path, ticks_per_day: int = 1440) -> ReplayStats:
 
 def _drawn_columns(sample: ReplaySample) -> dict[str, Array]:
     names = sample.meta.feature_names
-    columns = {name: np.clip(sample.column(name), 0.0, 1.0) for name in DRAWN if name in names}
+    columns = {name: np.clip(sample.feature(name), 0.0, 1.0) for name in DRAWN if name in names}
     queues = [i for i, name in enumerate(names) if name.endswith(("_near_queue", "_calm_queue"))]
     if queues:
         columns["queue_ahead"] = np.clip(sample.features[:, queues].max(axis=1), 0.0, 1.0)

@@ -1,24 +1,23 @@
-"""Frames as they happen: pre-allocated arrays, then one validated sample per resident and life.
+"""Trajectories as they happen: a hook of the loop fills arrays that are allocated once; then one sample per resident and life.
 
-Axes: T decisions, E towns, N resident slots, F features, A actions, C map channels, H and W the map window.
-Row t holds the observation *before* action t and what came of it; row T the observation after the last action and its value,
-which bootstraps what was cut off. A town is reset in the step after its end: the row after an end is its true last observation.
+Axes: T decisions, E towns, N resident slots. A town is reset in the step after its end: the row after an end is its true last
+observation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from townlet.envs.vector import VectorTown
-from townlet.policy.frames import Frames, Life
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
-from townlet.policy.runtime import PolicyRuntime, values_of
-from townlet.policy.sample import Array, CaptureNote, PolicyNote, ReplaySample
-from townlet.policy.source import Source, frames_to_replay_sample
+from townlet.policy.runtime import Decision, PolicyRuntime, values_of
+from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample
+from townlet.policy.source import Life, Source, frames_to_replay_sample
+from townlet.policy.trajectory import FIELDS, Array, Trajectory, allocate
 from townlet.ports import Decided, Hook
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
@@ -26,25 +25,66 @@ from townlet.world.state import EVENT, TERMS
 
 __all__ = ["RolloutBuffer", "collect", "frames_to_replay_sample", "source_of"]
 
+NOBODY_ASKED = -1  # in the column `expert`
 
-class RolloutBuffer(Probe):
-    """What residents saw, did and got, for up to `capacity` decisions of every town: a hook of the loop."""
+
+class Recorder(Probe):
+    """Fills a trajectory decision by decision: each of its columns from the moment, from the decision or from the step."""
+
+    def __init__(self, vec: VectorTown, capacity: int, leave_out: Sequence[str] = ()) -> None:
+        channels, height, width = vec.spec.map_shape
+        sizes = {"F": vec.features.shape[2], "A": vec.num_actions, "R": len(TERMS)}
+        sizes |= {"C": channels, "H": height, "W": width}
+        absent = set(leave_out) | (set() if vec.maps is not None else {"maps"})
+        names = [name for name, about in FIELDS.items() if about.origin and name not in absent]
+        self.vec, self.capacity, self.steps = vec, capacity, 0
+        self.data = allocate(capacity, (vec.num_towns, vec.num_residents), sizes, names)
+        self._columns = self.data.columns()
+
+    @property
+    def full(self) -> bool:
+        return self.steps >= self.capacity
+
+    def before_step(self, world: VectorTown, decision: Decided) -> None:
+        assert isinstance(decision, Decision)
+        self._take(self._moment(world))
+        self._take(decision._asdict())
+
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
+        self._take({"rewards": world.rewards, "terms": world.terms, "terminated": world.terminated, "truncated": world.truncated})
+        self.steps += 1
+
+    def bootstrap(self, values: Array) -> None:
+        """The observation after the last step and its values (E, N): the bootstrap of every life that goes on."""
+        seen = self._moment(self.vec) | {"values": values}
+        self._take({name: value for name, value in seen.items() if FIELDS[name].after})
+
+    def _moment(self, vec: VectorTown) -> dict[str, Array | None]:
+        seen: dict[str, Array | None] = {"features": vec.features, "masks": vec.masks, "active": vec.active, "maps": vec.maps}
+        return seen | ({"starts": vec.starts} if "starts" in self._columns else {})
+
+    def _take(self, found: Mapping[str, Array | None]) -> None:
+        for name, value in found.items():
+            if name in self._columns:
+                absent = NOBODY_ASKED if name == "expert" else 0
+                self._columns[name][self.steps] = absent if value is None else value
+
+
+class Span(NamedTuple):
+    """Decisions start to stop of one resident in one town of a buffer."""
+
+    town: int
+    slot: int
+    start: int
+    stop: int
+
+
+class RolloutBuffer(Recorder):
+    """What residents saw, did and got, for up to `capacity` decisions of every town, and the events of those."""
 
     def __init__(self, vec: VectorTown, capacity: int) -> None:
-        T, E, N, A = capacity, vec.num_towns, vec.num_residents, vec.num_actions
-        self.vec, self.capacity, self.steps = vec, capacity, 0
-        self.features = np.empty((T + 1, E, N, vec.features.shape[2]), np.float32)
-        self.maps = None if vec.maps is None else np.empty((T + 1, *vec.maps.shape), np.uint8)  # (T + 1, E, N, C, H, W)
-        self.masks = np.empty((T + 1, E, N, A), np.bool_)
-        self.active = np.empty((T, E, N), np.bool_)
-        self.actions = np.empty((T, E, N), np.int64)
-        self.log_probs = np.empty((T, E, N), np.float32)
-        self.values = np.zeros((T + 1, E, N), np.float32)
-        self.expert = np.empty((T, E, N), np.int64)
-        self.rewards = np.empty((T, E, N), np.float32)
-        self.terms = np.empty((T, E, N, len(TERMS)), np.float32)
-        self.terminated = np.empty((T, E, N), np.bool_)
-        self.truncated = np.empty((T, E, N), np.bool_)
+        super().__init__(vec, capacity, leave_out=("starts", "scripted"))
+        T, E, N = capacity, vec.num_towns, vec.num_residents
         self.lives = np.empty((T, E, N), np.int64)
         self.ticks = np.empty((T, E), np.int64)
         self.episodes = np.empty((T, E), np.int64)
@@ -52,56 +92,33 @@ class RolloutBuffer(Probe):
         self._events: list[Array] = []
 
     @property
-    def full(self) -> bool:
-        return self.steps >= self.capacity
-
-    @property
     def nbytes(self) -> int:
-        return sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
+        own = (self.lives, self.ticks, self.episodes, *self._columns.values())
+        return sum(array.nbytes for array in own)
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
-        """The observation and the decision it led to, before the towns are stepped."""
-        t, vec = self.steps, world
-        self._observe(vec)
-        self.active[t] = vec.active
-        self.actions[t], self.log_probs[t], self.values[t] = decision.actions, decision.log_probs, decision.values
+        super().before_step(world, decision)
+        t = self.steps
         self.has_expert = decision.expert is not None
-        if decision.expert is not None:
-            self.expert[t] = decision.expert
-        self.lives[t] = vec.state.residents["life"]
-        self.ticks[t], self.episodes[t] = vec.state.towns["tick"], vec.state.towns["episode"]
+        self.lives[t] = world.state.residents["life"]
+        self.ticks[t], self.episodes[t] = world.state.towns["tick"], world.state.towns["episode"]
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
-        """What the step brought."""
-        t, vec = self.steps, world
-        self.rewards[t], self.terms[t] = vec.rewards, vec.terms
-        self.terminated[t], self.truncated[t] = vec.terminated, vec.truncated
-        self._events.append(vec.events())
-        self.steps = t + 1
-
-    def bootstrap(self, values: Array) -> None:
-        """The observation after the last step and its values (E, N): the bootstrap of every life that goes on."""
-        self._observe(self.vec)
-        self.values[self.steps] = values
-
-    def _observe(self, vec: VectorTown) -> None:
-        t = self.steps
-        self.features[t], self.masks[t] = vec.features, vec.masks
-        if self.maps is not None:
-            self.maps[t] = vec.maps
+        super().after_step(world, decision)
+        self._events.append(world.events())
 
     def clear(self) -> None:
         """Use the same memory again."""
         self.steps, self._events = 0, []
 
-    def spans(self) -> list[Life]:
+    def spans(self) -> list[Span]:
         """Every life in the buffer, by town, slot and time: runs of true decisions that no end, newcomer or new day divides."""
         T = self.steps
         if T == 0:
             return []
-        active = self.active[:T]
+        active = self.data.active[:T]
         fresh = active.copy()  # (T, E, N): first decision of a run
-        ended = self.terminated[: T - 1] | self.truncated[: T - 1]
+        ended = self.data.terminated[: T - 1] | self.data.truncated[: T - 1]
         other = (self.lives[1:T] != self.lives[: T - 1]) | (self.episodes[1:T] != self.episodes[: T - 1])[:, :, None]
         fresh[1:] &= ~active[: T - 1] | ended | other
         town, slot, start = np.nonzero(np.moveaxis(fresh, 0, -1))
@@ -111,7 +128,7 @@ class RolloutBuffer(Probe):
             same = k + 1 < len(town) and town[k + 1] == e and slot[k + 1] == n
             limit = int(start[k + 1]) if same else T
             gaps = np.flatnonzero(~runs[k, t0:limit])
-            lives.append(Life(e, n, t0, t0 + int(gaps[0]) if len(gaps) else limit))
+            lives.append(Span(e, n, t0, t0 + int(gaps[0]) if len(gaps) else limit))
         return lives
 
     def events(self) -> tuple[Array, Array]:
@@ -122,36 +139,26 @@ class RolloutBuffer(Probe):
         order = np.argsort(rows["town"], kind="stable")
         return rows[order], np.concatenate([np.empty(0, np.int64), *episodes])[order]
 
-    def frames(self, life: Life) -> Frames:
-        """The frames of one life, copied out of the buffer."""
-        e, n, span = life.town, life.slot, slice(life.start, life.stop)
-        last = life.stop - 1
-        bootstrap = 0.0 if self.terminated[last, e, n] else self.values[life.stop, e, n]
-        return Frames(
-            agent_id=self.agent_id(life),
-            town=int(self.vec.state.towns["id"][e]),
-            episode=int(self.episodes[life.start, e]),
-            life=int(self.lives[life.start, e, n]),
-            first_tick=int(self.ticks[life.start, e]),
-            features=self.features[span, e, n].copy(),
-            maps=None if self.maps is None else self.maps[span, e, n].copy(),
-            masks=self.masks[span, e, n].copy(),
-            last_features=self.features[life.stop, e, n].copy(),
-            last_map=None if self.maps is None else self.maps[life.stop, e, n].copy(),
-            last_mask=self.masks[life.stop, e, n].copy(),
-            actions=self.actions[span, e, n].copy(),
-            log_probs=self.log_probs[span, e, n].copy(),
-            values=np.append(self.values[span, e, n], np.float32(bootstrap)),
-            rewards=self.rewards[span, e, n].copy(),
-            terms=self.terms[span, e, n].sum(axis=0, dtype=np.float64),
-            terminated=self.terminated[span, e, n].copy(),
-            truncated=self.truncated[span, e, n].copy(),
-            expert=self.expert[span, e, n].copy() if self.has_expert else None,
-        )
+    def frames(self, span: Span) -> Trajectory:
+        """The trajectory of one life, copied out of the buffer."""
+        e, n, start, stop = span.town, span.slot, span.start, span.stop
+        columns = {name: array[start : stop + FIELDS[name].after, e, n].copy() for name, array in self._columns.items()}
+        if self.data.terminated[stop - 1, e, n]:
+            columns["values"][-1] = 0.0
+        if not self.has_expert:
+            del columns["expert"]
+        return Trajectory(**columns)
 
-    def agent_id(self, life: Life) -> str:
-        number = int(self.lives[life.start, life.town, life.slot])
-        return self.vec.resident_name(life.town, life.slot, number)
+    def life(self, span: Span) -> Life:
+        e, n, start = span.town, span.slot, span.start
+        number = int(self.lives[start, e, n])
+        return Life(
+            agent_id=self.vec.resident_name(e, n, number),
+            town=int(self.vec.state.towns["id"][e]),
+            episode=int(self.episodes[start, e]),
+            life=number,
+            first_tick=int(self.ticks[start, e]),
+        )
 
     def samples(self, source: Source) -> Iterator[ReplaySample]:
         """One sample per resident and life; numbers run over town and life of each resident id."""
@@ -160,19 +167,16 @@ class RolloutBuffer(Probe):
         keys = np.stack([events["town"], episodes], axis=1)
         for town, episode in np.unique(keys, axis=0).tolist():
             by_town[town, episode] = events[(keys[:, 0] == town) & (keys[:, 1] == episode)]
-        for life in self.spans():
-            frames = self.frames(life)
-            number = source.numbers.get(frames.agent_id, 0)
-            source.numbers[frames.agent_id] = number + 1
-            rows = by_town.get((frames.town, frames.episode), events[:0])
-            first, last = self.ticks[life.start, life.town], self.ticks[life.stop - 1, life.town] + self.vec.interval
-            own = (
-                (rows["actor"] == life.slot)
-                & (rows["actor_life"] == frames.life)
-                & (rows["tick"] >= first)
-                & (rows["tick"] < last)
-            )
-            yield frames_to_replay_sample(frames, source, f"{source.prefix}_{frames.agent_id}_{number:03d}", rows[own])
+        for span in self.spans():
+            who = self.life(span)
+            number = source.numbers.get(who.agent_id, 0)
+            source.numbers[who.agent_id] = number + 1
+            rows = by_town.get((who.town, who.episode), events[:0])
+            last = self.ticks[span.stop - 1, span.town] + self.vec.interval
+            own = (rows["actor"] == span.slot) & (rows["actor_life"] == who.life)
+            own &= (rows["tick"] >= who.first_tick) & (rows["tick"] < last)
+            name = f"{source.prefix}_{who.agent_id}_{number:03d}"
+            yield frames_to_replay_sample(self.frames(span), who, source, name, rows[own])
 
     def build_dataset(self, policy: PolicyRuntime, **options: Any) -> ReplayDataset:
         """The same interface as a dataset read from files, without files."""

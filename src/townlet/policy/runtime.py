@@ -15,14 +15,13 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet import files
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
-from townlet.policy.checkpoint import weights_hash
+from townlet.policy.checkpoint import mix_hash, weights_hash
 from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.world.rng import ACT, PICK, SLIP
-from townlet.world.townspeople import choose_random, choose_scripted, habits, scripted_columns, scripted_options
+from townlet.world.townspeople import choose_random, choose_scripted, make_script
 
 Array = NDArray[Any]
 
@@ -144,13 +143,13 @@ class ScriptedPolicy:
             raise UsageError(
                 f"the script chooses options, but policy.action_level is {vec.catalogue.level!r}; use random or 'option'"
             )
-        self._script = scripted_columns(vec.spec.feature_names), scripted_options(vec.catalogue.names), habits(vec.config)
+        self._script = make_script(vec.config, vec.spec.feature_names, vec.catalogue.names)
         self._schedules = Schedules(vec) if self.kind == "schedule" else None
 
     def act(self, vec: VectorTown) -> Decision:
         E, N, A = vec.masks.shape
         expert = np.zeros((E, N), np.int64)
-        choose_scripted(vec.features.reshape(E * N, -1), vec.masks.reshape(E * N, A), *self._script, expert.reshape(-1))
+        choose_scripted(vec.features.reshape(E * N, -1), vec.masks.reshape(E * N, A), self._script, expert.reshape(-1))
         targets = None
         if self._schedules is not None:
             targets = np.full((E, N), -1, np.int64)
@@ -281,11 +280,11 @@ class PolicyRuntime:
 
     @property
     def hash(self) -> str:
-        """Of the weights that act: one network's own, or a hash over those of several; empty without any."""
-        found = {name: policy.hash for name, policy in sorted(self.policies.items()) if isinstance(policy, NetworkPolicy)}
-        if len(found) <= 1:
-            return next(iter(found.values()), "")
-        return files.sha256_bytes("\n".join(f"{name}={digest}" for name, digest in found.items()).encode())
+        """Of the weights that act: one network's own, or the hash of the mix; empty without any weights."""
+        parts = {who: policy.hash if isinstance(policy, NetworkPolicy) else policy.kind for who, policy in self.policies.items()}
+        if not any(isinstance(policy, NetworkPolicy) for policy in self.policies.values()):
+            return ""
+        return mix_hash(parts) if len(parts) > 1 else next(iter(parts.values()))
 
     def reset(self, vec: VectorTown) -> None:
         for policy in self.policies.values():

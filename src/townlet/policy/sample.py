@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from townlet import files
 from townlet.errors import ReplayError
+from townlet.names import Name, NameOrNothing, name_from
 from townlet.policy.sample_metrics import RIVALRY_FIELDS, array_metrics, differing
+from townlet.policy.trajectory import STORED, Array, Trajectory, from_disk, to_disk
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, Catalogue
-
-Array = NDArray[Any]
 
 FIRST_GENERATION = "1.0"  # what a sample without a schema_version counts as
 SCHEMA_VERSION = "1.2"  # what is written
@@ -30,22 +29,6 @@ FIRST_GENERATION_WIDTHS = (36, 81)
 SAMPLE_LIMIT = 256 << 20  # bytes of one sample's arrays
 META_LIMIT = 4 << 20
 
-# name -> (axes, dtypes, since); the axes in the order of the file format
-ARRAYS: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "map": ("TCHW", ("float32", "uint8"), "1.0"),
-    "features": ("TF", ("float32",), "1.0"),
-    "actions": ("T", ("int64",), "1.0"),
-    "old_log_probs": ("T", ("float32",), "1.0"),
-    "value_preds": ("V", ("float32",), "1.0"),  # T, or T + 1 with the bootstrap value last
-    "rewards": ("T", ("float32",), "1.0"),
-    "dones": ("T", ("bool",), "1.0"),  # terminated
-    "truncated": ("T", ("bool",), "1.1"),
-    "action_mask": ("TA", ("bool",), "1.1"),
-    "expert_action": ("T", ("int64",), "1.1"),
-    "last_features": ("F", ("float32",), "1.2"),  # the observation after the last action
-    "last_map": ("CHW", ("float32", "uint8"), "1.2"),
-    "last_mask": ("A", ("bool",), "1.2"),
-}
 OPTIONAL_ARRAYS = ("map", "expert_action", "last_map")
 
 
@@ -66,9 +49,9 @@ class PolicyNote(_Record):
 class CaptureNote(_Record):
     """Where the sample comes from; with `first_tick` it leads back to the simulator's tick."""
 
-    config_id: str
+    config_id: Name
     config_hash: str = ""
-    scenario: str = ""
+    scenario: NameOrNothing = ""
     seed: int = 0
     ticks: int = Field(0, ge=0)
     town: int = Field(0, ge=0)
@@ -93,8 +76,8 @@ class SampleMeta(_Record):
     training_arrays: tuple[str, ...] = Field(strict=False)
     timesteps: int = Field(ge=1)
     value_pred_steps: int = Field(ge=1)
-    agent_id: str
-    sample_id: str
+    agent_id: Name
+    sample_id: Name
     frame_count: int = Field(ge=1)
     first_tick: int = Field(ge=0)
     action_level: str
@@ -104,74 +87,44 @@ class SampleMeta(_Record):
     metrics: dict[str, Metric] = Field(default_factory=dict)
 
     @property
+    def has_expert(self) -> bool:
+        return "expert_action" in self.training_arrays
+
+    @property
+    def sees_end(self) -> bool:
+        """The observation after the last action is stored."""
+        return "last_features" in self.training_arrays
+
+    @property
     def generation(self) -> int:
         return 1 if self.schema_version == FIRST_GENERATION else 2
 
 
-@dataclass(frozen=True, eq=False)
-class ReplaySample:
-    """One resident and life, validated and read-only. First-generation samples have no mask and cannot be written again."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReplaySample(Trajectory):
+    """One resident and life, made by `of`: validated and read-only. Those of the first generation cannot be written again."""
 
-    features: Array  # (T, F) f4
-    actions: Array  # (T,) i8
-    old_log_probs: Array  # (T,) f4
-    value_preds: Array  # (T,) or (T + 1,) f4
-    rewards: Array  # (T,) f4
-    dones: Array  # (T,) bool
-    truncated: Array  # (T,) bool
-    action_mask: Array | None  # (T, A) bool
-    map: Array | None  # (T, C, H, W) u1 or f4
-    expert_action: Array | None  # (T,) i8
-    last_features: Array | None  # (F,) f4: the observation after the last action; None before 1.2
-    last_map: Array | None  # (C, H, W) u1 or f4
-    last_mask: Array | None  # (A,) bool
     meta: SampleMeta
-
-    def __post_init__(self) -> None:
-        arrays = self.arrays()
-        found = problems(arrays, self.meta)
-        if found:
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            raise ReplayError(f"sample {self.meta.sample_id}: {found[0]}{more}")
-        for array in arrays.values():
-            array.flags.writeable = False
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], meta: SampleMeta) -> Self:
-        """From arrays by name; those that a version or a variant does not have may be absent."""
-        return cls(
-            features=arrays["features"],
-            actions=arrays["actions"],
-            old_log_probs=arrays["old_log_probs"],
-            value_preds=arrays["value_preds"],
-            rewards=arrays["rewards"],
-            dones=arrays["dones"],
-            truncated=arrays["truncated"],
-            action_mask=arrays.get("action_mask"),
-            map=arrays.get("map"),
-            expert_action=arrays.get("expert_action"),
-            last_features=arrays.get("last_features"),
-            last_map=arrays.get("last_map"),
-            last_mask=arrays.get("last_mask"),
-            meta=meta,
-        )
-
-    def arrays(self) -> dict[str, Array]:
-        """The arrays that are there, in the order of the file format."""
-        values = {field.name: value for field in fields(self) if (value := self.__dict__[field.name]) is not None}
-        return {name: values[name] for name in ARRAYS if name in values}
-
-    @property
-    def timesteps(self) -> int:
-        return len(self.actions)
+        """From the arrays of a file, under their names there."""
+        found = problems(arrays, meta)
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise ReplayError(f"sample {meta.sample_id}: {found[0]}{more}")
+        columns = from_disk(arrays)
+        for array in columns.values():
+            array.flags.writeable = False
+        return cls(**columns, meta=meta)
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays().values())
+        return sum(array.nbytes for array in self.columns().values())
 
-    def column(self, name: str) -> Array:
-        """One feature over the life, by name. (T,)"""
-        return self.features[:, self.meta.feature_names.index(name)]
+    def feature(self, name: str) -> Array:
+        """One feature at every decision of the life, by name. (T,)"""
+        return self.features[: self.steps, self.meta.feature_names.index(name)]
 
 
 def problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
@@ -229,10 +182,10 @@ def _catalogue_hash(meta: SampleMeta) -> str:
 
 
 def _array_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
-    found = [f"array {name!r} is not part of the format; expected {', '.join(ARRAYS)}" for name in arrays if name not in ARRAYS]
+    found = [f"array {name!r} is not part of the format; expected {', '.join(STORED)}" for name in arrays if name not in STORED]
     sizes = {"T": meta.timesteps, "F": len(meta.feature_names), "A": meta.action_dim, "V": meta.value_pred_steps}
     sizes |= dict(zip("CHW", meta.map_shape))
-    for name, (axes, dtypes, since) in ARRAYS.items():
+    for name, (axes, dtypes, since) in STORED.items():
         array = arrays.get(name)
         if array is None:
             if _required(name, since, meta):
@@ -260,7 +213,7 @@ def _content_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str
     found = []
     for name, array in arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            at = f" at step {int(np.argwhere(~np.isfinite(array))[0][0])}" if ARRAYS[name][0][0] in "TV" else ""
+            at = f" at step {int(np.argwhere(~np.isfinite(array))[0][0])}" if STORED[name].axes[0] in "TV" else ""
             found.append(f"{name} holds a value that is not finite{at}")
     mask = arrays.get("action_mask")
     if mask is not None and not mask.any(axis=1).all():
@@ -295,7 +248,7 @@ def encode_sample(sample: ReplaySample, *, compress: bool = False) -> tuple[byte
         raise ReplayError(
             f"sample {sample.meta.sample_id} is of the first generation, which is read-only; capture it again to write it"
         )
-    return files.npz_bytes(sample.arrays(), compress=compress), meta_bytes(sample.meta)
+    return files.npz_bytes(to_disk(sample), compress=compress), meta_bytes(sample.meta)
 
 
 def read_sample(
@@ -354,8 +307,8 @@ def interpret(found: dict[str, Any], arrays: Mapping[str, Array], path: Path) ->
 
 def assemble(arrays: dict[str, Array], meta: SampleMeta, path: Path) -> ReplaySample:
     """A validated sample from what its two files held; one sentence with the path otherwise."""
-    absent = [name for name, (_, _, since) in ARRAYS.items() if name not in arrays and _required(name, since, meta)]
-    if absent or not set(arrays) <= set(ARRAYS):
+    absent = [name for name, (_, _, since) in STORED.items() if name not in arrays and _required(name, since, meta)]
+    if absent or not set(arrays) <= set(STORED):
         raise ReplayError(f"{path}: {problems(arrays, meta)[0]}")
     arrays.setdefault("truncated", np.zeros(arrays["actions"].shape, np.bool_))
     try:
@@ -390,7 +343,7 @@ def _first_generation(arrays: Mapping[str, Array], found: dict[str, Any], path: 
         )
     shape = list(arrays["map"].shape[1:]) if "map" in arrays else []
     dim = found.get("action_dim", int(actions.max(initial=0)) + 1)
-    stem = path.stem
+    stem = name_from(path.stem)
     return parse_meta(
         {
             "schema_version": FIRST_GENERATION,

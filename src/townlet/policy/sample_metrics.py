@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.world.events import QUEUE_CONFLICT, QUEUE_LEAVE, USE_START
-from townlet.world.state import CONFLICT_REASONS, TERMS
+from townlet.sim.tally import EventTally
+from townlet.world.events import QUEUE_CONFLICT
+from townlet.world.state import TERMS
 
 Array = NDArray[Any]
 
@@ -24,7 +25,7 @@ def sample_metrics(
 ) -> dict[str, Any]:
     """Figures of a life; `events` (K,) EVENT are those its resident was the actor of: summed over samples each counts once."""
     known = array_metrics(arrays, feature_names, action_names)
-    return known | {"reward_terms": dict(zip(TERMS, terms.tolist()))} | _conflicts(events) | _waits(events)
+    return known | {"reward_terms": dict(zip(TERMS, terms.tolist()))} | _happened(events)
 
 
 def array_metrics(arrays: Mapping[str, Array], feature_names: Sequence[str], action_names: Sequence[str]) -> dict[str, Any]:
@@ -78,21 +79,16 @@ def _actions(actions: Array, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _conflicts(events: Array) -> dict[str, Any]:
-    rows = events[events["kind"] == QUEUE_CONFLICT]
-    reasons = np.bincount(rows["reason"], minlength=len(CONFLICT_REASONS)).tolist()
-    return {
-        "queue_conflict_events": len(rows),
-        "queue_conflict_intensity_sum": float(rows["intensity"].sum()),
-        **{f"conflict_{reason}_count": count for reason, count in zip(CONFLICT_REASONS, reasons)},
-    }
-
-
-def _waits(events: Array) -> dict[str, Any]:
-    """Waits that ended, in a use or by leaving the queue; the histogram's edges are WAIT_EDGES."""
-    waited = events["waited"][((events["kind"] == USE_START) | (events["kind"] == QUEUE_LEAVE)) & (events["waited"] > 0)]
+def _happened(events: Array) -> dict[str, Any]:
+    """Conflicts and waits; the edges of the histogram of waits are WAIT_EDGES."""
+    tally = EventTally()
+    tally.add(events)
+    waited = tally.waits()[:, 3]
     bins = np.searchsorted(WAIT_EDGES, waited, side="right") - 1
     return {
+        "queue_conflict_events": tally.count(QUEUE_CONFLICT),
+        "queue_conflict_intensity_sum": tally.intensity,
+        **{f"conflict_{reason}_count": count for reason, count in tally.by_reason().items()},
         "wait_count": len(waited),
         "wait_sum": int(waited.sum()),
         "wait_histogram": np.bincount(bins, minlength=len(WAIT_EDGES)).tolist(),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from townlet.observations.spec import ObservationSpec
-from townlet.policy.frames import Frames
 from townlet.policy.manifest import PREFIX
-from townlet.policy.sample import ARRAYS, SCHEMA_VERSION, Array, CaptureNote, PolicyNote, ReplaySample, SampleMeta
+from townlet.policy.sample import SCHEMA_VERSION, CaptureNote, PolicyNote, ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import sample_metrics
+from townlet.policy.trajectory import Array, Trajectory, to_disk
 from townlet.world.actions import Catalogue
+from townlet.world.state import TERMS
 
 
 @dataclass(frozen=True)
@@ -50,34 +51,33 @@ class Source:
         return cls(template, policy, capture, prefix, {})
 
 
-def frames_to_replay_sample(frames: Frames, source: Source, sample_id: str, events: Array) -> ReplaySample:
-    """A validated sample from the frames of one life and the events its resident was the actor of (K,) EVENT."""
-    arrays = {
-        "features": frames.features,
-        "actions": frames.actions,
-        "old_log_probs": frames.log_probs,
-        "value_preds": frames.values if source.policy.values == "critic" else np.zeros_like(frames.values),
-        "rewards": frames.rewards,
-        "dones": frames.terminated,
-        "truncated": frames.truncated,
-        "action_mask": frames.masks,
-        "last_features": frames.last_features,
-        "last_mask": frames.last_mask,
-    }
-    optional = {"map": frames.maps, "expert_action": frames.expert, "last_map": frames.last_map}
-    arrays |= {name: array for name, array in optional.items() if array is not None}
-    steps = len(frames.actions)
+class Life(NamedTuple):
+    """Whose trajectory it is, and where it began."""
+
+    agent_id: str
+    town: int
+    episode: int
+    life: int  # 0 for a founder, k for newcomer_k
+    first_tick: int
+
+
+def frames_to_replay_sample(frames: Trajectory, who: Life, source: Source, sample_id: str, events: Array) -> ReplaySample:
+    """A validated sample from the trajectory of one life and the events its resident was the actor of (K,) EVENT."""
+    if source.policy.values != "critic":
+        frames = replace(frames, values=np.zeros_like(frames.values))
+    arrays, template = to_disk(frames), source.template
+    terms = np.zeros(len(TERMS)) if frames.terms is None else frames.terms.sum(axis=0, dtype=np.float64)
     meta = SampleMeta(
-        **source.template,
-        training_arrays=tuple(name for name in ARRAYS if name in arrays),
-        timesteps=steps,
+        **template,
+        training_arrays=tuple(arrays),
+        timesteps=frames.steps,
         value_pred_steps=len(frames.values),
-        agent_id=frames.agent_id,
+        agent_id=who.agent_id,
         sample_id=sample_id,
-        frame_count=steps,
-        first_tick=frames.first_tick,
+        frame_count=frames.steps,
+        first_tick=who.first_tick,
         policy=source.policy,
-        capture=source.capture.model_copy(update={"town": frames.town, "episode": frames.episode, "life": frames.life}),
-        metrics=sample_metrics(arrays, source.template["feature_names"], source.template["action_names"], frames.terms, events),
+        capture=source.capture.model_copy(update={"town": who.town, "episode": who.episode, "life": who.life}),
+        metrics=sample_metrics(arrays, template["feature_names"], template["action_names"], terms, events),
     )
     return ReplaySample.of(arrays, meta)

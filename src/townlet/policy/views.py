@@ -41,21 +41,21 @@ class SampleView(BaseModel):
 def sample_view(path: Path, step: int) -> SampleView:
     sample = read_sample(path)
     meta = sample.meta
-    if step >= sample.timesteps:
-        raise UsageError(f"{path} has {sample.timesteps} decisions, expected a step of 0 to {sample.timesteps - 1}, found {step}")
-    legal = () if sample.action_mask is None else sample.action_mask[step].nonzero()[0].tolist()
+    if step >= sample.steps:
+        raise UsageError(f"{path} has {sample.steps} decisions, expected a step of 0 to {sample.steps - 1}, found {step}")
+    legal = () if sample.masks is None else sample.masks[step].nonzero()[0].tolist()
     observation = ObservationDTO(
         agent_id=meta.agent_id,
         tick=meta.first_tick + step * meta.decision_interval,
         features=dict(zip(meta.feature_names, sample.features[step].tolist())),
         legal_actions=tuple(_action(sample, index) for index in legal),
-        map_shape=() if sample.map is None else sample.map.shape[1:],
+        map_shape=() if sample.maps is None else sample.maps.shape[1:],
     )
     terms = meta.metrics.get("reward_terms")
     return SampleView(
         sample_id=meta.sample_id,
         schema_version=meta.schema_version,
-        timesteps=sample.timesteps,
+        timesteps=sample.steps,
         step=step,
         seen=ObservationBatchDTO(
             variant=meta.variant,
@@ -64,11 +64,11 @@ def sample_view(path: Path, step: int) -> SampleView:
             observations=(observation,),
         ),
         action=_action(sample, int(sample.actions[step])),
-        expert_action=None if sample.expert_action is None else _action(sample, int(sample.expert_action[step])),
-        log_prob=float(sample.old_log_probs[step]),
-        value=None if meta.policy.values == "none" else float(sample.value_preds[step]),
+        expert_action=None if sample.expert is None else _action(sample, int(sample.expert[step])),
+        log_prob=float(sample.log_probs[step]),
+        value=None if meta.policy.values == "none" else float(sample.values[step]),
         reward=float(sample.rewards[step]),
-        terminated=bool(sample.dones[step]),
+        terminated=bool(sample.terminated[step]),
         truncated=bool(sample.truncated[step]),
         reward_terms=RewardBreakdownDTO(**terms) if isinstance(terms, dict) else None,
         metrics=dict(meta.metrics),
@@ -105,11 +105,11 @@ def dataset_table(path: Path) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FirstGenerationWarning)
         for sample in samples_of(path):
-            rivalry = sample.column("rivalry_max")
-            end = "terminated" if sample.dones[-1] else "truncated" if sample.truncated[-1] else "cut"
+            rivalry = sample.feature("rivalry_max")
+            end = "terminated" if sample.terminated[-1] else "truncated" if sample.truncated[-1] else "cut"
             conflicts = sample.meta.metrics.get("queue_conflict_events", "–")
-            figures = [sample.rewards.sum(dtype="f8"), sample.old_log_probs.mean(dtype="f8"), rivalry.mean(dtype="f8")]
+            figures = [sample.rewards.sum(dtype="f8"), sample.log_probs.mean(dtype="f8"), rivalry.mean(dtype="f8")]
             shown = (round(float(figure), 3) for figure in (*figures, rivalry.max()))
             meta = sample.meta
-            rows.append((meta.sample_id, meta.agent_id, meta.capture.scenario, sample.timesteps, *shown, conflicts, end))
+            rows.append((meta.sample_id, meta.agent_id, meta.capture.scenario, sample.steps, *shown, conflicts, end))
     return HEAD, rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,17 +13,17 @@ from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Decision, Evidence, LedgerEntry, Outcome
 from townlet.errors import DamagedFileError, UsageError
 from townlet.files import (
+    SUMS,
     FolderLock,
-    check_sums,
     partial_folder,
     publish_folder,
     read_bytes,
-    read_json,
+    safe_join,
     sha256_bytes,
     sha256_file,
     write_bytes,
 )
-from townlet.policy.checkpoint import STATE, WEIGHTS, resolve
+from townlet.policy.checkpoint import load_checkpoint, resolve
 from townlet.promotion.gates import check_gate, decide, gates_hash
 from townlet.promotion.ledger import FIRST_CHAMPION, LedgerError, append, champion, champions, passes_in_a_row, read_ledger
 
@@ -35,9 +36,14 @@ class Checkpoint(NamedTuple):
     """What promotion needs to know of a checkpoint folder."""
 
     source: str
-    weights: str
-    dataset: str | None
-    config: str | None
+    weights: str  # their hash
+    sums: str  # SHA-256 of its SHA256SUMS
+    state: Mapping[str, Any]
+
+    def fact(self, name: str) -> str | None:
+        """A hash that training wrote into the state; None where there is none."""
+        found = self.state.get(name)
+        return found if isinstance(found, str) else None
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class PromotionDesk:
     def release(self) -> Path | None:
         """Checkpoint folder of the champion; None while the scripted townspeople hold the place."""
         name = self.champion()
-        return None if name == FIRST_CHAMPION else self.folder / "releases" / name
+        return None if name == FIRST_CHAMPION else self.release_of(name)
 
     def next_window(self, candidate: Path) -> int:
         """Number of the coming window of this candidate: each is measured on evaluation seeds of its own."""
@@ -92,6 +98,8 @@ class PromotionDesk:
                 return _held(f"{candidate} has no window since the last change of champion; run promote evaluate", self.rules)
             if last.decision.outcome is not Outcome.PROMOTE:
                 return last.decision
+            if last.evidence is None or last.evidence.checkpoint != checkpoint.sums:
+                return _held(f"{candidate} was changed since it was judged; run promote evaluate again", self.rules)
             self._keep_release(candidate, checkpoint.weights)
             self._append("promote", checkpoint, entries, last.decision, last.evidence, last.decision.reasons)
             return last.decision
@@ -107,9 +115,9 @@ class PromotionDesk:
                 wanted = f"earlier champion {to}" if to else "earlier champion"
                 raise UsageError(f"the ledger has no {wanted} to roll back to; `townlet promote history` lists all of them")
             chosen = earlier[-1]
-            checkpoint = Checkpoint(FIRST_CHAMPION, FIRST_CHAMPION, None, None)
+            checkpoint = Checkpoint(FIRST_CHAMPION, FIRST_CHAMPION, "", {})
             if chosen != FIRST_CHAMPION:
-                folder = self.folder / "releases" / chosen
+                folder = self.release_of(chosen)
                 checkpoint = read_checkpoint(folder)._replace(source=os.fspath(folder))
                 if checkpoint.weights != chosen:
                     raise DamagedFileError(
@@ -126,7 +134,11 @@ class PromotionDesk:
         problems: list[str] = []
         for entry in entries:
             if entry.evidence is not None and entry.evidence.scorecard is not None:
-                path = self._evidence(entry.evidence.scorecard)
+                try:
+                    path = self.evidence(entry.evidence.scorecard)
+                except DamagedFileError as error:
+                    problems.append(f"entry {entry.number}: {error}")
+                    continue
                 if not path.is_file():
                     problems.append(f"entry {entry.number}: {path} is missing; restore the evidence")
                 elif sha256_file(path) != entry.evidence.scorecard:
@@ -167,7 +179,7 @@ class PromotionDesk:
                 decision = decide(
                     card, self.rules.gates, candidate=CANDIDATE, champion=CHAMPION, passes=passes, required=required
                 )
-            path = self._evidence(digest)
+            path = self.evidence(digest)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, data)
         self._append("window", checkpoint, entries, decision, evidence, decision.reasons)
@@ -207,7 +219,7 @@ class PromotionDesk:
         return append(self.ledger, fields)
 
     def _keep_release(self, candidate: Path, weights: str) -> None:
-        final = self.folder / "releases" / weights
+        final = self.release_of(weights)
         if final.exists():
             return
         partial = partial_folder(final)
@@ -215,12 +227,17 @@ class PromotionDesk:
             write_bytes(partial / path.name, read_bytes(path, limit=CHECKPOINT_LIMIT), sync=False)
         publish_folder(partial, final)
 
-    def _evidence(self, digest: str) -> Path:
-        return self.folder / "evidence" / f"{digest}.json"
+    def evidence(self, digest: str) -> Path:
+        """Where the scorecard of that hash is kept."""
+        return safe_join(self.folder, f"evidence/{digest}.json")
+
+    def release_of(self, name: str) -> Path:
+        """Where the checkpoint of a champion is kept."""
+        return safe_join(self.folder, f"releases/{name}")
 
     def _check_release(self, name: str) -> list[str]:
-        folder = self.folder / "releases" / name
         try:
+            folder = self.release_of(name)
             found = read_checkpoint(folder).weights
         except DamagedFileError as error:
             return [f"release {name[:12]}: {error}"]
@@ -230,16 +247,8 @@ class PromotionDesk:
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Hashes of a checkpoint whose files all match its SHA256SUMS."""
     folder = resolve(folder)
-    check_sums(folder)
-    state = read_json(folder / STATE, limit=16 << 20)
-    fields = state if isinstance(state, dict) else {}
-    dataset, config = fields.get("dataset_hash"), fields.get("config_hash")
-    return Checkpoint(
-        os.fspath(folder),
-        sha256_file(folder / WEIGHTS),
-        dataset if isinstance(dataset, str) else None,
-        config if isinstance(config, str) else None,
-    )
+    state = load_checkpoint(folder, with_optimizer=False, with_world=False).state
+    return Checkpoint(os.fspath(folder), str(state["weights_hash"]), sha256_file(folder / SUMS), state)
 
 
 def _evidence_of(card: Scorecard | None, digest: str | None, checkpoint: Checkpoint, now: str, rules: str) -> Evidence:
@@ -251,8 +260,11 @@ def _evidence_of(card: Scorecard | None, digest: str | None, checkpoint: Checkpo
         gates=rules,
         configs=tuple(case.config_hash for case in cases),
         seeds=tuple(sorted({case.seed for case in cases})),
-        dataset=checkpoint.dataset,
-        training_config=checkpoint.config,
+        checkpoint=checkpoint.sums,
+        run_id=checkpoint.fact("run_id"),
+        training_config=checkpoint.fact("config_hash"),
+        dataset=checkpoint.fact("dataset_hash"),
+        started_from=checkpoint.fact("started_from"),
     )
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from townlet.dto.promotion import LedgerEntry
+from townlet.dto.promotion import LEDGER_VERSION, LedgerEntry
 from townlet.errors import DamagedFileError
 from townlet.files import AppendLog, read_bytes, read_json, write_json
 
@@ -58,7 +58,7 @@ def append(path: Path, fields: dict[str, Any]) -> LedgerEntry:
     """Add one entry (its number, time and hashes are filled in here) after checking those before it."""
     entries = read_ledger(path)
     complete = {
-        "schema_version": 1,
+        "schema_version": LEDGER_VERSION,
         "number": len(entries),
         "previous": entries[-1].hash if entries else GENESIS,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -105,7 +105,9 @@ def _parse(path: Path, number: int, line: bytes) -> LedgerEntry:
         entry = LedgerEntry.model_validate_json(line)
         fields = json.loads(line)
     except ValueError as error:
-        raise LedgerError(f"{path}, line {number + 1} is not a ledger entry of version 1; restore the ledger") from error
+        raise LedgerError(
+            f"{path}, line {number + 1} is not a ledger entry of version {LEDGER_VERSION}; restore the ledger, or start a new one"
+        ) from error
     if entry_hash(fields) != entry.hash:
         raise LedgerError(f"{path}, line {number + 1}: its content does not match its hash; it was changed: restore the ledger")
     return entry

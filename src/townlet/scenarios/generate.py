@@ -13,17 +13,30 @@ from itertools import pairwise
 
 import numpy as np
 
-from townlet.config.base import DAY
-from townlet.config.models import SimulationConfig
+from townlet.config.base import DAY, nearest_name
+from townlet.config.models import SimulationConfig, weights_of
 from townlet.config.scenario import GenerateConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.size import MAX_BUILDINGS, check_size
-from townlet.scenarios.spec import DOOR, FLOOR, FURNITURE, ROAD, WALL, Building, Job, PlacedObject, Plan, Resident, Tie, coins
+from townlet.scenarios.spec import (
+    DOOR,
+    FLOOR,
+    FURNITURE,
+    ROAD,
+    WALL,
+    Building,
+    Job,
+    PlacedObject,
+    Plan,
+    Resident,
+    Tie,
+    coins,
+    object_kinds,
+)
 from townlet.world.state import PROFILES, Array
 
 HOME, WORK, SERVICE, PARK = range(4)
 HOME_KINDS = ("shower", "stove", "fridge", "table")
-SERVICE_KINDS = ("shower", "stove", "fridge", "table", "cafe_counter", "bench")
 NAMES = (
     *("alice", "bob", "carol", "dave", "erin", "frank", "grace", "henry", "iris", "jack", "kate", "liam", "mona", "noah", "olga"),
     *("paul", "quinn", "rosa", "sam", "tara", "umar", "vera", "will", "xena", "yuri", "zoe"),
@@ -57,7 +70,13 @@ def generated_plan(config: SimulationConfig) -> Plan:
         raise ScenarioError("the scenario has no generate block with a size; write scenario.generate and scenario.size")
     width, height = size
     check_size(how.residents, how.residents * 2, (height, width), min(MAX_BUILDINGS, how.residents), config)
-    wanted = {kind: _count(how, kind) for kind in SERVICE_KINDS}
+    known = object_kinds(config)
+    for kind in how.residents_per:
+        if kind not in known:
+            raise ScenarioError(
+                f"scenario.generate.residents_per names {kind!r}, which no affordance uses; {nearest_name(kind, known)}"
+            )
+    wanted = {kind: _count(how, kind) for kind in how.residents_per}
     at_home = {kind: count for kind, count in wanted.items() if how.services == "at_home" and kind in HOME_KINDS}
     apart = {kind: count for kind, count in wanted.items() if kind not in at_home}
     blocks = _blocks(how, width, height, at_home, sum(apart.values()))
@@ -78,7 +97,7 @@ def _part(count: int, i: int, of: int) -> int:
 
 
 def _count(how: GenerateConfig, kind: str) -> int:
-    per = how.residents_per.model_dump()[kind]
+    per = how.residents_per[kind]
     return -(-how.residents // max(1, round(per))) if per > 0 else 0
 
 
@@ -198,16 +217,17 @@ def _people(
         for i in range(len(sites))
         for k, start in enumerate(how.shifts)
     ]
-    profiles = config.personalities.model_dump()
+    profiles = config.profiles()
+    levels = tuple(need.start for need in config.needs.values())
     residents: list[Resident] = []
     for i in range(len(homes)):
         for _ in range(_part(how.residents, i, len(homes))):
             n = len(residents)
             site = n * len(sites) // how.residents  # homes and sites follow one way through the town
             own = profiles[PROFILES[int(draw.random() * len(PROFILES))]]
-            character = (own["extroversion"], own["forgiveness"], own["ambition"])
+            character = (own.extroversion, own.forgiveness, own.ambition)
             job = f"job_{site + 1}_{n % len(how.shifts) + 1}"
-            residents.append(Resident(_name(n), f"home_{i + 1}", job, character))
+            residents.append(Resident(_name(n), f"home_{i + 1}", job, character, levels, weights_of(config.needs, own)))
     return buildings, jobs, residents
 
 

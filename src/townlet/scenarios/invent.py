@@ -9,12 +9,12 @@ from collections.abc import Callable
 from townlet.config.base import clock
 from townlet.config.loader import default_config
 from townlet.config.models import EconomyConfig, SimulationConfig
-from townlet.config.scenario import DensityConfig, GenerateConfig, ScenarioConfig
+from townlet.config.scenario import GenerateConfig, ScenarioConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.compile import read_plan
 from townlet.scenarios.lint import lint
 from townlet.scenarios.spec import Plan
-from townlet.world.state import MONEY, PROFILES, TILES
+from townlet.world.state import MONEY, TILES
 
 MARKS = {"bed": "b", "bench": "n", "cafe_counter": "c", "fridge": "f", "shower": "s", "stove": "o", "table": "t"}
 TILE_MARKS = dict(zip(TILES, ".#+="))
@@ -38,14 +38,14 @@ def drawn_town(seed: int, attempt: int = 0) -> SimulationConfig:
         block=12,
         residents_per_home=5 + int(4 * draw.random()),
         workers_per_site=18,
-        residents_per=DensityConfig(
-            shower=shared(2.0, 24.0),
-            stove=shared(2.0, 16.0),
-            fridge=shared(4.0, 16.0),
-            table=shared(2.0, 12.0),
-            cafe_counter=shared(4.0, 40.0),
-            bench=shared(3.0, 12.0),
-        ),
+        residents_per={
+            "shower": shared(2.0, 24.0),
+            "stove": shared(2.0, 16.0),
+            "fridge": shared(4.0, 16.0),
+            "table": shared(2.0, 12.0),
+            "cafe_counter": shared(4.0, 40.0),
+            "bench": shared(3.0, 12.0),
+        },
         shifts=(shift, shift + 120),
         shift_ticks=length,
         wage=round(0.0026 + 0.0020 * draw.random(), 4),
@@ -90,21 +90,10 @@ def written_out(config: SimulationConfig) -> str:
     """A generated scenario as YAML with its map drawn, so that it can be edited by hand."""
     plan, scenario = read_plan(config), config.scenario
     kinds = sorted({one.kind for one in plan.objects})
-    profiles = {
-        (own.extroversion, own.forgiveness, own.ambition): name
-        for name, own in zip(
-            PROFILES,
-            (
-                config.personalities.balanced,
-                config.personalities.socialite,
-                config.personalities.industrious,
-                config.personalities.stoic,
-            ),
-        )
-    }
+    profiles = {(own.extroversion, own.forgiveness, own.ambition): name for name, own in config.profiles().items()}
     lines = [
         f"# {scenario.description}",
-        f"config_id: {config.config_id}",
+        f'config_id: "{config.config_id}"',
         f"seed: {config.seed}",
         f"economy: {{rent: {config.economy.rent}}}",
         "jobs:",
@@ -114,7 +103,7 @@ def written_out(config: SimulationConfig) -> str:
         lines.append(f'  {job.id}: {{site: {job.site}, start: "{clock(job.start)}", end: "{end}", wage: {job.wage / MONEY}}}')
     lines += [
         "scenario:",
-        f"  name: {scenario.name}",
+        f'  name: "{scenario.name}"',
         f"  description: >-\n    {scenario.description}",
         f'  start: "{clock(scenario.start)}"',
         f"  episode_ticks: {scenario.episode_ticks}",
@@ -138,12 +127,12 @@ def written_out(config: SimulationConfig) -> str:
 
 TEMPLATE = """\
 # A small town to start from: draw the map, name homes and workplaces, say who lives there.
-config_id: {name}
+config_id: "{name}"
 seed: 1
 jobs:
   clerk: {{site: office, start: "09:00", end: "13:00"}}
 scenario:
-  name: {name}
+  name: "{name}"
   description: >-
     What happens here, and why it is worth a look.
   start: "06:00"

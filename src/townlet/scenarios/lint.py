@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from townlet.config.affordances import AffordanceSpec
 from townlet.config.base import DAY
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
@@ -201,6 +202,10 @@ def _capacity(plan: Plan, config: SimulationConfig, day: Day, span: float) -> Ve
     stock = _meals_a_day(plan, config)
     if meals and stock is not None:
         loads.append((meals / stock * BUSY_SHARE / STOCK_SHARE, f"{meals:.0f} of the {stock:.0f} meals of a day are needed"))
+    missing = [name for name in config.needs if not _raised(plan, config, name) and span * DAY > _lasts(plan, config, name)]
+    if missing:
+        found = f"nothing here raises {' or '.join(missing)}"
+        return Verdict("capacity", False, found, "add objects of an affordance that does")
     if not loads:
         return Verdict("capacity", True, "nothing here is shared")
     share, found = max(loads)
@@ -224,24 +229,37 @@ def _meals_a_day(plan: Plan, config: SimulationConfig) -> float | None:
 
 
 def _starvation(plan: Plan, config: SimulationConfig, ways: Ways, span: float) -> Verdict:
-    """The longest wait for food, everybody hungry at once, against the ticks from `act below` to collapse."""
-    kinds = {one.kind for one in plan.objects}
-    specs = [spec for spec in offered(config, kinds) if spec.gives_meals or (spec.takes_meals and spec.effects.hunger > 0)]
-    cooks, eats = any(spec.gives_meals for spec in specs), any(spec.takes_meals for spec in specs)
-    if not (cooks and eats):
-        ticks = _patience(plan, config) + config.lifecycle.collapse_ticks
-        ok = span * DAY <= ticks
-        return Verdict(
-            "starvation", ok, f"there is no food; the first collapse comes after {ticks} ticks", "add a stove and a table"
-        )
+    """The longest wait for what keeps from a collapse, everybody in want at once, against the ticks from `act_below` to there."""
+    told = [_starves(plan, config, ways, span, name) for name, need in config.needs.items() if need.at_bottom == "collapse"]
+    failed = [verdict for verdict in told if not verdict.ok]
+    if not told:
+        return Verdict("starvation", True, "nobody collapses here")
+    return failed[0] if failed else Verdict("starvation", True, "; ".join(verdict.found for verdict in told))
+
+
+def _starves(plan: Plan, config: SimulationConfig, ways: Ways, span: float, name: str) -> Verdict:
+    """One need that ends in a collapse: hunger is met with meals that somebody cooks, others by what raises them."""
+    need, food = config.needs[name], name == "hunger"
+    specs = _raised(plan, config, name)
+    if food:
+        here = offered(config, {one.kind for one in plan.objects})
+        specs = [spec for spec in here if spec.gives_meals or (spec.takes_meals and spec in specs)]
+        met = any(spec.gives_meals for spec in specs) and any(spec.takes_meals for spec in specs)
+    else:
+        specs = [spec for spec in specs if not spec.own_home][:1]
+        met = bool(_raised(plan, config, name))
+    if not met:
+        ticks = _patience(plan, config, name) + need.collapse_ticks
+        what, remedy = ("there is no food", "add a stove and a table") if food else (f"nothing raises {name}", "add what does")
+        return Verdict("starvation", span * DAY <= ticks, f"{what}; the first collapse comes after {ticks} ticks", remedy)
     wait = 0.0
     for spec in specs:
         count = sum(1 for one in plan.objects if one.kind in spec.objects)
         wait += -(-len(plan.residents) // count) * spec.ticks + float(np.max(ways.to(spec.id)))
-    room = (config.behavior.act_below.hunger - config.lifecycle.collapse_hunger) / config.world.need_decay.hunger
-    room += config.lifecycle.collapse_ticks
-    found = f"when all are hungry at once the last eats within {wait:.0f} ticks; hunger allows {room:.0f}"
-    return Verdict("starvation", wait <= room, found, "add stoves or tables")
+    room = (need.act_below - need.collapse_below) / need.decay + need.collapse_ticks if need.decay else float("inf")
+    words = ("hungry", "eats") if food else (f"short of {name}", f"raises its {name}")
+    found = f"when all are {words[0]} at once the last {words[1]} within {wait:.0f} ticks; {name} allows {room:.0f}"
+    return Verdict("starvation", wait <= room, found, "add stoves or tables" if food else f"add objects that raise {name}")
 
 
 def _memory(plan: Plan, config: SimulationConfig) -> Verdict:
@@ -251,10 +269,21 @@ def _memory(plan: Plan, config: SimulationConfig) -> Verdict:
     return Verdict("memory", total <= LIMIT, f"{in_words(total)} per town ({shares})", f"stay below {in_words(LIMIT)}")
 
 
-def _patience(plan: Plan, config: SimulationConfig) -> int:
-    """Ticks the hungriest resident can go without food."""
-    hungriest = min(one.needs[0] for one in plan.residents)
-    return int((hungriest - config.lifecycle.collapse_hunger) / config.world.need_decay.hunger)
+def _raised(plan: Plan, config: SimulationConfig, need: str) -> list[AffordanceSpec]:
+    """What this town offers for a need."""
+    return [spec for spec in offered(config, {one.kind for one in plan.objects}) if spec.effects.get(need, 0.0) > 0]
+
+
+def _lasts(plan: Plan, config: SimulationConfig, need: str, bottom: float = 0.0) -> float:
+    """Ticks until the need of some resident falls to the bottom when nothing raises it."""
+    lowest = min(one.needs[list(config.needs).index(need)] for one in plan.residents)
+    decay = config.needs[need].decay
+    return (lowest - bottom) / decay if decay else float("inf")
+
+
+def _patience(plan: Plan, config: SimulationConfig, need: str = "hunger") -> int:
+    """Ticks the hungriest resident can go without food, or without what another need asks for."""
+    return int(min(_lasts(plan, config, need, config.needs[need].collapse_below), 1e9))
 
 
 def _own(config: SimulationConfig, affordance: str) -> bool:

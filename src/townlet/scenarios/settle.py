@@ -8,7 +8,7 @@ from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.spec import Building, Plan, coins, floor_of, spot
 from townlet.world.layout import neighbours, step_fields
-from townlet.world.state import JOB, NEEDS, RESIDENT, Array
+from townlet.world.state import JOB, RESIDENT, Array
 
 NONE_FIELDS = (  # indices of a resident that point at nothing until something happens
     *("below", "home", "bed", "job", "desk_x", "desk_y", "target", "move", "request", "using", "affordance", "queued", "ahead"),
@@ -33,8 +33,8 @@ def settle(
     taken: set[int] = set()
     for n, one in enumerate(plan.residents):
         row = residents[n]
-        for need, value in zip(NEEDS, one.needs):
-            row[need] = value
+        row["needs"][: len(one.needs)] = one.needs
+        row["weights"][: len(one.weights)] = one.weights
         row["wallet"] = coins(config.economy.first_wallet) if one.wallet is None else one.wallet
         row["meals"] = one.meals
         row["extroversion"], row["forgiveness"], row["ambition"] = one.personality

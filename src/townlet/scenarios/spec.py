@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import permutations
 
 import numpy as np
 
-from townlet.config.models import SimulationConfig
+from townlet.config.base import nearest_name
+from townlet.config.models import SimulationConfig, weights_of
 from townlet.config.scenario import ScenarioConfig
 from townlet.errors import ScenarioError
 from townlet.world.state import MONEY, TILES, Array
@@ -66,8 +66,9 @@ class Resident:
     home: str | None
     job: str | None
     personality: tuple[float, float, float]
+    needs: tuple[float, ...]  # levels at the start
+    weights: tuple[float, ...]  # what a lack of each costs
     position: tuple[int, int] | None = None  # (x, y); None: beside the own bed
-    needs: tuple[float, float, float] = (0.8, 0.8, 0.95)
     wallet: int | None = None  # None: economy.first_wallet
     meals: int = 1
 
@@ -109,12 +110,6 @@ def coins(amount: float) -> int:
     return round(amount * MONEY)
 
 
-def nearest_name(name: str, known: list[str] | tuple[str, ...]) -> str:
-    """`; did you mean 'x'?` or the whole list when nothing is close."""
-    close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
-
-
 def object_kinds(config: SimulationConfig) -> tuple[str, ...]:
     """Sorted kinds of object the affordance file knows."""
     return tuple(sorted({kind for spec in config.affordances.specs for kind in spec.objects}))
@@ -139,8 +134,9 @@ def written_plan(config: SimulationConfig) -> Plan:
                 one.home,
                 one.job,
                 (own.extroversion, own.forgiveness, own.ambition),
+                tuple(one.needs.get(name, need.start) for name, need in config.needs.items()),
+                weights_of(config.needs, own),
                 one.position,
-                (one.needs.hunger, one.needs.hygiene, one.needs.energy),
                 None if one.wallet is None else coins(one.wallet),
                 one.meals,
             )

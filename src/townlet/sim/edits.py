@@ -21,7 +21,7 @@ from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, UsageError
 from townlet.scenarios.compile import CompiledTown, compile_town
-from townlet.world.state import EXITS, MAX_EDGES, MAX_MEALS, MONEY, NEEDS, PERTURBATIONS, SCHEDULED
+from townlet.world.state import EXITS, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, SCHEDULED
 
 Arrays = Mapping[str, NDArray[Any]]
 LONGEST = 400  # characters of a change
@@ -242,11 +242,11 @@ def _set_resident(vec: VectorTown, town: int, slot: int, edit: SetResident) -> N
     elif edit.field == "meals":
         _within(edit, 0, MAX_MEALS)
         me["meals"] = int(edit.value)
-    elif edit.field in NEEDS:
+    elif edit.field in vec.config.needs:
         _within(edit, 0, 1)
-        me[edit.field] = edit.value
+        me["needs"][list(vec.config.needs).index(edit.field)] = edit.value
     else:
-        raise UsageError(f"a resident has no {edit.field!r} to set; expected wallet, meals, {', '.join(NEEDS)}")
+        raise UsageError(f"a resident has no {edit.field!r} to set; expected wallet, meals, {', '.join(vec.config.needs)}")
 
 
 def _within(edit: SetResident, low: float, high: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from townlet.errors import UsageError
 from townlet.files import AppendLog, remove
 from townlet.ports import Decided
 from townlet.sim.snapshot import save_snapshot, take_snapshot
+from townlet.sim.tally import EventTally
 from townlet.sim.why import why_masked
-from townlet.world.state import CONFLICT_REASONS, EVENTS, NEEDS, TERMS
+from townlet.world.state import TERMS
 
 Array = NDArray[Any]
 MOST_FRAMES = 600
-CONFLICT = EVENTS.index("queue_conflict")
 
 
 class Probe:
@@ -49,8 +48,13 @@ class EventLog(Probe):
 
     def __init__(self, path: Path, run_id: str | None = None, *, overwrite: bool = False) -> None:
         if path.exists():
-            if not overwrite:
-                raise UsageError(f"{path} already exists; choose another file, or --overwrite to replace it")
+            if not overwrite or path.is_dir():
+                what = (
+                    "is a folder; name a file"
+                    if path.is_dir()
+                    else "already exists; choose another file, or --overwrite to replace it"
+                )
+                raise UsageError(f"{path} {what}")
             remove(path)
         self.path, self.run_id, self.written = path, run_id, 0
         self._log = AppendLog(path)
@@ -67,12 +71,10 @@ class EventLog(Probe):
 
 
 class Counts(Probe):
-    """How often each thing happened."""
+    """What happened so far: events, rewards by term, decisions and illegal ones."""
 
     def __init__(self) -> None:
-        self.events: Counter[str] = Counter()
-        self.conflicts: Counter[str] = Counter()
-        self.intensity = 0.0
+        self.events = EventTally()
         self.reward = np.zeros(len(TERMS))
         self.decisions = self.illegal = 0
 
@@ -80,13 +82,7 @@ class Counts(Probe):
         self.decisions += int(world.active.sum())
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
-        rows = world.events()
-        for kind, count in zip(*np.unique(rows["kind"], return_counts=True)):
-            self.events[EVENTS[kind]] += int(count)
-        clashes = rows[rows["kind"] == CONFLICT]
-        for reason in clashes["reason"]:
-            self.conflicts[CONFLICT_REASONS[reason]] += 1
-        self.intensity += float(clashes["intensity"].sum())
+        self.events.add(world.events())
         self.reward += world.terms.sum(axis=(0, 1))
         self.illegal += int(world.illegal.sum())
 
@@ -165,7 +161,7 @@ class Follow(Probe):
                 "tick": int(now["tick"]),
                 "time": clock(int(now["minute"])),
                 "wanted": wanted,
-                "needs": {need: round(seen[f"need_{need}"], 3) for need in NEEDS},
+                "needs": {need: round(seen[f"need_{need}"], 3) for need in world.spec.needs},
                 "rivalry_max": round(seen["rivalry_max"], 3),
                 "sees": _sees(seen, world.catalogue.affordances, wanted),
                 "legal": [world.catalogue.names[a] for a in np.flatnonzero(world.masks[0, slot])],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from townlet.config.loader import find_config
 from townlet.dto.evaluation import MEASURES
 from townlet.dto.studies import Contrast, StudyReport
+from townlet.names import name_from
 from townlet.studies.spec import StudySpec
 
 SIGHTED, BLIND = "sighted", "blind"
@@ -23,9 +25,8 @@ def ablation(
     towns: int = 64,
 ) -> StudySpec:
     """The study of two arms, paired by seed."""
-    name = f"{config.rsplit('/', 1)[-1].removesuffix('.yaml')}_blind_{blind}"
     return StudySpec(
-        name=name,
+        name=f"{name_from(find_config(config).stem)[:64]}_blind_{blind}",
         config=config,
         mode=mode,
         minutes=minutes,

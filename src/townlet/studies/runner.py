@@ -18,10 +18,10 @@ from townlet.config.models import config_hash
 from townlet.dto.evaluation import MEASURES, Measure
 from townlet.dto.studies import ArmResult, Contrast, StudyReport
 from townlet.envs.vector import VectorTown
-from townlet.errors import DamagedFileError, TownletError
+from townlet.errors import DamagedFileError, TownletError, UsageError
 from townlet.evaluation.scorecard import policy_hash, run_case
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.files import AppendLog, make_folder, read_bytes, remove, write_json
+from townlet.files import AppendLog, make_folder, read_bytes, remove, safe_join, write_json
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
@@ -45,7 +45,7 @@ def run_study(
     spec: StudySpec, *, results: Path = RESULTS, runs: Path = RUNS, processes: int = 2, say: Say = print
 ) -> StudyReport:
     """Run what is not finished yet, then report on all of it."""
-    spec_file = make_folder(runs / spec.name) / "spec.json"
+    spec_file = make_folder(safe_join(runs, spec.name, error=UsageError)) / "spec.json"
     write_json(spec_file, spec.model_dump(mode="json"))
     jobs = jobs_of(spec)
     kept = read_results(results)
@@ -58,7 +58,7 @@ def run_study(
 def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, runs: Path = RUNS) -> ArmResult:
     """Train one arm on one seed, measure its best checkpoint, keep the result."""
     job = job_of(spec, arm, seed)
-    folder = runs / spec.name / f"{arm}_{seed}_{job.hash}"
+    folder = safe_join(runs, f"{spec.name}/{arm}_{seed}_{job.hash}", error=UsageError)
     started = time.perf_counter()
     resume = (folder / "run.json").is_file() and any(folder.glob("**/checkpoints/latest"))
     if not resume and folder.exists():
@@ -94,7 +94,7 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
 
 def results_file(spec: StudySpec, results: Path) -> Path:
     """Where a study keeps its finished jobs, one line each."""
-    return results / f"{spec.name}.ndjson"
+    return safe_join(results, f"{spec.name}.ndjson", error=UsageError)
 
 
 def measure(spec: StudySpec, job: Job, policy: str) -> dict[str, Measure]:

@@ -17,7 +17,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.scorecard import run_case
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.files import make_folder, remove, sha256_file, write_text
+from townlet.files import partial_folder, remove, sha256_file, write_text
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.replay import ReplayDatasetConfig
 from townlet.policy.training.contexts import RunOptions
@@ -37,9 +37,7 @@ def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, towns:
         raise UsageError(f"{cycles} cycles were asked for, expected at least 1")
     started = time.perf_counter()
     name = config.scenario.name or config.config_id
-    make_folder(folder)
-    work = folder / "work"
-    remove(work)
+    work = partial_folder(folder / "work")
     done: list[SoakCycle] = []
     logs: list[Path] = []
     last: Path | None = None

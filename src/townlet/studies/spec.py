@@ -10,10 +10,13 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, ValidationError, model_validator
 
 from townlet import __version__
-from townlet.config.base import Id, Many, Section
-from townlet.config.loader import load_config, read_yaml
+from townlet.config.base import Many, Section
+from townlet.config.loader import load_config, read_tree
 from townlet.config.models import SimulationConfig, config_hash
+from townlet.config.problems import sentences
+from townlet.config.tree import plain
 from townlet.errors import ConfigError
+from townlet.names import Name
 
 Words = Annotated[tuple[str, ...], Many]
 Pair = Annotated[tuple[str, str], Many]
@@ -22,7 +25,7 @@ Pair = Annotated[tuple[str, str], Many]
 class StudySpec(Section):
     """The file `townlet study` reads (YAML or JSON)."""
 
-    name: Id = Field(description="Name; results and report are filed under it.")
+    name: Name = Field(description="Name; results and report are filed under it.")
     config: str = Field(min_length=1, description="Training config or scenario every arm starts from.")
     mode: str | None = Field(None, description="Training mode; by default training.source of the config.")
     minutes: float | None = Field(None, gt=0, description="Minutes of PPO per job; null leaves it to training.epochs.")
@@ -31,7 +34,7 @@ class StudySpec(Section):
     days: int | None = Field(1, ge=1, le=365, description="Days per town; null: the scenario's episode.")
     scenario: str | None = Field(None, description="Measure in this town instead of the one trained in.")
     overrides: Words = Field((), description="Config overrides of every arm, as a.b=c.")
-    arms: dict[str, Words] = Field(min_length=1, description="Arm → its own overrides.")
+    arms: dict[Name, Words] = Field(min_length=1, description="Arm → its own overrides.")
     contrasts: Annotated[tuple[Pair, ...], Many] = Field((), description="Pairs of arms: the first minus the second.")
 
     @model_validator(mode="after")
@@ -53,13 +56,11 @@ class Job(NamedTuple):
 
 
 def load_spec(path: Path) -> StudySpec:
-    tree = read_yaml(path)
+    tree = read_tree(path)
     try:
-        return StudySpec.model_validate_json(json.dumps(tree))
+        return StudySpec.model_validate_json(json.dumps(plain(tree)))
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"]) or "the study"
-        raise ConfigError(f"{path}: {where}: {problem['msg']}; see `townlet study --help` for the fields") from error
+        raise ConfigError(f"{sentences(error, StudySpec, tree)}; see `townlet study --help` for the fields") from None
 
 
 def jobs_of(spec: StudySpec) -> list[Job]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from townlet.config.base import DAY
 from townlet.config.models import SimulationConfig
+from townlet.sim.tally import EventTally
 from townlet.studies.play import play
 from townlet.world.events import EXIT, SHIFT_ABSENT, SHIFT_LATE, SHIFT_ON_TIME
 
@@ -32,11 +33,9 @@ class Week:
 
 def live_a_week(config: SimulationConfig, *, towns: int = 2) -> Week:
     """Count who leaves and who misses work over seven days of `towns` towns."""
-    counts = dict.fromkeys((EXIT, SHIFT_ON_TIME, SHIFT_LATE, SHIFT_ABSENT), 0)
-    residents = 0
+    tally, residents = EventTally(), 0
     for vec in play(config, "scripted", towns=towns, ticks=DAYS * DAY):
         residents = vec.num_residents
-        kinds = vec.events()["kind"]
-        for kind in counts:
-            counts[kind] += int((kinds == kind).sum())
-    return Week(residents, counts[EXIT], counts[SHIFT_ON_TIME] + counts[SHIFT_LATE], counts[SHIFT_ABSENT])
+        tally.add(vec.events())
+    shifts = tally.count(SHIFT_ON_TIME) + tally.count(SHIFT_LATE)
+    return Week(residents, tally.count(EXIT), shifts, tally.count(SHIFT_ABSENT))

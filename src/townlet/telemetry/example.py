@@ -24,6 +24,7 @@ def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **ch
     shares = [math.exp(-(3 - 1.5 * learned + 0.1 * noise.random()) * bin / RIVALRY_BINS) for bin in range(RIVALRY_BINS)]
     loss_policy, loss_value = jitter(-0.006, 0.8), jitter(0.9 - 0.6 * learned)
     kl = jitter(0.012, 0.5)
+    days, exits = 8192 * 10 / 1440, noise.choice((0, 0, 0, 1))  # days that residents lived: a decision every ten minutes
     record: dict[str, Any] = {
         "epoch": number,
         "updates": 16,
@@ -83,8 +84,13 @@ def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **ch
         "conflict_reasons": {"blocked": blocked, "overtaken": overtaken, "ghost_step": conflicts - blocked - overtaken},
         "mask_fill_mean": jitter(0.5, 0.02),
         "illegal_actions": 0,
-        "exits": noise.choice((0, 0, 0, 1)),
+        "exits": exits,
         "records_dropped": 0,
+        "conflicts_per_resident_day": conflicts / days,
+        "exits_per_resident_day": exits / days,
+        "late_share": jitter(0.3 - 0.2 * learned),
+        "attendance": 0.8 + 0.15 * learned,
+        "dataset_return": None,
     }
     if version < CURRENT:
         record = project(record, version)
@@ -99,4 +105,7 @@ def example_batch(number: int, batch: int, *, seed: int = 0, **changes: Any) -> 
         "telemetry_version", "run_id", "epoch", "cycle_id", "log_stream_offset", "steps", "lr", "loss_policy", "loss_value",
         "loss_entropy", "loss_total", "clip_fraction", "adv_mean", "adv_std", "grad_norm", "kl_divergence", "kl_k3",
     )  # fmt: skip
-    return {"kind": "batch", **{name: whole[name] for name in names}, "batch": batch, "transitions": 2048, **changes}
+    about = ("rivalry_max_mean", "rivalry_max_max", "rivalry_avoid_count_mean", "rivalry_avoid_count_max")
+    conflict = {f"conflict.{name}": whole[f"conflict.{name}_avg"] for name in about}
+    record = {"kind": "batch", **{name: whole[name] for name in names}, "batch": batch, "transitions": 2048, **conflict}
+    return record | changes

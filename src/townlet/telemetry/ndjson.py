@@ -81,6 +81,7 @@ class TelemetryWriter:
         self.offset = start_offset  # of the last written record
         self.records_dropped = 0
         self._epochs = 0  # epoch records seen, written or not
+        self._left_out: list[Mapping[str, Any]] = []  # records of the last epoch, when sampling left them out
         self._entries = 0  # lines in the file being written
         self._rotation = 0  # number of the newest rotated part
         self._log: AppendLog | None = None
@@ -92,10 +93,24 @@ class TelemetryWriter:
             return False
         due = self._epochs % self.frequency == 0
         batch = record.get("kind") == "batch"
+        if self._left_out and self._left_out[-1].get("kind") != "batch":
+            self._left_out = []  # of an epoch that was not the last
         if not batch:
             self._epochs += 1
         if not due and not _diverged(record):
+            self._left_out.append(record)
             return False
+        self._left_out = []
+        return self._write(record)
+
+    def write_last(self) -> None:
+        """At the end of a run: the records of its last epoch, when sampling left them out."""
+        for record in self._left_out:
+            self._write(record)
+        self._left_out = []
+
+    def _write(self, record: Mapping[str, Any]) -> bool:
+        batch = record.get("kind") == "batch"
         if self._stopped:
             self.records_dropped += 1
             return False
@@ -183,6 +198,7 @@ class TelemetryWriter:
         self.offset = offset
         self.records_dropped = int(position["records_dropped"])
         self._epochs = int(position["epochs"])
+        self._left_out = []
         self._stopped = False
         return moved
 

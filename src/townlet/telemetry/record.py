@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, RIVALRY_BINS, VERSIONS, Field
+from townlet.telemetry.schema import BATCH_FIELDS, FIELDS, RIVALRY_BINS, STRICT, VERSIONS, Field
 
 TOLERANCE = 1e-6  # how far rounding may carry a number out of its range
 SHARES_TOLERANCE = 1e-3
@@ -88,7 +88,7 @@ def shape(version: float, batch: bool = False) -> Shape:
         rename=rename,
         kw_only=True,
         gc=False,
-        forbid_unknown_fields=version >= CURRENT,
+        forbid_unknown_fields=version >= STRICT,
     )
     return Shape(version, batch, fields, msgspec.json.Decoder(record), len(fields))
 
@@ -161,7 +161,7 @@ def check_value(item: Field, value: Any, version: float) -> str:
     if value is None:
         if item.nullable_in(version):
             return ""
-        when = f" (null is allowed from 1.3 on for {item.null_when})" if item.null_when else ""
+        when = f" (null is allowed from {STRICT:g} on for {item.null_when})" if item.null_when else ""
         return f"is null, expected {EXPECTED[item.kind]}{when}"
     match item.kind:
         case "whole" | "number":
@@ -206,9 +206,9 @@ def check_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:
             problems.append((item.name, "was not a finite number when it was written: the run diverged"))
         elif wrong := check_value(item, record[item.name], version):
             problems.append((item.name, wrong))
-    if version >= CURRENT:
+    if version >= STRICT:
         known = {item.name for item in fields}
-        problems += [(name, "is not a declared field of version 1.3") for name in record if name not in known]
+        problems += [(name, f"is not a declared field of version {version:g}") for name in record if name not in known]
         if not problems:
             problems += check_sums(
                 record.get("rivalry_histogram"), record.get("conflict_reasons"), record.get("queue_conflict_events")

@@ -11,7 +11,19 @@ from typing import Any
 
 from townlet.files import write_bytes, write_text
 from townlet.telemetry.ndjson import encode_record, read_records
-from townlet.telemetry.schema import ANNEAL_ALERTS, BATCH_FIELDS, CURRENT, FIELDS, RIVALRY_BINS, VERSIONS, Field, project
+from townlet.telemetry.rules import EXCUSE_SHARE, PAST_CLEAR, PAST_KEPT, PAST_LEAST, PAST_WINDOW
+from townlet.telemetry.schema import (
+    ANNEAL_ALERTS,
+    BATCH_FIELDS,
+    BATCH_VERSIONS,
+    CURRENT,
+    FIELDS,
+    PAST_ALERTS,
+    RIVALRY_BINS,
+    STRICT,
+    VERSIONS,
+    Field,
+)
 
 COMMAND = "python -m townlet.telemetry.reference"
 REFERENCE = "telemetry/REFERENCE.md"
@@ -27,7 +39,7 @@ def json_schema(version: float, *, batch: bool = False) -> dict[str, Any]:
         "type": "object",
         "properties": {item.name: _property(item, version) for item in fields},
         "required": [item.name for item in fields if item.required_in(version)],
-        "additionalProperties": version < CURRENT,
+        "additionalProperties": version < STRICT,
     }
 
 
@@ -86,6 +98,21 @@ def _alert(item: Field) -> str:
     return f"{usual} `{item.alert.flag}`"
 
 
+def _past_rows() -> list[str]:
+    lines = [
+        f"The mean of the last {PAST_WINDOW} records against the median of up to {PAST_KEPT} before them, once there are "
+        f"{PAST_LEAST}. The difference must exceed the share of the past, the margin on top of it, and {PAST_CLEAR:g} standard "
+        "errors of such a mean, so that small runs, whose epochs vary much, do not alert on noise.",
+        "",
+        f"| option | field | alerts when | margin | not while this is {EXCUSE_SHARE:.0%} above its past |",
+        "| --- | --- | --- | ---: | --- |",
+    ]
+    for flag, (name, side, share, margin, unless) in PAST_ALERTS.items():
+        excuse = f"`{unless}`" if unless else ""
+        lines.append(f"| `{flag}` | `{name}` | {side} its past by more than {share:.0%} | {margin:g} | {excuse} |")
+    return lines
+
+
 def _rows(fields: Sequence[Field]) -> list[str]:
     lines = ["| field | kind | unit | range | there | alert | meaning |", "| --- | --- | --- | --- | --- | --- | --- |"]
     for item in fields:
@@ -102,11 +129,11 @@ INTRODUCTION = f"""# PPO telemetry: the fields
 A training run writes one JSON object per epoch and line (NDJSON). `townlet telemetry validate` checks a log against this page,
 `watch` alerts on it, `summary`, `plot`, `drift` and `export` read it. The JSON Schemas lie beside this page.
 
-* Versions 1, 1.1, 1.2 and 1.3 are read; {CURRENT:g} is written. A record has the fields of its version and of all before it.
+* Versions 1 to {CURRENT:g} are read; {CURRENT:g} is written. A record has the fields of its version and of all before it.
 * Whole numbers may be written as floats. Names with a dot are one flat key. NaN and infinities are not JSON: they are written as
   null and named under `nonfinite`, and such a record is not valid.
-* A required field may be null only from 1.3 on and only where this page says so; an optional one may be absent or null.
-* In a record of version 1.3 an undeclared field is an error, in older ones it is noted and left alone.
+* A required field may be null only from {STRICT:g} on and only where this page says so; an optional one may be absent or null.
+* From version {STRICT:g} on an undeclared field is an error, in older records it is noted and left alone.
 * From record to record `log_stream_offset` and, within a run, `steps` grow; `cycle_id` and `telemetry_version` never fall.
 * *Volatile* fields depend on the clock and are left out when two runs are compared.
 * Rotation: a full `<name>` becomes `<name>.1`, the next one `<name>.2`, …; `<name>` is always the newest part. What a resumed run
@@ -118,9 +145,10 @@ def reference_page() -> str:
     lines = [INTRODUCTION]
     for version in VERSIONS:
         lines += [f"## Version {version:g}", "", *_rows([item for item in FIELDS if item.since == version]), ""]
-    lines += ["## Records of mini-batches (1.3)", ""]
+    lines += [f"## Records of mini-batches (from {BATCH_VERSIONS[0]:g} on)", ""]
     lines += [
-        "Written with `--ppo-log-batches`, before the record of their epoch; told apart by `kind`.",
+        "Written with `--ppo-log-batches`, before the record of their epoch; told apart by `kind`. The fields of conflict "
+        "came with 1.4.",
         "",
         *_rows(BATCH_FIELDS),
         "",
@@ -132,6 +160,10 @@ def reference_page() -> str:
     lines += [
         "",
         "A guard that fired (`anneal_*_flag` is true) and a failed gate (`anneal_bc_passed` is false) alert by default.",
+        "",
+        "## Alerts against a field's own past",
+        "",
+        *_past_rows(),
     ]
     return "\n".join(lines) + "\n"
 
@@ -153,7 +185,8 @@ def pages() -> dict[str, str]:
     found = {REFERENCE: reference_page(), POINTER: POINTER_PAGE}
     for version in VERSIONS:
         found[f"telemetry/ppo_epoch_v{version:g}.schema.json"] = _json(json_schema(version))
-    found[f"telemetry/ppo_batch_v{CURRENT:g}.schema.json"] = _json(json_schema(CURRENT, batch=True))
+    for version in BATCH_VERSIONS:
+        found[f"telemetry/ppo_batch_v{version:g}.schema.json"] = _json(json_schema(version, batch=True))
     return found
 
 
@@ -173,16 +206,13 @@ def write_pages(docs: Path) -> list[str]:
     return changed
 
 
-SAMPLES = {"ppo_telemetry_v1_3.jsonl": 1.3, "ppo_conflict_telemetry.jsonl": 1.1, "ppo_epoch_log.jsonl": 1.0}
+SAMPLE = f"samples/ppo_telemetry_v{CURRENT:g}.jsonl".replace(".", "_", 1)
 
 
-def write_samples(log: Path, docs: Path) -> list[str]:
-    """The sample logs under docs/samples: a real run as it is, and reduced to the older versions."""
-    records = list(read_records(log))
-    for name, version in SAMPLES.items():
-        lines = (encode_record(record if version == CURRENT else project(record, version)) for record in records)
-        write_bytes(docs / "samples" / name, b"".join(line + b"\n" for line in lines))
-    return [f"samples/{name}" for name in SAMPLES]
+def write_sample(log: Path, docs: Path) -> str:
+    """The sample log of the current version: a real run as it is. Those of older versions stay as they were written."""
+    write_bytes(docs / SAMPLE, b"".join(encode_record(record) + b"\n" for record in read_records(log)))
+    return SAMPLE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -191,11 +221,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--write", type=Path, default=Path("docs"), metavar="DOCS", help="the docs folder (default: docs)")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a file is stale")
-    parser.add_argument("--samples", type=Path, metavar="LOG", help="also write docs/samples anew from the log of a real run")
+    parser.add_argument("--sample", type=Path, metavar="LOG", help="also write the sample log anew from that of a real run")
     chosen = parser.parse_args(arguments)
     names = stale(chosen.write) if chosen.check else write_pages(chosen.write)
-    if chosen.samples is not None and not chosen.check:
-        names += write_samples(chosen.samples, chosen.write)
+    if chosen.sample is not None and not chosen.check:
+        names.append(write_sample(chosen.sample, chosen.write))
     for name in names:
         print(f"{chosen.write / name} {'is stale' if chosen.check else 'written'}")
     return 1 if chosen.check and names else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,14 +15,19 @@ from typing import Any, Literal, NamedTuple
 from townlet.errors import ConfigError
 from townlet.files import read_json
 from townlet.telemetry.drawing import short
-from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, declared, field
+from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS, declared, field
 from townlet.telemetry.series import number
 
 Side = Literal["above", "below", "is"]
 SIDES: tuple[Side, ...] = ("above", "below", "is")
-RULE_KEYS = ("field", "above", "below", "is", "versus", "anneal", "smoothing", "patience")
+RULE_KEYS = ("field", "above", "below", "is", "versus", "margin", "unless", "anneal", "smoothing", "patience")
 FILE_KEYS = ("rules", "defaults", "smoothing", "patience", "max_gap")
 MAX_RULES_FILE = 1 << 20
+PAST = "past"  # as `versus`: the field's own earlier records
+PAST_WINDOW = 8  # records whose mean the defaults compare with the past
+PAST_LEAST, PAST_KEPT = 32, 64  # earlier records before there is a past, and how far it goes back
+PAST_CLEAR = 4.0  # standard errors by which a mean must differ from the past
+EXCUSE_SHARE, EXCUSE_LEAST = 0.1, 8  # by which a field must be above its past to excuse a rule, and the least records of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,9 @@ class Rule:
     """Alert when a field is above or below a threshold, or a flag is as given, for `patience` records running.
 
     The value is the mean of the last `smoothing` records, once there are so many. With `versus` the threshold is a share on top
-    of that other field of the same record. With `anneal` only records of anneal stages count.
+    of that other field of the same record; `versus` past means the median of the field's own records before those, from which
+    the value must differ by the share, by `margin` on top, and by more than their spread explains. `unless` names a field that
+    excuses the rule while it is well above its own past. With `anneal` only records of anneal stages count.
     """
 
     field: str
@@ -39,6 +47,8 @@ class Rule:
     anneal: bool = False
     smoothing: int = 1
     patience: int = 1
+    margin: float = 0.0
+    unless: str = ""
 
     @property
     def name(self) -> str:
@@ -64,6 +74,7 @@ def default_rules() -> list[Rule]:
         for item in FIELDS
         if item.alert is not None and item.alert.threshold is not None
     ]
+    rules += flag_rules({flag: share for flag, (_, _, share, *_) in PAST_ALERTS.items()})
     rules += [Rule(item.name, "is", 1.0) for item in FIELDS if item.kind == "flag" and item.name.endswith("_flag")]
     return [*rules, Rule("anneal_bc_passed", "is", 0.0)]
 
@@ -78,6 +89,9 @@ def flag_rules(values: Mapping[str, float | None]) -> list[Rule]:
         if flag in ANNEAL_ALERTS:
             name, side, versus = ANNEAL_ALERTS[flag]
             rules.append(Rule(name, side, value, versus, anneal=True))
+        elif flag in PAST_ALERTS:
+            name, side, _, margin, unless = PAST_ALERTS[flag]
+            rules.append(Rule(name, side, value, PAST, smoothing=PAST_WINDOW, margin=margin, unless=unless))
         else:
             item = by_flag[flag]
             assert item.alert is not None
@@ -157,43 +171,105 @@ def _rule(entry: Any, common: Mapping[str, Any], where: str) -> Rule:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ConfigError(f"{where}: {key} is {value!r}, expected a whole number from 1 on")
     versus = entry.get("versus", "")
-    if versus and not (isinstance(versus, str) and declared(versus) and field(versus).numeric):
-        raise ConfigError(f"{where}: versus is {versus!r}, which is no number of a record")
+    if versus and versus != PAST and not (isinstance(versus, str) and declared(versus) and field(versus).numeric):
+        raise ConfigError(f"{where}: versus is {versus!r}, which is no number of a record and not {PAST}")
+    margin = number(entry.get("margin", 0.0))
+    if not margin >= 0 or (margin and versus != PAST):
+        raise ConfigError(f"{where}: margin is {entry['margin']!r}, expected a number from 0 on beside versus: {PAST}")
     if not isinstance(entry.get("anneal", False), bool):
         raise ConfigError(f"{where}: anneal is {entry['anneal']!r}, expected true or false")
-    return Rule(name, side, float(wanted), versus, entry.get("anneal", False), counts["smoothing"], counts["patience"])
+    unless = entry.get("unless", "")
+    if unless and not (isinstance(unless, str) and declared(unless) and field(unless).numeric):
+        raise ConfigError(f"{where}: unless is {unless!r}, which is no number of a record")
+    return Rule(name, side, float(wanted), versus, entry.get("anneal", False), **counts, margin=margin, unless=unless)
 
 
 # --- a rule at work --------------------------------------------------------------------------------------------------
 
 
+class Series:
+    """The last records of a field, and its past: those before them."""
+
+    def __init__(self, window: int, least: int = PAST_LEAST) -> None:
+        self.least = least
+        self.last: deque[float] = deque(maxlen=window)
+        self.past: deque[float] = deque(maxlen=PAST_KEPT)
+
+    def add(self, value: float) -> None:
+        if self.full:
+            self.past.append(self.last[0])
+        self.last.append(value)
+
+    @property
+    def full(self) -> bool:
+        return len(self.last) == self.last.maxlen
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.last) / len(self.last)
+
+    @property
+    def base(self) -> float:
+        """Median of the past; NaN, which nothing is above or below, while there is none yet."""
+        return statistics.median(self.past) if len(self.past) >= self.least else math.nan
+
+    @property
+    def error(self) -> float:
+        """Standard error of a mean of the last records, by the spread of the past."""
+        return statistics.stdev(self.past) / math.sqrt(len(self.last))
+
+
 class RuleState:
-    """One rule over the records of a run. Alerts once when the patience is used up, and again only after it was well between."""
+    """One rule over the records of a run. Alerts once when the patience is used up, and again only after it was well between;
+    against the past, after an alert the past begins anew: what is so now is what later records are compared with."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.value = math.nan  # smoothed
         self.bad = 0  # records running
-        self._last: deque[float] = deque(maxlen=rule.smoothing)
+        self._series = Series(rule.smoothing)
+        self._excuse = Series(PAST_WINDOW, EXCUSE_LEAST)
 
     def feed(self, record: Mapping[str, Any]) -> Alarm | None:
         rule = self.rule
+        excuse = number(record.get(rule.unless)) if rule.unless else math.nan
+        if not math.isnan(excuse):
+            self._excuse.add(excuse)
         raw = record.get(rule.field)
         if not isinstance(raw, int | float) or (rule.anneal and record.get("anneal_cycle") is None):
             return None
-        limit = rule.threshold
-        if rule.versus:
-            base = number(record.get(rule.versus))
-            if math.isnan(base):
-                return None
-            limit = base + abs(base) * rule.threshold
-        self._last.append(float(raw))
-        self.value = math.fsum(self._last) / len(self._last)
+        if rule.versus not in ("", PAST) and math.isnan(number(record.get(rule.versus))):
+            return None
+        self._series.add(float(raw))
+        self.value = self._series.mean
+        limit = self._limit(record)
         bad = {"above": self.value > limit, "below": self.value < limit, "is": self.value == limit}[rule.side]
-        self.bad = self.bad + 1 if bad and len(self._last) == rule.smoothing else 0
+        self.bad = self.bad + 1 if bad and self._series.full and not self._excused() else 0
         if self.bad != rule.patience:
             return None
-        return self._alert(record, limit)
+        alarm = self._alert(record, limit)
+        if rule.versus == PAST:
+            self._series.past.clear()
+            self.bad = 0
+        return alarm
+
+    def _limit(self, record: Mapping[str, Any]) -> float:
+        """What the value is compared with."""
+        rule = self.rule
+        if not rule.versus:
+            return rule.threshold
+        if rule.versus != PAST:
+            base = number(record.get(rule.versus))
+            return base + abs(base) * rule.threshold
+        base = self._series.base
+        if math.isnan(base):
+            return base
+        gap = max(abs(base) * rule.threshold + rule.margin, PAST_CLEAR * self._series.error)
+        return base + gap if rule.side == "above" else base - gap
+
+    def _excused(self) -> bool:
+        base = self._excuse.base
+        return not math.isnan(base) and self._excuse.mean > base + EXCUSE_SHARE * abs(base)
 
     def _alert(self, record: Mapping[str, Any], limit: float) -> Alarm:
         rule = self.rule
@@ -201,7 +277,7 @@ class RuleState:
         if rule.side == "is":
             what = f"{rule.field} is {json.dumps(bool(limit))}"
         else:
-            mean = f" (mean of {len(self._last)})" if len(self._last) > 1 else ""
+            mean = f" (mean of {rule.smoothing})" if rule.smoothing > 1 else ""
             what = f"{rule.field} is {short(self.value)}{mean}, {rule.side} {short(limit)}"
         running = f", {self.bad} records running" if self.bad > 1 else ""
         return Alarm(rule.name, rule.field, self.value, limit, epoch, f"epoch {short(epoch)}: {what}{running}")

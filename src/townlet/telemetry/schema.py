@@ -4,7 +4,7 @@ Validator, watcher, summary, plots, exports, JSON Schemas and the reference page
 A record is one JSON object on one line. Whole numbers may be written as floats (`3.0`); names with a dot
 (`conflict.rivalry_max_mean_avg`) are one flat key.
 
-A *required* field must be there from its first version on; it may be null only from version 1.3 on, and only where
+A *required* field must be there from its first version on; it may be null only from version 1.3 (`STRICT`) on, and only where
 `null_when` says so. An *optional* field may be absent or null in any version, and may be present in a record of an
 earlier version than its own.
 """
@@ -15,14 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-VERSIONS = (1.0, 1.1, 1.2, 1.3)
-CURRENT = 1.3
+VERSIONS = (1.0, 1.1, 1.2, 1.3, 1.4)
+CURRENT = 1.4  # what is written
+STRICT = 1.3  # from here on undeclared fields are errors, and a required field may be null where it says so
+BATCH_VERSIONS = (1.3, 1.4)
 DATA_MODES = ("replay", "rollout", "mixed")
 RIVALRY_BINS = 10  # equal bins over [0, 1]
 
 Kind = Literal["whole", "number", "flag", "text", "choice", "histogram", "counts", "names"]
-Panel = Literal["", "losses", "kl and clip", "entropy", "returns", "conflicts", "waits", "rivalry", "throughput"]
-PANELS: tuple[Panel, ...] = ("losses", "kl and clip", "entropy", "returns", "conflicts", "waits", "rivalry", "throughput")
+Panel = Literal[
+    "", "losses", "kl and clip", "entropy", "returns", "per resident-day", "shifts", "conflicts", "waits", "rivalry", "throughput"
+]
+PANELS: tuple[Panel, ...] = (
+    *("losses", "kl and clip", "entropy", "returns", "per resident-day", "shifts"),
+    *("conflicts", "waits", "rivalry", "throughput"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ class Field:
     required: bool = True
     low: float | None = None
     high: float | None = None
-    null_when: str = ""  # from version 1.3 on; "" = never
+    null_when: str = ""  # from version STRICT on; "" = never
     alert: Alert | None = None
     volatile: bool = False  # depends on the clock: left out of comparisons between runs
     panel: Panel = ""
@@ -60,17 +67,19 @@ class Field:
         return self.required and version >= self.since
 
     def nullable_in(self, version: float) -> bool:
-        return not self.required or (bool(self.null_when) and version >= 1.3)
+        return not self.required or (bool(self.null_when) and version >= STRICT)
 
 
 NO_METRICS = "replay samples without capture metrics"
 NO_TOWN = "replay data: no town was stepped"
-NO_EPISODE = "no episode ended in this epoch, or replay data that does not hold whole episodes"
+NO_EPISODE = "no episode ended in this epoch, or replay data (from 1.4 on: its return is dataset_return)"
+NO_SHIFT = "no shift fell due in this epoch, or replay data"
+NO_DATA = "rollout data, or replay data that does not hold whole episodes"
 NO_VARIATION = "rewards or advantages did not vary"
 NOT_RECORDED = "replay samples without action masks"
 NO_CHAT = "no chat succeeded, or replay samples without capture metrics"
 
-V1, V11, V12, V13 = VERSIONS
+V1, V11, V12, V13, V14 = VERSIONS
 
 # fmt: off
 FIELDS: tuple[Field, ...] = (
@@ -96,7 +105,7 @@ FIELDS: tuple[Field, ...] = (
           low=0, alert=Alert("above", 50.0, "--grad-threshold")),
     Field("kl_divergence", "number", "nats", V1, "Mean of old − new log-prob (k1 estimate); may be negative.",
           alert=Alert("above", 0.2, "--kl-threshold"), panel="kl and clip"),
-    Field("telemetry_version", "number", "1", V1, "Version of this record; a JSON number.", low=1.0, high=1.3),
+    Field("telemetry_version", "number", "1", V1, "Version of this record; a JSON number.", low=VERSIONS[0], high=CURRENT),
     Field("lr", "number", "1", V1, "Learning rate of the last update of the epoch.", low=0),
     Field("steps", "whole", "count", V1, "Decisions trained on since the run began; grows with each record.", low=0),
     Field("conflict.rivalry_max_mean_avg", "number", "rivalry", V1,
@@ -159,18 +168,23 @@ FIELDS: tuple[Field, ...] = (
     Field("anneal_bc_threshold", "number", "share", V12, "Accuracy the cloning stage had to reach.",
           required=False, low=0, high=1),
     Field("anneal_bc_passed", "flag", "", V12, "The cloning stage passed its gate.", required=False),
-    Field("anneal_loss_baseline", "number", "1", V12, "Loss of the last good stage.", required=False),
-    Field("anneal_queue_baseline", "number", "count", V12, "Queue conflicts of the last good stage.", required=False, low=0),
-    Field("anneal_intensity_baseline", "number", "intensity", V12, "Conflict intensity of the last good stage.",
+    Field("anneal_loss_baseline", "number", "1", V12, "Value loss in the last epochs of the last good stage, mean.",
+          required=False),
+    Field("anneal_queue_baseline", "number", "count", V12, "Queue conflicts in those epochs, mean per epoch.",
           required=False, low=0),
-    Field("anneal_loss_flag", "flag", "", V12, "The loss guard fired in this stage.", required=False),
-    Field("anneal_queue_flag", "flag", "", V12, "The guard on queue conflicts fired in this stage.", required=False),
-    Field("anneal_intensity_flag", "flag", "", V12, "The guard on conflict intensity fired in this stage.", required=False),
+    Field("anneal_intensity_baseline", "number", "intensity", V12, "Conflict intensity in those epochs, mean per epoch.",
+          required=False, low=0),
+    Field("anneal_loss_flag", "flag", "", V12,
+          "The value loss of this stage's last epochs is above its bound over the last good stage, clear of their spread.",
+          required=False),
+    Field("anneal_queue_flag", "flag", "", V12, "The same of queue conflicts, from 1.4 on per resident-day.", required=False),
+    Field("anneal_intensity_flag", "flag", "", V12, "The same of conflict intensity, from 1.4 on per resident-day.",
+          required=False),
     # --- version 1.3 -------------------------------------------------------------------------------------------------
     Field("run_id", "text", "", V13, "Hash of config, seed and command: the same for a run and its repetition."),
     Field("config_hash", "text", "", V13, "Hash of the config."),
-    Field("dataset_hash", "text", "", V13, "Hash of the replay data.", null_when="rollout data"),
-    Field("policy_hash", "text", "", V13, "Hash of the weights after the epoch."),
+    Field("dataset_hash", "text", "", V13, "Hash of the data the run was given.", null_when="a run that was given none"),
+    Field("policy_hash", "text", "", V13, "Hash of the weights after the epoch, as in checkpoints, scorecards and the ledger."),
     Field("kl_k3", "number", "nats", V13, "Mean of (ratio − 1) − log ratio (k3 estimate), never negative; gates use this one.",
           low=0, alert=Alert("above", 0.1, "--kl-k3-threshold"), panel="kl and clip"),
     Field("explained_variance", "number", "1", V13, "1 − variance of the value errors / variance of the returns.",
@@ -201,6 +215,20 @@ FIELDS: tuple[Field, ...] = (
     Field("kind", "choice", "", V13, "Kind of record; `epoch` when absent.", required=False, choices=("epoch",)),
     Field("nonfinite", "names", "", V13, "Fields that were NaN or infinite and are therefore null: the run diverged.",
           required=False),
+    # --- version 1.4 -------------------------------------------------------------------------------------------------
+    Field("conflicts_per_resident_day", "number", "1/day", V14,
+          "Queue conflicts per day that a resident lived in the epoch's data (decisions × interval / ticks per day).",
+          low=0, null_when=NO_METRICS, panel="per resident-day", drift=True, alert=Alert("above", None, "--conflicts-max")),
+    Field("exits_per_resident_day", "number", "1/day", V14, "Exits per day that a resident lived in the epoch's data.",
+          low=0, null_when=NO_METRICS, panel="per resident-day", alert=Alert("above", None, "--exit-rate-max")),
+    Field("late_share", "number", "share", V14,
+          "Late shifts among those that fell due; one that reaches into the next epoch counts in both when it is missed there.",
+          low=0, high=1, null_when=NO_SHIFT, panel="shifts", alert=Alert("above", None, "--late-max")),
+    Field("attendance", "number", "share", V14, "Shifts that were not missed among those that fell due.",
+          low=0, high=1, null_when=NO_SHIFT, panel="shifts", alert=Alert("below", None, "--attendance-min")),
+    Field("dataset_return", "number", "reward", V14,
+          "Return of the lives in the replay data that were seen to their end, mean; not that of the policy in training.",
+          null_when=NO_DATA),
 )
 # fmt: on
 
@@ -211,25 +239,24 @@ def _shared(*names: str) -> tuple[Field, ...]:
     return tuple(_BY_NAME[name] for name in names)
 
 
+# fmt: off
 BATCH_FIELDS: tuple[Field, ...] = (
     Field("kind", "choice", "", V13, "`batch`: one mini-batch of the coming epoch record.", choices=("batch",)),
     *_shared("telemetry_version", "run_id", "epoch", "cycle_id", "log_stream_offset", "steps", "lr"),
     Field("batch", "whole", "count", V13, "Number of the mini-batch in its epoch, from 0.", low=0),
     Field("transitions", "whole", "count", V13, "Decisions in the mini-batch.", low=0),
-    *_shared(
-        "loss_policy",
-        "loss_value",
-        "loss_entropy",
-        "loss_total",
-        "clip_fraction",
-        "adv_mean",
-        "adv_std",
-        "grad_norm",
-        "kl_divergence",
-        "kl_k3",
-        "nonfinite",
-    ),
+    *_shared("loss_policy", "loss_value", "loss_entropy", "loss_total", "clip_fraction", "adv_mean", "adv_std", "grad_norm"),
+    *_shared("kl_divergence", "kl_k3", "nonfinite"),
+    Field("conflict.rivalry_max_mean", "number", "rivalry", V14,
+          "Highest rivalry a resident feels, mean over the mini-batch.", low=0, high=1),
+    Field("conflict.rivalry_max_max", "number", "rivalry", V14,
+          "Highest rivalry a resident feels, largest of the mini-batch.", low=0, high=1),
+    Field("conflict.rivalry_avoid_count_mean", "number", "feature", V14,
+          "rivalry_avoid_count as the observation holds it, mean over the mini-batch.", low=0),
+    Field("conflict.rivalry_avoid_count_max", "number", "feature", V14,
+          "rivalry_avoid_count as the observation holds it, largest of the mini-batch.", low=0),
 )
+# fmt: on
 
 # Options of `watch` for records of anneal stages: field, side, and the baseline field the threshold is a share on top of.
 ANNEAL_ALERTS: dict[str, tuple[str, Literal["above", "below"], str]] = {
@@ -238,6 +265,15 @@ ANNEAL_ALERTS: dict[str, tuple[str, Literal["above", "below"], str]] = {
     "--anneal-intensity-max": ("queue_conflict_intensity_sum", "above", "anneal_intensity_baseline"),
     "--anneal-queue-min": ("queue_conflict_events", "below", ""),
     "--anneal-intensity-min": ("queue_conflict_intensity_sum", "below", ""),
+}
+
+
+# Options of `watch` for fields that are compared with their own past in the log: field, side, usual share of change, what must
+# come on top of that share, and a field whose rise excuses it. (Whoever learns to live in a town meets others more often.)
+PAST_ALERTS: dict[str, tuple[str, Literal["above", "below"], float, float, str]] = {
+    "--conflicts-rise": ("conflicts_per_resident_day", "above", 0.5, 0.2, "episode_return_mean"),
+    "--exits-rise": ("exits_per_resident_day", "above", 1.0, 0.02, ""),
+    "--return-fall": ("episode_return_mean", "below", 0.5, 0.0, ""),
 }
 
 

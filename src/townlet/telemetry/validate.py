@@ -14,11 +14,10 @@ from msgspec.structs import astuple
 
 from townlet.telemetry.ndjson import UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations
 from townlet.telemetry.record import Shape, check_record, check_sums, parse_line, shape
-from townlet.telemetry.schema import CURRENT, declared
+from townlet.telemetry.schema import CURRENT, STRICT, declared
 
 DEFAULT_LIMIT = 100
 FIRST_WITH_OFFSET = 1.1
-BATCH = shape(CURRENT, batch=True)
 BATCH_START = b'{"kind":"batch"'  # as our writer puts it; batch records of other programs take the longer way
 
 
@@ -99,18 +98,18 @@ class LogChecker:
         self.report = report
         self._before = Before()
         self._unknown: set[str] = set()
-        self._shape = shape(CURRENT)
+        self._shape, self._batch = shape(CURRENT), shape(CURRENT, batch=True)
 
     def check(self, path: Path, number: int, raw: bytes) -> None:
         """One line. Most pass the compiled check; the rest, and whatever may hold a key twice, is looked at field by field."""
-        form = BATCH if raw.startswith(BATCH_START) else self._shape
+        form = self._batch if raw.startswith(BATCH_START) else self._shape
         try:
             record = form.decoder.decode(raw)
         except UNREADABLE:
             self._in_words(path, number, raw)
             return
         keys = form.width - astuple(record).count(UNSET)
-        if form.version >= CURRENT and not form.batch:
+        if form.version >= STRICT and not form.batch:
             reasons = record.conflict_reasons
             keys += len(reasons) if reasons else 0
             if check_sums(record.rivalry_histogram, reasons, record.queue_conflict_events):
@@ -131,7 +130,9 @@ class LogChecker:
             return
         version = float(record["telemetry_version"])
         form = shape(version, batch=record.get("kind") == "batch")
-        if not form.batch:
+        if form.batch:
+            self._batch = form
+        else:
             self._shape = form
         for name in record:
             if not declared(name) and name not in self._unknown and not form.batch:
@@ -149,7 +150,7 @@ class LogChecker:
         else:
             report.records += 1
             report.versions[f"{form.version:g}"] += 1
-            if form.version >= CURRENT and record.run_id != before.run:
+            if form.version >= STRICT and record.run_id != before.run:
                 if before.run:
                     report.note(path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run goes on here")
                 self._before = before = Before(offset=before.offset, version=before.version, run=record.run_id)

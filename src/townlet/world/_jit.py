@@ -28,7 +28,8 @@ def kernel_sources() -> list[Path]:
     """Files whose text decides what is compiled. Those named last hold no kernel."""
     package = Path(__file__).parents[1]
     world = {*package.glob("world/**/*.py")} - {package / "world" / f"{name}.py" for name in NO_KERNELS}
-    return sorted([*world, package / "observations/encode.py", package / "envs/step.py"])
+    tables = ("config/needs.py", "config/town.py", "observations/spec.py")  # their rows are constants of the kernels
+    return sorted([*world, package / "observations/encode.py", package / "envs/step.py", *(package / name for name in tables)])
 
 
 def cache_folder() -> Path:

@@ -108,9 +108,8 @@ def film_town(t: Town, row: np.ndarray, primitive: bool) -> None:
             if t.ties[i, s]["other"] >= 0:
                 worst = max(worst, rivalry_now(t, i, s))
         row[8 * n + i] = share(worst)
-        row[9 * n + i] = share(me["hunger"])
-        row[10 * n + i] = share(me["hygiene"])
-        row[11 * n + i] = share(me["energy"])
+        for k in range(t.rules["needs"]):
+            row[(_NEEDS_PLANE + k) * n + i] = share(me["needs"][k])
     at = row.shape[0] - _OBJECT_PLANES * m - 3
     for o in range(m):
         thing = t.objects[o]

@@ -15,7 +15,7 @@ from townlet.world.state import (
     EVENTS,
     MAX_EDGES,
     MAX_MEALS,
-    NEEDS,
+    MAX_NEEDS,
     OBJECT_TILE,
     SHIFT_STATES,
     TERMS,
@@ -42,6 +42,8 @@ class Bounds(Protocol):
 class Spec(Protocol):
     @property
     def fields(self) -> Sequence[Bounds]: ...
+    @property
+    def needs(self) -> Sequence[str]: ...
 
 
 class Batch(Protocol):
@@ -71,6 +73,7 @@ class _Town(NamedTuple):
     events: Array  # (C,) EVENT
     affordances: Array  # (A,) AFFORDANCE
     rules: Any  # RULES record
+    needs: Sequence[str]  # their names
 
 
 def problems(vec: Batch) -> list[str]:
@@ -87,6 +90,7 @@ def problems(vec: Batch) -> list[str]:
             s.events[e],
             vec.tables.affordances,
             vec.tables.rules[0],
+            vec.spec.needs,
         )
         where = f"town {t.clock['id']}, tick {t.clock['tick']}"
         for check in (_money, _bodies, _clock, _uses, _queues, _calls, _tiles, _ties, _cooldowns, _empty_slots, _events):
@@ -107,10 +111,14 @@ def _money(t: _Town) -> Iterator[str]:
 
 
 def _bodies(t: _Town) -> Iterator[str]:
-    for need in NEEDS:
-        level = t.residents[need]
+    for k in range(MAX_NEEDS):
+        level = t.residents["needs"][:, k]
+        if k >= len(t.needs):
+            for i in np.flatnonzero(level != 0.0):
+                yield f"need {k} of resident {i} is {level[i]}, but there are {len(t.needs)} needs"
+            continue
         for i in np.flatnonzero(~((level >= 0.0) & (level <= 1.0))):
-            yield f"{need} of resident {i} is {level[i]}, outside [0, 1]"
+            yield f"{t.needs[k]} of resident {i} is {level[i]}, outside [0, 1]"
     for i in np.flatnonzero((t.residents["meals"] < 0) | (t.residents["meals"] > MAX_MEALS)):
         yield f"resident {i} has {t.residents['meals'][i]} meals, expected 0 to {MAX_MEALS}"
     for i in np.flatnonzero(t.residents["shift"] >= len(SHIFT_STATES)):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from townlet.config.models import SimulationConfig
-from townlet.world.preconditions import NAMES, NUMBER, Program, Row, both, check_length, parse
-from townlet.world.state import AFFORDANCE, MONEY, NEEDS, PERTURBATIONS, PROFILES, RULES, TIE_EVENTS, Array
+from townlet.config.models import SimulationConfig, weights_of
+from townlet.world.preconditions import NUMBER, Program, Row, both, check_length, names_of, parse
+from townlet.world.state import AFFORDANCE, HUNGER, MONEY, PROFILES, RULES, TIE_EVENTS, Array
 from townlet.world.systems.affordances import OP_AND, OP_GE, OP_LT, OP_OR
 
 QUEUE_REACH = 3  # steps from an object within which its queue can be joined
-SUFFICIENCY_LINE = 0.3
 NEWCOMER_NEED = 0.7
 _CONFIG_NAME = {"hand_over": "handover"}
 
@@ -23,10 +22,8 @@ def make_rules(config: SimulationConfig, *, random_start: bool = False, stagger:
     """The (1,) RULES array of a config."""
     rules = np.zeros(1, dtype=RULES)
     r = rules[0]
-    decay, rewards, weights = config.world.need_decay, config.rewards, config.rewards.needs
-    for need in NEEDS:
-        r[f"decay_{need}"] = getattr(decay, need)
-        r[f"weight_{need}"] = getattr(weights, need)
+    rewards = config.rewards
+    _fill_needs(r, config)
     r["ticks_per_day"] = config.world.ticks_per_day
     r["interval"] = config.policy.interval
     r["episode_ticks"] = config.scenario.episode_ticks
@@ -34,7 +31,6 @@ def make_rules(config: SimulationConfig, *, random_start: bool = False, stagger:
     r["blind_conflict"] = "conflict" in config.observations.blind
     r["calm_rivalry_ticks"] = config.policy.calm_rivalry_ticks
     r["queue_reach"] = QUEUE_REACH
-    r["sufficiency_line"] = SUFFICIENCY_LINE
     _fill_queues_and_conflict(r, config)
     _fill_ties(r, config)
     _fill_work_and_money(r, config)
@@ -52,6 +48,19 @@ def make_rules(config: SimulationConfig, *, random_start: bool = False, stagger:
     return rules
 
 
+def _fill_needs(r: np.void, config: SimulationConfig) -> None:
+    r["needs"] = len(config.needs)
+    r["need_sufficient_above"] = -1.0  # nobody is judged by a need that is not there or not acted on
+    for k, need in enumerate(config.needs.values()):
+        r["need_decay"][0, k], r["need_decay"][1, k] = need.decay, 0.0 if need.awake_only else need.decay
+        if need.act_below > 0:
+            r["need_sufficient_above"][k] = config.evaluation.self_sufficient_above
+        if need.at_bottom == "collapse":
+            row = int(r["deadly"])
+            r["deadly_need"][row], r["deadly_below"][row], r["deadly_ticks"][row] = k, need.collapse_below, need.collapse_ticks
+            r["deadly"] += 1
+
+
 def _fill_queues_and_conflict(r: np.void, config: SimulationConfig) -> None:
     fair, conflict = config.queue_fairness, config.conflict
     r["max_overtakes"], r["index_cost"] = fair.max_overtakes, fair.handover_index_cost
@@ -62,13 +71,12 @@ def _fill_queues_and_conflict(r: np.void, config: SimulationConfig) -> None:
         conflict.quarrel_energy,
     )
     r["intensity_min"], r["intensity_max"] = conflict.intensity_min, conflict.intensity_max
-    reasons = {
-        "blocked": conflict.reasons.blocked,
-        "overtaken": conflict.reasons.overtaken,
-        "ghost_step": conflict.reasons.ghost_step,
-    }
-    for name, reason in reasons.items():
-        r[f"base_{name}"], r[f"actor_{name}"], r[f"rival_{name}"] = reason.base, reason.actor_pays, reason.rival_pays
+    for k, (_, reason) in enumerate(conflict.reasons):
+        r["reason_base"][k], r["reason_actor_pays"][k], r["reason_rival_pays"][k] = (
+            reason.base,
+            reason.actor_pays,
+            reason.rival_pays,
+        )
     r["rivalry_increment"], r["rivalry_decay"] = conflict.rivalry.increment_per_conflict, conflict.rivalry.decay_per_tick
     r["avoid_threshold"] = conflict.rivalry.avoid_threshold
 
@@ -85,13 +93,12 @@ def _fill_ties(r: np.void, config: SimulationConfig) -> None:
     for k, name in enumerate(TIE_EVENTS):
         delta = deltas[_CONFIG_NAME.get(name, name)]
         r["tie_trust"][k], r["tie_familiarity"][k], r["tie_rivalry"][k] = delta["trust"], delta["familiarity"], delta["rivalry"]
-    people = config.personalities
-    profiles = dict(zip(PROFILES, (people.balanced, people.socialite, people.industrious, people.stoic)))
-    chosen = people.newcomers[: len(PROFILES)]
+    chosen = config.personalities.newcomers[: len(PROFILES)]
     r["newcomer_profiles"] = len(chosen)
     for k, name in enumerate(chosen):
-        one = profiles[name]
+        one = config.profiles()[name]
         r["profiles"][k] = (one.extroversion, one.forgiveness, one.ambition)
+        r["profile_weights"][k, : len(config.needs)] = weights_of(config.needs, one)
 
 
 def _fill_work_and_money(r: np.void, config: SimulationConfig) -> None:
@@ -100,16 +107,14 @@ def _fill_work_and_money(r: np.void, config: SimulationConfig) -> None:
     r["await_ticks"], r["notice_absences"] = work.work_ahead, work.notice_absences
     r["rent"], r["rent_minute"], r["restock_minute"] = money(economy.rent), economy.rent_at, economy.refill_at
     r["first_wallet"] = money(economy.first_wallet)
-    r["hunger_exit"], r["collapse_ticks"], r["exit_notice"] = life.collapse_hunger, life.collapse_ticks, life.exit_warning
+    r["exit_notice"] = life.exit_warning
     r["unpaid_limit"], r["evictions_per_day"], r["eviction_gap"] = life.unpaid_days, life.evictions_per_day, life.eviction_gap
     r["newcomers_per_day"], r["newcomer_delay"] = life.newcomers_per_day, life.newcomer_delay_min
     r["newcomer_spread"] = life.newcomer_delay_max - life.newcomer_delay_min
     r["newcomer_need"], r["newcomer_meals"] = NEWCOMER_NEED, 1
-    kinds = (upsets.price_spike, upsets.blackout, upsets.outage, upsets.arranged_meet)
-    for k, kind in enumerate(kinds):
+    for k, kind in enumerate(upsets.kinds().values()):
         r["perturb_chance"][k], r["perturb_ticks"][k] = kind.probability_per_day, kind.duration
         r["perturb_cooldown"][k] = kind.cooldown
-    assert len(kinds) == len(PERTURBATIONS)
     r["price_spike_factor"] = upsets.price_spike.factor
     r["meet_gap"], r["meet_min_rivalry"] = upsets.arranged_meet.resident_cooldown, upsets.arranged_meet.min_rivalry
 
@@ -121,15 +126,15 @@ def make_affordances(config: SimulationConfig) -> Array:
     for a, spec in enumerate(specs):
         row = table[a]
         row["ticks"], row["price"] = spec.ticks, money(spec.price)
-        row["hunger"], row["hygiene"], row["energy"] = spec.effects.hunger, spec.effects.hygiene, spec.effects.energy
+        gains = [spec.effects.get(need, 0.0) for need in config.needs]
+        row["gains"][: len(gains)] = np.array(gains) / spec.ticks
         row["meals_given"], row["meals_taken"] = spec.gives_meals, spec.takes_meals
         row["stock_taken"] = max(spec.gives_meals, 1) if spec.uses_stock else 0
         row["own_home"], row["is_sleep"] = spec.own_home, spec.asleep
-        row["is_meal"] = spec.effects.hunger > 0
+        row["is_meal"] = gains[HUNGER] > 0
         row["cooldown"] = config.cooldown(spec)
-        gains = [getattr(spec.effects, need) for need in NEEDS]
-        row["need"] = int(np.argmax(gains)) if max(gains) > 0 else (0 if spec.gives_meals else -1)
-        town, own = parse(spec.requires)
+        row["need"] = int(np.argmax(gains)) if max(gains) > 0 else (HUNGER if spec.gives_meals else -1)
+        town, own = parse(spec.requires, tuple(config.needs))
         if spec.hours is not None:
             both(town, _within(*spec.hours))
             check_length(town, spec.requires)
@@ -143,6 +148,6 @@ def make_affordances(config: SimulationConfig) -> Array:
 
 def _within(first: int, last: int) -> Program:
     """Opening hours as a precondition; hours that run over midnight are open on both sides of it."""
-    minute = NAMES.index("minute")
+    minute = names_of(()).index("minute")
     after, before = Row(OP_GE, minute, NUMBER, 0.0, float(first)), Row(OP_LT, minute, NUMBER, 0.0, float(last))
     return [after, before, Row(OP_AND if first <= last else OP_OR)]

@@ -1,6 +1,8 @@
 """The town's memory: a handful of structured arrays, declared once.
 
-Axes: E towns, N resident slots, M objects, H rows, W columns, A affordances, K candidates, B buildings, L layouts.
+Axes: E towns, N resident slots, M objects, H rows, W columns, A affordances, K candidates, B buildings, L layouts, Q needs.
+Needs have room for MAX_NEEDS; the first ``rules["needs"]`` are those of the config, the rest stay 0 and cost nothing. The tick
+runs over all of them: a loop of fixed length is unrolled, so a need more is no slower.
 All money is whole ten-thousandths (int64). Coordinates are (x = column, y = row). ``-1`` means "none" in every index field.
 Floats are float64 inside the tick, so that compiled and uncompiled code agree to the last bit. Indices, ticks and wallets are
 stored as int32, which halves what a tick has to fetch; purse, clock and events are int64.
@@ -13,10 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from townlet.config.needs import MAX_NEEDS as MAX_NEEDS
+from townlet.config.needs import THREE
+from townlet.config.town import CONFLICT_REASONS as CONFLICT_REASONS
+from townlet.config.town import PERTURBATIONS as PERTURBATIONS
+
 Array = NDArray[Any]
 
 MONEY = 10_000  # units of one coin
-NEEDS = ("hunger", "hygiene", "energy")
+HUNGER, HYGIENE, ENERGY = range(len(THREE))  # the needs of every town come first; those of a scenario follow
 MAX_EDGES = 6
 COOLDOWNS = 4
 MAX_MEALS = 6
@@ -25,8 +32,6 @@ CANDIDATES = 4  # K: nearest objects kept per tile and affordance
 TERMS = ("survival", "needs", "wage", "punctuality", "social", "conflict", "shaping", "exit_guard", "clip", "terminal")
 PROFILES = ("balanced", "socialite", "industrious", "stoic")
 SHIFT_STATES = ("pre_shift", "await_start", "on_time", "late", "absent", "post_shift")
-CONFLICT_REASONS = ("blocked", "overtaken", "ghost_step")
-PERTURBATIONS = ("price_spike", "blackout", "outage", "arranged_meet")
 EXITS = ("collapse", "eviction", "scheduled")
 TILES = ("floor", "wall", "door", "road", "object")  # a resident may stand on floor, door and road
 WALL, OBJECT_TILE = 1, 4
@@ -40,9 +45,8 @@ RESIDENT = np.dtype(
         ("y", "i4"),
         ("below", "i4"),  # next resident on the same tile
         ("blocked", "i4"),  # ticks running a move was refused
-        ("hunger", "f8"),
-        ("hygiene", "f8"),
-        ("energy", "f8"),
+        ("needs", "f8", (MAX_NEEDS,)),  # levels
+        ("weights", "f8", (MAX_NEEDS,)),  # what a lack of each costs in reward: the need's weight × the personality's
         ("wallet", "i4"),
         ("meals", "i4"),
         ("extroversion", "f8"),
@@ -96,7 +100,7 @@ RESIDENT = np.dtype(
         ("late_count", "i4"),
         ("unpaid_days", "i4"),
         # leaving
-        ("starving", "i4"),
+        ("starving", "i4", (MAX_NEEDS,)),  # ticks running at the bottom, by row of rules["deadly_need"]
         ("exit_kind", "i4"),  # index into EXITS once it is known
         ("exit_at", "i4"),
         ("leaving", "u1"),  # goes with the end of this tick
@@ -268,9 +272,7 @@ GRID = np.dtype([("occupant", "i4"), ("object", "i4"), ("tile", "i4")])  # top r
 AFFORDANCE = np.dtype(
     [
         ("ticks", "i8"),
-        ("hunger", "f8"),  # effect over the whole use
-        ("hygiene", "f8"),
-        ("energy", "f8"),
+        ("gains", "f8", (MAX_NEEDS,)),  # per tick of use
         ("price", "i8"),
         ("meals_given", "i8"),
         ("meals_taken", "i8"),
@@ -279,7 +281,7 @@ AFFORDANCE = np.dtype(
         ("is_meal", "u1"),
         ("is_sleep", "u1"),
         ("cooldown", "i8"),
-        ("need", "i8"),  # index into NEEDS of the need it serves, for urgency; -1 = none
+        ("need", "i8"),  # the need it serves, for urgency; -1 = none
         ("length", "i8", (2,)),  # preconditions: rows about the town and the object, rows about the resident
         ("rows", "i8", (2, PROGRAM_ROWS, 3)),  # operation, name on the left, name on the right (-1: the number)
         ("numbers", "f8", (2, PROGRAM_ROWS, 2)),
@@ -287,21 +289,17 @@ AFFORDANCE = np.dtype(
 )
 
 _FLOAT_RULES = (
-    "decay_hunger", "decay_hygiene", "decay_energy", "weight_hunger", "weight_hygiene", "weight_energy",
-    "age_priority_weight",
-    "base_blocked", "base_overtaken", "base_ghost_step", "queue_length_boost", "intensity_min", "intensity_max",
-    "actor_blocked", "rival_blocked", "actor_overtaken", "rival_overtaken", "actor_ghost_step", "rival_ghost_step",
-    "quarrel_energy", "rivalry_increment", "rivalry_decay", "avoid_threshold", "trust_decay", "familiarity_decay",
+    "age_priority_weight", "queue_length_boost", "intensity_min", "intensity_max", "quarrel_energy",
+    "rivalry_increment", "rivalry_decay", "avoid_threshold", "trust_decay", "familiarity_decay",
     "tie_floor", "ambition_scale", "forgiveness_scale", "chat_base", "chat_trust", "chat_familiarity", "chat_extroversion",
     "survival", "needs_weight", "wage_rate", "punctuality", "conflict_weight", "chat_reward", "chat_reward_trust",
     "chat_reward_familiarity", "avoid_bonus", "reconcile_bonus", "reward_clip", "terminal_collapse", "terminal_eviction",
-    "sufficiency_line", "hunger_exit", "calm_rivalry_ticks", "price_spike_factor", "newcomer_need", "index_cost",
-    "quality_floor", "meet_min_rivalry",
+    "calm_rivalry_ticks", "price_spike_factor", "newcomer_need", "index_cost", "quality_floor", "meet_min_rivalry",
 )  # fmt: skip
 _INT_RULES = (
     "ticks_per_day", "interval", "episode_ticks", "ghost_step_after", "queue_reach", "max_overtakes", "quarrel_ticks",
     "rent", "restock_minute", "first_wallet", "grace_ticks", "absent_cutoff", "absence_slack", "await_ticks", "notice_absences",
-    "collapse_ticks", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
+    "needs", "deadly", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
     "newcomer_delay", "newcomer_spread", "chat_cooldown", "avoid_cooldown", "social_stage", "blind_conflict", "newcomer_meals",
     "random_start", "stagger", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
 )  # fmt: skip
@@ -314,8 +312,13 @@ RULES = np.dtype(
         ("tie_familiarity", "f8", (len(TIE_EVENTS),)),
         ("tie_rivalry", "f8", (len(TIE_EVENTS),)),
     ]
+    + [(name, "f8", (len(CONFLICT_REASONS),)) for name in ("reason_base", "reason_actor_pays", "reason_rival_pays")]
     + [("perturb_chance", "f8", (len(PERTURBATIONS),)), ("perturb_ticks", "i8", (len(PERTURBATIONS),))]
-    + [("perturb_cooldown", "i8", (len(PERTURBATIONS),)), ("profiles", "f8", (len(PROFILES), 3))]
+    + [("perturb_cooldown", "i8", (len(PERTURBATIONS),))]
+    + [("profiles", "f8", (len(PROFILES), 3)), ("profile_weights", "f8", (len(PROFILES), MAX_NEEDS))]
+    + [("need_decay", "f8", (2, MAX_NEEDS)), ("need_sufficient_above", "f8", (MAX_NEEDS,))]  # decay awake and asleep
+    + [("deadly_need", "i8", (MAX_NEEDS,))]  # the first rules["deadly"]: needs that end in a collapse …
+    + [("deadly_below", "f8", (MAX_NEEDS,)), ("deadly_ticks", "i8", (MAX_NEEDS,))]  # … at or below this for so many ticks
 )
 
 
@@ -336,7 +339,9 @@ class Tables(NamedTuple):
     rules: Array  # (1,) RULES
     circle: Array  # (1440, 2) f8: sine and cosine of the time of day
     nearness: Array  # (FAR + 1,) f8: a walking distance as it is seen
-    map_shape: Array  # (2,) i8: channels and side of the map that is seen
+    columns: Array  # (1,) observations.spec.COLUMNS: where each field that is seen begins
+    channels: Array  # (1,) observations.spec.CHANNELS: the plane of each channel of the map, -1 = not in this variant
+    window: Array  # (1,) i8: side of the map
     views: Array  # (L, H, W) VIEW: the objects on the map that is seen from a tile are these rows of ...
     in_view: Array  # (L, X) IN_VIEW
 

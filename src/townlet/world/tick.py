@@ -11,7 +11,7 @@ from townlet.world import rng
 from townlet.world._jit import kernel, leaf
 from townlet.world.decisions import decide
 from townlet.world.options import control_option, control_primitive, shift_phase
-from townlet.world.state import MAX_EDGES, Tables, Town
+from townlet.world.state import MAX_EDGES, PERTURBATIONS, Tables, Town
 from townlet.world.systems.conflict import conflict
 from townlet.world.systems.economy import economy
 from townlet.world.systems.employment import AWAIT_START, POST_SHIFT, PRE_SHIFT, employment
@@ -117,7 +117,7 @@ def begin_episode(t: Town, tables: Tables, start_minute: int) -> None:
     if rules["random_start"] == 1:
         steps = rules["ticks_per_day"] // rules["interval"]
         clock["minute"] = rng.below(rng.now(clock, rng.SPAWN), 0, rng.START_MINUTE, steps) * rules["interval"]
-    for field in range(4):
+    for field in range(len(PERTURBATIONS)):
         clock["active_until"][field] = 0
         clock["cooldown_until"][field] = 0
     clock["newcomers"] = 0

@@ -1,68 +1,91 @@
 """Scripted townspeople: a function of what they observe and nothing else, so that they can be imitated.
 
-They look ahead: before a shift or a night they meet every need that would fall below its line by the end of it, leave a use
-once its need is full, keep a meal in hand, set out for work in time, take the calm object, chat when all is well, and go home
-when there is nothing to do. Random ones choose evenly among what the mask allows.
+They choose among all affordances that raise what they lack, also those a scenario adds. They look ahead: before a shift or a
+night they meet every need that would fall below its line by the end of it, leave a use once its need is full, keep a meal in
+hand, set out for work in time, take the calm object, chat when all is well, and go home when there is nothing to do. Random
+ones choose evenly among what the mask allows.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from townlet.config.models import SimulationConfig
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
-from townlet.world.state import HALF_DISTANCE, Array
+from townlet.world.state import ENERGY, HALF_DISTANCE, MAX_NEEDS, Array
 
 COLUMNS = (
-    "need_hunger", "need_hygiene", "need_energy", "meals", "time_sin", "time_cos", "time_to_shift", "shift_left",
-    "shift_post_shift", "shift_absent", "in_queue", "work_distance", "at_work", "home_distance", "extroversion", "ambition",
-    "using_use_shower", "using_eat_meal", "using_buy_meal", "using_rest_sleep", "using_sit", "waiting_rest_sleep",
+    "meals", "time_sin", "time_cos", "time_to_shift", "shift_left", "shift_post_shift", "shift_absent", "in_queue",
+    "work_distance", "extroversion", "ambition",
 )  # fmt: skip
-(
-    HUNGER, HYGIENE, ENERGY, MEALS, SIN, COS, TO_SHIFT, SHIFT_LEFT, POST_SHIFT, ABSENT, IN_QUEUE, WORK_WAY, AT_WORK, HOME_WAY,
-    EXTROVERSION, AMBITION, IN_SHOWER, EATING, BUYING, SLEEPING, SITTING, AWAITS_BED,
-) = range(len(COLUMNS))  # fmt: skip
-SHOWER, COOK, EAT, BUY, SLEEP, SIT = range(6)
-AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit")
 HABITS = np.dtype(
-    [
+    [(name, "i8") for name in COLUMNS]  # where the script finds what it sees
+    + [
         (name, "f8")
         for name in (
-            *("hunger", "hygiene", "energy", "decay_hunger", "decay_hygiene", "decay_energy", "leave_above", "meals_in_hand"),
-            *("look_ahead", "work_margin", "night_sin", "night_cos", "night_bound", "sleep_below", "chat_above", "calm"),
-            *("shift_length", "sleep_gain", "prepare"),
+            *("worth_it", "leave_above", "meals_in_hand", "look_ahead", "work_margin", "night_sin", "night_cos", "night_bound"),
+            *("sleep_below", "chat_above", "calm", "shift_length", "sleep_gain", "prepare"),
         )
+    ]
+)
+NEED = np.dtype([("column", "i8"), ("act_below", "f8"), ("decay", "f8"), ("collapses", "u1")])
+USE = np.dtype(
+    [
+        *((name, "i8") for name in ("near", "using", "waiting", "near_distance")),  # option and columns of an affordance
+        ("gain", "f8", (MAX_NEEDS,)),
+        ("ticks", "f8"),
+        ("need", "i8"),  # what it raises most, -1 = nothing
+        *((name, "u1") for name in ("free", "takes_meals", "gives_meals", "asleep", "spends", "hours")),
     ]
 )
 DAY = 1440.0
 TIRED = 0.15  # above the line at which it sleeps, a resident sees to what the sleep would leave unmet
+STARVING = 0.15  # nobody goes to work below this in a need that ends in a collapse
+URGENT = 0.3
+ENOUGH = 0.6  # leave for work with this
 MEALS_UNIT = 6.0
 
 
-def scripted_columns(feature_names: tuple[str, ...]) -> Array:
-    """Offsets of the fields the script reads; a field of an affordance this town does not know is -1."""
+class Script(NamedTuple):
+    """What the script knows of a town: its own figures, the needs, and every affordance, whoever declared it."""
+
+    habits: Array  # (1,) HABITS
+    needs: Array  # (Q,) NEED
+    uses: Array  # (A,) USE
+
+
+def make_script(
+    config: SimulationConfig, feature_names: tuple[str, ...], action_names: tuple[str, ...], *, calm: bool | None = None
+) -> Script:
+    """The script of a config over its observation and options; `calm` overrides `behavior.avoid_rivals`."""
     offsets = {name: i for i, name in enumerate(feature_names)}
-    return np.array([offsets.get(name, -1) for name in COLUMNS], dtype=np.int64)
+    needs = np.zeros(len(config.needs), dtype=NEED)
+    for k, (name, need) in enumerate(config.needs.items()):
+        needs[k] = (offsets[f"need_{name}"], need.act_below, need.decay, need.at_bottom == "collapse")
+    uses = np.zeros(len(config.affordances.specs), dtype=USE)
+    for use, spec in zip(uses, config.affordances.specs):
+        use["near"] = action_names.index(f"{spec.id}:near")
+        use["using"], use["waiting"] = offsets[f"using_{spec.id}"], offsets[f"waiting_{spec.id}"]
+        use["near_distance"], use["ticks"] = offsets[f"{spec.id}_near_distance"], spec.ticks
+        gains = [spec.effects.get(name, 0.0) for name in config.needs]
+        use["gain"][: len(gains)] = gains
+        use["need"] = int(np.argmax(gains)) if max(gains) > 0 else -1
+        use["free"], use["takes_meals"], use["gives_meals"] = spec.price == 0, spec.takes_meals > 0, spec.gives_meals > 0
+        use["asleep"], use["hours"] = spec.asleep, spec.hours is not None
+        use["spends"] = spec.takes_meals > 0 or spec.uses_stock  # a thing is gone with the start, so it is used to the end
+    return Script(_habits(config, offsets, calm), needs, uses)
 
 
-def scripted_options(action_names: tuple[str, ...]) -> Array:
-    """First option (`near`) of each affordance the script knows, or -1."""
-    return np.array([action_names.index(f"{a}:near") if f"{a}:near" in action_names else -1 for a in AFFORDANCES], dtype=np.int64)
-
-
-def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
-    """The script's numbers as a (1,) HABITS array; `calm` overrides `behavior.avoid_rivals`."""
-    behavior, decay = config.behavior, config.world.need_decay
+def _habits(config: SimulationConfig, offsets: dict[str, int], calm: bool | None) -> Array:
+    behavior = config.behavior
     h = np.zeros(1, dtype=HABITS)
     row = h[0]
-    row["hunger"], row["hygiene"], row["energy"] = (
-        behavior.act_below.hunger,
-        behavior.act_below.hygiene,
-        behavior.act_below.energy,
-    )
-    row["decay_hunger"], row["decay_hygiene"], row["decay_energy"] = decay.hunger, decay.hygiene, decay.energy
-    row["leave_above"], row["meals_in_hand"] = behavior.leave_above, behavior.meals_in_hand
+    for name in COLUMNS:
+        row[name] = offsets[name]
+    row["worth_it"], row["leave_above"], row["meals_in_hand"] = behavior.worth_it, behavior.leave_above, behavior.meals_in_hand
     row["look_ahead"], row["work_margin"] = behavior.look_ahead, behavior.work_margin
     night = (DAY - behavior.sleep_from + 360.0) / 2.0  # half of the night, which ends at six
     middle = 2.0 * np.pi * (behavior.sleep_from + night) / DAY
@@ -71,10 +94,25 @@ def habits(config: SimulationConfig, *, calm: bool | None = None) -> Array:
     row["calm"] = behavior.avoid_rivals if calm is None else calm
     made = config.scenario.generate  # a generated town has its shifts there
     row["shift_length"] = max((job.length for job in config.jobs.values()), default=0 if made is None else made.shift_ticks)
-    sleep = [spec for spec in config.affordances.specs if spec.id == "rest_sleep"]
-    row["sleep_gain"] = sleep[0].effects.energy / sleep[0].ticks if sleep else 0.0025
+    sleep = [spec.effects.get("energy", 0.0) / spec.ticks for spec in config.affordances.specs if spec.asleep]
+    row["sleep_gain"] = sleep[0] if sleep and sleep[0] > 0 else 0.0025
     row["prepare"] = behavior.wake_before
     return h
+
+
+@leaf
+def level(x: np.ndarray, s: Script, k: int) -> float:
+    return float(x[s.needs[k]["column"]])
+
+
+@leaf
+def lowest(x: np.ndarray, s: Script) -> float:
+    """How far the worst need but energy is above its line."""
+    low = 1.0
+    for k in range(s.needs.shape[0]):
+        if k != ENERGY:
+            low = min(low, level(x, s, k) - s.needs[k]["act_below"])
+    return low
 
 
 @leaf
@@ -84,143 +122,196 @@ def steps_of(seen: float) -> float:
 
 
 @leaf
-def does(x: np.ndarray, c: np.ndarray, field: int) -> bool:
-    """A yes-or-no field of an affordance; no where the town does not know it."""
-    return bool(c[field] >= 0 and x[c[field]] == 1.0)
-
-
-@leaf
-def option(options: np.ndarray, mask: np.ndarray, a: int, calm: int) -> int:
-    """The affordance's option when the mask allows it, or -1."""
-    first = options[a]
-    if first < 0 or mask[first] == 0:
-        return -1
-    return int(first + calm)
+def serves(s: Script, a: int, k: int) -> bool:
+    """A use raises the need by enough to be chosen for it."""
+    return bool(s.uses[a]["gain"][k] >= s.habits[0]["worth_it"])
 
 
 @kernel
-def leave_use(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
-    """While using: is it time to leave?"""
-    full = h[0]["leave_above"]
-    free = time_before_work(x, c, h)
-    soon = free <= 0.0
-    if does(x, c, IN_SHOWER):
-        return bool(x[c[HYGIENE]] > full or (soon and x[c[HYGIENE]] > 0.6))
-    if does(x, c, EATING) or does(x, c, BUYING):
-        return bool(x[c[HUNGER]] > full)
-    if does(x, c, SLEEPING):
-        if x[c[ENERGY]] > full:
+def open_now(x: np.ndarray, s: Script, k: int) -> bool:
+    """Something serves the need at this hour; what has no hours is not looked at."""
+    for a in range(s.uses.shape[0]):
+        if serves(s, a, k) and (s.uses[a]["hours"] == 0 or x[s.uses[a]["near_distance"]] < 1.0):
             return True
-        hungry = min(x[c[HUNGER]] - h[0]["hunger"], x[c[HYGIENE]] - h[0]["hygiene"]) < -0.05
-        if hungry and x[c[ENERGY]] > h[0]["energy"]:
-            return True
-        return bool(free <= h[0]["prepare"] and x[c[ENERGY]] > 0.45)
-    if does(x, c, SITTING):
-        low = min(x[c[HUNGER]] - h[0]["hunger"], x[c[HYGIENE]] - h[0]["hygiene"])
-        return bool(low < 0.0 or soon or x[c[ENERGY]] > full)
     return False
 
 
+@kernel
+def leave_use(x: np.ndarray, s: Script) -> bool:
+    """While using: is it time to leave?"""
+    h = s.habits[0]
+    used = -1
+    for a in range(s.uses.shape[0]):
+        if x[s.uses[a]["using"]] == 1.0:
+            used = a
+    if used < 0 or s.uses[used]["need"] < 0:
+        return False
+    use, free = s.uses[used], time_before_work(x, s)
+    soon, now = free <= 0.0, level(x, s, s.uses[used]["need"])
+    if now > h["leave_above"]:
+        return True
+    if use["asleep"] == 1:
+        if now > s.needs[use["need"]]["act_below"]:
+            for k in range(s.needs.shape[0]):
+                if k != ENERGY and level(x, s, k) - s.needs[k]["act_below"] < -0.05 and open_now(x, s, k):
+                    return True
+        return bool(free <= h["prepare"] and now > 0.45)
+    if not serves(s, used, int(use["need"])):  # a pastime
+        return bool(lowest(x, s) < 0.0 or soon)
+    return bool(use["spends"] == 0 and soon and now > ENOUGH)
+
+
 @leaf
-def time_before_work(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> float:
+def time_before_work(x: np.ndarray, s: Script) -> float:
     """Ticks until it must set out for work; a whole day without a job or within a shift."""
-    if x[c[TO_SHIFT]] >= 1.0 or x[c[SHIFT_LEFT]] > 0.0:
+    h = s.habits[0]
+    if x[h["time_to_shift"]] >= 1.0 or x[h["shift_left"]] > 0.0:
         return DAY
-    return float(x[c[TO_SHIFT]] * DAY - steps_of(x[c[WORK_WAY]]) - h[0]["work_margin"] - 5.0 * x[c[AMBITION]])
+    return float(x[h["time_to_shift"]] * DAY - steps_of(x[h["work_distance"]]) - h["work_margin"] - 5.0 * x[h["ambition"]])
 
 
 @leaf
-def is_night(x: np.ndarray, c: np.ndarray, h: np.ndarray) -> bool:
-    return bool(x[c[SIN]] * h[0]["night_sin"] + x[c[COS]] * h[0]["night_cos"] > h[0]["night_bound"])
+def is_night(x: np.ndarray, s: Script) -> bool:
+    h = s.habits[0]
+    return bool(x[h["time_sin"]] * h["night_sin"] + x[h["time_cos"]] * h["night_cos"] > h["night_bound"])
 
 
 @kernel
-def fed(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: np.ndarray, hungry: bool) -> int:
-    """Eat what is in hand, else cook; buy when it is urgent or nothing else can be had."""
-    calm = int(h[0]["calm"])
-    choice = option(o, mask, EAT, calm)
-    if choice < 0 and hungry:
-        choice = option(o, mask, BUY, calm)
-    if choice < 0:
-        choice = option(o, mask, COOK, calm)
-    if choice < 0:
-        choice = option(o, mask, BUY, calm)
+def best_use(x: np.ndarray, mask: np.ndarray, s: Script, k: int, free: int) -> int:
+    """The allowed option that raises a need fastest, walk included, among those that cost nothing (`free` 1) or money (0)."""
+    choice, best = -1, 0.0
+    for a in range(s.uses.shape[0]):
+        use = s.uses[a]
+        if use["free"] == free and mask[use["near"]] == 1 and serves(s, a, k):
+            rate = use["gain"][k] / (use["ticks"] + steps_of(x[use["near_distance"]]))
+            if rate > best:
+                choice, best = int(use["near"] + s.habits[0]["calm"]), rate
     return choice
 
 
 @kernel
-def meet_need(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: np.ndarray) -> int:
-    """The option for the need furthest below its line, where one is and can be met; else -1."""
-    calm = int(h[0]["calm"])
-    hunger, hygiene, energy = x[c[HUNGER]], x[c[HYGIENE]], x[c[ENERGY]]
-    to_shift, free = x[c[TO_SHIFT]] * DAY, time_before_work(x, c, h)
-    works_soon = free < h[0]["look_ahead"]
-    lack_energy = h[0]["energy"] + TIRED - energy
-    if free < 3.0 * h[0]["look_ahead"]:
-        lack_energy += h[0]["decay_energy"] * (to_shift + h[0]["shift_length"])
-    if is_night(x, c, h):
-        lack_energy = max(lack_energy, h[0]["sleep_below"] - energy)
-    if free < h[0]["prepare"] + 60.0 and energy > 0.15:
-        lack_energy = 0.0  # a nap this short is not worth the way
-    ahead = 0.0
-    if works_soon:
-        ahead = to_shift + h[0]["shift_length"]
-    elif lack_energy > 0.0:
-        ahead = (1.0 - energy) / h[0]["sleep_gain"] + 20.0
-    lack_hunger = h[0]["hunger"] + h[0]["decay_hunger"] * ahead - hunger
-    lack_hygiene = h[0]["hygiene"] + h[0]["decay_hygiene"] * ahead - hygiene
-    if free < 25.0:  # no time left for less than an emergency
-        if hunger > 0.5:
-            lack_hunger = 0.0
-        if hygiene > 0.5:
-            lack_hygiene = 0.0
-    if lack_energy > 0.0 and (lack_hunger > 0.0 or lack_hygiene > 0.0):
-        if energy > h[0]["energy"] - 0.08 or min(hunger, hygiene) < 0.3:
-            lack_energy = 1e-9  # sleep comes after what the sleep would leave unmet …
-        else:
-            lack_energy = 2.0  # … unless it cannot wait
-    for _ in range(3):
-        worst = max(lack_hunger, lack_hygiene, lack_energy)
-        if worst <= 0.0:
-            return -1
-        if worst == lack_hunger:
-            choice = fed(x, mask, c, o, h, hunger < 0.3)
-            lack_hunger = 0.0
-        elif worst == lack_hygiene:
-            choice = option(o, mask, SHOWER, calm)
-            lack_hygiene = 0.0
-        else:
-            choice = option(o, mask, SLEEP, calm)
-            lack_energy = 0.0
-        if choice >= 0:
-            return choice
+def cook(mask: np.ndarray, s: Script) -> int:
+    """The first option that gives meals and that the mask allows, or -1."""
+    for a in range(s.uses.shape[0]):
+        if s.uses[a]["gives_meals"] == 1 and mask[s.uses[a]["near"]] == 1:
+            return int(s.uses[a]["near"] + s.habits[0]["calm"])
     return -1
 
 
 @kernel
-def scripted_choice(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarray, h: np.ndarray) -> int:
-    """One resident's choice from its features and mask."""
-    calm = int(h[0]["calm"])
-    if mask[LEAVE] == 1 and x[c[IN_QUEUE]] == 0.0:  # using
-        return LEAVE if leave_use(x, c, h) else WAIT
-    free = time_before_work(x, c, h)
-    if mask[WORK] == 1 and x[c[HUNGER]] >= 0.15:
-        missed = x[c[POST_SHIFT]] == 1.0 or x[c[ABSENT]] == 1.0
-        if (x[c[SHIFT_LEFT]] > 0.0 and not missed) or (x[c[SHIFT_LEFT]] == 0.0 and free <= 0.0):
-            return WORK
-    if x[c[IN_QUEUE]] == 1.0:
-        if calm == 1 and does(x, c, AWAITS_BED):
-            return LEAVE  # a sleeper takes hours; there is another bed
-        return WAIT
-    choice = meet_need(x, mask, c, o, h)
-    if choice >= 0:
-        return choice
-    if x[c[MEALS]] * MEALS_UNIT < h[0]["meals_in_hand"] - 0.5 and free > 60.0:
-        choice = option(o, mask, COOK, calm)
+def raise_need(x: np.ndarray, mask: np.ndarray, s: Script, k: int) -> int:
+    """What costs nothing (a meal in hand, a bed), else cook what can be eaten, else what is for sale, first when it is urgent."""
+    choice = best_use(x, mask, s, k, 1)
+    if choice < 0 and level(x, s, k) < URGENT:
+        choice = best_use(x, mask, s, k, 0)
+    if choice < 0:
+        for a in range(s.uses.shape[0]):
+            if s.uses[a]["takes_meals"] == 1 and serves(s, a, k):
+                choice = cook(mask, s)
+                break
+    if choice < 0:
+        choice = best_use(x, mask, s, k, 0)
+    return choice
+
+
+@kernel
+def tiredness(x: np.ndarray, s: Script, free: float) -> float:
+    """How far energy is below what a shift to come, or the night, asks for."""
+    h, energy = s.habits[0], level(x, s, ENERGY)
+    lack = s.needs[ENERGY]["act_below"] + TIRED - energy
+    if free < 3.0 * h["look_ahead"]:
+        lack += s.needs[ENERGY]["decay"] * (x[h["time_to_shift"]] * DAY + h["shift_length"])
+    if is_night(x, s):
+        lack = max(lack, h["sleep_below"] - energy)
+    if free < h["prepare"] + 60.0 and energy > 0.15:
+        lack = 0.0  # a nap this short is not worth the way
+    return float(lack)
+
+
+@leaf
+def lack_of(x: np.ndarray, s: Script, k: int, ahead: float, free: float) -> float:
+    """How far a need will be below its line so many ticks ahead."""
+    now = level(x, s, k)
+    if free < 25.0 and now > 0.5:
+        return 0.0  # no time left for less than an emergency
+    return float(s.needs[k]["act_below"] + s.needs[k]["decay"] * ahead - now)
+
+
+@kernel
+def meet_need(x: np.ndarray, mask: np.ndarray, s: Script) -> int:
+    """The option for the need furthest below its line, where one is and can be met; else -1."""
+    h, energy = s.habits[0], level(x, s, ENERGY)
+    free = time_before_work(x, s)
+    tired = tiredness(x, s, free)
+    ahead = 0.0
+    if free < h["look_ahead"]:
+        ahead = x[h["time_to_shift"]] * DAY + h["shift_length"]
+    elif tired > 0.0:
+        ahead = (1.0 - energy) / h["sleep_gain"] + 20.0
+    unmet, low = False, 1.0
+    for k in range(s.needs.shape[0]):
+        if k != ENERGY and s.needs[k]["act_below"] > 0.0:
+            unmet = unmet or lack_of(x, s, k, ahead, free) > 0.0
+            low = min(low, level(x, s, k))
+    if tired > 0.0 and unmet:
+        if energy > s.needs[ENERGY]["act_below"] - 0.08 or low < URGENT:
+            tired = 1e-9  # sleep comes after what the sleep would leave unmet …
+        else:
+            tired = 2.0  # … unless it cannot wait
+    tried = 0  # a bit per need
+    for _ in range(s.needs.shape[0]):
+        worst, pick = 0.0, -1
+        for k in range(s.needs.shape[0]):
+            if (tried >> k) & 1 == 0 and s.needs[k]["act_below"] > 0.0:
+                lack = tired if k == ENERGY else lack_of(x, s, k, ahead, free)
+                if lack > worst:
+                    worst, pick = lack, k
+        if pick < 0:
+            return -1
+        choice = raise_need(x, mask, s, pick)
         if choice >= 0:
             return choice
-    well = min(x[c[HUNGER]], x[c[HYGIENE]], x[c[ENERGY]])
-    if mask[CHAT] == 1 and well > h[0]["chat_above"] - 0.1 * x[c[EXTROVERSION]]:
+        tried |= 1 << pick
+    return -1
+
+
+@leaf
+def awaits_bed(x: np.ndarray, s: Script) -> bool:
+    for a in range(s.uses.shape[0]):
+        if s.uses[a]["asleep"] == 1 and x[s.uses[a]["waiting"]] == 1.0:
+            return True
+    return False
+
+
+@kernel
+def scripted_choice(x: np.ndarray, mask: np.ndarray, s: Script) -> int:
+    """One resident's choice from its features and mask."""
+    h = s.habits[0]
+    if mask[LEAVE] == 1 and x[h["in_queue"]] == 0.0:  # using
+        return LEAVE if leave_use(x, s) else WAIT
+    free = time_before_work(x, s)
+    if mask[WORK] == 1:
+        fit = True
+        for k in range(s.needs.shape[0]):
+            fit = fit and (s.needs[k]["collapses"] == 0 or level(x, s, k) >= STARVING)
+        missed = x[h["shift_post_shift"]] == 1.0 or x[h["shift_absent"]] == 1.0
+        if fit and ((x[h["shift_left"]] > 0.0 and not missed) or (x[h["shift_left"]] == 0.0 and free <= 0.0)):
+            return WORK
+    if x[h["in_queue"]] == 1.0:
+        if h["calm"] == 1.0 and awaits_bed(x, s):
+            return LEAVE  # a sleeper takes hours; there is another bed
+        return WAIT
+    choice = meet_need(x, mask, s)
+    if choice >= 0:
+        return choice
+    if x[h["meals"]] * MEALS_UNIT < h["meals_in_hand"] - 0.5 and free > 60.0:
+        choice = cook(mask, s)
+        if choice >= 0:
+            return choice
+    well = 1.0
+    for k in range(s.needs.shape[0]):
+        well = min(well, level(x, s, k))
+    if mask[CHAT] == 1 and well > h["chat_above"] - 0.1 * x[h["extroversion"]]:
         return CHAT
     if mask[HOME] == 1:
         return HOME
@@ -228,12 +319,10 @@ def scripted_choice(x: np.ndarray, mask: np.ndarray, c: np.ndarray, o: np.ndarra
 
 
 @entry
-def choose_scripted(
-    features: np.ndarray, masks: np.ndarray, columns: np.ndarray, options: np.ndarray, h: np.ndarray, out: np.ndarray
-) -> None:
+def choose_scripted(features: np.ndarray, masks: np.ndarray, script: Script, out: np.ndarray) -> None:
     """Choices of a batch: ``features (B, F)``, ``masks (B, A)`` → ``out (B,)``."""
     for b in range(features.shape[0]):
-        choice = scripted_choice(features[b], masks[b], columns, options, h)
+        choice = scripted_choice(features[b], masks[b], script)
         out[b] = choice if masks[b, choice] == 1 else WAIT
 
 

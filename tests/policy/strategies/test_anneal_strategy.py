@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -14,7 +14,7 @@ import pytest
 from townlet.config import SimulationConfig
 from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Measure
-from townlet.dto.policy import BCTrainingResult, EvaluationPoint, Interval, PPOTrainingResult, TrainingResult
+from townlet.dto.policy import BCTrainingResult, EpochFigures, EvaluationPoint, Interval, PPOTrainingResult, TrainingResult
 from townlet.dto.promotion import Decision, Outcome
 from townlet.errors import ConfigError, DivergedError, InterruptedRun
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint
@@ -22,7 +22,7 @@ from townlet.policy.network import NetworkSpec
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training import contexts
 from townlet.policy.training.contexts import RunOptions, TrainingContext
-from townlet.policy.training.guards import epoch_flags, score_guards, update_guards
+from townlet.policy.training.guards import baselines, epoch_flags, score_guards, update_guards
 from townlet.policy.training.services import TrainingServices
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.validate import validate_log
@@ -299,10 +299,41 @@ def test_update_guards_and_flags() -> None:
     bounds = AnnealGuardsConfig()
     assert update_guards(ppo_result(loss_value=1.9), 1.0, bounds) == ()
     assert len(update_guards(ppo_result(loss_value=2.1, kl_k3=0.2), 1.0, bounds)) == 2
-    record = {"loss_value": 3.0, "queue_conflict_events": 5.0, "queue_conflict_intensity_sum": 1.0}
-    notes = {"anneal_loss_baseline": 1.0, "anneal_queue_baseline": 5.0, "anneal_intensity_baseline": 0.5}
-    flags = epoch_flags(record, notes, bounds)
-    assert flags == {"anneal_loss_flag": True, "anneal_queue_flag": False, "anneal_intensity_flag": True}
+
+
+def figures(losses: Iterable[float], conflicts: Iterable[float], intensity: float, days: float) -> list[EpochFigures]:
+    return [
+        EpochFigures(loss_value=loss, conflicts=count, intensity=intensity * count, resident_days=days)
+        for loss, count in zip(losses, conflicts)
+    ]
+
+
+def test_the_flags_of_epochs_judge_conflicts_per_resident_day() -> None:
+    bounds = AnnealGuardsConfig()
+    good = figures([1.0, 1.1, 0.9, 1.0], [90, 110, 95, 105], 0.5, days=100)
+    assert epoch_flags(good, (), bounds) == {}  # there was no good stage yet
+    larger = figures([2.5, 2.6, 2.4, 2.5], [180, 220, 190, 210], 0.5, days=200)  # as many conflicts in a day as before
+    assert epoch_flags(larger, good, bounds) == {
+        "anneal_loss_flag": True,
+        "anneal_queue_flag": False,
+        "anneal_intensity_flag": False,
+    }
+    harsher = figures([1.0] * 4, [90, 110, 95, 105], 0.9, days=100)
+    assert [name for name, flag in epoch_flags(harsher, good, bounds).items() if flag] == ["anneal_intensity_flag"]
+    doubled = figures([1.0] * 4, [180, 220, 190, 210], 0.5, days=100)
+    assert epoch_flags(doubled, good, bounds)["anneal_queue_flag"]
+    assert not any(epoch_flags(doubled[:3], good, bounds).values())  # too few to say anything
+    by_the_clock = figures([1.0] * 8, [80, 400, 150, 240] * 2, 0.5, days=100)  # the swing of a day is no rise
+    assert not epoch_flags(by_the_clock[2:6], by_the_clock, bounds)["anneal_queue_flag"]
+    assert not epoch_flags(by_the_clock[1:5], by_the_clock[:4], bounds)["anneal_queue_flag"]
+
+
+def test_the_baselines_are_means_over_the_last_epochs_of_the_good_stage() -> None:
+    assert baselines(figures([1.0, 3.0], [10, 30], 0.5, days=10)) == {
+        "anneal_loss_baseline": 2.0,
+        "anneal_queue_baseline": 20.0,
+        "anneal_intensity_baseline": 10.0,
+    }
 
 
 def test_real_stages_share_one_network_and_one_log_and_resume_bit_for_bit(
@@ -318,7 +349,7 @@ def test_real_stages_share_one_network_and_one_log_and_resume_bit_for_bit(
     records = list(read_records(log))
     assert [record["anneal_cycle"] for record in records] == [1, 1, 2, 2]
     assert records[0]["anneal_bc_accuracy"] == whole.stages[0].bc.accuracy  # type: ignore[union-attr]
-    assert records[2]["anneal_loss_baseline"] == records[1]["loss_value"]
+    assert records[2]["anneal_loss_baseline"] == pytest.approx((records[0]["loss_value"] + records[1]["loss_value"]) / 2)
     with pytest.raises(InterruptedRun):  # two cloning epochs, two of stage 1, one of stage 2
         TrainingHarness(config, progress=stop_after(5)).run_anneal(RunOptions(run_dir=tmp_path / "parts"))
     (tmp_path / "parts").rename(tmp_path / "moved")  # a run goes on wherever its folder is

@@ -18,9 +18,9 @@ from townlet.policy.training.contexts import RunOptions
 
 pytest.importorskip("torch")
 
-from townlet.policy.training.batches import CloningBatch
 from townlet.policy.training.demonstrations import Demonstrations, imitation, stored
 from townlet.policy.training.strategies.bc import cloning_rate
+from townlet.policy.trajectory import Trajectory
 
 Small = Callable[..., SimulationConfig]
 
@@ -28,15 +28,16 @@ Small = Callable[..., SimulationConfig]
 def test_imitation_is_counted_by_hand() -> None:
     """One life of six decisions and one that starts anew at decision 3; the first rows of lives have nothing before them."""
     experts = np.array([[1, 1], [1, 2], [2, 2], [2, 1], [1, 1], [1, 1]])  # (T, B)
-    starts = np.zeros((6, 2), np.uint8)
+    starts = np.zeros((6, 2), bool)
     starts[0] = starts[3, 1] = 1
-    active = np.ones((6, 2), np.uint8)
-    batch = CloningBatch(
+    active = np.ones((6, 2), bool)
+    batch = Trajectory(
         features=np.zeros((6, 2, 3), np.float32),
         masks=np.ones((6, 2, 4), np.uint8),
         active=active,
         starts=starts,
-        experts=experts,
+        actions=experts,
+        expert=experts,
     )
     choices = experts.copy()
     choices[2, 0] = 1  # a change of the first column that was missed
@@ -53,10 +54,11 @@ def test_the_split_keeps_episodes_whole() -> None:
     arrays: dict[str, Any] = {
         "features": np.arange(40, dtype=np.float32).reshape(1, 40, 1),
         "masks": np.ones((1, 40, 2), np.uint8),
-        "active": np.ones((1, 40), np.uint8),
-        "experts": np.zeros((1, 40), np.int64),
+        "active": np.ones((1, 40), bool),
+        "actions": np.zeros((1, 40), np.int64),
+        "expert": np.zeros((1, 40), np.int64),
     }
-    shown = Demonstrations(arrays, episodes, "test")
+    shown = Demonstrations(Trajectory(**arrays), episodes, "test")
     train, held = shown.split(0.2, seed=3)
     assert held is not None
     kept = {episodes[int(column)] for column in train.features[0, :, 0]}

@@ -24,6 +24,8 @@ pytest.importorskip("torch")
 
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import NetworkSpec
+from townlet.policy.training.batches import UpdateStats
+from townlet.policy.training.learner import PPOLearner
 
 Small = Callable[..., SimulationConfig]
 
@@ -115,6 +117,41 @@ def test_records_of_a_live_run_validate_and_say_what_happened(small_town: Small,
     assert records[1]["steps"] == records[0]["transitions"] + records[1]["transitions"]
 
 
+def test_the_entropy_has_one_sign_and_the_total_is_the_sum_that_the_schema_says(
+    small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L = policy + c_v · value − c_e · entropy: in the figures of the learner, the records of both kinds and the result."""
+    made: list[UpdateStats] = []
+    real = PPOLearner.update
+
+    def watched(self: PPOLearner, *args: Any, **options: Any) -> UpdateStats:
+        made.append(real(self, *args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(PPOLearner, "update", watched)
+    config = small_town("ppo.entropy_coef=0.3", "ppo.value_loss_coef=0.7", "telemetry.batches=true")
+    result = TrainingHarness(config).run_ppo(options=RunOptions(epochs=2, log_path=tmp_path / "log"))
+    records = list(read_records(tmp_path / "log"))
+    epochs = [record for record in records if record.get("kind") != "batch"]
+    assert len(epochs) == len(made) == 2
+    for row in (*records, *(stats.as_record() for stats in made), result.model_dump()):
+        total = row["loss_policy"] + 0.7 * row["loss_value"] - 0.3 * row["loss_entropy"]
+        assert row["loss_entropy"] > 0.5
+        assert row["loss_total"] == pytest.approx(total, abs=1e-5)
+    assert [record["loss_entropy"] for record in epochs] == pytest.approx([stats.loss_entropy for stats in made])
+    assert [record["loss_entropy"] for record in epochs] == [record["batch_entropy_mean"] for record in epochs]
+
+
+@pytest.mark.parametrize("mode", ["rollout", "replay", "mixed"])
+def test_the_transitions_of_a_result_are_those_of_all_epochs(small_town: Small, tmp_path: Path, mode: str) -> None:
+    harness = TrainingHarness(small_town())
+    data = None if mode == "rollout" else harness.capture_rollout(60).build_dataset()
+    result = harness.run_ppo(data, RunOptions(epochs=3, log_path=tmp_path / "log"), mode=mode)
+    counted = [record["transitions"] for record in read_records(tmp_path / "log")]
+    assert len(counted) == 3
+    assert result.transitions == result.steps == sum(counted)
+
+
 def test_a_loss_that_is_no_number_ends_the_run_with_a_record_and_the_last_checkpoint(
     small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +222,28 @@ def test_a_network_with_memory_goes_on_bit_for_bit_too(small_town: Small, stop_a
     config = small_town("ppo.recurrent=gru", "policy.network.recurrent_size=8", "ppo.normalize_observations=true")
     whole, parts = run_through_and_resumed(config, stop_after, tmp_path)
     assert equal(whole, parts) == []
+
+
+def test_the_last_epoch_is_logged_also_when_the_time_is_over(small_town: Small, tmp_path: Path) -> None:
+    config = small_town("telemetry.frequency=10", "training.time_limit=1e-9", "telemetry.batches=true")
+    harness, run = TrainingHarness(config), tmp_path / "run"
+    assert harness.run("rollout", RunOptions(epochs=5, run_dir=run)).epochs == 1
+    again = harness.run("rollout", RunOptions(epochs=5, run_dir=run, resume=True))
+    assert again.epochs == 2
+    records = log_of(run)
+    assert [record["epoch"] for record in records if record.get("kind") != "batch"] == [1, 2]
+    assert {record["epoch"] for record in records if record.get("kind") == "batch"} == {1, 2}
+    assert validate_log(run / "ppo.ndjson").ok
+
+
+def test_mini_batches_of_a_network_with_memory_tell_of_conflict_too(small_town: Small, tmp_path: Path) -> None:
+    memory = ("ppo.recurrent=gru", "policy.network.recurrent_size=8", "ppo.num_mini_batches=1", "ppo.num_epochs=1")
+    config = small_town(*memory, "telemetry.batches=true", "training.horizon=60", name="rush_hour")
+    TrainingHarness(config).run("rollout", RunOptions(epochs=1, run_dir=tmp_path / "run"))
+    batch, epoch = log_of(tmp_path / "run")
+    for name in ("rivalry_max_mean", "rivalry_max_max", "rivalry_avoid_count_mean", "rivalry_avoid_count_max"):
+        assert batch[f"conflict.{name}"] == pytest.approx(epoch[f"conflict.{name}_avg"], abs=1e-6)
+    assert batch["conflict.rivalry_max_max"] > 0.0
 
 
 @pytest.mark.parametrize("cell", ["none", "lstm"])

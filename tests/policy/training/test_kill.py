@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 # moment -> (owner of the function, its name): the process is killed as it is about to call it for the n-th time
 MOMENTS: dict[str, tuple[Any, str]] = {
-    "rollout": (collect.Collector, "_observe"),
+    "rollout": (collect.Collector, "before_step"),
     "update": (learner.PPOLearner, "_step"),
     "checkpoint file": (files, "write_bytes"),
     "checkpoint folder": (files, "publish_folder"),

@@ -17,8 +17,9 @@ from townlet.errors import CheckpointError, DivergedError, UsageError  # noqa: E
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, weights_hash  # noqa: E402
 from townlet.policy.network import NetworkSpec  # noqa: E402
 from townlet.policy.training import numerics  # noqa: E402
-from townlet.policy.training.batches import CloningBatch, PPOBatch, permutation, uniform_draws  # noqa: E402
+from townlet.policy.training.batches import permutation, uniform_draws  # noqa: E402
 from townlet.policy.training.learner import LearnerState, PPOLearner  # noqa: E402
+from townlet.policy.trajectory import Trajectory  # noqa: E402
 
 STEPS, WIDTH, FEATURES, ACTIONS = 12, 10, 8, 4
 CELLS = ["none", "gru", "lstm"]
@@ -30,13 +31,13 @@ def learner_of(cell: str = "none", *, seed: int = 0, spec: dict[str, Any] | None
     return PPOLearner(made, PPOConfig(recurrent=cell, **ppo), seed=seed)
 
 
-def batch_of(learner: PPOLearner, seed: int = 0, active_share: float = 0.8) -> PPOBatch:
+def batch_of(learner: PPOLearner, seed: int = 0, active_share: float = 0.8) -> Trajectory:
     """Random observations, the learner's own decisions; lives begin and residents are absent at random."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(STEPS, WIDTH, FEATURES)).astype(np.float32)
-    masks = (rng.random((STEPS, WIDTH, ACTIONS)) < 0.6).astype(np.uint8)
+    masks = rng.random((STEPS, WIDTH, ACTIONS)) < 0.6
     masks[..., 0] = 1
-    starts = (rng.random((STEPS, WIDTH)) < 0.15).astype(np.uint8)
+    starts = rng.random((STEPS, WIDTH)) < 0.15
     state = first = np.tanh(rng.normal(size=(WIDTH, learner.spec.state_width))).astype(np.float32)
     rows = []
     for t in range(STEPS):
@@ -45,11 +46,11 @@ def batch_of(learner: PPOLearner, seed: int = 0, active_share: float = 0.8) -> P
         state = rows[-1].state
     actions, log_probs, values = (np.stack(column) for column in list(zip(*rows, strict=True))[:3])
     rewards = (features[..., 0] * (actions == 0) + rng.normal(0, 0.1, (STEPS, WIDTH))).astype(np.float32)
-    active = (rng.random((STEPS, WIDTH)) < active_share).astype(np.uint8)
-    ends = np.concatenate([starts[1:], np.zeros((1, WIDTH), np.uint8)])
+    active = rng.random((STEPS, WIDTH)) < active_share
+    ends = np.concatenate([starts[1:], np.zeros((1, WIDTH), bool)])
     never = np.zeros_like(ends)
     advantages, returns = numerics.gae(rewards, values, values[-1], ends, never, active, gamma=0.9, gae_lambda=0.9)
-    return PPOBatch(
+    return Trajectory(
         features=features,
         masks=masks,
         active=active,
@@ -64,11 +65,10 @@ def batch_of(learner: PPOLearner, seed: int = 0, active_share: float = 0.8) -> P
     )
 
 
-def cloning_of(batch: PPOBatch, experts: Any = None) -> CloningBatch:
+def cloning_of(batch: Trajectory, expert: Any = None) -> Trajectory:
     """Demonstrations over the same observations; by default the expert takes its last allowed action."""
     last_allowed = ACTIONS - 1 - batch.masks[..., ::-1].argmax(-1)
-    shared = {name: vars(batch)[name] for name in ("features", "masks", "active", "starts", "state", "returns")}
-    return CloningBatch(**shared, experts=last_allowed if experts is None else experts)
+    return dataclasses.replace(batch, expert=last_allowed if expert is None else expert)
 
 
 def same_weights(one: PPOLearner, other: PPOLearner) -> bool:
@@ -107,7 +107,7 @@ def test_one_step_equals_a_step_made_by_hand() -> None:
         "loss_total": loss,
         "loss_policy": policy,
         "loss_value": value,
-        "loss_entropy": -dist.entropy().mean(),
+        "loss_entropy": dist.entropy().mean(),
         "grad_norm": norm,
     }
     for name, tensor in expected.items():
@@ -241,7 +241,7 @@ def test_statistics_describe_the_batch() -> None:
     assert stats.adv_mean == pytest.approx(batch.advantages[rows].mean(), abs=1e-5)
     assert stats.adv_std == pytest.approx(batch.advantages[rows].std(ddof=1), abs=1e-5)
     assert stats.kl_k3_max >= stats.kl_k3 >= 0.0
-    assert stats.batch_entropy_mean == -stats.loss_entropy
+    assert stats.batch_entropy_mean == stats.loss_entropy
     json.dumps(stats.as_record(), allow_nan=False)
 
 
@@ -345,7 +345,7 @@ def test_cloning_learns_the_experts_choices_on_unseen_data(cell: str) -> None:
     assert after.accuracy > 0.9
     assert after.loss < first.loss
     assert stats.updates == 2
-    assert (choices == held_out.experts)[held_out.active.astype(bool)].mean() == pytest.approx(after.accuracy)
+    assert (choices == held_out.expert)[held_out.active.astype(bool)].mean() == pytest.approx(after.accuracy)
 
 
 def test_cloning_numbers_are_those_of_the_assessment() -> None:
@@ -457,7 +457,7 @@ def test_data_of_another_town_is_refused_in_a_sentence() -> None:
     with pytest.raises(UsageError, match="masks have 9 actions"):
         learner.update(dataclasses.replace(batch, masks=np.ones((STEPS, WIDTH, 9), np.uint8)))
     with pytest.raises(UsageError, match=r"rewards has shape \(3, 10\)"):
-        dataclasses.replace(batch, rewards=batch.rewards[:3])
+        learner.update(dataclasses.replace(batch, rewards=batch.rewards[:3]))
     with pytest.raises(UsageError, match="no active row"):
         learner.update(dataclasses.replace(batch, active=np.zeros_like(batch.active)))
     with pytest.raises(UsageError, match="no active row"):

@@ -1,4 +1,4 @@
-"""What the learner is given and gives back: plain arrays over T decisions of B residents, and the numbers of an update."""
+"""The numbers of an update, and how a batch is cut into mini-batches."""
 
 from __future__ import annotations
 
@@ -9,55 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import UsageError
+from townlet.policy.trajectory import Trajectory
 
 Floats = NDArray[np.float32]
 Flags = NDArray[Any]  # uint8 or bool
 PPO_TERMS = ("loss_policy", "loss_value", "entropy", "clip_fraction", "kl_k1", "kl_k3", "adv_mean", "adv_std")
 ZERO_STD = 1e-6
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObservedBatch:
-    """Decisions as they were seen. Rows that are not active are left out of everything."""
-
-    features: Floats  # (T, B, F)
-    masks: Flags  # (T, B, A)
-    active: Flags  # (T, B)
-    maps: NDArray[Any] | None = None  # (T, B, C, H, W)
-    starts: Flags | None = None  # (T, B): the first decision of a life, recurrent state is reset before it
-    state: Floats | None = None  # (B, S): recurrent state before the first row
-
-    def __post_init__(self) -> None:
-        if self.features.ndim != 3:
-            raise UsageError(f"features have shape {self.features.shape}; a batch needs (steps, residents, features)")
-        leading = self.features.shape[:2]
-        for name, value in vars(self).items():
-            if isinstance(value, np.ndarray) and name != "state" and value.shape[:2] != leading:
-                raise UsageError(f"{name} has shape {value.shape}; with these features it must begin with {leading}")
-
-    @property
-    def rows(self) -> int:
-        return int(np.count_nonzero(self.active))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PPOBatch(ObservedBatch):
-    """Decisions with what came of them, advantages and returns already worked out (`numerics.gae`)."""
-
-    actions: NDArray[np.int64]  # (T, B)
-    log_probs: Floats  # (T, B) of the policy that acted
-    values: Floats  # (T, B) in units of the return
-    rewards: Floats  # (T, B)
-    advantages: Floats  # (T, B)
-    returns: Floats  # (T, B)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CloningBatch(ObservedBatch):
-    """Decisions with the choice of the expert; with returns, the value is fitted too."""
-
-    experts: NDArray[np.int64]  # (T, B)
-    returns: Floats | None = None  # (T, B)
 
 
 @dataclass(frozen=True)
@@ -71,7 +28,7 @@ class UpdateStats:
     stopped_early: bool  # the KL bound ended the passes
     loss_policy: float
     loss_value: float
-    loss_entropy: float  # − mean entropy
+    loss_entropy: float  # mean entropy; the total subtracts entropy_coef times it
     loss_total: float
     clip_fraction: float
     clip_fraction_max: float
@@ -118,6 +75,18 @@ class CloningStats:
         return asdict(self)
 
 
+def decisions_of(batch: Trajectory) -> Trajectory:
+    """The decisions of a batch (T, B, …) without what follows the last; refused where its columns do not fit each other."""
+    if batch.features.ndim != 3:
+        raise UsageError(f"features have shape {batch.features.shape}; a batch needs (steps, residents, features)")
+    decisions = batch.decisions()
+    leading = decisions["features"].shape[:2]
+    for name, array in decisions.items():
+        if array.shape[:2] != leading:
+            raise UsageError(f"{name} has shape {array.shape}; with these features it must begin with {leading}")
+    return Trajectory(**decisions, state=batch.state)
+
+
 def permutation(seed: int, stream: int, update: int, epoch: int, length: int) -> NDArray[np.int64]:
     """An order of `length` things, drawn from a counter keyed by what it is for: no generator state to save."""
     words = np.array([seed % 2**64, stream], np.uint64)
@@ -139,7 +108,7 @@ def summary(table: NDArray[np.float64], grads: NDArray[np.float64]) -> dict[str,
     return {
         "loss_policy": means["loss_policy"],
         "loss_value": means["loss_value"],
-        "loss_entropy": -means["entropy"],
+        "loss_entropy": means["entropy"],
         "loss_total": means["loss_total"],
         "clip_fraction": means["clip_fraction"],
         "clip_fraction_max": float(column["clip_fraction"].max()),

@@ -1,80 +1,46 @@
-"""Rollouts: a hook of the loop keeps what a network (and, on request, the script) does in arrays that are allocated once.
+"""Rollouts to learn from: the towns are stepped by a network (and, on request, by the script) through the one loop.
 
-Axes: T decisions, E towns, N resident slots, F features, A actions. Row t holds the observation *before* action t; row T is
-what the last action led to. A town that was truncated shows its last observation in the following row, which takes no
-decision (`active` 0) and is where the value at the time limit is read.
+Axes: T decisions, E towns, N resident slots. A town that was truncated shows its last observation in the following row, which
+takes no decision (`active` is false) and is where the value at the time limit is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.envs.vector import VectorTown
 from townlet.observations.spec import ObservationSpec
+from townlet.policy.rollout import Recorder
 from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, mix, values_of
-from townlet.policy.training.telemetry import TownTally
+from townlet.policy.trajectory import Array, Trajectory
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
+from townlet.sim.tally import EventTally
 from townlet.world.rng import DAILY, SHARE
 
-Array = NDArray[Any]
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rollout(Trajectory):
+    """A trajectory (T, E, N, …) and what happened in the towns meanwhile."""
 
-@dataclass
-class Rollout:
-    features: Array  # (T+1, E, N, F) f4
-    maps: Array | None  # (T+1, E, N, C, H, W) u1; None when the network does not look at them
-    masks: Array  # (T+1, E, N, A) u1
-    active: Array  # (T+1, E, N) u1
-    starts: Array  # (T, E, N) u1: first decision of a life
-    actions: Array  # (T, E, N) i8
-    log_probs: Array  # (T, E, N) f4
-    values: Array  # (T+1, E, N) f4
-    rewards: Array  # (T, E, N) f4
-    terminated: Array  # (T, E, N) u1
-    truncated: Array  # (T, E, N) u1
-    expert: Array  # (T, E, N) i8: what the script would do; -1 when it was not asked
-    scripted: Array  # (T, E, N) u1: the script controlled this row
-    state: Array  # (E, N, S) f4: recurrent state before row 0
-    tally: TownTally = field(default_factory=TownTally)
-    returns: list[float] = field(default_factory=list)  # of the lives and whole days that ended
-    lengths: list[int] = field(default_factory=list)
+    tally: EventTally
+    life_returns: list[float]  # of the lives and whole days that ended
+    life_lengths: list[int]
 
     @property
-    def decisions(self) -> int:
-        return int(self.active[:-1].sum())
+    def decided(self) -> int:
+        """Decisions that were made by anybody."""
+        return int(self.active[: self.steps].sum())
 
     @property
     def learning(self) -> Array:
         """Rows whose action the network chose. (T, E, N) bool"""
-        return np.asarray((self.active[:-1] != 0) & (self.scripted == 0))
-
-
-def allocate(vec: VectorTown, horizon: int, *, maps: bool, state_width: int) -> Rollout:
-    T, E, N, A = horizon, vec.num_towns, vec.num_residents, vec.num_actions
-    grid = np.zeros((T + 1, E, N, *vec.maps.shape[2:]), np.uint8) if maps and vec.maps is not None else None
-    return Rollout(
-        features=np.zeros((T + 1, E, N, vec.features.shape[2]), np.float32),
-        maps=grid,
-        masks=np.zeros((T + 1, E, N, A), np.uint8),
-        active=np.zeros((T + 1, E, N), np.uint8),
-        starts=np.zeros((T, E, N), np.uint8),
-        actions=np.zeros((T, E, N), np.int64),
-        log_probs=np.zeros((T, E, N), np.float32),
-        values=np.zeros((T + 1, E, N), np.float32),
-        rewards=np.zeros((T, E, N), np.float32),
-        terminated=np.zeros((T, E, N), np.uint8),
-        truncated=np.zeros((T, E, N), np.uint8),
-        expert=np.full((T, E, N), -1, np.int64),
-        scripted=np.zeros((T, E, N), np.uint8),
-        state=np.zeros((E, N, state_width), np.float32),
-    )
+        own = self.active[: self.steps]
+        return own if self.scripted is None else own & ~self.scripted
 
 
 class GuidedPolicy:
@@ -118,7 +84,7 @@ class Collector(Probe):
         self.state = np.zeros((E, N, state_width), np.float32)  # recurrent state of the network
         self.returns = np.zeros((E, N))  # of the lives under way
         self.lengths = np.zeros((E, N), np.int64)
-        self._rollout: Rollout | None = None
+        self._recorder: Recorder | None = None
 
     @property
     def spec(self) -> ObservationSpec:
@@ -157,11 +123,10 @@ class Collector(Probe):
         The arrays of the rollout before are written over: a rollout is used up before the next is collected.
         """
         vec = self.vec
-        if self._rollout is None or len(self._rollout.actions) != horizon:
-            self._rollout = allocate(vec, horizon, maps=self.maps, state_width=self.state.shape[2])
-        out = self._rollout
-        out.tally, out.returns, out.lengths = TownTally(), [], []
-        out.state[...] = self.state
+        if self._recorder is None or self._recorder.capacity != horizon:
+            self._recorder = Recorder(vec, horizon, leave_out=("terms",) if self.maps else ("terms", "maps"))
+        recorder, before = self._recorder, self.state.copy()
+        recorder.steps = 0
         acting = None if network is None else NetworkPolicy(network, self.seed)
         script = ScriptedPolicy(epsilon, self.seed)
         policy: Policy
@@ -174,46 +139,25 @@ class Collector(Probe):
         policy.reset(vec)
         if acting is not None:
             acting.state = self.state
-        self._step = 0
-        SimulationLoop(vec, policy, [self]).run_decisions(horizon)
-        self._observe(out, horizon)
-        out.values[horizon] = values_of(policy, vec)
+        self._out = Rollout(**recorder.data.columns(), state=before, tally=EventTally(), life_returns=[], life_lengths=[])
+        SimulationLoop(vec, policy, [recorder, self]).run_decisions(horizon)
+        recorder.bootstrap(values_of(policy, vec))
         if acting is not None:
             self.state = acting.state
-        return out
+        return self._out
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
-        assert self._rollout is not None
-        assert isinstance(decision, Decision)
-        out, t = self._rollout, self._step
-        self._observe(out, t)
-        out.starts[t] = world.starts
-        out.actions[t], out.log_probs[t], out.values[t] = decision.actions, decision.log_probs, decision.values
-        out.expert[t] = -1 if decision.expert is None else decision.expert
-        out.scripted[t] = 0 if decision.scripted is None else decision.scripted
+        self._live = world.active != 0
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
-        assert self._rollout is not None
-        out, t = self._rollout, self._step
-        out.rewards[t], out.terminated[t], out.truncated[t] = world.rewards, world.terminated, world.truncated
+        out, live = self._out, self._live
         out.tally.add(world.events())
-        self._close_lives(out, t)
-        self._step += 1
-
-    def _observe(self, out: Rollout, t: int) -> None:
-        vec = self.vec
-        out.features[t], out.masks[t], out.active[t] = vec.features, vec.masks, vec.active
-        if out.maps is not None:
-            out.maps[t] = vec.maps
-
-    def _close_lives(self, out: Rollout, t: int) -> None:
-        live = out.active[t] != 0
-        self.returns[live] += out.rewards[t][live]
+        self.returns[live] += world.rewards[live]
         self.lengths[live] += 1
-        ended = live & ((out.terminated[t] != 0) | (out.truncated[t] != 0))
+        ended = live & ((world.terminated != 0) | (world.truncated != 0))
         if ended.any():
-            told = ended & (self.vec.state.towns["cut"] == 0)[:, None]  # a day cut short by staggering says nothing of a day
-            out.returns += self.returns[told].tolist()
-            out.lengths += self.lengths[told].tolist()
+            told = ended & (world.state.towns["cut"] == 0)[:, None]  # a day cut short by staggering says nothing of a day
+            out.life_returns.extend(self.returns[told].tolist())
+            out.life_lengths.extend(self.lengths[told].tolist())
             self.returns[ended] = 0.0
             self.lengths[ended] = 0

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from townlet.config.models import SimulationConfig
+from townlet.dto.policy import EpochFigures
 from townlet.dto.policy import TrainingResult as TrainingResult
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.run_folder import RunFolder
@@ -66,6 +67,7 @@ class StagePlan:
     scripted_share: float = 0.0
     start_from: Path | None = None  # checkpoint whose network, optimiser and towns go on
     notes: Mapping[str, float | bool | str | None] = field(default_factory=dict)  # anneal_* fields of the records
+    good_epochs: tuple[EpochFigures, ...] = ()  # the last ones of the last good PPO stage
     steps: int = 0  # decisions trained on before this stage
     collections: int = -1  # number of the last collection before this stage
     log_position: Mapping[str, Any] | None = None  # of the telemetry log when the stage begins
@@ -84,7 +86,9 @@ class TrainingContext:
     mode: str = "rollout"
     epochs: int = 1
     dataset: ReplayDatasetConfig | ReplayDataset | None = None
-    dataset_hash: str | None = None  # filled in by `prepare`
+    dataset_hash: str | None = None  # of the data given, filled in by `prepare`; None: the run learns in its own towns only
+    dataset_source: Path | None = None  # where those data are, filled in with it
+    started_from: str | None = None  # hash of the weights of `RunOptions.start_from`
     disk_needed: int = 0  # bytes the run folder will hold at most, filled in by `prepare`
     run: RunFolder | None = None
     run_id: str = ""
@@ -102,6 +106,11 @@ class TrainingContext:
     @property
     def seconds_left(self) -> float:
         return self.deadline - perf_counter()
+
+    def note_data(self, digest: str | None, source: Path | None) -> None:
+        """Write down which data the run is given, if any."""
+        if digest is not None:
+            self.dataset_hash, self.dataset_source = digest, source
 
     def strategy(self, name: str) -> TrainingStrategy:
         return self.strategies[name]()

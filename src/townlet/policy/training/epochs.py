@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -14,7 +15,7 @@ from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.session import Session
 from townlet.policy.training.sources import replay_batch, rollout_batch, script_batch
-from townlet.policy.training.telemetry import EpochData, replay_town
+from townlet.policy.training.telemetry import EpochData, replay_town, town_record
 
 
 def horizon(context: TrainingContext) -> int:
@@ -29,6 +30,11 @@ def scripted_share(context: TrainingContext, progress: float) -> float:
     if context.plan.cycle >= 0 or not training.anneal_enable_policy_blend:
         return context.plan.scripted_share
     return next((stage.scripted_share for stage in training.anneal_schedule if stage.mode == "ppo"), 0.0) * (1.0 - progress)
+
+
+def resident_days(decisions: int, interval: int, context: TrainingContext) -> float:
+    """Days that residents lived together while they took so many decisions."""
+    return decisions * interval / context.config.world.ticks_per_day
 
 
 def rollout_epoch(session: Session, context: TrainingContext, progress: float) -> EpochData:
@@ -54,43 +60,52 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
     seconds = perf_counter() - started
     script = script_batch(rollout) if bc_weight > 0 else None
     batch = rollout_batch(rollout, learner.ppo)
+    columns = [collector.spec.offsets[name] for name in RIVALRY_FIELDS]
+    if context.log_batches:
+        batch = replace(batch, watched=batch.features[..., columns])
     update = learner.update(batch, progress=progress, bc_batch=script, bc_weight=bc_weight)
+    days = resident_days(rollout.decided, context.config.policy.interval, context)
     data = EpochData(
         updates=[update],
         minibatches=learner.minibatches,
-        town=rollout.tally.record(),
-        returns=rollout.returns,
-        lengths=rollout.lengths,
+        town=town_record(rollout.tally, days),
+        resident_days=days,
+        returns=rollout.life_returns,
+        lengths=rollout.life_lengths,
         ticks=horizon(context) * context.config.policy.interval,
-        simulated=rollout.decisions,
+        simulated=rollout.decided,
         sim_seconds=seconds,
     )
-    live = rollout.active[:-1] != 0
-    columns = collector.spec.offsets
-    seen = rollout.features[:-1][live]
-    data.rivalry.add(seen[:, columns["rivalry_max"]], seen[:, columns["rivalry_avoid_count"]])
+    live = rollout.active[:-1]
+    data.rivalry.add(*rollout.features[:-1][live][:, columns].T)
     return data
 
 
-def replay_epoch(session: Session, context: TrainingContext, progress: float, dataset: ReplayDataset, digest: str) -> EpochData:
+def replay_epoch(session: Session, context: TrainingContext, progress: float, dataset: ReplayDataset) -> EpochData:
     """One pass; order by seed and epoch, one update per batch of samples."""
-    data = EpochData(dataset_hash=digest, baseline=dataset.baseline_metrics())
+    data = EpochData(baseline=dataset.baseline_metrics())
     metrics, exits = [], 0
     dataset.set_epoch(session.standing.epoch)
     for batch in dataset:
-        data.updates.append(session.learner.update(replay_batch(batch, session.learner), progress=progress))
-        data.minibatches += session.learner.minibatches
         names = batch.metadata[0].feature_names
-        data.rivalry.add(*(_raw(dataset, batch.features[..., names.index(name)], name) for name in RIVALRY_FIELDS))
-        data.masked = data.masked and batch.action_mask is not None
-        exits += int(batch.dones.sum())
+        rivalry = [
+            _raw(dataset, batch.features[: batch.steps, :, names.index(name)], name) for name in RIVALRY_FIELDS
+        ]  # (T, B) each
+        given = replay_batch(batch, session.learner)
+        if context.log_batches:
+            given = replace(given, watched=np.stack(rivalry, axis=-1))
+        data.updates.append(session.learner.update(given, progress=progress))
+        data.minibatches += session.learner.minibatches
+        data.rivalry.add(*rivalry)
+        data.masked = data.masked and batch.masks is not None
+        exits += int(batch.terminated.sum())
         for meta in batch.metadata:
             found = dataset.config.metrics_map.get(meta.sample_id, meta.metrics)
             metrics.append(found)
             if found.get("episode_return") is not None:
-                data.returns.append(float(found["episode_return"]))
-                data.lengths.append(meta.timesteps)
-    data.town = replay_town(metrics, exits)
+                data.dataset_returns.append(float(found["episode_return"]))
+            data.resident_days += resident_days(meta.timesteps, meta.decision_interval, context)
+    data.town = replay_town(metrics, exits, data.resident_days)
     return data
 
 

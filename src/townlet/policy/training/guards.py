@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from statistics import fmean, variance
 
 from townlet.config.learning import AnnealGuardsConfig
-from townlet.dto.policy import EvaluationPoint, Interval, PPOTrainingResult
+from townlet.dto.policy import EpochFigures, EvaluationPoint, Interval, PPOTrainingResult
 
 RISES = {"conflicts": "conflicts per resident-day", "intensity": "conflict intensity per resident-day"}
+LEAST_EPOCHS = 4  # on either side, before the flags of epochs say anything
+CLEAR = 4.0  # standard errors of the difference of two means
 FALLS = {"return": "return per resident-day", "self_sufficiency": "self-sufficiency"}
 
 
@@ -53,16 +56,39 @@ def update_guards(now: PPOTrainingResult, good_value_loss: float | None, bounds:
     return tuple(fired)
 
 
-def epoch_flags(record: Mapping[str, Any], notes: Mapping[str, Any], bounds: AnnealGuardsConfig) -> dict[str, bool]:
-    """The anneal_*_flag fields of a record: the epoch's own figures against the baselines in its notes."""
-    limits = {
-        "loss": ("loss_value", bounds.value_loss_factor),
-        "queue": ("queue_conflict_events", 1.0 + bounds.conflict_rise),
-        "intensity": ("queue_conflict_intensity_sum", 1.0 + bounds.conflict_rise),
+def baselines(epochs: Sequence[EpochFigures]) -> dict[str, float | None]:
+    """The anneal_*_baseline fields: means per epoch."""
+    columns = {
+        "loss": [each.loss_value for each in epochs],
+        "queue": [each.conflicts for each in epochs if each.conflicts is not None],
+        "intensity": [each.intensity for each in epochs if each.intensity is not None],
     }
-    flags = {}
-    for name, (source, factor) in limits.items():
-        base, value = notes.get(f"anneal_{name}_baseline"), record.get(source)
-        if base is not None and value is not None:
-            flags[f"anneal_{name}_flag"] = bool(value > factor * float(base))
-    return flags
+    return {f"anneal_{name}_baseline": fmean(values) if values else None for name, values in columns.items()}
+
+
+def epoch_flags(recent: Sequence[EpochFigures], good: Sequence[EpochFigures], bounds: AnnealGuardsConfig) -> dict[str, bool]:
+    """The anneal_*_flag fields of a record: the last epochs of this stage against the last ones of the last good stage."""
+    if not good:
+        return {}
+    factors = (bounds.value_loss_factor, 1.0 + bounds.conflict_rise, 1.0 + bounds.conflict_rise)
+    columns = zip(_columns(recent), _columns(good), factors)
+    return {f"anneal_{name}_flag": risen(*each) for name, each in zip(("loss", "queue", "intensity"), columns)}
+
+
+def _columns(epochs: Sequence[EpochFigures]) -> list[list[float]]:
+    """Value loss, conflicts and intensity per resident-day of epochs that have them."""
+    lived = [each for each in epochs if each.resident_days > 0]
+    return [
+        [each.loss_value for each in epochs],
+        [each.conflicts / each.resident_days for each in lived if each.conflicts is not None],
+        [each.intensity / each.resident_days for each in lived if each.intensity is not None],
+    ]
+
+
+def risen(now: Sequence[float], before: Sequence[float], factor: float) -> bool:
+    """Is the mean of now above `factor` × the mean before, and the rise clear of what single epochs vary by?"""
+    if min(len(now), len(before)) < LEAST_EPOCHS:
+        return False
+    rise = fmean(now) - fmean(before)
+    error = sqrt(variance(now) / len(now) + variance(before) / len(before))
+    return rise > (factor - 1.0) * fmean(before) and rise > CLEAR * error

@@ -20,16 +20,15 @@ from townlet.policy.network import VARIANCE_FLOOR, NetworkSpec
 from townlet.policy.training import numerics
 from townlet.policy.training.batches import (
     PPO_TERMS,
-    CloningBatch,
     CloningStats,
-    ObservedBatch,
-    PPOBatch,
     UpdateStats,
+    decisions_of,
     legal_rows,
     permutation,
     summary,
 )
 from townlet.policy.training.numerics import Tensors, shuffled, slice_of
+from townlet.policy.trajectory import Trajectory
 
 Floats = NDArray[np.float32]
 MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
@@ -52,7 +51,7 @@ class PPOLearner:
         self.spec, self.ppo, self.seed = spec, ppo, seed
         self.network = ConflictAwarePolicyNetwork(spec, seed)
         self.optimizer = numerics.Optimizer(list(self.network.parameters()), ppo.optimizer, ppo.adam_epsilon)
-        self.minibatches: list[dict[str, float]] = []  # MINIBATCH of each mini-batch of the last update
+        self.minibatches: list[dict[str, Any]] = []  # MINIBATCH of each mini-batch of the last update, and what is `watched`
         self.updates = 0  # calls of update and clone: the key of every permutation
         self.gradient_steps = 0
         self._scratch: Tensors = {}
@@ -101,9 +100,9 @@ class PPOLearner:
         return logits.numpy(), self._in_units_of_return(values), carried.numpy()
 
     @torch.inference_mode()
-    def evaluate(self, batch: ObservedBatch) -> tuple[Floats, Floats]:
-        """Masked log-probabilities (T, B, A) and values (T, B) of every row, active or not."""
-        steps, width = batch.active.shape
+    def evaluate(self, batch: Trajectory) -> tuple[Floats, Floats]:
+        """Masked log-probabilities (T, B, A) and values (T, B) of every row, active or not, also of what follows the last."""
+        steps, width = batch.features.shape[:2]
         data = self._data(batch, None)
         axis = 1 if self.recurrent else 0
         size = max(1, EVALUATION_ROWS // steps) if self.recurrent else EVALUATION_ROWS
@@ -121,10 +120,12 @@ class PPOLearner:
 
     # --- learning ---------------------------------------------------------------------------------------------------
     def update(
-        self, batch: PPOBatch, *, progress: float = 0.0, bc_batch: CloningBatch | None = None, bc_weight: float = 0.0
+        self, batch: Trajectory, *, progress: float = 0.0, bc_batch: Trajectory | None = None, bc_weight: float = 0.0
     ) -> UpdateStats:
         """`num_epochs` passes over the active rows in mini-batches; `progress` in [0, 1] moves the schedules."""
-        ppo = self.ppo
+        ppo, batch = self.ppo, decisions_of(batch)
+        if batch.masks is None or batch.advantages is None or batch.returns is None:
+            raise UsageError("the batch lacks masks, advantages or returns; `sources.with_advantages` works them out")
         active, illegal = legal_rows(batch.active, batch.masks, batch.actions)
         if not active.any():
             raise UsageError("the batch has no active row with a legal action; nothing can be learned from it")
@@ -141,11 +142,15 @@ class PPOLearner:
                 value_clip = None  # values from before the first statistics are in no units
             self.track_returns(batch.returns[active])
         data = self._data(batch, active)
-        data |= {name: self._column(vars(batch)[name], active) for name in ("actions", "log_probs", "advantages")}
-        data |= {name: self._column(self._normalised(vars(batch)[name]), active) for name in ("returns", "values")}
+        plain = {"actions": batch.actions, "log_probs": batch.log_probs, "advantages": batch.advantages}
+        data |= {name: self._column(array, active) for name, array in plain.items()}
+        scaled = {"returns": batch.returns, "values": batch.values}
+        data |= {name: self._column(self._normalised(array), active) for name, array in scaled.items()}
+        if batch.watched is not None:
+            data["watched"] = self._column(batch.watched, active)
         cloning = None
         if bc_batch is not None and bc_weight > 0.0 and bc_batch.rows > 0:
-            cloning = self._cloning_data(bc_batch)
+            cloning = self._cloning_data(decisions_of(bc_batch))
 
         axis, length, parts = self._split(data["features"], ppo.mini_batch_size, ppo.num_mini_batches)
         table: list[list[float]] = []
@@ -169,6 +174,8 @@ class PPOLearner:
                 self._require_finite(numbers, "the loss")
                 table.append(numbers)
                 self.minibatches.append(dict(zip(MINIBATCH, [*numbers[: len(PPO_TERMS) + 1], _weight(part), 0.0])))
+                if "watched" in part:
+                    self.minibatches[-1]["watched"] = _watched(part)
                 if ppo.target_kl is not None and numbers[PPO_TERMS.index("kl_k3")] > ppo.target_kl:
                     stopped = True
                     break
@@ -205,7 +212,7 @@ class PPOLearner:
 
     def clone(
         self,
-        batch: CloningBatch,
+        batch: Trajectory,
         *,
         learning_rate: float,
         batch_size: int,
@@ -213,6 +220,7 @@ class PPOLearner:
         value_coef: float = 0.5,
     ) -> CloningStats:
         """One pass of behaviour cloning: masked cross-entropy on the expert's choice + value_coef × value regression."""
+        batch = decisions_of(batch)
         if batch.rows == 0:
             raise UsageError("the demonstrations have no active row; nothing can be learned from them")
         if batch.returns is not None and self.ppo.normalize_values:
@@ -234,20 +242,22 @@ class PPOLearner:
         crossed, error, accuracy = (numbers[:, :3] * numbers[:, 3:]).sum(0) / numbers[:, 3].sum()
         return CloningStats(len(grads), batch.rows, float(crossed), float(error), float(accuracy), float(np.mean(grads)))
 
-    def assess_cloning(self, batch: CloningBatch) -> tuple[CloningStats, NDArray[np.int64]]:
+    def assess_cloning(self, batch: Trajectory) -> tuple[CloningStats, NDArray[np.int64]]:
         """The same measures without learning, and the greedy choices (T, B)."""
+        batch = decisions_of(batch)
+        assert batch.expert is not None
         log_probs, values = self.evaluate(batch)
         active = batch.active.astype(bool)
         choices = log_probs.argmax(-1)
         if not active.any():
             return CloningStats(0, 0, 0.0, 0.0, 0.0, 0.0), choices
-        chosen = np.take_along_axis(log_probs, batch.experts[..., None], -1)[..., 0]
+        chosen = np.take_along_axis(log_probs, batch.expert[..., None], -1)[..., 0]
         error = 0.0
         if batch.returns is not None:
             gap = (values - batch.returns)[active].astype(np.float64) / self._value_scale()[1]
             error = float((gap**2).mean())
         loss = -float(chosen[active].mean(dtype=np.float64))
-        return CloningStats(0, batch.rows, loss, error, float((choices == batch.experts)[active].mean()), 0.0), choices
+        return CloningStats(0, batch.rows, loss, error, float((choices == batch.expert)[active].mean()), 0.0), choices
 
     # --- statistics that live with the weights ----------------------------------------------------------------------
     def track_observations(self, rows: Floats) -> None:
@@ -288,9 +298,11 @@ class PPOLearner:
         return ((returns - mean) / scale).astype(np.float32)
 
     # --- data -------------------------------------------------------------------------------------------------------
-    def _data(self, batch: ObservedBatch, active: NDArray[np.bool_] | None) -> Tensors:
+    def _data(self, batch: Trajectory, active: NDArray[np.bool_] | None) -> Tensors:
         """Observations as tensors: active rows (R, ...), or whole sequences (T, B, ...) for a network with memory."""
         check_inputs(self.spec, batch.features[0], None if batch.maps is None else batch.maps[0])
+        if batch.masks is None:
+            raise UsageError("the batch has no masks; without them the network would learn what nobody may do")
         if batch.masks.shape[2] != self.spec.actions:
             raise UsageError(f"masks have {batch.masks.shape[2]} actions; the network has {self.spec.actions}")
         with torch.no_grad():
@@ -302,17 +314,20 @@ class PPOLearner:
         if self.spec.sees_map and batch.maps is not None:
             data["maps"] = self._column(batch.maps, active)
         if self.recurrent:
-            steps, width = batch.active.shape
-            starts = np.zeros((steps, width), bool) if batch.starts is None else batch.starts.astype(bool)
+            steps, width = batch.features.shape[:2]
+            starts = np.zeros((steps, width), bool)
+            if batch.starts is not None:
+                starts[: len(batch.starts)] = batch.starts
             state = self.initial_state(width) if batch.state is None else batch.state
             data |= {"starts": torch.from_numpy(starts), "state": torch.from_numpy(state)}
             if active is not None:
                 data["active"] = torch.from_numpy(active)
         return data
 
-    def _cloning_data(self, batch: CloningBatch) -> Tensors:
+    def _cloning_data(self, batch: Trajectory) -> Tensors:
+        assert batch.expert is not None
         active = batch.active.astype(bool)
-        data = self._data(batch, active) | {"experts": self._column(batch.experts, active)}
+        data = self._data(batch, active) | {"expert": self._column(batch.expert, active)}
         if batch.returns is not None:
             data["returns"] = self._column(self._normalised(batch.returns), active)
         return data
@@ -396,6 +411,12 @@ def _loss(
     network: ConflictAwarePolicyNetwork, part: Tensors, coefficients: Tensor, value_clip: float | None, normalize: bool
 ) -> tuple[Tensor, Tensor]:
     return numerics.ppo_terms(*network.outputs(part), part, coefficients, value_clip, normalize)
+
+
+def _watched(part: Tensors) -> list[tuple[float, float]]:
+    """Mean and largest of each watched figure over the rows that count."""
+    rows = part["watched"][part["active"]] if "active" in part else part["watched"]  # (R, K)
+    return list(zip(rows.double().mean(0).tolist(), rows.amax(0).tolist()))
 
 
 def _weight(part: Tensors) -> float:

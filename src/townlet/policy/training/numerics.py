@@ -338,13 +338,13 @@ def cloning_terms(logits: Tensor, values: Tensor, part: Tensors, value_coef: flo
     """L = cross-entropy + value_coef · value regression; cross-entropy, value loss, accuracy and number of rows beside it."""
     active = part.get("active")
     log_probs = masked_log_softmax(logits, part["masks"])
-    loss = crossed = cloning_loss(log_probs, part["experts"], active)
+    loss = crossed = cloning_loss(log_probs, part["expert"], active)
     error = torch.zeros(())
     if value_coef > 0 and "returns" in part:
         error = value_loss(values, part["returns"], mask=active)
         loss = crossed + value_coef * error
     with torch.no_grad():
-        hits = (log_probs.argmax(-1) == part["experts"]).float()
+        hits = (log_probs.argmax(-1) == part["expert"]).float()
         rows = torch.tensor(float(hits.numel())) if active is None else active.float().sum()
         stats = torch.stack([crossed, error, masked_mean(hits, active), rows]).detach()
     return loss, stats

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -13,6 +14,8 @@ from townlet import files
 from townlet.config.models import config_hash
 from townlet.dto.policy import DryRun
 from townlet.errors import CheckpointError, UsageError
+from townlet.names import check_name
+from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.run_folder import RunFolder, check_disk, environment
 from townlet.telemetry.ndjson import TelemetryWriter, log_parts
@@ -22,7 +25,8 @@ from townlet.telemetry.ndjson import TelemetryWriter, log_parts
 def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
     """Within it `context.run`, `telemetry` and `stop` are live. Nothing is written before the checks have passed."""
     settings = context.config.telemetry
-    context.run_id = run_id(context)
+    context.started_from = _start_of(options)
+    context.run_id = run_id(config_hash(context.config), context.mode, context.epochs, context.dataset_hash, context.started_from)
     with ExitStack() as stack:
         log = options.log_path
         if options.run_dir is not None:
@@ -61,10 +65,18 @@ def dry_run(context: TrainingContext, strategy: str) -> DryRun:
     )
 
 
-def run_id(context: TrainingContext) -> str:
-    """A hash of config (with its seed) and what was asked: the same for a run and its repetition."""
-    text = "\n".join((config_hash(context.config), context.mode, str(context.epochs), context.dataset_hash or ""))
+def run_id(config: str, mode: str, epochs: int, dataset: str | None, started_from: str | None) -> str:
+    """A hash of config (with its seed), data, first weights and what was asked: the same for a run and its repetition."""
+    text = "\n".join((config, mode, str(epochs), dataset or "", started_from or ""))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _start_of(options: RunOptions) -> str | None:
+    """Hash of the weights a run begins with, where it does not begin anew; a resumed one knows it from its card."""
+    if options.start_from is not None:
+        return str(load_checkpoint(options.start_from, with_optimizer=False, with_world=False).state["weights_hash"])
+    run = None if options.run_dir is None else RunFolder(options.run_dir)
+    return run.card().get("started_from") if options.resume and run is not None else None
 
 
 def _card(context: TrainingContext, log: Path | None) -> dict[str, Any]:
@@ -76,8 +88,15 @@ def _card(context: TrainingContext, log: Path | None) -> dict[str, Any]:
         "config_id": context.config.config_id,
         "config_hash": config_hash(context.config),
         "dataset_hash": context.dataset_hash,
+        "dataset": None if context.dataset_source is None else seen_from(context.run, context.dataset_source),
+        "started_from": context.started_from,
         "telemetry": None if log is None else _relative(log, context),
     }
+
+
+def seen_from(run: RunFolder | None, path: Path) -> str:
+    """A path as the run folder sees it: the two may be moved together."""
+    return os.path.relpath(path, Path() if run is None else run.path)
 
 
 def _relative(log: Path, context: TrainingContext) -> str:
@@ -86,9 +105,15 @@ def _relative(log: Path, context: TrainingContext) -> str:
 
 
 def _log_of(run: RunFolder, options: RunOptions, name: str) -> Path:
-    """The log in the run folder, or the one a resumed run was writing."""
+    """The log in the run folder. One that a run kept elsewhere is named again by whoever resumes it: nothing outside the folder
+    is changed because a file in it says so."""
     written = run.card().get("telemetry") if options.resume else None
-    return run.path / (written or name)  # an absolute path stands for itself
+    if isinstance(written, str) and Path(written).is_absolute():
+        raise UsageError(f"The run in {run.path} kept its log outside, in {written}; name it again with --ppo-log {written}.")
+    name = check_name(written or name, f"the log that {run.path / 'run.json'} names", error=CheckpointError)
+    for part in {name, *(path.name for path in run.path.glob(f"{name}.*"))}:
+        files.safe_join(run.path, part, error=CheckpointError)  # what is rotated, discarded or set aside with it, too
+    return run.path / name
 
 
 def _environment(context: TrainingContext, options: RunOptions) -> dict[str, Any]:

@@ -40,10 +40,13 @@ class PolicyTrainingOrchestrator:
         return available(self.strategies)
 
     def run(self, mode: str | None = None, options: RunOptions | None = None) -> TrainingResult:
-        """Train in `mode`, by default that of the config. All inputs are checked before anything is written."""
+        """Train in `mode` (a strategy of one's own by its name), by default that of the config. All inputs are checked before
+        anything is written."""
         mode, options = mode or self.config.training.source, options or RunOptions()
-        if mode not in STRATEGY_OF_MODE:
-            raise UsageError(f"The mode is {mode!r}; it must be one of {', '.join(STRATEGY_OF_MODE)}.")
+        mode = self._ppo_mode() if mode == "ppo" else mode
+        modes = STRATEGY_OF_MODE | {name: name for name in self.strategies if name not in STRATEGIES}
+        if mode not in modes:
+            raise UsageError(f"The mode is {mode!r}; it must be one of {', '.join(modes)}.")
         dataset = options.dataset
         if dataset is None and mode in REPLAY_MODES:
             dataset = self.services.replay.dataset_config()
@@ -52,12 +55,12 @@ class PolicyTrainingOrchestrator:
             services=self.services,
             strategies=self.strategies,
             mode=mode,
-            epochs=options.epochs or self.config.training.epochs,
+            epochs=self._epochs(mode, options),
             dataset=dataset,
             log_batches=self.config.telemetry.batches,
             progress=self.progress,
         )
-        strategy = context.strategy(STRATEGY_OF_MODE[mode])
+        strategy = context.strategy(modes[mode])
         strategy.prepare(context)
         if options.dry_run:
             return dry_run(context, strategy.name)
@@ -127,6 +130,15 @@ class PolicyTrainingOrchestrator:
             batches=tuple(batches),
             baseline=data.baseline_metrics(),
         )
+
+    def _epochs(self, mode: str, options: RunOptions) -> int:
+        """Epochs of a run of this mode, where nothing ends it early."""
+        training = self.config.training
+        if mode == "anneal":
+            if options.epochs is not None:
+                raise UsageError("The epochs of an anneal run are those of training.anneal_schedule; leave out epochs.")
+            return sum(stage.epochs for stage in training.anneal_schedule)
+        return options.epochs or (training.bc.epochs if mode == "bc" else training.epochs)
 
     def _ppo_mode(self) -> str:
         source = self.config.training.source

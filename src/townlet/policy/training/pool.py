@@ -8,12 +8,10 @@ worker that dies is replaced and makes the lost rollout again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.models import SimulationConfig
 from townlet.errors import UsageError
@@ -22,10 +20,10 @@ from townlet.policy.inference import NumpyPolicy
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.collect import Collector, Rollout
 from townlet.policy.training.services import RolloutCaptureService
-from townlet.policy.training.telemetry import TownTally
+from townlet.policy.trajectory import Array, joined
 from townlet.policy.workers import LocalWorker, ProcessWorker, RolloutWorker, WorkerDied
+from townlet.sim.tally import EventTally
 
-Array = NDArray[Any]
 ENGINES: Mapping[str, Callable[..., RolloutWorker]] = {"local": LocalWorker, "process": ProcessWorker}
 ATTEMPTS = 3  # times a rollout is tried before the run ends
 
@@ -108,7 +106,7 @@ class CollectorPool:
         for k in range(len(self._workers)):
             self._ask(k, weights, horizon, options)
         parts = [self._answer(k, weights, horizon, options) for k in range(len(self._workers))]
-        return joined(parts)
+        return parts[0] if len(parts) == 1 else side_by_side(parts)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -134,20 +132,11 @@ class CollectorPool:
         raise AssertionError("unreachable")
 
 
-def joined(parts: list[Rollout]) -> Rollout:
+def side_by_side(parts: list[Rollout]) -> Rollout:
     """Rollouts of different towns as one, towns in order."""
-    if len(parts) == 1:
-        return parts[0]
-    arrays: dict[str, Any] = {}
-    for item in fields(Rollout):
-        values = [vars(part)[item.name] for part in parts]
-        if isinstance(values[0], np.ndarray):
-            arrays[item.name] = np.concatenate(values, axis=0 if item.name == "state" else 1)
-        elif values[0] is None:
-            arrays[item.name] = None
-    tally = TownTally()
+    tally = EventTally()
     for part in parts:
         tally.merge(part.tally)
-    returns = [value for part in parts for value in part.returns]
-    lengths = [value for part in parts for value in part.lengths]
-    return Rollout(**arrays, tally=tally, returns=returns, lengths=lengths)
+    returns = [value for part in parts for value in part.life_returns]
+    lengths = [value for part in parts for value in part.life_lengths]
+    return Rollout(**joined(parts), tally=tally, life_returns=returns, life_lengths=lengths)

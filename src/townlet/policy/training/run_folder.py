@@ -65,7 +65,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        return self.path / RUN_CHECKPOINTS
+        return files.safe_join(self.path, RUN_CHECKPOINTS, error=CheckpointError)
 
     def create(self, card: Mapping[str, Any], config: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Write down what the run is; `run.json` last, so that a folder with it is complete."""
@@ -128,7 +128,7 @@ class RunFolder:
         return folder
 
     def child(self, name: str) -> RunFolder:
-        return RunFolder(self.path / "stages" / name, self.keep)
+        return RunFolder(files.safe_join(self.path, f"stages/{name}", error=CheckpointError), self.keep)
 
     def _read(self, name: str) -> dict[str, Any]:
         if not self.exists:

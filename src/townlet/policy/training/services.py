@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,11 +16,11 @@ from townlet.dto.evaluation import Measure
 from townlet.dto.policy import Interval, ReplayBatchSummary, RolloutFrame
 from townlet.dto.promotion import Decision
 from townlet.envs.vector import VectorTown
-from townlet.errors import ReplayError, UsageError
+from townlet.errors import ConfigError, ReplayError, UsageError
 from townlet.evaluation.compare import save_scorecard
 from townlet.evaluation.scorecard import PolicySource, evaluate, run_case
 from townlet.evaluation.suites import Case, draw_seed, suite_cases
-from townlet.files import sha256_file
+from townlet.files import safe_join
 from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
@@ -100,22 +99,22 @@ class CapturedRollout:
         """Every decision as a typed frame, resident after resident."""
         for sample in self.samples:
             meta = sample.meta
-            for t in range(sample.timesteps):
+            for t in range(sample.steps):
                 yield RolloutFrame(
                     agent_id=meta.agent_id,
                     town=meta.capture.town,
                     life=meta.capture.life,
                     tick=meta.first_tick + t * meta.decision_interval,
                     features=sample.features[t],
-                    map=None if sample.map is None else sample.map[t],
-                    action_mask=sample.action_mask[t] if sample.action_mask is not None else np.ones(meta.action_dim, bool),
+                    map=None if sample.maps is None else sample.maps[t],
+                    action_mask=sample.masks[t] if sample.masks is not None else np.ones(meta.action_dim, bool),
                     action=int(sample.actions[t]),
-                    log_prob=float(sample.old_log_probs[t]),
-                    value=float(sample.value_preds[t]),
+                    log_prob=float(sample.log_probs[t]),
+                    value=float(sample.values[t]),
                     reward=float(sample.rewards[t]),
-                    terminated=bool(sample.dones[t]),
+                    terminated=bool(sample.terminated[t]),
                     truncated=bool(sample.truncated[t]),
-                    expert_action=None if sample.expert_action is None else int(sample.expert_action[t]),
+                    expert_action=None if sample.expert is None else int(sample.expert[t]),
                 )
 
 
@@ -160,17 +159,6 @@ class ReplayDatasetService:
             return dataset
         return ReplayDataset(dataset or self.dataset_config())
 
-    def digest(self, data: ReplayDataset) -> str:
-        """Hash of the data: of the recorded (or computed) hashes of its files, or of the arrays in memory."""
-        whole = hashlib.sha256()
-        for entry in data.config.entries:
-            whole.update((entry.sha256 or sha256_file(entry.sample)).encode())
-        if not data.config.entries:
-            for sample in data.samples():
-                for array in sample.arrays().values():
-                    whole.update(array.tobytes())
-        return whole.hexdigest()[:16]
-
     def summaries(self, data: ReplayDataset) -> Iterator[ReplayBatchSummary]:
         for number, batch in enumerate(data):
             yield ReplayBatchSummary(
@@ -210,7 +198,7 @@ class PromotionServiceAdapter:
 
     @property
     def desk(self) -> PromotionDesk:
-        return PromotionDesk(Path(self.config.promotion.ledger), self.config.promotion)
+        return PromotionDesk(safe_join(".", self.config.promotion.ledger, error=ConfigError), self.config.promotion)
 
     def consider(self, candidate: Path, scorecard: Path) -> Decision:
         """One window: the scorecard of candidate and champion on that window's evaluation seeds is written, then judged."""

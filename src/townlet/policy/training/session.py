@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from townlet.config.models import SimulationConfig, config_hash
-from townlet.dto.policy import EvaluationPoint
+from townlet.dto.policy import EpochFigures, EvaluationPoint
 from townlet.errors import CheckpointError, UsageError
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
@@ -26,6 +27,7 @@ from townlet.policy.training.services import intervals
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
 
+RECENT = 12  # epochs that a standing remembers
 LOG_START = {"rotation": 0, "byte": 0, "offset": 0, "epochs": 0, "records_dropped": 0}  # position of a log without records
 
 
@@ -39,6 +41,7 @@ class Standing(BaseModel):
     loss_value_first: float | None = None
     last_return: float | None = None  # of the episodes that ended last
     last: dict[str, Any] = Field(default_factory=dict)  # the last record
+    recent: list[EpochFigures] = Field(default_factory=list)  # of the last epochs, for the guards of anneal stages
     evaluations: list[EvaluationPoint] = Field(default_factory=list)
     best: float | None = None  # highest return, or lowest held-out loss of cloning
     best_epoch: int = 0
@@ -46,15 +49,17 @@ class Standing(BaseModel):
     weights_hash_start: str = ""
     finished: bool = False
 
+    def remember(self, record: Mapping[str, Any], resident_days: float) -> None:
+        conflicts, intensity = record["queue_conflict_events"], record["queue_conflict_intensity_sum"]
+        now = EpochFigures(loss_value=record["loss_value"], conflicts=conflicts, intensity=intensity, resident_days=resident_days)
+        self.recent = [*self.recent, now][-RECENT:]
+
 
 def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
     """The action catalogue and the observation of a config, without building a town."""
     affordances = tuple(spec.id for spec in config.affordances.specs)
     actions = catalogue(config.policy.action_level, affordances)
-    variant: str = config.features.systems.observations
-    if variant == "compact" and config.observations.compact_map:
-        variant = "compact_map"
-    return actions, ObservationSpec(variant, actions.names, affordances)
+    return actions, ObservationSpec.of(config)
 
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
@@ -96,6 +101,8 @@ class Session:
             "standing": self.standing.model_dump(mode="json"),
             "telemetry": context.telemetry.position(),
             "config_hash": config_hash(context.config),
+            "dataset_hash": context.dataset_hash,
+            "started_from": context.started_from,
             "action_catalogue_hash": actions.hash,
             "observation_hash": seen.hash,
             "run_id": context.run_id,
@@ -147,7 +154,7 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     else:
         context.telemetry.rewind(plan.log_position or LOG_START)
         if plan.start_from is not None:
-            _restore(session, load_checkpoint(plan.start_from), with_towns=plan.cycle >= 0)
+            _restore(session, load_checkpoint(plan.start_from), with_towns=plan.collections >= 0)
     if not session.standing.weights_hash_start:
         session.standing.weights_hash_start = session.weights_hash
     return session

@@ -2,118 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
 from townlet.errors import ReplayError
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.replay import ReplayBatch, ReplayDataset
-from townlet.policy.training.batches import CloningBatch, ObservedBatch, PPOBatch
 from townlet.policy.training.collect import Rollout
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.numerics import gae
+from townlet.policy.trajectory import Trajectory
 from townlet.world.actions import Catalogue
 
-Array = NDArray[Any]
 
-
-def flat(array: Array) -> Array:
-    """(T, E, N, …) as (T, E·N, …), without a copy."""
-    return array.reshape(array.shape[0], array.shape[1] * array.shape[2], *array.shape[3:])
-
-
-def rollout_batch(rollout: Rollout, ppo: PPOConfig) -> PPOBatch:
+def rollout_batch(rollout: Rollout, ppo: PPOConfig) -> Trajectory:
     """Advantages over everybody's decisions; only the rows whose action the network chose are learned from."""
-    active = flat(rollout.active[:-1])
-    values, last = flat(rollout.values[:-1]), rollout.values[-1].ravel()
-    rewards, terminated, truncated = flat(rollout.rewards), flat(rollout.terminated), flat(rollout.truncated)
-    advantages, returns = gae(rewards, values, last, terminated, truncated, active, gamma=ppo.gamma, gae_lambda=ppo.gae_lambda)
-    return PPOBatch(
-        **_seen(rollout, flat(rollout.learning)),
-        actions=flat(rollout.actions),
-        log_probs=flat(rollout.log_probs),
-        values=values,
-        rewards=rewards,
-        advantages=advantages,
-        returns=returns,
-    )
+    lives, learning = rollout.flat(), rollout.learning
+    return replace(with_advantages(lives, ppo), active=learning.reshape(lives.actions.shape))
 
 
-def script_batch(rollout: Rollout, returns: Array | None = None) -> CloningBatch:
+def script_batch(rollout: Rollout) -> Trajectory:
     """What the script would have done at every decision, whoever made it."""
-    asked = flat((rollout.active[:-1] != 0) & (rollout.expert >= 0))
-    return CloningBatch(**_seen(rollout, asked), experts=np.maximum(flat(rollout.expert), 0), returns=returns)
+    lives = rollout.flat()
+    assert lives.expert is not None
+    return replace(lives, active=lives.active[: lives.steps] & (lives.expert >= 0), expert=np.maximum(lives.expert, 0))
 
 
-def _seen(rollout: Rollout, active: Array) -> dict[str, Any]:
-    return {
-        "features": flat(rollout.features[:-1]),
-        "maps": None if rollout.maps is None else flat(rollout.maps[:-1]),
-        "masks": flat(rollout.masks[:-1]),
-        "active": active,
-        "starts": flat(rollout.starts),
-        "state": flat(rollout.state[None])[0],
-    }
+def with_advantages(lives: Trajectory, ppo: PPOConfig) -> Trajectory:
+    """Advantages and returns of (T, B, …); where no bootstrap value is known the last decision's stands in."""
+    values, steps = lives.values, lives.steps
+    last = values[steps] if len(values) > steps else values[-1]
+    rows = (lives.rewards, values[:steps], last, lives.terminated, lives.truncated, lives.active[:steps])
+    advantages, returns = gae(*rows, gamma=ppo.gamma, gae_lambda=ppo.gae_lambda)
+    return replace(lives, advantages=advantages, returns=returns)
 
 
-def replay_observed(batch: ReplayBatch, actions: int, *, maps: bool, last: bool = False) -> dict[str, Any]:
-    """The observations of stored samples, time first; a sample without masks allows everything.
-
-    With `last` the one after the last action is a row more, which takes no decision, where the samples hold it (1.2).
-    """
-    samples, steps = batch.actions.shape
-    masks = np.ones((samples, steps, actions), np.uint8) if batch.action_mask is None else batch.action_mask
-    features, window, mask = (batch.last_features, batch.last_maps, batch.last_mask) if last else (None, None, None)
-    rows = steps + (features is not None)
-    starts, active = np.zeros((rows, samples), np.uint8), np.zeros((rows, samples), np.uint8)
-    starts[0], active[:steps] = 1, 1
-    return {
-        "features": _time_first(batch.features, features),
-        "maps": _time_first(batch.maps, window) if maps and batch.maps is not None else None,
-        "masks": _time_first(masks, mask),
-        "active": active,
-        "starts": starts,
-    }
-
-
-def replay_batch(batch: ReplayBatch, learner: PPOLearner) -> PPOBatch:
+def replay_batch(batch: ReplayBatch, learner: PPOLearner) -> Trajectory:
     """Stored log-probs make the ratios; values of a policy without a critic are the learner's own on the stored observations.
 
-    So is the value of the observation after the last action; samples from before 1.2 lack it, the last decision's stands in.
+    So is the value of the observation after the last action; samples from before 1.2 lack it.
     """
-    ppo, steps = learner.ppo, batch.actions.shape[1]
-    seen = replay_observed(batch, learner.spec.actions, maps=learner.spec.sees_map, last=True)
-    values = _time_first(batch.value_preds[:, :steps]).astype(np.float32)
-    last = batch.value_preds[:, steps] if batch.value_preds.shape[1] > steps else values[-1]
+    lives = observed(batch, learner.spec.actions, maps=learner.spec.sees_map)
     blind = np.array([meta.generation == 1 or meta.policy.values == "none" for meta in batch.metadata])  # (B,)
     if blind.any():
-        own = learner.evaluate(ObservedBatch(**seen))[1]  # (T, B) or (T + 1, B)
-        values = np.where(blind, own[:steps], values)
-        last = np.where(blind, own[-1], last)
-    rewards, dones, truncated = _time_first(batch.rewards), _time_first(batch.dones), _time_first(batch.truncated)
-    advantages, returns = gae(rewards, values, last, dones, truncated, gamma=ppo.gamma, gae_lambda=ppo.gae_lambda)
-    seen |= {name: rows[:steps] for name, rows in seen.items() if rows is not None}
-    return PPOBatch(
-        **seen,
-        actions=_time_first(batch.actions),
-        log_probs=_time_first(batch.old_log_probs),
-        values=values.astype(np.float32),
-        rewards=rewards,
-        advantages=advantages,
-        returns=returns,
-    )
+        own = learner.evaluate(lives)[1]  # (T, B) or (T + 1, B)
+        stored = lives.values
+        if len(stored) < len(own):
+            stored = np.concatenate([stored, stored[-1:]])
+        lives = replace(lives, values=np.where(blind, own, stored[: len(own)]).astype(np.float32))
+    return with_advantages(lives, learner.ppo)
 
 
-def _time_first(array: Array, last: Array | None = None) -> Array:
-    """(B, T, …) as (T, B, …), or as (T + 1, B, …) with `last` (B, …)."""
-    if last is None:
-        return np.ascontiguousarray(array.swapaxes(0, 1))
-    out = np.empty((array.shape[1] + 1, len(array), *array.shape[2:]), array.dtype)
-    out[:-1], out[-1] = array.swapaxes(0, 1), last
-    return out
+def observed(batch: ReplayBatch, actions: int, *, maps: bool) -> Trajectory:
+    """The columns of stored samples that a network learns from; a sample without masks allows everything."""
+    masks = np.ones((*batch.features.shape[:2], actions), np.bool_) if batch.masks is None else batch.masks
+    kept = batch.columns() | {"masks": masks}
+    return Trajectory(**{name: array for name, array in kept.items() if maps or name != "maps"})
 
 
 def check_samples(data: ReplayDataset, actions: Catalogue, spec: ObservationSpec, *, needs_map: bool) -> None:

@@ -10,69 +10,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.policy.training.batches import UpdateStats
+from townlet.sim.tally import EventTally
 from townlet.statistics import gini
 from townlet.telemetry.schema import CURRENT, FIELDS, RIVALRY_BINS
+from townlet.world.events import CHAT_SUCCESS, EXIT, QUEUE_CONFLICT, SHIFT_ABSENT, SHIFT_LATE
 from townlet.world.state import CONFLICT_REASONS, EVENTS
 
 Array = NDArray[Any]
-KIND = {name: number for number, name in enumerate(EVENTS)}
+NOT_ADDED = (
+    *("queue_wait_mean", "queue_wait_gini", "chat_quality_mean"),
+    *("conflicts_per_resident_day", "exits_per_resident_day", "late_share", "attendance"),
+)
 COUNTED = ("shared_meal", "late_help", "shift_takeover", "chat_success", "chat_failure")
 TOWN_FIELDS = (
     *("queue_conflict_events", "queue_conflict_intensity_sum", "conflict_reasons", "queue_wait_mean", "queue_wait_gini"),
     *(f"{name}_events" for name in COUNTED),
-    *("chat_quality_mean", "exits"),
+    *("chat_quality_mean", "exits", "conflicts_per_resident_day", "exits_per_resident_day", "late_share", "attendance"),
 )
 
 
-@dataclass
-class TownTally:
-    """Sums over the events and observations of one epoch of rollouts."""
+def town_record(tally: EventTally, resident_days: float) -> dict[str, Any]:
+    """The town fields of an epoch in which residents lived so many days together."""
+    due, waits = tally.shifts_due(), tally.waits()
+    per_resident = np.bincount(np.unique(waits[:, :3], axis=0, return_inverse=True)[1].ravel(), waits[:, 3])
+    conflicts, exits, chats = tally.count(QUEUE_CONFLICT), tally.count(EXIT), tally.count(CHAT_SUCCESS)
+    return {
+        "queue_conflict_events": float(conflicts),
+        "queue_conflict_intensity_sum": tally.intensity,
+        "conflict_reasons": tally.by_reason(),
+        **{f"{name}_events": float(tally.count(EVENTS.index(name))) for name in COUNTED},
+        "chat_quality_mean": tally.chat_quality / chats if chats else None,
+        "queue_wait_mean": float(waits[:, 3].mean()) if len(waits) else 0.0,
+        "queue_wait_gini": float(gini(per_resident)) if len(waits) else 0.0,
+        "exits": exits,
+        **per_resident_day(conflicts, exits, resident_days),
+        "late_share": tally.count(SHIFT_LATE) / due if due else None,
+        "attendance": 1.0 - tally.count(SHIFT_ABSENT) / due if due else None,
+    }
 
-    kinds: Array = field(default_factory=lambda: np.zeros(len(EVENTS), np.int64))
-    reasons: Array = field(default_factory=lambda: np.zeros(len(CONFLICT_REASONS), np.int64))
-    intensity: float = 0.0
-    chat_quality: float = 0.0
-    waits: list[Array] = field(default_factory=list)  # rows (town, actor, life, waited) of waits that ended
 
-    def add(self, events: Array) -> None:
-        """Count the rows of `VectorTown.events()` of one step."""
-        if not len(events):
-            return
-        kinds = events["kind"]
-        self.kinds += np.bincount(kinds, minlength=len(EVENTS))
-        conflicts = events[kinds == KIND["queue_conflict"]]
-        if len(conflicts):
-            self.reasons += np.bincount(conflicts["reason"], minlength=len(CONFLICT_REASONS))
-            self.intensity += float(conflicts["intensity"].sum())
-        self.chat_quality += float(events["amount"][kinds == KIND["chat_success"]].sum())
-        ended = events[((kinds == KIND["use_start"]) | (kinds == KIND["queue_leave"])) & (events["waited"] > 0)]
-        if len(ended):
-            self.waits.append(np.stack([ended[name] for name in ("town", "actor", "actor_life", "waited")], axis=1))
-
-    def merge(self, other: TownTally) -> None:
-        self.kinds += other.kinds
-        self.reasons += other.reasons
-        self.intensity += other.intensity
-        self.chat_quality += other.chat_quality
-        self.waits += other.waits
-
-    def count(self, kind: str) -> int:
-        return int(self.kinds[KIND[kind]])
-
-    def record(self) -> dict[str, Any]:
-        waits = np.concatenate(self.waits) if self.waits else np.zeros((0, 4), np.int64)
-        per_resident = np.bincount(np.unique(waits[:, :3], axis=0, return_inverse=True)[1].ravel(), waits[:, 3])
-        chats = self.count("chat_success")
-        return {
-            "queue_conflict_events": float(self.count("queue_conflict")),
-            "queue_conflict_intensity_sum": self.intensity,
-            "conflict_reasons": {name: int(n) for name, n in zip(CONFLICT_REASONS, self.reasons)},
-            **{f"{name}_events": float(self.count(name)) for name in COUNTED},
-            "chat_quality_mean": self.chat_quality / chats if chats else None,
-            "queue_wait_mean": float(waits[:, 3].mean()) if len(waits) else 0.0,
-            "queue_wait_gini": float(gini(per_resident)) if len(waits) else 0.0,
-            "exits": self.count("exit"),
-        }
+def per_resident_day(conflicts: float | None, exits: int, days: float) -> dict[str, float | None]:
+    counts = {"conflicts_per_resident_day": conflicts, "exits_per_resident_day": exits}
+    return {name: count / days if days and count is not None else None for name, count in counts.items()}
 
 
 @dataclass
@@ -105,16 +84,17 @@ class EpochData:
     """What one epoch saw and did; a mixed epoch is the sum of a replay and a rollout part."""
 
     updates: list[UpdateStats] = field(default_factory=list)
-    minibatches: list[dict[str, float]] = field(default_factory=list)
+    minibatches: list[dict[str, Any]] = field(default_factory=list)
     rivalry: RivalryTally = field(default_factory=RivalryTally)
     town: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(TOWN_FIELDS))
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    dataset_returns: list[float] = field(default_factory=list)  # of the lives in replay data
+    resident_days: float = 0.0  # that the town fields were counted over
     ticks: int = 0
     simulated: int = 0  # decisions
     sim_seconds: float = 0.0
     masked: bool = True  # every row had an action mask
-    dataset_hash: str | None = None
     baseline: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: EpochData) -> None:
@@ -125,19 +105,20 @@ class EpochData:
         self.town = other.town if all(value is None for value in self.town.values()) else sum_known(self.town, other.town)
         self.returns += other.returns
         self.lengths += other.lengths
+        self.dataset_returns += other.dataset_returns
+        self.resident_days += other.resident_days
         self.ticks += other.ticks
         self.simulated += other.simulated
         self.sim_seconds += other.sim_seconds
         self.masked = self.masked and other.masked
-        self.dataset_hash = self.dataset_hash or other.dataset_hash
         self.baseline = self.baseline or other.baseline
 
 
 def sum_known(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    """Counts of two parts of an epoch; waits and qualities, which do not add up, are those of the towns just stepped."""
+    """Counts of two parts of an epoch; means, shares and rates, which do not add up, are those of the towns just stepped."""
     total = {}
     for name in TOWN_FIELDS:
-        if a.get(name) is None or b.get(name) is None or name in ("queue_wait_mean", "queue_wait_gini", "chat_quality_mean"):
+        if a.get(name) is None or b.get(name) is None or name in NOT_ADDED:
             total[name] = b.get(name)
         elif name == "conflict_reasons":
             total[name] = {reason: a[name].get(reason, 0) + count for reason, count in b[name].items()}
@@ -146,16 +127,18 @@ def sum_known(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     return total
 
 
-def replay_town(metrics: Sequence[Mapping[str, Any]], exits: int) -> dict[str, Any]:
+def replay_town(metrics: Sequence[Mapping[str, Any]], exits: int, resident_days: float) -> dict[str, Any]:
     """The town fields of stored samples, from their capture metrics; null where a sample does not have them."""
     town: dict[str, Any] = dict.fromkeys(TOWN_FIELDS)
-    town["exits"] = exits
+    town |= {"exits": exits} | per_resident_day(None, exits, resident_days)
     if not metrics or any("queue_conflict_events" not in each for each in metrics):
         return town
     waits, counts = (np.array([float(each.get(name, 0.0)) for each in metrics]) for name in ("wait_sum", "wait_count"))
     reasons = {name: sum(int(each.get(f"conflict_{name}_count", 0)) for each in metrics) for name in CONFLICT_REASONS}
+    conflicts = float(sum(each["queue_conflict_events"] for each in metrics))
     return town | {
-        "queue_conflict_events": float(sum(each["queue_conflict_events"] for each in metrics)),
+        **per_resident_day(conflicts, exits, resident_days),
+        "queue_conflict_events": conflicts,
         "queue_conflict_intensity_sum": float(sum(each.get("queue_conflict_intensity_sum", 0.0) for each in metrics)),
         "conflict_reasons": reasons,
         "queue_wait_mean": float(waits.sum() / counts.sum()) if counts.sum() > 0 else 0.0,
@@ -168,7 +151,7 @@ LARGEST = ("clip_fraction_max", "grad_norm_max", "kl_divergence_max")
 LATEST = ("lr", "entropy_coef")
 MEANS = (
     *("loss_policy", "loss_value", "loss_total", "clip_fraction", "adv_mean", "adv_std", "grad_norm", "kl_divergence", "kl_k3"),
-    *("batch_entropy_mean", "explained_variance", "reward_advantage_corr", "mask_fill_mean"),
+    *("loss_entropy", "batch_entropy_mean", "explained_variance", "reward_advantage_corr", "mask_fill_mean"),
 )
 
 
@@ -188,14 +171,13 @@ def merge_updates(updates: Sequence[UpdateStats]) -> dict[str, Any]:
         np.average((means - merged["batch_entropy_mean"]) ** 2, weights=weights),
     )
     merged["batch_entropy_std"] = float(np.sqrt(within + between))
-    merged["loss_entropy"] = merged["batch_entropy_mean"]
     for name in ("explained_variance", "reward_advantage_corr"):  # exactly 0 says that nothing varied
         merged[name] = merged[name] or None
     return merged
 
 
 def epoch_record(data: EpochData, ids: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """A record of version 1.3. `ids` holds epoch, cycle, steps, hashes and the anneal fields."""
+    """A record of version 1.4. `ids` holds epoch, cycle, steps, hashes and the anneal fields."""
     merged = merge_updates(data.updates)
     if not data.masked:
         merged["mask_fill_mean"] = merged["illegal_actions"] = None
@@ -207,8 +189,8 @@ def epoch_record(data: EpochData, ids: Mapping[str, Any], seconds: float) -> dic
         **{f"baseline_{name}": value for name, value in data.baseline.items()},
         "episode_return_mean": float(np.mean(data.returns)) if data.returns else None,
         "episode_length_mean": float(np.mean(data.lengths)) if data.lengths else None,
+        "dataset_return": float(np.mean(data.dataset_returns)) if data.dataset_returns else None,
         "rollout_ticks": data.ticks,
-        "dataset_hash": data.dataset_hash,
         "epoch_duration_sec": seconds,
         "steps_per_second": merged["transitions"] / max(seconds, 1e-9),
         "sim_steps_per_second": data.simulated / max(data.sim_seconds, 1e-9) if data.simulated else None,
@@ -216,7 +198,7 @@ def epoch_record(data: EpochData, ids: Mapping[str, Any], seconds: float) -> dic
     }
 
 
-def batch_records(minibatches: Sequence[Mapping[str, float]], ids: Mapping[str, Any], lr: float) -> list[dict[str, Any]]:
+def batch_records(minibatches: Sequence[Mapping[str, Any]], ids: Mapping[str, Any], lr: float) -> list[dict[str, Any]]:
     """A record of kind `batch` for each mini-batch of one epoch."""
     shared = {name: ids[name] for name in ("run_id", "epoch", "cycle_id", "steps")}
     return [
@@ -237,9 +219,16 @@ def batch_records(minibatches: Sequence[Mapping[str, float]], ids: Mapping[str, 
             "grad_norm": row["grad_norm"],
             "kl_divergence": row["kl_k1"],
             "kl_k3": row["kl_k3"],
+            **rivalry_fields(*row["watched"]),
         }
         for number, row in enumerate(minibatches)
     ]
+
+
+def rivalry_fields(rivalry_max: tuple[float, float], avoid_count: tuple[float, float]) -> dict[str, float]:
+    """The conflict fields of a mini-batch: mean and largest of the two features as they were observed."""
+    pairs = (("rivalry_max", rivalry_max), ("rivalry_avoid_count", avoid_count))
+    return {f"conflict.{name}_{part}": value for name, pair in pairs for part, value in zip(("mean", "max"), pair)}
 
 
 def diverged_record(last: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from townlet import files
-from townlet.dto.policy import AnnealStageResult, EvaluationPoint, Interval
+from townlet.dto.policy import AnnealStageResult, EpochFigures, EvaluationPoint, Interval
 from townlet.errors import CheckpointError
 
 TRACKER = "anneal.json"
@@ -24,6 +24,7 @@ class Tracker(BaseModel):
     good: str | None = None  # checkpoint of the last good stage
     good_score: EvaluationPoint | None = None
     good_value_loss: float | None = None
+    good_epochs: tuple[EpochFigures, ...] = ()  # the last ones of the last good PPO stage
     mix: tuple[float, float] | None = None  # bc_weight and scripted_share of the last good PPO stage, or what it began with
     frozen: bool = False
     strikes: int = 0
@@ -37,9 +38,16 @@ class Tracker(BaseModel):
         """The tracker of a run folder; a new one before its first stage has ended."""
         if not (folder / TRACKER).is_file():
             return cls()
-        tracker = cls.model_validate(files.read_json(folder / TRACKER, limit=1 << 26, error=CheckpointError))
+        found = files.read_json(folder / TRACKER, limit=1 << 26, error=CheckpointError)
+        try:
+            tracker = cls.model_validate(found)
+        except ValidationError as error:
+            where = ".".join(str(part) for part in error.errors()[0]["loc"])
+            raise CheckpointError(
+                f"{folder / TRACKER} is not the state of an anneal run ({where}: {error.errors()[0]['msg']}); start the run again"
+            ) from None
         if tracker.good is not None:
-            tracker.good = str(folder / tracker.good)
+            tracker.good = str(files.safe_join(folder, tracker.good, error=CheckpointError))
         return tracker
 
     def write(self, folder: Path) -> None:

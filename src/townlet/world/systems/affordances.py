@@ -6,38 +6,36 @@ so leaving early never pays.
 
 from __future__ import annotations
 
+from townlet.config.needs import OWN_NAMES, TOWN_NAMES
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import USE_END, USE_START, emit
-from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_MEALS, MONEY, Town
+from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_MEALS, MAX_NEEDS, MONEY, PERTURBATIONS, Town
 
-# The names a precondition may use, and the operations it compiles to (`preconditions.py`).
-TOWN_NAMES = ("water", "power", "stock", "minute")
-OWN_NAMES = ("meals", "wallet", "hunger", "hygiene", "energy")
+# The operations a precondition compiles to (`preconditions.py`).
 OP_AND, OP_OR, OP_NOT, OP_LT, OP_LE, OP_GT, OP_GE, OP_EQ, OP_NE = range(9)
-PRICE_SPIKE, BLACKOUT, OUTAGE, ARRANGED_MEET = range(4)
+WATER, POWER, STOCK, MINUTE = range(len(TOWN_NAMES))
+MEALS, WALLET = range(len(TOWN_NAMES), len(TOWN_NAMES + OWN_NAMES))
+FIRST_NEED = len(TOWN_NAMES + OWN_NAMES)
+PRICE_SPIKE, BLACKOUT, OUTAGE = (PERTURBATIONS.index(kind) for kind in ("price_spike", "blackout", "outage"))
 
 
 @leaf
 def value_of(t: Town, i: int, thing: int, name: int) -> float:
     clock = t.clock
-    if name == 0:
+    if name == WATER:
         return 1.0 if clock["active_until"][OUTAGE] <= clock["tick"] else 0.0
-    if name == 1:
+    if name == POWER:
         return 1.0 if clock["active_until"][BLACKOUT] <= clock["tick"] else 0.0
-    if name == 2:
+    if name == STOCK:
         return float(t.objects[thing]["stock"])
-    if name == 3:
+    if name == MINUTE:
         return float(clock["minute"])
     me = t.residents[i]
-    if name == 4:
+    if name == MEALS:
         return float(me["meals"])
-    if name == 5:
+    if name == WALLET:
         return float(me["wallet"]) / MONEY
-    if name == 6:
-        return float(me["hunger"])
-    if name == 7:
-        return float(me["hygiene"])
-    return float(me["energy"])
+    return float(me["needs"][name - FIRST_NEED])
 
 
 @leaf
@@ -189,8 +187,7 @@ def share(t: Town, i: int) -> None:
     """One tick's part of the effects."""
     me = t.residents[i]
     what = t.affordances[me["affordance"]]
-    ticks = what["ticks"]
-    me["hunger"] = min(max(me["hunger"] + what["hunger"] / ticks, 0.0), 1.0)
-    me["hygiene"] = min(max(me["hygiene"] + what["hygiene"] / ticks, 0.0), 1.0)
-    me["energy"] = min(max(me["energy"] + what["energy"] / ticks, 0.0), 1.0)
+    levels, gains = me["needs"], what["gains"]
+    for k in range(MAX_NEEDS):
+        levels[k] = min(max(levels[k] + gains[k], 0.0), 1.0)
     me["ticks_left"] -= 1

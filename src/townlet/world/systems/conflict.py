@@ -5,10 +5,9 @@ from __future__ import annotations
 from townlet.world import rng
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import QUARREL, QUEUE_CONFLICT, emit
-from townlet.world.state import TERMS, Town
+from townlet.world.state import ENERGY, TERMS, Town
 from townlet.world.systems.relationships import change, clamp, rivalry_of
 
-BLOCKED, OVERTAKEN, GHOST_STEP = range(3)
 COST = TERMS.index("conflict")
 
 
@@ -16,12 +15,7 @@ COST = TERMS.index("conflict")
 def intensity_of(t: Town, reason: int, queue_length: int, rivalry: float) -> float:
     """clamp((base + boost × max(queue − 1, 0)) × (1 + actor's rivalry), min, max)."""
     rules = t.rules
-    base = rules["base_blocked"]
-    if reason == OVERTAKEN:
-        base = rules["base_overtaken"]
-    elif reason == GHOST_STEP:
-        base = rules["base_ghost_step"]
-    raw = (base + rules["queue_length_boost"] * max(queue_length - 1, 0)) * (1.0 + rivalry)
+    raw = (rules["reason_base"][reason] + rules["queue_length_boost"] * max(queue_length - 1, 0)) * (1.0 + rivalry)
     return clamp(raw, rules["intensity_min"], rules["intensity_max"])
 
 
@@ -50,17 +44,12 @@ def clash(t: Town, actor: int, rival: int, thing: int, reason: int) -> None:
         event["waited"] = clock["tick"] - me["queued_since"] if me["queued"] == thing else 0
         event["rivalry_before"] = before
         event["rivalry_after"] = after
-    pay_actor, pay_rival = rules["actor_blocked"], rules["rival_blocked"]
-    if reason == OVERTAKEN:
-        pay_actor, pay_rival = rules["actor_overtaken"], rules["rival_overtaken"]
-    elif reason == GHOST_STEP:
-        pay_actor, pay_rival = rules["actor_ghost_step"], rules["rival_ghost_step"]
-    t.terms[actor, COST] -= rules["conflict_weight"] * pay_actor * intensity
-    t.terms[rival, COST] -= rules["conflict_weight"] * pay_rival * intensity
+    t.terms[actor, COST] -= rules["conflict_weight"] * rules["reason_actor_pays"][reason] * intensity
+    t.terms[rival, COST] -= rules["conflict_weight"] * rules["reason_rival_pays"][reason] * intensity
     if rng.uniform(rng.now(clock, rng.WORLD), actor, rng.QUARREL_BLOCKED + reason) < before:
         emit(t, QUARREL, actor, rival, thing, reason, intensity)
-        me["energy"] = max(me["energy"] - rules["quarrel_energy"], 0.0)
-        other["energy"] = max(other["energy"] - rules["quarrel_energy"], 0.0)
+        me["needs"][ENERGY] = max(me["needs"][ENERGY] - rules["quarrel_energy"], 0.0)
+        other["needs"][ENERGY] = max(other["needs"][ENERGY] - rules["quarrel_energy"], 0.0)
         if me["using"] == thing:
             me["stalled_by_quarrel"] = rules["quarrel_ticks"]
         if other["using"] == thing:

@@ -45,7 +45,20 @@ def foresee(t: Town, i: int, kind: int, ticks: int) -> None:
 def doomed(t: Town, i: int) -> bool:
     """The exit is known: from now on nothing is rewarded."""
     me, rules = t.residents[i], t.rules
-    return bool(me["exit_at"] >= 0 or me["starving"] >= rules["collapse_ticks"] - rules["exit_notice"])
+    for k in range(rules["deadly"]):
+        if me["starving"][k] >= rules["deadly_ticks"][k] - rules["exit_notice"]:
+            return True
+    return bool(me["exit_at"] >= 0)
+
+
+@leaf
+def collapses(t: Town, i: int) -> bool:
+    """Count the ticks at the bottom of every need that ends there; one has lasted too long."""
+    me, rules, over = t.residents[i], t.rules, False
+    for k in range(rules["deadly"]):
+        me["starving"][k] = me["starving"][k] + 1 if me["needs"][rules["deadly_need"][k]] <= rules["deadly_below"][k] else 0
+        over = over or me["starving"][k] >= rules["deadly_ticks"][k]
+    return over
 
 
 @kernel
@@ -78,8 +91,7 @@ def lifecycle(t: Town, scheduled: np.ndarray) -> None:
         me = t.residents[i]
         if me["present"] == 0:
             continue
-        me["starving"] = me["starving"] + 1 if me["hunger"] <= rules["hunger_exit"] else 0
-        if me["starving"] >= rules["collapse_ticks"]:
+        if collapses(t, i):
             leave_town(t, i, COLLAPSE)
         elif me["exit_at"] >= 0:
             if tick >= me["exit_at"]:
@@ -149,9 +161,6 @@ def arrive(t: Town, i: int, start: np.ndarray) -> None:
     me["present"] = 1
     me["life"] = clock["newcomers"]
     me["born"] = clock["tick"]
-    me["hunger"] = rules["newcomer_need"]
-    me["hygiene"] = rules["newcomer_need"]
-    me["energy"] = rules["newcomer_need"]
     me["wallet"] = rules["first_wallet"]
     clock["purse"] -= rules["first_wallet"]
     me["meals"] = rules["newcomer_meals"]
@@ -159,6 +168,9 @@ def arrive(t: Town, i: int, start: np.ndarray) -> None:
     me["extroversion"] = rules["profiles"][profile, 0]
     me["forgiveness"] = rules["profiles"][profile, 1]
     me["ambition"] = rules["profiles"][profile, 2]
+    for need in range(rules["needs"]):
+        me["needs"][need] = rules["newcomer_need"]
+        me["weights"][need] = rules["profile_weights"][profile, need]
     me["chat_ready"] = clock["tick"]
     me["shift"] = POST_SHIFT  # the shift under way is not its own
     tile = free_tile_at_home(t, i)

@@ -1,9 +1,9 @@
-"""Needs fall with every tick; energy only while awake."""
+"""Needs fall with every tick; some, such as energy, only while awake."""
 
 from __future__ import annotations
 
 from townlet.world._jit import leaf
-from townlet.world.state import Town
+from townlet.world.state import MAX_NEEDS, Town
 
 
 @leaf
@@ -13,9 +13,11 @@ def needs(t: Town) -> None:
         me = t.residents[i]
         if me["present"] == 0:
             continue
-        me["hunger"] = max(me["hunger"] - rules["decay_hunger"], 0.0)
-        me["hygiene"] = max(me["hygiene"] - rules["decay_hygiene"], 0.0)
-        if me["using"] < 0 or t.affordances[me["affordance"]]["is_sleep"] == 0:
-            me["energy"] = max(me["energy"] - rules["decay_energy"], 0.0)
-        if min(me["hunger"], me["hygiene"], me["energy"]) <= rules["sufficiency_line"]:
+        levels, low = me["needs"], False
+        asleep = 1 if me["using"] >= 0 and t.affordances[me["affordance"]]["is_sleep"] == 1 else 0
+        for k in range(MAX_NEEDS):
+            level = max(levels[k] - rules["need_decay"][asleep, k], 0.0)
+            levels[k] = level
+            low |= level <= rules["need_sufficient_above"][k]
+        if low:
             me["low"] = 1

@@ -8,11 +8,11 @@ from townlet.world import rng
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import PERTURBATION, emit
 from townlet.world.options import distance_to
-from townlet.world.state import CANDIDATES, FAR, MAX_EDGES, PERTURBATIONS, Town
-from townlet.world.systems.affordances import ARRANGED_MEET
+from townlet.world.state import CANDIDATES, ENERGY, FAR, MAX_EDGES, PERTURBATIONS, Town
 from townlet.world.systems.relationships import rivalry_now
 
 KINDS = len(PERTURBATIONS)
+ARRANGED_MEET = PERTURBATIONS.index("arranged_meet")
 
 
 @kernel
@@ -40,7 +40,7 @@ def shared_bench(t: Town, i: int, j: int) -> int:
     me = t.residents[i]
     for a in range(t.affordances.shape[0]):
         what = t.affordances[a]
-        if what["energy"] > 0.0 and what["own_home"] == 0:
+        if what["gains"][ENERGY] > 0.0 and what["own_home"] == 0:
             for k in range(CANDIDATES):
                 thing = int(t.nearest[me["y"], me["x"], a, k]["object"])
                 if thing >= 0 and distance_to(t, j, thing) < FAR:

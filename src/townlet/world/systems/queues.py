@@ -9,10 +9,12 @@ from __future__ import annotations
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import QUEUE_INTERACTION, QUEUE_JOIN, QUEUE_LEAVE, emit
 from townlet.world.options import distance_to
-from townlet.world.state import Town
+from townlet.world.state import CONFLICT_REASONS, Town
 from townlet.world.systems.affordances import begin, end_use, off_cooldown, ready, share, willing
-from townlet.world.systems.conflict import BLOCKED, GHOST_STEP, OVERTAKEN, clash
+from townlet.world.systems.conflict import clash
 from townlet.world.systems.relationships import TIE_HAND_OVER, familiarity_now, find, rivalry_now, tie_event, trust_now
+
+BLOCKED, OVERTAKEN, GHOST_STEP = (CONFLICT_REASONS.index(reason) for reason in ("blocked", "overtaken", "ghost_step"))
 
 
 @kernel
@@ -81,13 +83,7 @@ def favour(t: Town, leaver: int, waiter: int, index: int) -> float:
     if weight > 0.0:
         other = t.residents[waiter]
         need = t.affordances[other["affordance"]]["need"]
-        level = 1.0
-        if need == 0:
-            level = other["hunger"]
-        elif need == 1:
-            level = other["hygiene"]
-        elif need == 2:
-            level = other["energy"]
+        level = other["needs"][need] if need >= 0 else 1.0
         score += weight * (1.0 - level)
     return float(score)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from townlet.world._jit import leaf
-from townlet.world.state import TERMS, Town
+from townlet.world.state import MAX_NEEDS, TERMS, Town
 from townlet.world.systems.employment import ABSENT, ON_TIME
 from townlet.world.systems.lifecycle import doomed
 
@@ -28,9 +28,11 @@ def rewards(t: Town) -> None:
             continue
         terms = t.terms[i]
         terms[SURVIVAL] = rules["survival"]
-        hunger, hygiene, energy = 1.0 - me["hunger"], 1.0 - me["hygiene"], 1.0 - me["energy"]
-        lack = rules["weight_hunger"] * hunger * hunger + rules["weight_hygiene"] * hygiene * hygiene
-        terms[NEEDS] = -rules["needs_weight"] * (lack + rules["weight_energy"] * energy * energy)
+        levels, weights, lack = me["needs"], me["weights"], 0.0
+        for k in range(MAX_NEEDS):
+            missing = 1.0 - levels[k]
+            lack += weights[k] * missing * missing
+        terms[NEEDS] = -rules["needs_weight"] * lack
         if me["working"] == 1 and me["shift"] != ABSENT:
             terms[WAGE] = rules["wage_rate"]
             if me["shift"] == ON_TIME:

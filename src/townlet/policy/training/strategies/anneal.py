@@ -11,7 +11,7 @@ from townlet.dto.policy import AnnealStageResult, AnnealSummary, BCTrainingResul
 from townlet.errors import DivergedError, UsageError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
-from townlet.policy.training.guards import score_guards, update_guards
+from townlet.policy.training.guards import baselines, score_guards, update_guards
 from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies.base import TrainingStrategy
 from townlet.policy.training.tracker import Tracker
@@ -28,12 +28,13 @@ class AnnealStrategy:
 
     def prepare(self, context: TrainingContext) -> None:
         """Let every kind of stage check its inputs."""
-        for mode in sorted({stage.mode for stage in context.config.training.anneal_schedule}):
-            probe = context.stage("probe", mode=_data_mode(mode), epochs=1, plan=StagePlan())
+        modes = [stage.mode for stage in context.config.training.anneal_schedule]
+        for mode in sorted(set(modes)):
+            probe = context.stage("probe", mode=_data_mode(mode), epochs=context.epochs, plan=StagePlan())
             self._ready[mode] = context.strategy(mode)
             self._ready[mode].prepare(probe)
-            context.disk_needed += probe.disk_needed
-            context.dataset_hash = context.dataset_hash or probe.dataset_hash
+            context.disk_needed += modes.count(mode) * probe.disk_needed
+            context.note_data(probe.dataset_hash, probe.dataset_source)
 
     def run(self, context: TrainingContext) -> AnnealSummary:
         started = perf_counter()
@@ -63,8 +64,9 @@ class AnnealStrategy:
             cycle=stage.cycle,
             bc_weight=(weight if tracker.frozen else before, weight),
             scripted_share=share,
-            start_from=None if tracker.good is None else Path(tracker.good),
+            start_from=context.plan.start_from if tracker.good is None else Path(tracker.good),
             notes=tracker.notes | {"anneal_cycle": stage.cycle, "anneal_stage": stage.mode},
+            good_epochs=tracker.good_epochs,
             steps=tracker.steps,
             collections=tracker.cycle,
             log_position=tracker.log or None,
@@ -138,10 +140,8 @@ class AnnealStrategy:
         if ppo is not None:
             tracker.steps, tracker.cycle = max(tracker.steps, ppo.steps), tracker.cycle + ppo.epochs
             if not guards:
-                tracker.good_value_loss = ppo.loss_value
-                tracker.notes["anneal_loss_baseline"] = ppo.loss_value
-                tracker.notes["anneal_queue_baseline"] = ppo.queue_conflict_events
-                tracker.notes["anneal_intensity_baseline"] = ppo.queue_conflict_intensity_sum
+                tracker.good_value_loss, tracker.good_epochs = ppo.loss_value, ppo.recent
+                tracker.notes |= baselines(ppo.recent)
         tracker.done.append(
             AnnealStageResult(
                 cycle=stage.cycle,
@@ -167,10 +167,7 @@ class AnnealStrategy:
         status: Literal["PASS", "HOLD", "FAIL"] = "HOLD" if reasons else "PASS"
         if tracker.strikes >= STRIKES or (tracker.done and tracker.done[-1].guards and tracker.good is None):
             status = "FAIL"
-        kept = None
-        if tracker.good is not None:
-            checkpoint = load_checkpoint(tracker.good)
-            kept = context.run.save(len(tracker.done), checkpoint, best=True)
+        kept = None if tracker.good is None else context.run.save(len(tracker.done), load_checkpoint(tracker.good), best=True)
         judged = None
         if kept is not None and status == "PASS" and context.config.training.promote:
             judged = context.services.promotion.consider(kept, context.run.path / "promotion_scorecard.json")
@@ -178,8 +175,10 @@ class AnnealStrategy:
             duration_sec=seconds,
             run_dir=str(context.run.path),
             checkpoint=None if kept is None else str(kept),
+            dataset_hash=context.dataset_hash,
             status=status,
             reasons=tuple(reasons),
+            epochs=sum(stage.epochs_made for stage in tracker.done),
             stages=tuple(tracker.done),
             promotion=judged,
             telemetry_log=None if context.telemetry.path is None else str(context.telemetry.path),

@@ -12,7 +12,6 @@ from townlet.dto.policy import BCTrainingResult
 from townlet.errors import DivergedError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.replay import ReplayDataset
-from townlet.policy.training.batches import CloningBatch
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.demonstrations import Demonstrations, imitation, stored, watched
@@ -20,6 +19,7 @@ from townlet.policy.training.learner import LearnerState, PPOLearner
 from townlet.policy.training.numerics import cosine_schedule
 from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, refuse_single_lives, town_tables
 from townlet.policy.training.sources import check_samples
+from townlet.policy.trajectory import Trajectory
 
 DEMONSTRATION_TOWNS = 1  # index of the training seed that demonstrations are drawn from
 
@@ -29,10 +29,10 @@ def cloning_rate(bc: BCConfig, epoch: int, epochs: int) -> float:
     return cosine_schedule(bc.learning_rate, epoch / epochs) if bc.lr_anneal else bc.learning_rate
 
 
-def get_used_to(learner: PPOLearner, shown: CloningBatch) -> None:
+def fit_observation_statistics(learner: PPOLearner, shown: Trajectory) -> None:
     """A network that normalises what it observes and has seen nothing yet takes its statistics from the demonstrations."""
     if learner.spec.normalize_observations and float(learner.network.observation_count[0]) == 0.0:
-        learner.track_observations(shown.features[shown.active.astype(bool)])
+        learner.track_observations(shown.features[shown.active])
 
 
 class BCStrategy:
@@ -53,7 +53,7 @@ class BCStrategy:
             service = context.services.replay
             self.data = service.build(service.dataset_config(source) if isinstance(source, str) else source)
             check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
-            context.dataset_hash = service.digest(self.data)
+            context.note_data(self.data.hash, self.data.config.source)
         else:
             vec = context.services.capture.towns(config.training.bc.towns, index=DEMONSTRATION_TOWNS)
             self.collector = Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
@@ -66,9 +66,8 @@ class BCStrategy:
         train, held = shown.split(bc.validation_fraction, context.seed)
         judged = train if held is None else held
         self._recall_best(context, session)
-        epochs = context.epochs if context.plan.cycle >= 0 else bc.epochs
-        standing = session.standing
-        get_used_to(session.learner, train)
+        epochs, standing = context.epochs, session.standing
+        fit_observation_statistics(session.learner, train)
         context.progress.begin("bc", epochs, standing.epoch)
         while standing.epoch < epochs and standing.stale < bc.patience and not standing.finished:
             self._epoch(session, context, train, judged, cloning_rate(bc, standing.epoch, epochs))
@@ -83,7 +82,9 @@ class BCStrategy:
         if not standing.finished:  # the kept weights become the last checkpoint, whichever epoch they are from
             standing.finished = True
             session.save(context, best=True, number=standing.epoch + 1)
-        counts = np.bincount(train.experts[train.active.astype(bool)], minlength=session.learner.spec.actions)
+        expert = train.expert
+        assert expert is not None
+        counts = np.bincount(expert[train.active], minlength=session.learner.spec.actions)
         stats, choices = session.learner.assess_cloning(judged)
         scores = imitation(judged, choices, int(counts.argmax()))
         training, run = context.config.training, context.run
@@ -95,6 +96,7 @@ class BCStrategy:
             duration_sec=perf_counter() - started,
             run_dir=None if run is None else str(run.path),
             checkpoint=None if run is None else str(run.latest()),
+            dataset_hash=context.dataset_hash,
             dataset=shown.label,
             episodes=len(np.unique(shown.episodes)),
             held_out_episodes=0 if held is None else shown.held_out(bc.validation_fraction),
@@ -129,7 +131,7 @@ class BCStrategy:
             found = load_checkpoint(best)
             self._best = LearnerState(found.weights, found.optimizer, found.state["learner"])
 
-    def _epoch(self, session: Session, context: TrainingContext, train: CloningBatch, judged: CloningBatch, rate: float) -> None:
+    def _epoch(self, session: Session, context: TrainingContext, train: Trajectory, judged: Trajectory, rate: float) -> None:
         bc, standing, learner = context.config.training.bc, session.standing, session.learner
         try:
             made = learner.clone(

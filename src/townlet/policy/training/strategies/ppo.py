@@ -48,7 +48,7 @@ class PPOStrategy:
             refuse_single_lives(spec)
             self.data = context.services.replay.build(context.dataset)
             check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
-            context.dataset_hash = context.services.replay.digest(self.data)
+            context.note_data(self.data.hash, self.data.config.source)
         if context.mode in ("rollout", "mixed"):
             self.collector = make_collector(context, spec)
             self._social = social_stage(context, 0).features.stages.social_rewards
@@ -69,6 +69,8 @@ class PPOStrategy:
         while standing.epoch < context.epochs:
             self._turn_to_social_stage(session, context)
             self._epoch(session, context)
+            if standing.epoch == context.epochs:
+                context.telemetry.write_last()
             self._evaluate_and_save(session, context)
             if context.stop.asked:
                 saved = session.save(context)
@@ -76,6 +78,7 @@ class PPOStrategy:
                 raise context.stop.interruption(where)
             if context.seconds_left < 0:
                 break
+        context.telemetry.write_last()  # of a run whose time is over
         return self._result(session, context, perf_counter() - started)
 
     def _epoch(self, session: Session, context: TrainingContext) -> None:
@@ -85,8 +88,7 @@ class PPOStrategy:
         data = EpochData()
         try:
             if self.data is not None:
-                digest = context.dataset_hash or ""
-                data.add(replay_epoch(session, context, progress, self.data, digest))
+                data.add(replay_epoch(session, context, progress, self.data))
             if self.collector is not None:
                 data.add(rollout_epoch(session, context, progress))
         except DivergedError as error:
@@ -104,7 +106,8 @@ class PPOStrategy:
         standing.steps += sum(update.transitions for update in data.updates)
         ids = self._ids(session, context)
         record = epoch_record(data, ids, perf_counter() - started)
-        record |= epoch_flags(record, context.plan.notes, context.config.training.anneal_guards)
+        standing.remember(record, data.resident_days)
+        record |= epoch_flags(standing.recent, context.plan.good_epochs, context.config.training.anneal_guards)
         if standing.loss_value_first is None:
             standing.loss_value_first = record["loss_value"]
         for row in batch_records(data.minibatches, ids, record["lr"]) if context.log_batches else ():
@@ -135,6 +138,7 @@ class PPOStrategy:
             "data_mode": context.mode,
             "run_id": context.run_id,
             "config_hash": config_hash(context.config),
+            "dataset_hash": context.dataset_hash,
             "policy_hash": session.weights_hash,
             **context.plan.notes,
         }
@@ -159,10 +163,11 @@ class PPOStrategy:
             duration_sec=seconds,
             run_dir=None if run is None else str(run.path),
             checkpoint=None if saved is None else str(saved),
+            dataset_hash=context.dataset_hash,
             data_mode=context.mode,
             epochs=standing.epoch,
             updates=standing.updates,
-            transitions=last["transitions"],
+            transitions=standing.steps - context.plan.steps,
             steps=standing.steps,
             loss_policy=last["loss_policy"],
             loss_value=last["loss_value"],
@@ -173,6 +178,7 @@ class PPOStrategy:
             episode_return_mean=standing.last_return,
             queue_conflict_events=last["queue_conflict_events"],
             queue_conflict_intensity_sum=last["queue_conflict_intensity_sum"],
+            recent=tuple(standing.recent),
             telemetry_log=None if context.telemetry.path is None else str(context.telemetry.path),
             evaluations=tuple(standing.evaluations),
             best_checkpoint=None if best is None else str(best),

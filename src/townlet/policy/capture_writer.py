@@ -14,7 +14,7 @@ from townlet.policy.sample import ReplaySample, SampleMeta, encode_sample
 
 
 @dataclass
-class Shelf:
+class CaptureWriter:
     """The samples of one capture folder while it is filled, oldest first; above `most` bytes the oldest are thrown out."""
 
     folder: Path

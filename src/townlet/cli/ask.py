@@ -1,0 +1,152 @@
+"""`townlet ask`: questions about a town's day, answered in sentences or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from townlet.cli.common import emit, json_option, seed_option, set_option
+
+AT = click.option("--at", metavar="HH:MM|TICK", help="Moment of the day, such as 07:00.")
+EPILOG = """\b
+Examples:
+  townlet ask feuds rush_hour --at 08:00
+  townlet ask worst rush_hour
+  townlet ask why town_day alice use_shower --at 07:00
+  townlet ask late town_day --policy random
+  townlet ask differs town_day scripted random --at 07:00
+"""
+POLICY = "Who decides: scripted, random, schedule or the folder of a checkpoint."
+
+
+@click.group(short_help="Who hates whom, the worst conflict, why not, why late, what differs.", epilog=EPILOG)
+def ask() -> None:
+    """Ask about a day of a town: a scenario, a run, a take or a snapshot."""
+
+
+def _common(function: Callable[..., Any]) -> Callable[..., Any]:
+    policy = click.option("--policy", help=POLICY)
+    for option in (json_option, set_option, seed_option, policy):
+        function = option(function)
+    return function
+
+
+def _open(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...]) -> tuple[Any, str]:
+    from townlet.cli.observe import open_take
+    from townlet.observer.studio import Studio
+
+    studio = Studio()
+    return studio, open_take(studio, what, policy=policy, seed=seed, overrides=overrides)
+
+
+@ask.command()
+@click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
+@AT
+@_common
+def feuds(what: str, at: str | None, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Who hates whom, since when, and what it came from; by default at the end of the day."""
+    from townlet.observer.answers import feuds as asked
+    from townlet.observer.answers import tick_at
+
+    studio, take = _open(what, policy, seed, overrides)
+    header = studio.known(take).header
+    tick = header["first"] + header["ticks"] - 1 if at is None else tick_at(header, at)
+    found = asked(studio, take, tick)
+    lines = [
+        f"{one['who']} → {one['whom']}: rivalry {one['rivalry']:.2f}{', avoids' if one['avoids'] else ''}, "
+        f"{'since ' + one['since'] if one['since'] else 'from before'} ({_count(one['conflicts'], 'conflict')}): {one['last']}"
+        for one in found
+    ]
+    emit(found, "\n".join(lines) or "nobody hates anybody", as_json)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+@ask.command()
+@click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
+@_common
+def worst(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
+    """The worst conflict of the day."""
+    from townlet.observer.answers import worst as asked
+
+    studio, take = _open(what, policy, seed, overrides)
+    found = asked(studio, take)
+    emit(
+        found, "no conflict in this day" if found is None else f"{found['time']} (tick {found['tick']}): {found['text']}", as_json
+    )
+
+
+@ask.command()
+@click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
+@click.argument("resident")
+@click.argument("option")
+@AT
+@_common
+def why(
+    what: str,
+    resident: str,
+    option: str,
+    at: str | None,
+    policy: str | None,
+    seed: int | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Why RESIDENT did not choose OPTION (such as use_shower, or use_shower:calm): at a moment, or over the whole day."""
+    from townlet.observer.answers import tick_at, why_never, why_not
+
+    studio, take = _open(what, policy, seed, overrides)
+    if at is None:
+        found = why_never(studio, take, resident, option)
+    else:
+        found = why_not(studio, take, resident, option, tick_at(studio.known(take).header, at))
+    emit(found, found["text"], as_json)
+
+
+@ask.command()
+@click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
+@_common
+def late(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Who was late or did not come, by resident and hour, and what the time before went into."""
+    from townlet.observer.answers import late as asked
+
+    studio, take = _open(what, policy, seed, overrides)
+    found = asked(studio, take)
+    lines = [
+        f"{row['time']} {row['resident']} {'late' if row['kind'] == 'shift_late' else 'absent'}: before, "
+        + ", ".join(f"{words} {count} min" for words, count in row["spent"].items())
+        for row in found["late"]
+    ]
+    if lines:
+        lines.append("by resident: " + ", ".join(f"{name} {count}" for name, count in found["by_resident"].items()))
+        lines.append("by hour: " + ", ".join(f"{hour:02d} h {count}" for hour, count in found["by_hour"].items()))
+    emit(found, "\n".join(lines) or "everybody was on time", as_json)
+
+
+@ask.command()
+@click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
+@click.argument("policy_a")
+@click.argument("policy_b")
+@AT
+@seed_option
+@set_option
+@json_option
+def differs(
+    what: str, policy_a: str, policy_b: str, at: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool
+) -> None:
+    """What differs between two policies on the same day: where they part, and at a moment who does what."""
+    from townlet.cli.observe import policy_id
+    from townlet.observer.answers import differs as asked
+    from townlet.observer.answers import tick_at
+    from townlet.observer.story import parting
+
+    studio, a = _open(what, policy_a, seed, overrides)
+    b = studio.branch(a, [], policy=policy_id(studio, policy_b)).take.id
+    parted = parting(studio, a, b)
+    rows = [] if at is None else asked(studio, a, b, tick_at(studio.known(a).header, at))
+    lines = [parted["text"], *(f"{row['resident']}: {row['a']} | {row['b']}" for row in rows)]
+    emit({"parting": parted, "at": at, "differs": rows}, "\n".join(lines), as_json)

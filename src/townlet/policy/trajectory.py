@@ -1,0 +1,202 @@
+# ruff: noqa: RUF009  (a column declares itself where it stands)
+"""One trajectory: what residents saw, did and got. A column is declared once: buffers, files, batches and exports follow.
+
+The first axis is time, T decisions. What comes next is the batch: `(T, E, N, …)` towns and slots in a rollout, `(T, B, …)` lives
+side by side, `(T, …)` one life. Row t holds the observation *before* action t and what came of it. Columns with a row more
+(`after`) show in it what the last action led to; samples from before 1.2 lack that row of the observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+class Column(NamedTuple):
+    """What is known of a column of a trajectory."""
+
+    axes: str  # after time and batch: F features, A actions, C H W the map, R reward terms, K figures
+    dtype: str
+    origin: str  # who knows it: the `moment` of a decision, the `decision`, the `step` it led to; "" for what is worked out later
+    meaning: str
+    after: bool = False  # it may have a row more
+    disk: str = ""  # its name in a sample file; "" where it is not stored
+    since: str = ""  # version of the sample file that brought it
+    stored_as: tuple[str, ...] = ()  # dtypes that a file may have
+    last: str = ""  # name in a sample file of the row more; without one it is part of the array
+
+
+def column(axes: str, dtype: str, origin: str, meaning: str, **more: Any) -> Any:
+    return field(default=None, metadata={"column": Column(axes, dtype, origin, meaning, **more)})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trajectory:
+    """Columns that were not recorded are None."""
+
+    maps: Array | None = column(
+        "CHW", "u1", "moment", "the map window around the resident",
+        after=True, disk="map", since="1.0", stored_as=("float32", "uint8"), last="last_map",
+    )  # fmt: skip
+    features: Array = column(
+        "F", "f4", "moment", "what the resident sees, by name",
+        after=True, disk="features", since="1.0", stored_as=("float32",), last="last_features",
+    )  # fmt: skip
+    actions: Array = column("", "i8", "decision", "what was done", disk="actions", since="1.0", stored_as=("int64",))
+    log_probs: Array = column(
+        "", "f4", "decision", "of that action under the policy that acted",
+        disk="old_log_probs", since="1.0", stored_as=("float32",),
+    )  # fmt: skip
+    values: Array = column(
+        "", "f4", "decision", "what the critic expected; the row more bootstraps what was cut off",
+        after=True, disk="value_preds", since="1.0", stored_as=("float32",),
+    )  # fmt: skip
+    rewards: Array = column("", "f4", "step", "what it brought", disk="rewards", since="1.0", stored_as=("float32",))
+    terminated: Array = column("", "?", "step", "the life ended: an exit", disk="dones", since="1.0", stored_as=("bool",))
+    truncated: Array = column("", "?", "step", "the episode ended", disk="truncated", since="1.1", stored_as=("bool",))
+    masks: Array | None = column(
+        "A", "?", "moment", "what the resident may do",
+        after=True, disk="action_mask", since="1.1", stored_as=("bool",), last="last_mask",
+    )  # fmt: skip
+    expert: Array | None = column(
+        "", "i8", "decision", "what the script would do; -1 where it was not asked",
+        disk="expert_action", since="1.1", stored_as=("int64",),
+    )  # fmt: skip
+    active: Array = column("", "?", "moment", "the row takes a true decision", after=True)
+    starts: Array | None = column("", "?", "moment", "the first decision of a life")
+    scripted: Array | None = column("", "?", "decision", "the script decided in place of the network")
+    terms: Array | None = column("R", "f4", "step", "the reward by term")
+    advantages: Array | None = column("", "f4", "", "how much better than expected (`numerics.gae`)")
+    returns: Array | None = column("", "f4", "", "discounted rewards to come")
+    watched: Array | None = column("K", "f4", "", "figures whose mean and largest each mini-batch tells")
+    state: Array | None = None  # (batch, S) f4: recurrent state before the first decision
+
+    @property
+    def steps(self) -> int:
+        return len(self.actions)
+
+    @property
+    def transitions(self) -> int:
+        return int(self.actions.size)
+
+    @property
+    def rows(self) -> int:
+        """Decisions that count."""
+        return int(np.count_nonzero(self.active[: self.steps]))
+
+    @property
+    def sees_end(self) -> bool:
+        """The observation after the last action is there."""
+        return len(self.features) > self.steps
+
+    def columns(self) -> dict[str, Array]:
+        """The columns that are there, in the order of the table."""
+        return {name: array for name in FIELDS if (array := self.__dict__[name]) is not None}
+
+    def decisions(self) -> dict[str, Array]:
+        """The columns that are there, over the T decisions alone; views."""
+        return {name: array[: self.steps] for name, array in self.columns().items()}
+
+    def _map(self, of_column: Callable[[Array], Array], of_state: Callable[[Array], Array]) -> Trajectory:
+        state = None if self.state is None else of_state(self.state)
+        return Trajectory(**{name: of_column(array) for name, array in self.columns().items()}, state=state)
+
+    def flat(self) -> Trajectory:
+        """Towns and slots (T, E, N, …) as lives side by side (T, E·N, …); views."""
+        return self._map(
+            lambda array: array.reshape(len(array), array.shape[1] * array.shape[2], *array.shape[3:]),
+            lambda state: state.reshape(state.shape[0] * state.shape[1], state.shape[2]),
+        )
+
+    def lives(self, keep: Array) -> Trajectory:
+        """Some of the lives of (T, B, …), by index or mask; copies."""
+        return self._map(lambda array: array[:, keep], lambda state: state[keep])
+
+    def copy(self) -> Trajectory:
+        return self._map(np.copy, np.copy)
+
+
+FIELDS: dict[str, Column] = {item.name: item.metadata["column"] for item in fields(Trajectory) if "column" in item.metadata}
+
+
+def names_from(origin: str) -> tuple[str, ...]:
+    """The columns that are known at the `moment` of a decision, from the `decision`, or from the `step`."""
+    return tuple(name for name, about in FIELDS.items() if about.origin == origin)
+
+
+def allocate(
+    steps: int, batch: tuple[int, ...], sizes: Mapping[str, int], names: Sequence[str], *, state: Array | None = None
+) -> Trajectory:
+    """Empty columns of a trajectory; `sizes` gives the length of every axis letter."""
+    arrays = {}
+    for name in names:
+        about = FIELDS[name]
+        shape = (steps + about.after, *batch, *(sizes[axis] for axis in about.axes))
+        arrays[name] = np.zeros(shape, about.dtype)
+    return Trajectory(**arrays, state=state)
+
+
+def joined(parts: Sequence[Trajectory], axis: int = 1) -> dict[str, Array]:
+    """Columns and state of trajectories of one length, side by side along the first axis of the batch."""
+    arrays = {name: np.concatenate([part.__dict__[name] for part in parts], axis=axis) for name in parts[0].columns()}
+    if parts[0].state is not None:
+        arrays["state"] = np.concatenate([part.__dict__["state"] for part in parts], axis=axis - 1)
+    return arrays
+
+
+def padded(columns: Mapping[str, Array], steps: int) -> dict[str, Array]:
+    """Columns over fewer decisions, filled up with rows that do not count."""
+
+    def longer(array: Array) -> Array:
+        return np.concatenate([array, np.zeros((steps - len(array), *array.shape[1:]), array.dtype)])
+
+    return {name: array if len(array) >= steps else longer(array) for name, array in columns.items()}
+
+
+# --- as it lies in a file ------------------------------------------------------------------------------------------------
+
+
+class Stored(NamedTuple):
+    """An array of a sample file: its axes, V being T or T + 1, the dtypes it may have, and the version that brought it."""
+
+    axes: str
+    dtypes: tuple[str, ...]
+    since: str
+
+
+LAST_SINCE = "1.2"  # the version that brought the observation after the last action
+STORED: dict[str, Stored] = {
+    about.disk: Stored(("V" if about.after and not about.last else "T") + about.axes, about.stored_as, about.since)
+    for about in FIELDS.values()
+    if about.disk
+} | {about.last: Stored(about.axes, about.stored_as, LAST_SINCE) for about in FIELDS.values() if about.last}
+
+
+def to_disk(life: Trajectory) -> dict[str, Array]:
+    """The arrays of one life under their names in a file; views."""
+    arrays, steps = {}, life.steps
+    for name, array in life.columns().items():
+        about = FIELDS[name]
+        if about.disk:
+            arrays[about.disk] = array[:steps] if about.last else array
+            if about.last and len(array) > steps:
+                arrays[about.last] = array[steps]
+    return {name: arrays[name] for name in STORED if name in arrays}
+
+
+def from_disk(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Columns of one life from the arrays of a file."""
+    return dict(_read_columns(arrays))
+
+
+def _read_columns(arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    for name, about in FIELDS.items():
+        if about.disk in arrays:
+            array = arrays[about.disk]
+            yield name, np.concatenate([array, arrays[about.last][None]]) if about.last in arrays else array

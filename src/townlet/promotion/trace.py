@@ -1,0 +1,298 @@
+"""The way back from a promotion: ledger entry, scorecard, weights, run folder, log record, dataset, sample, moment, event.
+
+Every link is opened and compared with what the one before it says; the first that does not hold is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from townlet import files
+from townlet.config.models import config_hash
+from townlet.dto.evaluation import Scorecard
+from townlet.dto.promotion import Evidence, LedgerEntry, Trace, TraceLink
+from townlet.errors import DamagedFileError, UsageError
+from townlet.policy.checkpoint import load_checkpoint
+from townlet.policy.event_join import read_event_records
+from townlet.policy.manifest import EVENTS_NAME, Manifest, ReplayEntry, check_listed, dataset_hash, find_manifest, read_manifest
+from townlet.policy.sample import SampleMeta, read_sample
+from townlet.policy.training.opening import run_id
+from townlet.policy.training.run_folder import RunFolder
+from townlet.promotion.desk import CANDIDATE, SCORECARD_LIMIT, Checkpoint, PromotionDesk, read_checkpoint
+from townlet.promotion.ledger import FIRST_CHAMPION
+from townlet.telemetry.ndjson import read_records
+
+Facts = Mapping[str, Any]
+RECORD_KEYS = ("epoch", "cycle_id", "anneal_cycle")  # which record of a log is meant
+WAITED = ("use_start", "queue_leave")
+
+
+def trace(
+    desk: PromotionDesk,
+    number: int | None = None,
+    *,
+    run: Path | None = None,
+    data: Path | None = None,
+    sample: str | None = None,
+) -> Trace:
+    """Walk back from an entry of the ledger, by default the one that made the champion.
+
+    `run` and `data` say where the run folder and its data are when they have been moved; `sample` is the id of the one to look
+    at, by default the first in which something happened.
+    """
+    walk = _Walk(desk, number, run, data, sample)
+    try:
+        walk.back()
+    except DamagedFileError as error:
+        return Trace(links=tuple(walk.met), broken=walk.at, reason=str(error))
+    return Trace(links=tuple(walk.met), broken=None, reason=None)
+
+
+@dataclass
+class _Walk:
+    """`at` is the link being opened, `met` those that hold."""
+
+    desk: PromotionDesk
+    number: int | None
+    run: Path | None
+    data: Path | None
+    sample: str | None
+    at: str = ""
+    met: list[TraceLink] = field(default_factory=list)
+
+    def back(self) -> None:
+        self.at = "ledger entry"
+        entry, evidence = self._entry()
+        self._holds(f"{entry.number}, {entry.kind}", self.desk.ledger)
+
+        self.at = "scorecard"
+        self._holds(evidence.scorecard or "", self._scorecard(evidence))
+
+        self.at = "weights"
+        checkpoint = self._weights(entry, evidence)
+        self._holds(checkpoint.weights, checkpoint.source)
+
+        self.at = "run folder"
+        folder, card = self._run(entry, checkpoint)
+        self._holds(str(card["run_id"]), folder.path)
+
+        self.at = "log record"
+        self._holds(*self._record(folder, card, checkpoint))
+
+        self.at = "dataset"
+        if card["dataset_hash"] is None:
+            self._holds("none was given: the run learned in its own towns, from its config and seed", folder.path)
+            return
+        where, manifest = self._dataset(folder, card)
+        self._holds(str(card["dataset_hash"]), where)
+
+        self.at = "sample"
+        lives = self._lives(manifest)
+        life = self._chosen(lives, manifest)
+        meta, events, path = life.meta, life.events, life.path
+        self._holds(meta.sample_id, path)
+
+        self.at = "moment"
+        if meta.generation == 1:
+            raise DamagedFileError(
+                f"{path} is a sample of the first generation, which does not say when it happened; capture it again"
+            )
+        event = next((e for e in events or () if e["type"] == "queue_conflict"), events[0] if events else None)
+        tick = meta.first_tick if event is None else int(event["tick"])
+        place = f"town {meta.capture.town}, episode {meta.capture.episode}, tick {tick}"
+        self._holds(f"{place} of {meta.capture.config_id}, seed {meta.capture.seed}", path.with_suffix(".json"))
+
+        self.at = "event"
+        for each in lives:
+            _count(each)
+        if event is None:
+            self._holds("none of this resident was kept", path.parent)
+            return
+        told = " ".join(str(event[name]) for name in ("actor", "type", "object_id", "rival") if name in event)
+        self._holds(f"{event['event_id']}: {told}", path.parent / EVENTS_NAME)
+
+    def _holds(self, found: str, where: Path | str) -> None:
+        self.met.append(TraceLink(name=self.at, found=found, where=str(where)))
+
+    def _entry(self) -> tuple[LedgerEntry, Evidence]:
+        """The entry meant, with its evidence; a rollback leads to the promotion of the champion it brought back."""
+        entries = self.desk.entries()
+        if self.number is not None and not 0 <= self.number < len(entries):
+            raise UsageError(f"the ledger has no entry {self.number}, its entries are 0 to {len(entries) - 1}")
+        name = self.desk.champion() if self.number is None else entries[self.number].candidate
+        if name == FIRST_CHAMPION:
+            raise UsageError("the scripted townspeople were not trained, so nothing leads back; name the entry of a candidate")
+        entry = None if self.number is None else entries[self.number]
+        if entry is None or entry.kind == "rollback":
+            entry = next(e for e in reversed(entries) if e.kind == "promote" and e.candidate == name)
+        evidence = entry.evidence
+        if evidence is None:
+            raise DamagedFileError(f"entry {entry.number} of {self.desk.ledger} has no evidence; nothing was decided on it")
+        _equal("the evidence", {"candidate": entry.candidate, "champion": entry.champion}, vars(evidence))
+        return entry, evidence
+
+    def _scorecard(self, evidence: Evidence) -> Path:
+        if evidence.scorecard is None:
+            raise DamagedFileError("the window was judged without a scorecard; it was missing or damaged then")
+        path = self.desk.evidence(evidence.scorecard)
+        data = files.read_bytes(path, limit=SCORECARD_LIMIT)
+        if files.sha256_bytes(data) != evidence.scorecard:
+            raise DamagedFileError(f"{path} was changed since it was judged; restore the evidence")
+        try:
+            cards = [case.policy(CANDIDATE) for case in Scorecard.model_validate_json(data).cases]
+        except (ValueError, StopIteration) as error:
+            raise DamagedFileError(f"{path} is not a scorecard of a {CANDIDATE}; measure it again") from error
+        for card in cards:
+            _equal(str(path), {"policy_hash": evidence.candidate, "dataset_hash": evidence.dataset}, vars(card))
+        return path
+
+    def _weights(self, entry: LedgerEntry, evidence: Evidence) -> Checkpoint:
+        """The release and the checkpoint it was copied from, as far as they are there; what was judged must be among them."""
+        release = self.desk.release_of(entry.candidate)
+        places = [release] if entry.kind == "promote" else []
+        if Path(entry.source).exists():
+            places.append(Path(entry.source))
+        if not places:
+            raise DamagedFileError(f"{entry.source} is not there, and there is no release of it; restore the checkpoint")
+        found = [read_checkpoint(place) for place in places]
+        for one in found:
+            if one.weights != entry.candidate:
+                raise DamagedFileError(
+                    f"{one.source} holds weights {one.weights[:12]}, expected {entry.candidate[:12]}; restore it"
+                )
+        judged: Checkpoint | None = next((one for one in reversed(found) if one.sums == evidence.checkpoint), None)
+        if judged is None:
+            raise DamagedFileError(f"{found[-1].source} was changed since it was judged (its {files.SUMS} differs); restore it")
+        facts = {
+            "run_id": evidence.run_id,
+            "config_hash": evidence.training_config,
+            "dataset_hash": evidence.dataset,
+            "started_from": evidence.started_from,
+        }
+        _equal(f"{judged.source}/state.json", facts, judged.state)
+        return judged
+
+    def _run(self, entry: LedgerEntry, checkpoint: Checkpoint) -> tuple[RunFolder, Facts]:
+        """The run the checkpoint lies in: its card, its config and its summary."""
+        above = Path(entry.source).parents
+        found = [RunFolder(self.run)] if self.run is not None else [run for place in above if (run := RunFolder(place)).exists]
+        if not found or not found[0].exists:
+            raise DamagedFileError(f"{self.run or entry.source} lies in no run folder (run.json); say where it is with --run")
+        folder, path = found[0], found[0].path / "run.json"
+        card, config, state = folder.card(), folder.resolved_config(), checkpoint.state
+        own: Facts = {"config_id": config.config_id, "config_hash": config_hash(config), "seed": config.seed}
+        _equal(str(path), own, card)
+        _equal(str(path), {name: state.get(name) for name in ("run_id", "config_hash", "dataset_hash", "started_from")}, card)
+        mode, epochs = str(card.get("mode")), card.get("epochs", 0)
+        _equal(str(path), {"run_id": run_id(own["config_hash"], mode, epochs, card["dataset_hash"], card["started_from"])}, card)
+        summary, latest = folder.summary(), folder.latest()
+        if summary is not None:
+            _equal(f"{folder.path}/summary.json", {"dataset_hash": card["dataset_hash"]}, summary)
+            if latest is not None:
+                weights = load_checkpoint(latest, with_optimizer=False, with_world=False).state["weights_hash"]
+                _equal(f"{folder.path}/summary.json", {"weights_hash": weights}, summary)
+        return folder, card
+
+    def _record(self, folder: RunFolder, card: Facts, checkpoint: Checkpoint) -> tuple[str, Path]:
+        """The record of the epoch that the checkpoint was taken after, which the checkpoint knows by heart."""
+        expected: Facts = checkpoint.state.get("standing", {}).get("last", {})
+        position: Facts = checkpoint.state.get("telemetry", {})
+        if not expected or not position or card.get("telemetry") is None:
+            return "none was written: cloning writes none, and a log can be turned off", folder.path
+        _equal(f"{checkpoint.source}/state.json", {"policy_hash": checkpoint.weights}, expected)
+        log = folder.path / str(card["telemetry"])
+        skipped = (int(position["epochs"]) - 1) % folder.resolved_config().telemetry.frequency
+        if skipped or position["records_dropped"]:
+            return "none was written of this epoch, by telemetry.frequency or for want of disk", log
+        key = [expected.get(name) for name in RECORD_KEYS]
+        found = [r for r in read_records(log) if r.get("kind") != "batch" and [r.get(name) for name in RECORD_KEYS] == key]
+        if len(found) != 1:
+            raise DamagedFileError(f"{log} holds {len(found)} records of epoch {key[0]}, expected one; restore the log")
+        _equal(f"{log}, epoch {key[0]}", expected, found[0])
+        return f"epoch {key[0]}", log
+
+    def _dataset(self, folder: RunFolder, card: Facts) -> tuple[Path, Manifest]:
+        """The data the run was given: what the manifest records of every file gives their hash."""
+        if self.data is None and card.get("dataset") is None:
+            raise DamagedFileError(
+                "the run was given data in memory, of which only the hash is known; say where they are with --data"
+            )
+        path = self.data or folder.path / str(card["dataset"])
+        where = path.resolve()
+        if where.suffix == ".npz":
+            manifest = Manifest(where, (ReplayEntry.of(where),))
+        else:
+            manifest = read_manifest(find_manifest(where) if where.is_dir() else where)
+            if (manifest.root / files.SUMS).is_file():
+                check_listed(manifest.root, manifest)
+        found = dataset_hash(manifest.entries)
+        if found != card["dataset_hash"]:
+            raise DamagedFileError(
+                f"{path} holds other data ({found[:12]}) than the run was given ({card['dataset_hash'][:12]}); restore them"
+            )
+        return path, manifest
+
+    def _lives(self, manifest: Manifest) -> list[_Life]:
+        """Every sample, checked against its hashes, and the events of its resident."""
+        tables: dict[Path, dict[tuple[int, int, str], list[Facts]] | None] = {}
+        lives = []
+        for entry in manifest.entries:
+            meta = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256).meta
+            path = entry.sample.parent / EVENTS_NAME
+            if path not in tables:
+                tables[path] = _by_actor(path) if path.is_file() else None
+            table, place = tables[path], meta.capture
+            last = meta.first_tick + meta.timesteps * meta.decision_interval
+            rows = None if table is None else table.get((place.town, place.episode, meta.agent_id), [])
+            own = None if rows is None else [row for row in rows if meta.first_tick <= int(row["tick"]) < last]
+            lives.append(_Life(meta, entry.sample, own))
+        return lives
+
+    def _chosen(self, lives: list[_Life], manifest: Manifest) -> _Life:
+        if self.sample is None:
+            return next((life for life in lives if life.events), lives[0])
+        found = next((life for life in lives if life.meta.sample_id == self.sample), None)
+        if found is None:
+            raise UsageError(f"{manifest.path} lists no sample {self.sample!r}; name one of its ids, or none for the first")
+        return found
+
+
+class _Life(NamedTuple):
+    meta: SampleMeta
+    path: Path  # of its arrays
+    events: list[Facts] | None  # its resident was the actor of, in its time; None where none were kept beside it
+
+
+def _by_actor(path: Path) -> dict[tuple[int, int, str], list[Facts]]:
+    """The events of a capture by town, episode and actor."""
+    table: dict[tuple[int, int, str], list[Facts]] = {}
+    for row in read_event_records(path):
+        if "actor" in row:
+            table.setdefault((row.get("town", 0), row.get("episode", 0), row["actor"]), []).append(row)
+    return table
+
+
+def _count(life: _Life) -> None:
+    """What the metrics of a sample say of its events must be what is written there."""
+    if life.events is None:
+        return
+    waits = [int(event["waited"]) for event in life.events if event["type"] in WAITED and event["waited"] > 0]
+    counted = {
+        "queue_conflict_events": sum(event["type"] == "queue_conflict" for event in life.events),
+        "wait_count": len(waits),
+        "wait_sum": sum(waits),
+    }
+    known = {name: value for name, value in life.meta.metrics.items() if name in counted}
+    _equal(f"{life.path.parent / EVENTS_NAME}, where {life.meta.sample_id} is counted,", known, counted)
+
+
+def _equal(where: str, expected: Facts, found: Facts) -> None:
+    """Each fact as it is expected, or a sentence with the first that is not."""
+    for name, value in expected.items():
+        if name not in found or found[name] != value:
+            raise DamagedFileError(
+                f"{where} has {name} {found.get(name, 'missing')!r}, expected {value!r}; it was changed, restore it"
+            )

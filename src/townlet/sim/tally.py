@@ -1,0 +1,76 @@
+"""One tally of events: how often each thing happened, conflicts by reason, waits, shifts. Whoever counts uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from townlet.world.events import CHAT_SUCCESS, QUEUE_CONFLICT, QUEUE_LEAVE, SHIFT_ABSENT, SHIFT_LATE, SHIFT_ON_TIME, USE_START
+from townlet.world.state import CONFLICT_REASONS, EVENTS, Array
+
+SHIFTS = (SHIFT_ON_TIME, SHIFT_LATE, SHIFT_ABSENT)
+WAIT_FIELDS, SHIFT_FIELDS = ("town", "actor", "actor_life", "waited"), ("town", "actor", "actor_life", "kind")
+
+
+@dataclass
+class EventTally:
+    """Sums over rows of `VectorTown.events()`, step after step."""
+
+    kinds: Array = field(default_factory=lambda: np.zeros(len(EVENTS), np.int64))
+    reasons: Array = field(default_factory=lambda: np.zeros(len(CONFLICT_REASONS), np.int64))
+    intensity: float = 0.0
+    chat_quality: float = 0.0
+    _waits: list[Array] = field(default_factory=list)
+    _shifts: list[Array] = field(default_factory=list)
+
+    def add(self, events: Array) -> None:
+        if not len(events):
+            return
+        kinds = events["kind"]
+        self.kinds += np.bincount(kinds, minlength=len(EVENTS))
+        conflicts = events[kinds == QUEUE_CONFLICT]
+        if len(conflicts):
+            self.reasons += np.bincount(conflicts["reason"], minlength=len(CONFLICT_REASONS))
+            self.intensity += float(conflicts["intensity"].sum())
+        self.chat_quality += float(events["amount"][kinds == CHAT_SUCCESS].sum())
+        ended = events[((kinds == USE_START) | (kinds == QUEUE_LEAVE)) & (events["waited"] > 0)]
+        if len(ended):
+            self._waits.append(np.stack([ended[name] for name in WAIT_FIELDS], axis=1))
+        shifts = events[np.isin(kinds, SHIFTS)]
+        if len(shifts):
+            self._shifts.append(np.stack([shifts[name] for name in SHIFT_FIELDS], axis=1))
+
+    def merge(self, other: EventTally) -> None:
+        self.kinds += other.kinds
+        self.reasons += other.reasons
+        self.intensity += other.intensity
+        self.chat_quality += other.chat_quality
+        self._waits += other._waits
+        self._shifts += other._shifts
+
+    def count(self, kind: int) -> int:
+        """Of a kind of `world.events`."""
+        return int(self.kinds[kind])
+
+    def by_kind(self) -> dict[str, int]:
+        """What happened at all, by name."""
+        return {name: int(count) for name, count in zip(EVENTS, self.kinds) if count}
+
+    def by_reason(self) -> dict[str, int]:
+        """Conflicts by reason, also those that never came."""
+        return {name: int(count) for name, count in zip(CONFLICT_REASONS, self.reasons)}
+
+    def waits(self) -> Array:
+        """Waits that ended, in a use or by leaving the queue: (K, 4) rows of WAIT_FIELDS."""
+        return np.concatenate(self._waits) if self._waits else np.zeros((0, len(WAIT_FIELDS)), np.int64)
+
+    def shifts_due(self) -> int:
+        """Shifts that told something of themselves. Each is on time or late once; an absence without either before it in these
+        events belongs to a shift that began before them."""
+        rows = np.concatenate(self._shifts) if self._shifts else np.zeros((0, len(SHIFT_FIELDS)), np.int64)
+        rows = rows[np.lexsort(rows[:, 2::-1].T)]  # by town, actor and life, each as they came
+        absent = rows[:, 3] == SHIFT_ABSENT
+        begun = np.zeros(len(rows), bool)
+        begun[1:] = (rows[1:, :3] == rows[:-1, :3]).all(axis=1) & ~absent[:-1]
+        return int((~absent | ~begun).sum())
