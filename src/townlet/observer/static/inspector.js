@@ -181,7 +181,7 @@ export class Inspector {
       const name = make("button", { class: "link", text: tie.b_name, on: { click: () => this.page.select(tie.b) } });
       const links = between.map((/** @type {any} */ e) => make("li", {}, this.momentLink(e.tick), ` ${eventSentence(head, e)}`));
       return make("section", { class: "tie" }, make("h3", {}, name, tie.rivalry >= head.avoid_line ? make("b", { class: "tag bad", text: "avoids" }) : null),
-        make("div", { class: "bars" }, barRow("rivalry", tie.rivalry, tie.rivalry.toFixed(2), "minus"), barRow("trust", tie.trust, tie.trust.toFixed(2), "plus"), barRow("familiarity", tie.familiarity, tie.familiarity.toFixed(2))),
+        make("div", { class: "bars" }, barRow("rivalry", tie.rivalry, tie.rivalry.toFixed(2), "minus"), barRow("trust", Math.abs(tie.trust), tie.trust.toFixed(2), tie.trust < 0 ? "minus" : "plus"), barRow("familiarity", Math.min(1, tie.familiarity), tie.familiarity.toFixed(2))),
         links.length ? make("ul", { class: "plain" }, ...links) : null);
     });
   }

@@ -14,6 +14,12 @@ export function smoothed(values) {
   return values.map(v => (level = Number.isFinite(v) ? (Number.isFinite(level) ? level * 0.8 + v * 0.2 : v) : level));
 }
 
+/** At most six characters, for an axis. @param {number} v */
+function shortNumber(v) {
+  const size = Math.abs(v);
+  return size >= 10_000 || (size > 0 && size < 0.001) ? v.toExponential(0) : size < 0.1 ? v.toFixed(3) : v.toPrecision(3);
+}
+
 export class Runs {
   /** @param {any} page */
   constructor(page) {
@@ -71,8 +77,13 @@ export class Runs {
     }
   }
 
-  /** Fetch what was written since the last time. */
-  async refresh() {
+  /** Fetch what was written since the last time, one fetch after the other. */
+  refresh() {
+    this.fetching = (this.fetching ?? Promise.resolve()).then(() => this.fetchRecords());
+    return this.fetching;
+  }
+
+  async fetchRecords() {
     for (const id of this.chosen) {
       const log = this.logs.get(id) ?? { records: [], alarms: [], next: "" };
       this.logs.set(id, log);
@@ -139,7 +150,7 @@ export class Runs {
       c.fillRect(44, Y(v), width - 52, 1);
       c.fillStyle = colour("soft");
       c.textAlign = "right";
-      c.fillText(Math.abs(v) >= 1000 ? v.toExponential(0) : v.toPrecision(3), 40, Y(v));
+      c.fillText(shortNumber(v), 40, Y(v));
     }
     c.textAlign = "left";
     c.fillText(String(low), 44, height - 5);
