@@ -15,6 +15,7 @@ from page_tools import Visit, short
 from townlet.observer.parts import film_parts
 from townlet.observer.reel import numbers, unpack
 from townlet.observer.standalone import page_html, write_page
+from townlet.observer.story import story
 from townlet.observer.studio import Studio, table_of
 
 
@@ -55,6 +56,16 @@ def test_reels_decoded_in_the_page_are_the_columns_of_python(visit: Open, studio
     assert len(found) == len(expected) == -(-ticks // 64)
     for mine, theirs in zip(found, expected):
         assert mine == theirs
+
+
+def test_the_page_tells_events_in_the_words_of_the_server(town: Visit, studio: Studio, carried: dict[str, Any]) -> None:
+    take = carried["takes"][0]["header"]["id"]
+    town.js("slot => { townlet.select(slot); townlet.seek(119); townlet.inspector.choose('story'); }", 0)
+    town.until("document.querySelectorAll('.story li').length")
+    shown = town.page.locator(".story li span").all_inner_texts()
+    expected = [row["text"] for row in story(studio, take, 0)["story"]]
+    assert shown == expected[::-1]
+    assert len(shown) >= 2
 
 
 def test_the_far_map_is_the_picture_of_the_columns(town: Visit, carried: dict[str, Any]) -> None:

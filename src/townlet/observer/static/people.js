@@ -21,8 +21,8 @@ export class People {
   /** Column heads: key, text, and whether the first click sorts downwards. */
   columns() {
     const { head } = this.page.a;
-    return [["name", "Resident", false], ...head.needs.map((/** @type {any} */ need) => [`need:${need.name}`, plain(need.name), false]), ["margin", "Margin", false], ["doing", "Doing", false],
-      ["wallet", "Coins", true], ["rivalry", "Rivalry", true], ["conflicts", "Conflicts", true]];
+    return [["name", "Resident", false], ...head.needs.map((/** @type {any} */ need) => [`need:${need.name}`, plain(need.name), false]), ["margin", "Margin", false], ["rivalry", "Rivalry", true], ["conflicts", "Conflicts", true],
+      ["wallet", "Coins", true], ["doing", "Doing", false]];
   }
 
   open() {
@@ -79,10 +79,10 @@ export class People {
       return make("tr", { "aria-rowindex": from + k + 2, "aria-selected": row.slot === this.page.who ? "true" : null, class: row.slot === this.page.who ? "selected" : null, "data-slot": row.slot },
         make("th", { scope: "row", class: "c-name" }, pick), ...needs,
         make("td", { class: `c-margin number ${row.margin < 0 ? "bad" : ""}`, text: `${row.margin < 0 ? "−" : "+"}${Math.abs(row.margin).toFixed(2)}` }),
-        make("td", { class: "c-doing", text: doingText(head, frame, row.slot) }),
-        make("td", { class: "c-wallet number", text: Number.isFinite(row.wallet) ? row.wallet.toFixed(2) : "–" }),
         make("td", { class: `c-rivalry number ${row.rivalry >= head.avoid_line ? "bad" : ""}`, text: row.rivalry.toFixed(2) }),
-        make("td", { class: "c-conflicts number", text: String(row.conflicts) }));
+        make("td", { class: "c-conflicts number", text: String(row.conflicts) }),
+        make("td", { class: "c-wallet number", text: Number.isFinite(row.wallet) ? row.wallet.toFixed(2) : "–" }),
+        make("td", { class: "c-doing", text: doingText(head, frame, row.slot) }));
     });
     const focused = /** @type {any} */ (document.activeElement)?.closest?.("#people-body tr")?.dataset.slot;
     byId("people-body").replaceChildren(gap(from), ...shown, gap(list.length - to));
