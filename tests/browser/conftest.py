@@ -1,4 +1,4 @@
-"""Chromium for the tests of the page: the system's, driven by playwright. Nothing is downloaded and nothing leaves the machine."""
+"""Chromium for tests of the page: the system's, driven by playwright. Nothing is downloaded and nothing leaves the machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from townlet.observer.standalone import write_page
 from townlet.observer.studio import Studio
 
 FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync",
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 LOCAL = ("http://127.0.0.1:", "file://", "data:", "blob:")

@@ -90,7 +90,8 @@ def test_a_run_that_grows_is_seen_to_grow(page: Visit, served: Served) -> None:
     run = served.runs / "demo"
     (run / "checkpoints").mkdir(parents=True)
     log = run / "telemetry.ndjson"
-    (run / "run.json").write_text(json.dumps({"schema_version": 1, "mode": "ppo", "config_id": "queue_conflict", "telemetry": log.name}))
+    card = {"schema_version": 1, "mode": "ppo", "config_id": "queue_conflict", "telemetry": log.name}
+    (run / "run.json").write_text(json.dumps(card))
     log.write_text("\n".join(lines[:2]) + "\n")
     page.key("g")
     page.key("r")
