@@ -36,6 +36,7 @@ class Library:
         self._scenarios: list[dict[str, Any]] = []
         self._counted: dict[str, tuple[tuple[int, int], int, int]] = {}  # run → size and time of its log, records, alarms
         self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
+        self._looked = False
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
@@ -138,11 +139,12 @@ class Library:
             name, log = run_id(run.path), log_of(run.path, run.card())
             own = tuple(names(run.checkpoints)) if run.checkpoints.is_dir() else ()
             now = (0 if log is None else log.stat().st_size, own)
-            before = self._known.get(name)
+            before = self._known.get(name, (0, ()) if self._looked else now)  # a run that was not there is news as a whole
             self._known[name] = now
-            if before is not None and before[0] != now[0]:
+            if before[0] != now[0]:
                 found.append(("record", {"run": name}))
-            found += [("checkpoint", {"run": name, "id": one}) for one in own if before is not None and one not in before[1]]
+            found += [("checkpoint", {"run": name, "id": one}) for one in own if one not in before[1]]
+        self._looked = True
         return found
 
     # --- releases -----------------------------------------------------------------------------------------------------

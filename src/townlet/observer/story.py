@@ -10,43 +10,11 @@ import numpy as np
 from townlet.config.base import clock
 from townlet.errors import TakeError
 from townlet.observer.studio import Studio, table_of
+from townlet.observer.words import REASON_WORDS, WORDS
 
 Row = dict[str, Any]
 MOMENTS = {"queue_conflict": 1.0, "quarrel": 3.0, "exit": 5.0, "newcomer": 2.0, "perturbation": 2.0, "notice": 1.5}
 UNTOLD = ("bump",)  # too many, and nobody minds
-WORDS = {  # {a} and {b} are residents, {o} an object
-    "queue_conflict": "{a} {reason} {b} at {o} (intensity {intensity:.1f}{waited})",
-    "queue_interaction": "{a} hands {o} over to {b}",
-    "quarrel": "{a} and {b} quarrel at {o}",
-    "bump": "{a} bumps into {b}",
-    "queue_join": "{a} queues for {o}",
-    "queue_leave": "{a} gives up waiting for {o}{waited}",
-    "use_start": "{a} begins at {o}{waited}",
-    "use_end": "{a} {done} {o}",
-    "chat_success": "{a} and {b} have a good chat",
-    "chat_failure": "{a} and {b} have nothing to say to each other",
-    "shared_meal": "{a} and {b} eat together",
-    "late_help": "{a} covers for {b}, who is late",
-    "shift_takeover": "{a} takes over the shift of {b}",
-    "shift_on_time": "{a} is at work on time",
-    "shift_late": "{a} is late for work",
-    "shift_absent": "{a} does not come to work",
-    "rent_paid": "{a} pays the rent",
-    "rent_unpaid": "{a} cannot pay the rent",
-    "notice": "{a} gets notice",
-    "exit": "{a} leaves the town ({reason})",
-    "newcomer": "{a} moves in",
-    "perturbation": "{reason} for {amount:.0f} min",
-    "rival_avoided": "{a} goes out of the way of {b} at {o}",
-    "reconciliation": "{a} and {b} make it up",
-}
-REASONS = {
-    "blocked": "is blocked by",
-    "overtaken": "is overtaken by",
-    "ghost_step": "cannot get past",
-    "price_spike": "prices spike",
-    "arranged_meet": "a meeting is arranged",
-}
 
 
 def events(studio: Studio, name: str) -> Iterator[Row]:
@@ -78,7 +46,7 @@ def text_of(header: Mapping[str, Any], row: Row) -> str:
         a=resident(header, row["actor"], row["actor_life"]) if row["actor"] >= 0 else "somebody",
         b=resident(header, row["rival"], row["rival_life"]) if row["rival"] >= 0 else "somebody",
         o=header["things"][row["object"]]["id"] if row["object"] >= 0 else "something",
-        reason=REASONS.get(reason, reason.replace("_", " ")),
+        reason=REASON_WORDS.get(reason, reason.replace("_", " ")),
         intensity=row["intensity"],
         waited=f" after {row['waited']} min" if row["waited"] > 0 else "",
         amount=row["amount"],

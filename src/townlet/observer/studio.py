@@ -23,6 +23,7 @@ from townlet.errors import TakeError, UsageError
 from townlet.observer.reel import NO_DECISION, REEL_TICKS, Column, Columns, Reel, columns, pack, planes, unpack, whole
 from townlet.observer.stage import Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
+from townlet.observer.words import REASON_WORDS, WORDS
 from townlet.policy.recorded import RecordedDecisions
 from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
 from townlet.sim.recorder import Decisions
@@ -329,6 +330,8 @@ class Studio:
             "doing": list(DOING),
             "events": list(EVENTS),
             "reasons": {kind: list(words) for kind, words in REASONS.items()},
+            "words": WORDS,
+            "reason_words": REASON_WORDS,
             "perturbations": list(PERTURBATIONS),
             "columns": {group: [_told(one) for one in row] for group, row in table.items()},
             "avoid_line": float(vec.tables.rules[0]["avoid_threshold"]),

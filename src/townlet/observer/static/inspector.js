@@ -181,7 +181,7 @@ export class Inspector {
       const name = make("button", { class: "link", text: tie.b_name, on: { click: () => this.page.select(tie.b) } });
       const links = between.map((/** @type {any} */ e) => make("li", {}, this.momentLink(e.tick), ` ${eventSentence(head, e)}`));
       return make("section", { class: "tie" }, make("h3", {}, name, tie.rivalry >= head.avoid_line ? make("b", { class: "tag bad", text: "avoids" }) : null),
-        make("div", { class: "bars" }, barRow("rivalry", tie.rivalry, tie.rivalry.toFixed(2), "minus"), barRow("trust", tie.trust, tie.trust.toFixed(2), "plus"), barRow("familiarity", tie.familiarity, tie.familiarity.toFixed(2))),
+        make("div", { class: "bars" }, barRow("rivalry", tie.rivalry, tie.rivalry.toFixed(2), "minus"), barRow("trust", Math.abs(tie.trust), tie.trust.toFixed(2), tie.trust < 0 ? "minus" : "plus"), barRow("familiarity", Math.min(1, tie.familiarity), tie.familiarity.toFixed(2))),
         links.length ? make("ul", { class: "plain" }, ...links) : null);
     });
   }
@@ -196,11 +196,11 @@ export class Inspector {
     const { who } = this.page, source = this.page.a, { head } = source, life = frame.life(who);
     const mine = source.eventsHere(source.first, source.last + 1).filter((/** @type {any} */ e) => e.name !== "bump" && ((e.actor === who && e.actor_life === life) || (e.rival === who && e.rival_life === life)));
     if (!mine.length) return [make("p", { class: "soft", text: "Nothing happened to it so far." })];
-    let now = mine.findIndex((/** @type {any} */ e) => e.tick > frame.t);
-    if (now < 0) now = mine.length;
-    const near = mine.slice(Math.max(0, now - 60), now + 20).reverse();
-    const rows = near.map((/** @type {any} */ e) => make("li", { class: `${e.tick > frame.t ? "ahead" : ""} ${e.name === "queue_conflict" || e.name === "quarrel" ? "sharp" : ""}` }, this.momentLink(e.tick), make("span", { text: eventSentence(head, e) })));
-    return [make("p", { class: "soft small", text: `The day of ${nameOfLife(head, who, life)}, newest first; what is still to come is pale.` }), make("ol", { class: "story" }, ...rows)];
+    const row = (/** @type {any} */ e) => make("li", { class: e.name === "queue_conflict" || e.name === "quarrel" ? "sharp" : "" }, this.momentLink(e.tick), make("span", { text: eventSentence(head, e) }));
+    const past = mine.filter((/** @type {any} */ e) => e.tick <= frame.t).reverse(), ahead = mine.filter((/** @type {any} */ e) => e.tick > frame.t);
+    const nodes = [make("p", { class: "soft small", text: `The day of ${nameOfLife(head, who, life)}, newest first.` })];
+    if (ahead.length) nodes.push(make("details", {}, make("summary", { text: `Still to come (${ahead.length})` }), make("ol", { class: "story" }, ...ahead.slice(0, 40).map(row))));
+    return [...nodes, make("ol", { class: "story" }, ...past.slice(0, 80).map(row))];
   }
 
   /** @param {any} why */

@@ -17,7 +17,7 @@ const HELP = [
 /** @param {any} page */
 export function bindKeys(page) {
   byId("keys-list").replaceChildren(...HELP.map(([keys, text]) => make("div", {}, make("dt", {}, make("kbd", { text: keys })), make("dd", { text }))));
-  let going = 0;
+  let going = -Infinity; // when g was pressed
   const PAN = { w: [0, -2], a: [-2, 0], s: [0, 2], d: [2, 0] };
   const CALLS = {
     " ": () => page.player.toggle(),
@@ -48,7 +48,7 @@ export function bindKeys(page) {
     if (e.ctrlKey || e.metaKey || e.altKey || (typing && e.key !== "Escape")) return;
     if (e.key === " " && target.closest?.("button, summary")) return;
     if (performance.now() - going < 1500 && e.key in VIEW_KEYS) {
-      going = 0;
+      going = -Infinity;
       page.openView(VIEW_KEYS[/** @type {keyof typeof VIEW_KEYS} */ (e.key)]);
     } else if (e.key === "g") going = performance.now();
     else if (/^[1-7]$/.test(e.key)) page.setOverlay(OVERLAYS[Number(e.key) - 1]);

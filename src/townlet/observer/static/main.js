@@ -164,10 +164,12 @@ class Page {
   }
 
   fillTakes() {
-    const options = () => this.library.takes.map((/** @type {any} */ take) => make("option", { value: take.id, text: take.title }));
+    const { takes } = this.library, towns = new Set(takes.map((/** @type {any} */ take) => take.title.split(", ")[0]));
+    const short = (/** @type {string} */ title) => (towns.size === 1 && title.includes(", ") ? title.slice(title.indexOf(", ") + 2) : title);
+    const options = () => takes.map((/** @type {any} */ take) => make("option", { value: take.id, text: short(take.title) }));
     byId("take-a").replaceChildren(...options());
     byId("take-b").replaceChildren(make("option", { value: "", text: "nothing" }), ...options());
-    byId("take-b-field").hidden = this.library.takes.length < 2;
+    byId("take-b-field").hidden = takes.length < 2;
     byId("take-a").value = this.a?.head.id ?? "";
     byId("take-b").value = this.b?.head.id ?? "";
   }

@@ -418,7 +418,7 @@ export class TownMap {
       c.fillStyle = colour("bad");
       c.beginPath();
       for (let k = 0; k < 16; k++) {
-        const reach = k % 2 ? r * 1.02 : r * 1.55, turn = k * Math.PI / 8;
+        const reach = k % 2 ? r * 1.05 : r * 1.7, turn = k * Math.PI / 8;
         c.lineTo(x + reach * Math.cos(turn), y + reach * Math.sin(turn));
       }
       c.fill();
@@ -442,9 +442,10 @@ export class TownMap {
       disc(c, x, y, r + 3.5);
       c.stroke();
     }
-    c.font = `700 ${Math.max(8, s * 0.36)}px system-ui, sans-serif`;
+    c.font = `700 ${Math.max(8.5, s * 0.36)}px system-ui, sans-serif`;
     c.fillStyle = colour("oncolour");
-    c.fillText(frame.life(i) > 0 ? "n" + (frame.life(i) % 10) : this.source.head.people[i].mark.toLowerCase(), x, y + 0.5);
+    const mark = frame.life(i) > 0 ? `n${frame.life(i) % 10}` : this.source.head.people[i].mark.toLowerCase();
+    c.fillText(s < 19 ? mark[0] : mark, x, y + 0.5);
   }
 
   /** @param {any} c @param {(x: number) => number} X @param {(y: number) => number} Y */

@@ -5,6 +5,7 @@ import { doingText, margin, nameOf, plain } from "./words.js";
 
 const ROW = 36;
 const SPARE = 8;
+const TITLES = { margin: "How far the worst need is above its line", rivalry: "The worst rivalry it feels", conflicts: "Conflicts and quarrels so far" };
 
 export class People {
   /** @param {any} page */
@@ -20,13 +21,13 @@ export class People {
   /** Column heads: key, text, and whether the first click sorts downwards. */
   columns() {
     const { head } = this.page.a;
-    return [["name", "Resident", false], ...head.needs.map((/** @type {any} */ need) => [`need:${need.name}`, plain(need.name), false]), ["margin", "Worst need to its line", false], ["doing", "Doing", false],
-      ["wallet", "Coins", true], ["rivalry", "Worst rivalry", true], ["conflicts", "Conflicts so far", true]];
+    return [["name", "Resident", false], ...head.needs.map((/** @type {any} */ need) => [`need:${need.name}`, plain(need.name), false]), ["margin", "Margin", false], ["rivalry", "Rivalry", true], ["conflicts", "Conflicts", true],
+      ["wallet", "Coins", true], ["doing", "Doing", false]];
   }
 
   open() {
     const cells = this.columns().map(([key, text, down]) => make("th", { scope: "col", "aria-sort": "none", "data-key": key, class: `c-${String(key).split(":")[0]}` },
-      make("button", { text, on: { click: () => this.sortBy(key, down) } })));
+      make("button", { text, title: TITLES[/** @type {keyof typeof TITLES} */ (key)], on: { click: () => this.sortBy(key, down) } })));
     byId("people-head").replaceChildren(make("tr", {}, ...cells));
   }
 
@@ -78,10 +79,10 @@ export class People {
       return make("tr", { "aria-rowindex": from + k + 2, "aria-selected": row.slot === this.page.who ? "true" : null, class: row.slot === this.page.who ? "selected" : null, "data-slot": row.slot },
         make("th", { scope: "row", class: "c-name" }, pick), ...needs,
         make("td", { class: `c-margin number ${row.margin < 0 ? "bad" : ""}`, text: `${row.margin < 0 ? "−" : "+"}${Math.abs(row.margin).toFixed(2)}` }),
-        make("td", { class: "c-doing", text: doingText(head, frame, row.slot) }),
-        make("td", { class: "c-wallet number", text: Number.isFinite(row.wallet) ? row.wallet.toFixed(2) : "–" }),
         make("td", { class: `c-rivalry number ${row.rivalry >= head.avoid_line ? "bad" : ""}`, text: row.rivalry.toFixed(2) }),
-        make("td", { class: "c-conflicts number", text: String(row.conflicts) }));
+        make("td", { class: "c-conflicts number", text: String(row.conflicts) }),
+        make("td", { class: "c-wallet number", text: Number.isFinite(row.wallet) ? row.wallet.toFixed(2) : "–" }),
+        make("td", { class: "c-doing", text: doingText(head, frame, row.slot) }));
     });
     const focused = /** @type {any} */ (document.activeElement)?.closest?.("#people-body tr")?.dataset.slot;
     byId("people-body").replaceChildren(gap(from), ...shown, gap(list.length - to));

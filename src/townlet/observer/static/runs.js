@@ -14,13 +14,19 @@ export function smoothed(values) {
   return values.map(v => (level = Number.isFinite(v) ? (Number.isFinite(level) ? level * 0.8 + v * 0.2 : v) : level));
 }
 
+/** At most six characters, for an axis. @param {number} v */
+function shortNumber(v) {
+  const size = Math.abs(v);
+  return size >= 10_000 || (size > 0 && size < 0.001) ? v.toExponential(0) : size < 0.1 ? v.toFixed(3) : v.toPrecision(3);
+}
+
 export class Runs {
   /** @param {any} page */
   constructor(page) {
     this.page = page;
     /** @type {any[]} */ this.runs = [];
     /** @type {Set<string>} */ this.chosen = new Set();
-    /** @type {Map<string, {records: any[], next: string | null}>} */ this.logs = new Map();
+    /** @type {Map<string, {records: any[], alarms: any[], next: string}>} */ this.logs = new Map();
     this.cursor = NaN; // steps under the pointer, common to all charts
   }
 
@@ -71,17 +77,25 @@ export class Runs {
     }
   }
 
-  /** Fetch what was written since the last time. */
-  async refresh() {
+  /** Fetch what was written since the last time, one fetch after the other. */
+  refresh() {
+    this.fetching = (this.fetching ?? Promise.resolve()).then(() => this.fetchRecords());
+    return this.fetching;
+  }
+
+  async fetchRecords() {
     for (const id of this.chosen) {
-      const log = this.logs.get(id) ?? { records: [], next: null };
+      const log = this.logs.get(id) ?? { records: [], alarms: [], next: "" };
       this.logs.set(id, log);
       try {
-        const news = await askJson(`runs/${encodeURIComponent(id)}/records${log.next === null ? "" : `?after=${encodeURIComponent(log.next)}`}`);
-        if (news.cut) log.records = [];
-        log.records.push(...news.records.filter((/** @type {any} */ record) => (record.kind ?? "epoch") === "epoch"));
-        log.alarms = (news.cut ? [] : log.alarms ?? []).concat(news.alarms ?? []);
-        log.next = news.next;
+        for (let more = true; more; ) {
+          const news = await askJson(`runs/${encodeURIComponent(id)}/records?after=${encodeURIComponent(log.next)}`);
+          if (news.cut) log.records = log.alarms = [];
+          log.records = log.records.concat(news.records.filter((/** @type {any} */ record) => (record.kind ?? "epoch") === "epoch"));
+          log.alarms = log.alarms.concat(news.alarms ?? []);
+          log.next = news.next;
+          more = Boolean(news.more);
+        }
       } catch (error) {
         byId("runs-note").textContent = /** @type {Error} */ (error).message;
       }
@@ -136,7 +150,7 @@ export class Runs {
       c.fillRect(44, Y(v), width - 52, 1);
       c.fillStyle = colour("soft");
       c.textAlign = "right";
-      c.fillText(Math.abs(v) >= 1000 ? v.toExponential(0) : v.toPrecision(3), 40, Y(v));
+      c.fillText(shortNumber(v), 40, Y(v));
     }
     c.textAlign = "left";
     c.fillText(String(low), 44, height - 5);
@@ -156,7 +170,7 @@ export class Runs {
       c.globalAlpha = 1;
       for (const alarm of this.logs.get(id)?.alarms ?? []) {
         if (alarm.field !== name) continue;
-        const at = records.find(record => record.log_stream_offset === alarm.offset || record.epoch === alarm.epoch);
+        const at = records.find(record => record.epoch === alarm.epoch && record[name] === alarm.value);
         if (!at) continue;
         c.fillStyle = colour("bad");
         c.beginPath();

@@ -2,6 +2,7 @@
 /** A town as it is written: read, changed, linted while one types, and run. */
 import { byId, make } from "./dom.js";
 import { askJson } from "./source.js";
+import { plain } from "./words.js";
 
 export class Scenario {
   /** @param {any} page */
@@ -41,7 +42,7 @@ export class Scenario {
 
   /** @param {any[]} findings */
   tell(findings) {
-    byId("scenario-findings").replaceChildren(...findings.map(one => make("li", { class: one.level }, make("b", { class: `tag ${one.level === "error" ? "bad" : "quiet"}`, text: one.level }), ` ${one.text}`)));
+    byId("scenario-findings").replaceChildren(...findings.map(one => make("li", { class: one.level }, make("b", { class: `tag ${one.level === "error" ? "bad" : "quiet"}`, text: one.name ? `${one.level}: ${plain(one.name)}` : one.level }), make("p", { text: one.text }), one.remedy && one.level !== "ok" ? make("p", { class: "soft", text: one.remedy }) : null)));
   }
 
   async lint() {

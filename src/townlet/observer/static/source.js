@@ -61,6 +61,7 @@ export async function decodeReel(data, table) {
         else for (let i = 0, shift = 8 * b; i < cells; i++) values[i] |= plane[i] << shift;
         at += cells;
       }
+      if (column.signed && column.bytes === 3) for (let i = 0; i < cells; i++) values[i] = values[i] << 8 >> 8;
       found[column.name] = values;
     }
     groups[group] = found;
@@ -113,7 +114,6 @@ export class ReelSource extends EventTarget {
     /** @type {Map<number, any[]>} */ this.told = new Map();
     /** @type {Map<string, Promise<any>>} */ this.answers = new Map();
     this.bytes = 0;
-    this.wallets = new Map();
     /** @type {any} */ this.lastFrame = null;
   }
 

@@ -99,9 +99,9 @@ export class Ties {
   }
 
   draw() {
-    const here = fitted(this.canvas), source = this.page.a, frame = source.peek(this.page.player.t);
-    if (!here || !this.layout) return;
-    const { c, width, height } = here, places = this.places(width, height), who = this.page.who;
+    const here = this.layout ? fitted(this.canvas) : null;
+    if (!here) return;
+    const source = this.page.a, frame = source.peek(this.page.player.t), { c, width, height } = here, places = this.places(width, height), who = this.page.who;
     c.clearRect(0, 0, width, height);
     for (const tie of [...this.ties].sort((a, b) => a.rivalry - b.rivalry)) {
       const p = places.get(tie.a), q = places.get(tie.b);

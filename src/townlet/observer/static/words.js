@@ -49,7 +49,7 @@ export function optionText(option) {
 
 export const DOING_TEXT = {
   absent: "is not there", idle: "idles", walks: "walks to", uses: "uses", queues: "waits for", called: "is called to",
-  works: "works", to_work: "goes to work", to_home: "goes home", to_chat: "looks for a chat", leaves: "leaves town",
+  works: "works", to_work: "goes to work", to_home: "goes home", to_chat: "looks for a chat", leaves: "steps back",
 };
 
 /** @param {any} head @param {any} frame @param {number} slot */
@@ -60,23 +60,22 @@ export function doingText(head, frame, slot) {
   return (frame.doing[slot] & 128 ? "quarrels, " : "") + (name === "walks" && !thing ? "walks" : text + to);
 }
 
-const EVENT_TEXT = {
-  queue_conflict: "clashes with {rival} over {object}", queue_interaction: "hands {object} over to {rival}", quarrel: "quarrels with {rival}", bump: "bumps into {rival}",
-  queue_join: "joins the queue for {object}", queue_leave: "leaves the queue for {object} after {waited} min", use_start: "begins to use {object}", use_end: "is done with {object}",
-  chat_success: "has a good chat with {rival}", chat_failure: "has a bad chat with {rival}", shared_meal: "shares a meal with {rival}", late_help: "covers for {rival}, who is late",
-  shift_takeover: "takes over the shift of {rival}", shift_on_time: "comes to work on time", shift_late: "comes to work late", shift_absent: "misses the shift", rent_paid: "pays rent",
-  rent_unpaid: "cannot pay rent", notice: "is given notice", exit: "leaves town: {reason}", newcomer: "moves in", perturbation: "{reason} begins, {amount} min", rival_avoided: "avoids {rival}", reconciliation: "makes up with {rival}",
-};
 export const QUIET = new Set(["bump", "queue_join", "use_start", "use_end", "queue_interaction"]);
 
-/** @param {any} head @param {any} e */
+/** What happened; the sentences come with the take. @param {any} head @param {any} e */
 export function eventSentence(head, e) {
-  const rival = e.rival >= 0 ? nameOfLife(head, e.rival, e.rival_life) : "someone", object = e.object >= 0 ? head.things[e.object].id : "something";
-  const reason = plain(head.reasons[e.name]?.[e.reason] ?? "");
-  const text = (EVENT_TEXT[/** @type {keyof typeof EVENT_TEXT} */ (e.name)] ?? plain(e.name))
-    .replace("{rival}", rival).replace("{object}", object).replace("{reason}", reason || "without a word").replace("{waited}", String(e.waited)).replace("{amount}", String(Math.round(e.amount)));
-  const first = e.name === "perturbation" || e.actor < 0 ? "" : `${nameOfLife(head, e.actor, e.actor_life)} `;
-  return first + text + (e.name === "queue_conflict" && reason ? ` (${reason})` : "");
+  const reason = head.reasons[e.name]?.[e.reason] ?? "";
+  /** @type {Record<string, string>} */ const said = {
+    a: e.actor >= 0 ? nameOfLife(head, e.actor, e.actor_life) : "somebody",
+    b: e.rival >= 0 ? nameOfLife(head, e.rival, e.rival_life) : "somebody",
+    o: e.object >= 0 ? head.things[e.object].id : "something",
+    reason: head.reason_words[reason] ?? plain(reason),
+    intensity: e.intensity.toFixed(1),
+    waited: e.waited > 0 ? ` after ${e.waited} min` : "",
+    amount: e.amount.toFixed(0),
+    done: e.amount > 0 ? "is done with" : "leaves",
+  };
+  return head.words[e.name].replace(/\{(\w+)[^}]*\}/g, (/** @type {string} */ _, /** @type {string} */ key) => said[key]);
 }
 
 /** How far the worst need is above its line; below 0 it is under. @param {any} head @param {any} frame @param {number} slot */

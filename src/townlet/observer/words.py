@@ -1,0 +1,35 @@
+"""What happened, as sentences to fill in: one table for the server and, through a take's header, for the page."""
+
+WORDS = {  # {a} and {b} are residents, {o} an object
+    "queue_conflict": "{a} {reason} {b} at {o} (intensity {intensity:.1f}{waited})",
+    "queue_interaction": "{a} hands {o} over to {b}",
+    "quarrel": "{a} and {b} quarrel at {o}",
+    "bump": "{a} bumps into {b}",
+    "queue_join": "{a} queues for {o}",
+    "queue_leave": "{a} gives up waiting for {o}{waited}",
+    "use_start": "{a} begins at {o}{waited}",
+    "use_end": "{a} {done} {o}",
+    "chat_success": "{a} and {b} have a good chat",
+    "chat_failure": "{a} and {b} have nothing to say to each other",
+    "shared_meal": "{a} and {b} eat together",
+    "late_help": "{a} covers for {b}, who is late",
+    "shift_takeover": "{a} takes over the shift of {b}",
+    "shift_on_time": "{a} is at work on time",
+    "shift_late": "{a} is late for work",
+    "shift_absent": "{a} does not come to work",
+    "rent_paid": "{a} pays the rent",
+    "rent_unpaid": "{a} cannot pay the rent",
+    "notice": "{a} gets notice",
+    "exit": "{a} leaves the town ({reason})",
+    "newcomer": "{a} moves in",
+    "perturbation": "{reason} for {amount:.0f} min",
+    "rival_avoided": "{a} goes out of the way of {b} at {o}",
+    "reconciliation": "{a} and {b} make it up",
+}
+REASON_WORDS = {
+    "blocked": "is blocked by",
+    "overtaken": "is overtaken by",
+    "ghost_step": "cannot get past",
+    "price_spike": "prices spike",
+    "arranged_meet": "a meeting is arranged",
+}

@@ -1,0 +1,390 @@
+"""The filmed file in Chromium: reels, player, people, why, compare, phone, dark, hostile names."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from page_tools import Visit, short
+
+from townlet.observer.parts import film_parts
+from townlet.observer.reel import numbers, unpack
+from townlet.observer.standalone import page_html, write_page
+from townlet.observer.story import story
+from townlet.observer.studio import Studio, table_of
+
+Open = Callable[..., Visit]
+DECODED = """async () => {
+  const source = townlet.a, found = [];
+  for (let k = 0; k < source.head.reels; k++) {
+    const { groups } = await source.load(k), told = {};
+    for (const [group, columns] of Object.entries(source.head.columns))
+      for (const column of columns) told[`${group}.${column.name}`] = Array.from(groups[group][column.name]);
+    found.push(told);
+  }
+  return found;
+}"""
+
+
+def raw_columns(part: dict[str, Any]) -> list[dict[str, list[int]]]:
+    """Every column of every reel as whole numbers, as Python reads it."""
+    table, found = table_of(part["header"]), []
+    for text in part["reels"]:
+        reel, told = unpack(base64.b64decode(text), table), {}
+        for group, columns in table.items():
+            at = 0
+            for column in columns:
+                planes = reel.planes[group][at : at + column.bytes]
+                told[f"{group}.{column.name}"] = numbers(planes, column._replace(scale=1.0)).ravel().tolist()
+                at += column.bytes
+        found.append(told)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "ticks", "policy"),
+    [("queue_conflict", 130, "scripted"), ("newcomer", 90, "random"), ("two_bathrooms", 64, "scripted")],
+)
+def test_reels_decoded_in_the_page_are_the_columns_of_python(
+    visit: Open, studio: Studio, tmp_path: Path, name: str, ticks: int, policy: str
+) -> None:
+    parts = film_parts(studio, [studio.new_take(short(name, ticks), seed=3, policy=policy).take.id])
+    write_page(tmp_path / "town.html", parts)
+    found = visit((tmp_path / "town.html").as_uri()).js(DECODED)
+    expected = raw_columns(parts["takes"][0])
+    assert len(found) == len(expected) == -(-ticks // 64)
+    for mine, theirs in zip(found, expected):
+        assert mine == theirs
+
+
+def test_the_page_tells_events_in_the_words_of_the_server(town: Visit, studio: Studio, carried: dict[str, Any]) -> None:
+    take = carried["takes"][0]["header"]["id"]
+    town.js("slot => { townlet.select(slot); townlet.seek(119); townlet.inspector.choose('story'); }", 0)
+    town.until("document.querySelectorAll('.story li').length")
+    shown = town.page.locator(".story li span").all_inner_texts()
+    expected = [row["text"] for row in story(studio, take, 0)["story"]]
+    assert shown == expected[::-1]
+    assert len(shown) >= 2
+
+
+def test_the_far_map_is_the_picture_of_the_columns(town: Visit, carried: dict[str, Any]) -> None:
+    town.js("townlet.seek(70)")
+    town.js("Object.assign(townlet.mapA, { scale: 7, x0: -1.5, y0: -2, fitted: false, pixels: null, twin: null })")
+    town.js("townlet.draw()")
+    width, height, data = town.js(
+        """() => { const c = document.getElementById("map-a"), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+        return [c.width, c.height, btoa(Array.from(d, b => String.fromCharCode(b)).join(""))]; }"""
+    )
+    found = np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)[:, :, :3]
+
+    def colour(name: str) -> list[int]:
+        return rgb(town, name)
+
+    head = carried["takes"][0]["header"]
+    tiles = np.array([[int(digit) for digit in row] for row in head["map"]["tiles"]])
+    by_tile = np.array([colour("floor" if name == "object" else name) for name in head["map"]["legend"]])
+    picture = np.empty((height, width, 3), np.uint8)
+    picture[:] = colour("paper")
+    ys, xs = np.floor(np.arange(height) / 7 - 2).astype(int), np.floor(np.arange(width) / 7 - 1.5).astype(int)
+    rows, columns = (np.flatnonzero((at >= 0) & (at < size)) for at, size in zip((ys, xs), tiles.shape))
+    picture[np.ix_(rows, columns)] = by_tile[tiles[np.ix_(ys[rows], xs[columns])]]
+
+    def square(x: float, y: float, name: str) -> None:
+        left, top = int(np.floor((x + 1.5) * 7)), int(np.floor((y + 2) * 7))
+        picture[top : top + 7, left : left + 7] = colour(name)
+
+    for thing in head["things"]:
+        square(thing["x"], thing["y"], "thing")
+    reel = raw_columns(carried["takes"][0])[70 // 64]
+    n, k = len(head["people"]), 70 % 64
+    needs = [need["name"] for need in head["needs"]]
+    row = {name: reel[f"residents.{name}"][k * n : (k + 1) * n] for name in ("x", "y", "doing", *needs)}
+    for i in range(n):
+        worst = min(row[need][i] for need in needs)
+        if row["doing"][i] & 127:
+            square(row["x"][i], row["y"][i], "bad" if row["doing"][i] & 128 or worst < 64 else "fair" if worst < 128 else "good")
+    assert (found == picture).all()
+
+
+def test_keys_move_the_playhead(town: Visit) -> None:
+    assert town.tick == 0
+    pressed = ["ArrowRight", "ArrowRight", "ArrowLeft", "Shift+ArrowRight", "Shift+ArrowRight", "End", "Shift+ArrowLeft", "Home"]
+    for key, tick in zip(pressed, [1, 2, 1, 10, 20, 119, 110, 0], strict=True):
+        town.key(key)
+        assert town.tick == tick, key
+    town.key("Period")
+    assert town.js("townlet.player.perSecond") == 30
+    town.key("Space")
+    town.until("townlet.player.t >= 5")
+    town.key("Space")
+    stopped = town.tick
+    town.page.wait_for_timeout(120)
+    assert town.tick == stopped
+    assert town.page.get_attribute("#timeline", "aria-valuetext") == town.text("#clock").replace(" ·", ",")
+
+
+def test_a_film_stops_at_its_end_and_begins_again(town: Visit) -> None:
+    town.js("townlet.player.setSpeed(7)")
+    town.key("Space")
+    town.until("!townlet.player.playing")
+    assert town.tick == 119
+    town.key("Space")
+    assert town.js("townlet.player.playing")
+    town.until("!townlet.player.playing")
+
+
+def test_n_and_p_go_from_moment_to_moment(town: Visit, carried: dict[str, Any]) -> None:
+    ticks = sorted({moment["tick"] for moment in carried["takes"][0]["moments"]})
+    assert len(ticks) >= 3
+    first, second = (tick for tick in ticks[1:3]) if ticks[0] == 0 else ticks[:2]
+    for key, tick in (("n", first), ("n", second), ("p", first)):
+        town.key(key)
+        town.settle()
+        assert town.tick == tick
+    town.key("m")
+    town.settle()
+    clashes = [moment for moment in carried["takes"][0]["moments"] if moment["kind"] in ("queue_conflict", "quarrel")]
+    assert town.tick == max(clashes, key=lambda moment: (moment["strength"], -moment["tick"]))["tick"]
+
+
+def test_dragging_on_the_time_line_seeks(town: Visit) -> None:
+    box = town.page.locator("#timeline").bounding_box()
+    town.page.mouse.move(box["x"] + 300, box["y"] + 40)
+    town.page.mouse.down()
+    assert town.tick == town.js("townlet.timeline.tickAt(300)")
+    town.page.mouse.move(box["x"] + 700, box["y"] + 40)
+    town.page.mouse.up()
+    assert town.tick == town.js("townlet.timeline.tickAt(700)") > 0
+
+
+def test_the_angriest_is_found_in_people_and_tells_why(town: Visit, carried: dict[str, Any]) -> None:
+    town.js("townlet.seek(100)")
+    town.key("g")
+    town.key("p")
+    town.page.get_by_role("button", name="Rivalry").click()
+    town.settle()
+    shown = [float(text) for text in town.page.locator("#people-body .c-rivalry").all_inner_texts()]
+    assert shown == sorted(shown, reverse=True)
+    name = town.page.locator("#people-body tr:not(.gap) th").first.inner_text()
+    town.page.get_by_role("button", name=name, exact=True).first.click()
+    town.settle()
+    assert town.text("#who-name") == name
+    slot = next(one["slot"] for one in carried["takes"][0]["header"]["people"] if one["id"] == name)
+    why = carried["takes"][0]["why"][f"100/{slot}"]
+    town.until("document.querySelector('#inspector-body .lead')")
+    assert town.text("#inspector-body .lead") == why["sentence"]
+    assert town.page.locator("#inspector-body .row.chosen").count() == 1
+    assert sum(option["probability"] for option in why["options"]) == pytest.approx(1, abs=0.02)
+    assert town.page.locator(".masked dt").all_inner_texts() == [one["reason"] for one in why["masked"]]
+    story = town.page.get_by_role("tab", name="Story")
+    story.click()
+    town.page.locator(".story .time").last.click()
+    assert town.tick < 100
+
+
+def test_people_are_first_sorted_by_how_near_they_are_to_a_line(town: Visit) -> None:
+    town.js("townlet.seek(90)")
+    town.js("townlet.openView('people')")
+    shown = [float(text.replace("−", "-")) for text in town.page.locator("#people-body .c-margin").all_inner_texts()]
+    assert len(shown) > 3
+    assert shown == sorted(shown)
+
+
+def test_a_click_on_the_map_selects_who_stands_there(town: Visit) -> None:
+    town.js("townlet.draw()")
+    slot = town.js("townlet.mapA.places.findIndex(place => place)")
+    x, y = town.js("slot => townlet.mapA.places[slot]", slot)
+    box = town.page.locator("#map-a").bounding_box()
+    town.page.mouse.click(box["x"] + x, box["y"] + y)
+    assert town.js("townlet.who") == slot
+    town.key("Escape")
+    assert town.js("townlet.who") == -1
+    town.key("j")
+    assert town.js("townlet.who") == 0
+
+
+def test_queues_and_ties_are_shown(town: Visit, carried: dict[str, Any]) -> None:
+    head = carried["takes"][0]["header"]
+    waiting = raw_columns(carried["takes"][0])[0]["objects.waiting"]
+    m = len(head["things"])
+    tick = next(k for k in range(64) if any(waiting[k * m : (k + 1) * m]))
+    town.js("t => townlet.seek(t)", tick)
+    town.js("townlet.openView('queues')")
+    assert town.page.locator("#queues-body td.line .person").count() == sum(waiting[tick * m : (tick + 1) * m])
+    town.js("townlet.openView('ties')")
+    town.page.wait_for_selector("#ties-body tr")
+    assert town.js("townlet.views.ties.layout.size") == len(head["people"])
+
+
+def test_search_finds_residents_things_and_times(town: Visit) -> None:
+    person, thing = town.js("[townlet.a.head.people[2].id, townlet.a.head.things[0].id]")
+    town.key("/")
+    town.page.keyboard.type(person)
+    town.key("Enter")
+    assert town.js("townlet.who") == 2
+    town.page.fill("#search", thing)
+    assert thing in town.text("#search-list")
+    minute = town.js("townlet.a.head.start_minute") + 65
+    town.page.fill("#search", f"{minute // 60:02d}:{minute % 60:02d}")
+    town.page.press("#search", "Enter")
+    assert town.tick == 65
+
+
+def test_compare_names_the_first_parting(visit: Open, town_file: Path, carried: dict[str, Any]) -> None:
+    page = visit(town_file.as_uri())
+    first, second = (part["header"]["id"] for part in carried["takes"])
+    parting = carried["takes"][0]["parting"][second]
+    page.page.wait_for_selector("#parting:not([hidden])")
+    assert page.text("#parting") == parting["text"]
+    page.js("Promise.all([townlet.a.preload(), townlet.b.preload()])")
+    differs = page.js("Array.from(townlet.timeline.differs())")
+    assert not any(differs[: parting["tick"]])
+    assert any(differs)
+    assert page.page.is_visible("#map-b")
+    page.key("c")
+    page.settle()
+    assert not page.page.is_visible("#map-b")
+    page.js("id => townlet.openB(id)", first)
+    page.page.wait_for_selector("#parting:not([hidden])")
+    page.settle()
+    assert "same to the end" in page.text("#parting")
+
+
+def test_a_file_asks_for_nothing_and_hides_what_needs_a_server(visit: Open, town_file: Path) -> None:
+    page = visit(town_file.as_uri())
+    page.key("Space")
+    page.until("townlet.player.t > 3")
+    page.key("j")
+    page.settle()
+    assert [url for url in page.asked if not url.startswith("data:")] == [town_file.as_uri()]
+    assert not page.page.is_visible("#go-runs")
+    assert not page.page.is_visible("#branch")
+
+
+def test_a_moment_has_a_link(visit: Open, town_file: Path) -> None:
+    page = visit(f"{town_file.as_uri()}#t=31&who=bob&view=people")
+    assert page.tick == 31
+    assert page.text("#who-name") == "bob"
+    assert page.page.is_visible("#people-table")
+    assert "t=31" in page.js("townlet.link()")
+
+
+@pytest.mark.parametrize("damage", ["base64", "cut", "reel"])
+def test_a_damaged_file_says_so(visit: Open, parts: dict[str, Any], tmp_path: Path, damage: str) -> None:
+    if damage == "reel":
+        raw = bytearray(base64.b64decode(parts["takes"][0]["reels"][0]))
+        raw[-20] ^= 255
+        parts["takes"][0]["reels"][0] = base64.b64encode(raw).decode()
+    text = page_html(parts)
+    if damage != "reel":
+        found = re.search(r'id="film">([^<]*)<', text)
+        assert found is not None
+        text = text.replace(found[1], "*" + found[1][1:] if damage == "base64" else found[1][: len(found[1]) // 8 * 4])
+    (tmp_path / "town.html").write_text(text)
+    page = visit((tmp_path / "town.html").as_uri(), ready="true" if damage == "reel" else "failed")
+    page.page.wait_for_selector("#status:not([hidden])")
+    assert "damaged" in page.text("#status")
+
+
+HOSTILE = '<img src=x onerror="window.pwned=1"></script><script>window.pwned=1</script>'
+
+
+def test_names_full_of_markup_are_shown_as_text(visit: Open, parts: dict[str, Any], tmp_path: Path) -> None:
+    part = parts["takes"][0]
+    head = part["header"]
+    for named in (head["people"][0], head["things"][0], head["buildings"][0]):
+        named["id"] = HOSTILE
+    head["title"] = head["take"]["town"] = HOSTILE
+    head["people"][0]["mark"] = "<b"
+    for why in part["why"].values():
+        why["sentence"] = HOSTILE
+        why["masked"] = [{"reason": HOSTILE, "options": [HOSTILE]}]
+    for moment in part["moments"]:
+        moment["text"] = HOSTILE
+    for ties in part["ties"].values():
+        for tie in ties:
+            tie["a_name"] = tie["b_name"] = HOSTILE
+    write_page(tmp_path / "town.html", parts)
+    page = visit((tmp_path / "town.html").as_uri())
+    page.js("townlet.select(0)")
+    for view in ("people", "queues", "ties", "town"):
+        page.js("view => townlet.openView(view)", view)
+        page.settle()
+    for tab in ("ties", "story", "sees", "why"):
+        page.js("tab => townlet.inspector.choose(tab)", tab)
+        page.settle()
+    page.key("n")
+    page.until("document.querySelector('#inspector-body .lead')")
+    assert page.text("#who-name") == page.text("#inspector-body .lead") == page.text("#title") == HOSTILE
+    assert page.js("window.pwned") is None
+    assert page.js("document.images.length") == 0
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_a_phone_never_scrolls_sideways(visit: Open, town_file: Path, width: int) -> None:
+    page = visit(town_file.as_uri(), width=width, height=740, has_touch=True, is_mobile=True)
+    sideways = "document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
+    for view in ("town", "people", "queues", "ties"):
+        page.page.click(f"#go-{view}")
+        page.settle()
+        assert page.js(sideways) == 0, view
+    page.js("townlet.select(1)")
+    for tab in ("why", "ties", "story", "sees"):
+        page.page.click(f"#tab-{tab}")
+        page.settle()
+        assert page.js(sideways) == 0, tab
+    assert page.page.locator("#timeline").bounding_box()["height"] == 72
+    assert min(page.page.locator(f"#{name}").bounding_box()["height"] for name in ("play", "back", "on")) >= 44
+
+
+PAIRS = [
+    *(("ink", below) for below in ("paper", "card", "hover")),
+    *(("soft", below) for below in ("paper", "card", "hover")),
+    *((text, "card") for text in ("accent", "bad", "good")),
+    *(("oncolour", below) for below in ("person", "wait", "bad")),
+]
+
+
+def rgb(page: Visit, name: str) -> list[int]:
+    text = page.js("name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()", name)
+    return [int(text[k : k + 2], 16) for k in (1, 3, 5)]
+
+
+def contrast(one: list[int], other: list[int]) -> float:
+    """As WCAG 2 counts it."""
+    shares = np.array([one, other]) / 255
+    light = np.where(shares <= 0.03928, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+    return float((light.max() + 0.05) / (light.min() + 0.05))
+
+
+def test_dark_is_dark_and_text_stands_out_in_both(visit: Open, town_file: Path) -> None:
+    backgrounds = []
+    for scheme in ("light", "dark"):
+        page = visit(town_file.as_uri(), color_scheme=scheme)
+        backgrounds.append(page.js("getComputedStyle(document.body).backgroundColor"))
+        assert [pair for pair in PAIRS if contrast(*(rgb(page, name) for name in pair)) < 4.5] == []
+    assert backgrounds[0] != backgrounds[1]
+
+
+def test_with_reduced_motion_residents_stand_on_tiles(visit: Open, town_file: Path) -> None:
+    page = visit(town_file.as_uri(), reduced_motion="reduce")
+    page.js("townlet.player.setSpeed(0)")
+    page.key("Space")
+    page.until("townlet.player.at % 1 > 0.3")
+    page.js("townlet.draw()")
+    assert page.js("townlet.mapA.next") is None
+
+
+def test_every_control_has_a_name(town: Visit) -> None:
+    town.js("townlet.select(0)")
+    nameless = """[...document.querySelectorAll("button, select, input, textarea")]
+      .filter(e => e.checkVisibility() && !(e.textContent.trim() || e.getAttribute("aria-label") || e.labels?.length))
+      .map(e => e.id)"""
+    assert town.js(nameless) == []
+    assert "residents" in town.page.get_attribute("#map-a", "aria-label")
+    assert town.page.get_attribute("#timeline", "role") == "slider"
