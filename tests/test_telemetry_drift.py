@@ -208,7 +208,9 @@ def test_the_page_of_alerts_is_written_from_a_result_without_false_calls(monkeyp
     assert study["page"](result) == (ROOT / "docs" / "telemetry" / "ALERTS.md").read_text()
     assert result["runs"] >= 40
     assert result["false"] == 0
-    assert all(row["found"] >= 0.95 for name, row in result["rows"].items() if name != "conflicts rise by half")
+    conflicts = [row["found"] for row in result["rows"].values() if row["field"] == "conflicts_per_resident_day"]
+    assert max(conflicts) >= 0.7
+    assert all(row["found"] >= 0.95 for row in result["rows"].values() if row["field"] != "conflicts_per_resident_day")
     assert all(found["pairs"] == 200 and found["alike"] == 40 for found in result["families"].values())
 
 
