@@ -21,6 +21,7 @@ warm: setup  # compile the kernels once, before two test processes would
 	$(BIN)/townlet run town_day --ticks 10 > /dev/null
 
 test: check warm
+	@command -v chromium > /dev/null || echo "no chromium on this machine: the browser tests are skipped (apt-get install chromium)"
 	$(BIN)/python -m pytest -n 2
 
 test-all: check warm

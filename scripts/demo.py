@@ -47,7 +47,8 @@ def demo() -> int:
     if trained is None or cloned is None or trained <= cloned:
         note(f"the trained policy earns {trained}, no more than behaviour cloning at {cloned}: the demo failed")
         return 1
-    note(f"open {RUN / 'report.html'} in a browser")
+    do("observe", RUN, "--vs", "scripted", "--save", RUN / "town.html", "--overwrite")
+    note(f"open {RUN / 'town.html'} in a browser and watch the trained town beside the scripted one; {RUN / 'report.html'} has the figures")
     return 0
 
 
