@@ -109,8 +109,9 @@ def page(result: dict[str, Any]) -> str:
         lines.append(f"| {name} | `{row['field']}` | {row['found']:.0%} | {epochs} |")
     lines += [
         "",
-        "Conflicts of trainings this short wander by themselves, and a rise must leave what they wandered through before; the steadier",
-        "a run, the smaller the rise that is seen. The rules were settled on other trainings, of 16 towns, and on four of these.",
+        "Conflicts of trainings this short wander by themselves, and a rise must leave what they wandered through before; the",
+        "steadier a run, the smaller the rise that is seen. The rules were settled on other trainings, of 16 towns, and on four",
+        "of these.",
     ]
     return "\n".join(lines) + "\n"
 
