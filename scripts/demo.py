@@ -48,7 +48,8 @@ def demo() -> int:
         note(f"the trained policy earns {trained}, no more than behaviour cloning at {cloned}: the demo failed")
         return 1
     do("observe", RUN, "--vs", "scripted", "--save", RUN / "town.html", "--overwrite")
-    note(f"open {RUN / 'town.html'} in a browser and watch the trained town beside the scripted one; {RUN / 'report.html'} has the figures")
+    note(f"open {RUN / 'town.html'} in a browser: the trained town beside the scripted one")
+    note(f"open {RUN / 'report.html'} for the figures")
     return 0
 
 
