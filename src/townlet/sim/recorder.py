@@ -68,27 +68,23 @@ class Recorder(Probe):
 
     def __init__(self, town: int = 0) -> None:
         self.town = town
-        self.rows: list[Array] = []  # (N,) u1 each
-        self.targets: list[Array | None] = []  # (N,) u2 each, object + 1
-        self.first = 0  # tick of the first
+        self.first = 0  # tick of the first decision
+        self._rows: list[tuple[Array, Array, Array | None]] = []  # (N,) actions u1, active u1, targets i8 of each decision
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
-        now = world.state.towns[self.town]
-        if now["over"]:
-            self.rows, self.targets = [], []
+        town = self.town
+        if world.truncated[town, 0]:  # the episode is over: this step begins the next
+            self._rows = []
             return
-        if not self.rows:
-            self.first = int(now["tick"])
-        active = world.active[self.town] != 0
-        self.rows.append(np.where(active, decision.actions[self.town], NOBODY).astype(np.uint8))
+        if not self._rows:
+            self.first = int(world.state.towns[town]["tick"])
         meant = decision.targets
-        self.targets.append(None if meant is None else (meant[self.town] + 1).astype(np.uint16))
+        actions = decision.actions[town].astype(np.uint8)
+        self._rows.append((actions, world.active[town].copy(), None if meant is None else meant[town].copy()))
 
     @property
     def decisions(self) -> Decisions:
-        n = self.rows[0].size if self.rows else 0
-        actions = np.array(self.rows, np.uint8).reshape(-1, n)
-        targets = None
-        if any(row is not None and row.any() for row in self.targets):
-            targets = np.array([np.zeros(n, np.uint16) if row is None else row for row in self.targets], np.uint16)
-        return Decisions(self.first, actions, targets)
+        n = self._rows[0][0].size if self._rows else 0
+        actions = np.array([np.where(active, row, NOBODY) for row, active, _ in self._rows], np.uint8).reshape(-1, n)
+        targets = np.array([np.zeros(n) if meant is None else meant + 1 for _, _, meant in self._rows], np.uint16).reshape(-1, n)
+        return Decisions(self.first, actions, targets if targets.any() else None)
