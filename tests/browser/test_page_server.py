@@ -64,6 +64,22 @@ def test_the_page_plays_from_its_server_and_tells_why(page: Visit) -> None:
     assert any("/reels/1" in url for url in page.asked)
 
 
+def test_a_server_that_is_gone_is_told_of_and_asked_again(visit: Open, served: Served) -> None:
+    page = visit(served.address + served.observatory.watch_token)
+    page.js("(townlet.a.reels.clear(), townlet.a.store.packed.clear(), townlet.a.lastFrame = null)")
+    page.page.route("**/reels/*", lambda route: route.abort())
+    page.js("townlet.player.setSpeed(5)")
+    page.js("townlet.seek(70)")
+    page.key("Space")
+    page.until("!document.getElementById('status').hidden")
+    assert "does not answer" in page.text("#status")
+    page.page.wait_for_timeout(300)
+    assert len([url for url in page.asked if "/reels/1" in url]) <= 4  # not once a frame
+    page.page.unroute("**/reels/*")
+    page.until("townlet.player.t > 80 && document.getElementById('status').hidden")
+    page.complaints.clear()  # the browser itself notes what did not come
+
+
 def test_a_branch_is_made_beside_the_original(page: Visit) -> None:
     page.js("townlet.seek(30)")
     page.key("b")

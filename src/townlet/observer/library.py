@@ -73,7 +73,14 @@ class Library:
             self._counted[name] = stamp, len(read["records"]), len(read["alarms"])
         return self._counted[name][1:]
 
+    @staticmethod
+    def _state(run: RunFolder) -> tuple[int, tuple[str, ...]]:
+        """Bytes of a run's log and its checkpoints."""
+        log = log_of(run.path, run.card())
+        return 0 if log is None else log.stat().st_size, tuple(names(run.checkpoints)) if run.checkpoints.is_dir() else ()
+
     def _row(self, run: RunFolder) -> dict[str, Any]:
+        self._known.setdefault(run_id(run.path), self._state(run))  # what comes after a list was asked for is news
         card, summary = run.card(), run.summary() or {}
         best, latest = run.best(), run.latest()
         own = names(run.checkpoints) if run.checkpoints.is_dir() else []
@@ -136,14 +143,12 @@ class Library:
         """News since the last time: `record` where a log has changed, `checkpoint` where one was added."""
         found: list[tuple[str, dict[str, Any]]] = []
         for run in find_runs(self.folder):
-            name, log = run_id(run.path), log_of(run.path, run.card())
-            own = tuple(names(run.checkpoints)) if run.checkpoints.is_dir() else ()
-            now = (0 if log is None else log.stat().st_size, own)
+            name, now = run_id(run.path), self._state(run)
             before = self._known.get(name, (0, ()) if self._looked else now)  # a run that was not there is news as a whole
             self._known[name] = now
             if before[0] != now[0]:
                 found.append(("record", {"run": name}))
-            found += [("checkpoint", {"run": name, "id": one}) for one in own if one not in before[1]]
+            found += [("checkpoint", {"run": name, "id": one}) for one in now[1] if one not in before[1]]
         self._looked = True
         return found
 

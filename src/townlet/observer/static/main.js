@@ -112,6 +112,7 @@ class Page {
       this.showSeldom();
     });
     source.addEventListener("trouble", (/** @type {any} */ e) => this.tell(e.detail, true));
+    source.addEventListener("mended", () => (byId("status").hidden = true));
   }
 
   async findMoments() {

@@ -10,6 +10,7 @@ export class SourceError extends Error {}
 const DECODED_BYTES = 96 << 20;
 const PRELOAD_BYTES = 64 << 20;
 const PACKED_BYTES = 64 << 20;
+const RETRY = 1500; // ms before a reel that did not come is sent for again
 
 /** @param {Uint8Array} bytes @returns {Promise<Uint8Array>} */
 async function inflate(bytes) {
@@ -113,6 +114,7 @@ export class ReelSource extends EventTarget {
     /** @type {Map<number, Promise<any>>} */ this.coming = new Map();
     /** @type {Map<number, any[]>} */ this.told = new Map();
     /** @type {Map<string, Promise<any>>} */ this.answers = new Map();
+    /** @type {Map<number, number>} */ this.failed = new Map();
     this.bytes = 0;
     /** @type {any} */ this.lastFrame = null;
   }
@@ -132,7 +134,7 @@ export class ReelSource extends EventTarget {
     if (this.lastFrame?.t === t) return this.lastFrame;
     const k = this.reelOf(t), reel = this.reels.get(k);
     if (!reel) {
-      this.load(k).catch(() => {});
+      if (performance.now() - (this.failed.get(k) ?? -Infinity) > RETRY) this.load(k).catch(() => {});
       return null;
     }
     reel.used = performance.now();
@@ -181,8 +183,10 @@ export class ReelSource extends EventTarget {
       this.bytes += found.bytes;
       this.forget(k);
       this.dispatchEvent(new CustomEvent("reel", { detail: k }));
+      if (this.failed.delete(k)) this.dispatchEvent(new CustomEvent("mended"));
       return found;
     } catch (error) {
+      this.failed.set(k, performance.now());
       const told = error instanceof SourceError ? error : new SourceError("The film cannot be read.");
       this.dispatchEvent(new CustomEvent("trouble", { detail: told.message }));
       throw told;
