@@ -139,7 +139,6 @@ def open_take(studio: Studio, what: str, *, policy: str | None, seed: int | None
     from townlet.observer.take import read_take
     from townlet.policy.training.run_folder import RunFolder
 
-    _note_compiling()
     path = Path(what)
     if path.suffix == ".take":
         return studio.open(read_take(path)).take.id
@@ -156,14 +155,6 @@ def open_take(studio: Studio, what: str, *, policy: str | None, seed: int | None
         config = run.resolved_config() if run.exists else load_config("town_day", overrides)
         return studio.new_take(config, seed=seed, policy=policy_id(studio, policy or what)).take.id
     return studio.new_take(load_config(what, overrides), seed=seed, policy=policy_id(studio, policy or "scripted")).take.id
-
-
-def _note_compiling() -> None:
-    from townlet.cli.run import COMPILING
-    from townlet.world._jit import JIT, WARM
-
-    if JIT and not WARM:
-        note(COMPILING)
 
 
 def policy_id(studio: Studio, policy: str) -> str:
