@@ -35,7 +35,7 @@ from townlet.optional import installed
 ROOT = Path(__file__).resolve().parent.parent
 EVERY_PAGE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in EVERY_PAGE if "telemetry" not in page.parts]  # those are followed by test_telemetry_cli
-MADE = re.compile(r"generated (by|from)|^written by `", re.IGNORECASE | re.MULTILINE)  # pages that a command writes
+MADE = re.compile(r"generated (by|from)|^\*?written by `", re.IGNORECASE | re.MULTILINE)  # pages that a command writes
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\s*)?^```(?P<language>\w+)\n(?P<body>.*?)^```", re.DOTALL | re.MULTILINE)
 NEEDED = ("docs/samples", "scripts", "examples", "src/townlet/configs", "benchmarks/learning")
 

@@ -135,7 +135,7 @@ def test_a_film_stops_at_its_end_and_begins_again(town: Visit) -> None:
     assert town.tick == 119
     town.js("townlet.player.setSpeed(0)")
     town.key("Space")
-    assert town.js("townlet.player.playing")
+    town.until("townlet.player.playing")
     assert town.tick < 60
 
 

@@ -47,7 +47,7 @@ def one_module() -> str:
 
 
 def page_html(parts: Mapping[str, Any]) -> str:
-    """The file for `parts` (docs/observer_protocol.md)."""
+    """The file for `parts` (`observer/parts.py`)."""
     script, style = one_module(), static("page.css")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; connect-src 'none'; "

@@ -146,7 +146,7 @@ def _doors(plan: Plan) -> Verdict:
         people = max(crowds)
         if people and people / max(ways, 1) > worst:
             worst, where = people / max(ways, 1), building.id
-    return Verdict("doors", worst <= PER_DOOR, f"at most {worst:.0f} people per door tile ({where})", "make the door wider")
+    return Verdict("doors", bool(worst <= PER_DOOR), f"at most {worst:.0f} people per door tile ({where})", "make the door wider")
 
 
 def _stock(plan: Plan, config: SimulationConfig) -> Verdict:
@@ -214,7 +214,7 @@ def _money(plan: Plan, config: SimulationConfig, day: Day, ways: Ways, span: flo
                 left,
                 f"{one.id} earns {wage:.2f} and spends {cost:.2f} a day, has {left:.2f} left after {span:.1f} days",
             )
-    return Verdict("money", worst >= 0, found, "raise wages or first wallets, or lower rent")
+    return Verdict("money", bool(worst >= 0), found, "raise wages or first wallets, or lower rent")
 
 
 def _capacity(plan: Plan, config: SimulationConfig, offers: tuple[Offer, ...], day: Day, span: float) -> Verdict:
@@ -242,7 +242,7 @@ def _capacity(plan: Plan, config: SimulationConfig, offers: tuple[Offer, ...], d
     if not loads:
         return Verdict("capacity", True, "nothing here is shared")
     load, found, remedy = max(loads)
-    return Verdict("capacity", load <= 1.0 or span * DAY <= _patience(plan, config), found, remedy)
+    return Verdict("capacity", bool(load <= 1.0 or span * DAY <= _patience(plan, config)), found, remedy)
 
 
 def _starvation(plan: Plan, config: SimulationConfig, offers: tuple[Offer, ...], ways: Ways, span: float) -> Verdict:
@@ -261,7 +261,7 @@ def _starves(plan: Plan, config: SimulationConfig, offers: tuple[Offer, ...], wa
     if using is None:
         ticks = _patience(plan, config, name) + need.collapse_ticks
         what, remedy = ("there is no food", "add a stove and a table") if hungry else (f"nothing raises {name}", "add what does")
-        return Verdict("starvation", span * DAY <= ticks, f"{what}; the first collapse comes after {ticks} ticks", remedy)
+        return Verdict("starvation", bool(span * DAY <= ticks), f"{what}; the first collapse comes after {ticks} ticks", remedy)
     asked = food.offers if hungry and food is not None else (using,)
     wait, queue = 0.0, 0
     for offer in asked:  # who has cooked eats while others cook: the longer of the queues counts
@@ -273,7 +273,9 @@ def _starves(plan: Plan, config: SimulationConfig, offers: tuple[Offer, ...], wa
     room = (need.act_below - need.collapse_below) / need.decay + need.collapse_ticks if need.decay else inf
     words = ("hungry", "eats") if hungry else (f"short of {name}", f"raises its {name}")
     found = f"when all are {words[0]} at once the last {words[1]} within {wait:.0f} ticks; {name} allows {room:.0f}"
-    return Verdict("starvation", wait <= room, found, "add stoves or tables" if hungry else f"add objects that raise {name}")
+    return Verdict(
+        "starvation", bool(wait <= room), found, "add stoves or tables" if hungry else f"add objects that raise {name}"
+    )
 
 
 def _memory(plan: Plan, config: SimulationConfig) -> Verdict:
