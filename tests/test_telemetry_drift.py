@@ -188,6 +188,19 @@ def test_logs_are_compared_from_files_and_senseless_windows_refused(tmp_path: Pa
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def test_the_page_of_the_study_is_written_from_its_result_which_keeps_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "telemetry"))
+    study = runpy.run_path(str(ROOT / "benchmarks" / "telemetry" / "drift_study.py"))
+    result = json.loads((ROOT / "benchmarks" / "telemetry" / "drift_results.json").read_text())
+    assert study["page"](result) == (ROOT / "docs" / "telemetry" / "DRIFT.md").read_text()
+    assert result["ok"]
+    usual = {name: next(row for row in found["rows"] if row["min_effect"] == 0.05) for name, found in result["families"].items()}
+    assert all(row["false_any"] <= 0.05 for row in usual.values())
+    assert usual["town"]["found_metric"] >= 0.80
+    assert all(found["pairs"] == 200 and found["alike"] == 40 for found in result["families"].values())
+
+
 def test_the_page_of_alerts_is_written_from_a_result_without_false_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "telemetry"))
@@ -214,12 +227,12 @@ def test_epochs_that_resemble_each_other_widen_the_interval() -> None:
 
 
 def test_a_field_in_which_equal_runs_differ_more_needs_a_larger_difference() -> None:
-    def run(entropy: float, wait: float) -> LogSeries:
+    def run(entropy: float, conflicts: float) -> LogSeries:
         return series_of(
-            example_record(n, batch_entropy_mean=entropy + 1e-4 * (n % 5), queue_wait_mean=wait + 1e-4 * (n % 3))
+            example_record(n, batch_entropy_mean=entropy + 1e-4 * (n % 5), queue_conflict_events=conflicts + 1e-4 * (n % 3))
             for n in range(1, 41)
         )
 
-    names = ["batch_entropy_mean", "queue_wait_mean"]
-    assert compare(run(1.1, 11.0), run(1.0, 10.0), names).alarms == ["queue_wait_mean"]
+    names = ["batch_entropy_mean", "queue_conflict_events"]
+    assert compare(run(1.1, 11.0), run(1.0, 10.0), names).alarms == ["queue_conflict_events"]
     assert "batch_entropy_mean" in compare(run(1.2, 10.0), run(1.0, 10.0), names).alarms

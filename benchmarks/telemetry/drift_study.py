@@ -26,6 +26,7 @@ from drift_runs import WORK, logs_of
 
 from townlet.files import read_json, write_json, write_text
 from townlet.telemetry.drift import DRIFT_NAMES, compare
+from townlet.telemetry.schema import FIELDS
 from townlet.telemetry.series import LogSeries, series_of
 
 RESULT = Path(__file__).with_name("drift_results.json")
@@ -125,6 +126,7 @@ def page(result: dict[str, Any]) -> str:
 def reading(result: dict[str, Any]) -> list[str]:
     """What the figures say, in words that follow from them."""
     town, ppo = (result["families"][name]["metrics"][METRIC] for name in ("town", "ppo"))
+    scaled = " and ".join(f"`{item.name}`, {item.drift_scale:g} times" for item in FIELDS if item.drift_scale != 1.0)
     return [
         "## What that means",
         "",
@@ -135,8 +137,9 @@ def reading(result: dict[str, Any]) -> list[str]:
         "The rule for the length of the blocks (three were tried) and the size of the runs were settled on other towns than",
         "those of the study, so its figures for towns owe nothing to the choice. For trainings they were settled on the runs of",
         "the table itself: its share of false alarms describes those runs and is no independent measurement. The same holds for",
-        "the bound of `batch_entropy_mean`, three times the others' (`drift_scale` in the schema): every training comes to rest",
-        "at a level of its own, which no interval from inside a run can know.",
+        f"the bounds of {scaled} the others'",
+        "(`drift_scale` in the schema): every training comes to rest at a level of its own, which no interval from inside a run",
+        "can know.",
     ]
 
 

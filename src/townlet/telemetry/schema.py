@@ -198,7 +198,7 @@ FIELDS: tuple[Field, ...] = (
           null_when=NO_EPISODE, panel="returns", drift=True, alert=Alert("below", None, "--return-min")),
     Field("episode_length_mean", "number", "decisions", V13, "Decisions in those episodes, mean.", low=0, null_when=NO_EPISODE),
     Field("queue_wait_mean", "number", "ticks", V13, "Wait of those who joined a queue, mean.",
-          low=0, null_when=NO_METRICS, panel="waits", drift=True),
+          low=0, null_when=NO_METRICS, panel="waits", drift=True, drift_scale=3.0),
     Field("queue_wait_gini", "number", "share", V13, "Gini of the waits over residents: 0 = shared evenly.",
           low=0, high=1, null_when=NO_METRICS, drift=True),
     Field("rivalry_histogram", "histogram", "share", V13,
