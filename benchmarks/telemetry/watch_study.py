@@ -110,9 +110,9 @@ def page(result: dict[str, Any]) -> str:
     lines += [
         "",
         "Conflicts of trainings this short wander by themselves, and a rise must leave what they wandered through before; the",
-        "steadier a run, the smaller the rise that is seen. The rules were settled on other trainings (of 16 towns, the demo, three",
-        "from scratch) and on four of these, so 36 of them are independent. They hold for trainings of 64 towns: of twelve with 16",
-        "towns four still raised an alert about exits.",
+        "steadier a run, the smaller the rise that is seen. The rules were settled on other trainings (of 16 towns, the demo,",
+        "three from scratch) and on four of these, so 36 of them are independent. They hold for trainings of 64 towns: of",
+        "twelve with 16 towns four still raised an alert about exits.",
     ]
     return "\n".join(lines) + "\n"
 
