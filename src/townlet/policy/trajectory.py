@@ -118,35 +118,25 @@ class Trajectory:
         """Some of the lives of (T, B, …), by index or mask; copies."""
         return self._map(lambda array: array[:, keep], lambda state: state[keep])
 
-    def copy(self) -> Trajectory:
-        return self._map(np.copy, np.copy)
-
 
 FIELDS: dict[str, Column] = {item.name: item.metadata["column"] for item in fields(Trajectory) if "column" in item.metadata}
 
 
-def names_from(origin: str) -> tuple[str, ...]:
-    """The columns that are known at the `moment` of a decision, from the `decision`, or from the `step`."""
-    return tuple(name for name, about in FIELDS.items() if about.origin == origin)
-
-
-def allocate(
-    steps: int, batch: tuple[int, ...], sizes: Mapping[str, int], names: Sequence[str], *, state: Array | None = None
-) -> Trajectory:
+def allocate(steps: int, batch: tuple[int, ...], sizes: Mapping[str, int], names: Sequence[str]) -> Trajectory:
     """Empty columns of a trajectory; `sizes` gives the length of every axis letter."""
     arrays = {}
     for name in names:
         about = FIELDS[name]
         shape = (steps + about.after, *batch, *(sizes[axis] for axis in about.axes))
         arrays[name] = np.zeros(shape, about.dtype)
-    return Trajectory(**arrays, state=state)
+    return Trajectory(**arrays)
 
 
-def joined(parts: Sequence[Trajectory], axis: int = 1) -> dict[str, Array]:
+def joined(parts: Sequence[Trajectory]) -> dict[str, Array]:
     """Columns and state of trajectories of one length, side by side along the first axis of the batch."""
-    arrays = {name: np.concatenate([part.__dict__[name] for part in parts], axis=axis) for name in parts[0].columns()}
+    arrays = {name: np.concatenate([part.__dict__[name] for part in parts], axis=1) for name in parts[0].columns()}
     if parts[0].state is not None:
-        arrays["state"] = np.concatenate([part.__dict__["state"] for part in parts], axis=axis - 1)
+        arrays["state"] = np.concatenate([part.__dict__["state"] for part in parts], axis=0)
     return arrays
 
 
