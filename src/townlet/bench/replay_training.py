@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -40,10 +41,20 @@ class LearnedDataset(CountedDataset):
 
     most_learned = 0
 
+    def __init__(self, config: ReplayDatasetConfig) -> None:
+        super().__init__(config)
+        self.others = _trajectories()  # somebody else's, in the same process
+
     def _batch(self, rows: Sequence[int]) -> ReplayBatch:
-        learned = sum(type(thing) is Trajectory for thing in gc.get_objects())
-        self.most_learned = max(self.most_learned, learned)
+        owners = {
+            id(thing.features if thing.features.base is None else thing.features.base) for thing in _trajectories() - self.others
+        }
+        self.most_learned = max(self.most_learned, len(owners))  # views of one batch are one
         return super()._batch(rows)
+
+
+def _trajectories() -> weakref.WeakSet[Trajectory]:
+    return weakref.WeakSet(thing for thing in gc.get_objects() if type(thing) is Trajectory)
 
 
 def _options(batch_size: int) -> dict[str, Any]:

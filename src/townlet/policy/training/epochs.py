@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import UsageError
-from townlet.policy.replay import ReplayDataset
+from townlet.policy.replay import ReplayBatch, ReplayDataset
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
+from townlet.policy.training.batches import UpdateStats
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.session import Session
 from townlet.policy.training.sources import replay_batch, rollout_batch, script_batch
@@ -91,10 +92,8 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
         rivalry = [
             _raw(dataset, batch.features[: batch.steps, :, names.index(name)], name) for name in RIVALRY_FIELDS
         ]  # (T, B) each
-        given = replay_batch(batch, session.learner)
-        if context.log_batches:
-            given = replace(given, watched=np.stack(rivalry, axis=-1))
-        data.updates.append(session.learner.update(given, progress=progress))
+        watched = np.stack(rivalry, axis=-1) if context.log_batches else None
+        data.updates.append(_learn(session, batch, watched, progress))
         data.minibatches += session.learner.minibatches
         data.rivalry.add(*rivalry)
         data.masked = data.masked and batch.masks is not None
@@ -107,6 +106,12 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
             data.resident_days += resident_days(meta.timesteps, meta.decision_interval, context)
     data.town = replay_town(metrics, exits, data.resident_days)
     return data
+
+
+def _learn(session: Session, batch: ReplayBatch, watched: NDArray[Any] | None, progress: float) -> UpdateStats:
+    """What is learned from ends here, before the next batch is made."""
+    given = replay_batch(batch, session.learner)
+    return session.learner.update(given if watched is None else replace(given, watched=watched), progress=progress)
 
 
 def _raw(dataset: ReplayDataset, column: NDArray[Any], name: str) -> NDArray[Any]:
