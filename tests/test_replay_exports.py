@@ -20,7 +20,7 @@ from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.capture_writer import CaptureWriter
 from townlet.policy.exports import export_minari, export_parquet
 from townlet.policy.manifest import PREFIX
-from townlet.policy.replay import ReplaySample
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.replay_report import samples_of
 from townlet.policy.runtime import make_policy
 from townlet.sim.loop import SimulationLoop
@@ -228,13 +228,23 @@ def test_streaming_and_recording_keep_their_bars(tmp_path: Path) -> None:
     assert batches["ok"]
 
 
-def test_ppo_over_a_stream_stays_within_prefetch_and_two_batches(tmp_path: Path) -> None:
-    """Prefetch + 1 as they are stored, and the one in the form that is learned from."""
+def test_ppo_over_a_stream_keeps_one_batch_and_the_prefetched(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from townlet.bench.replay_training import batches_alive
 
     generate(tmp_path / "data", 24 * SAMPLE_BYTES)
-    assert 3 <= batches_alive(tmp_path / "data", batch_size=2) <= PREFETCH + 2
+    assert 2 <= batches_alive(tmp_path / "data", batch_size=2) <= PREFETCH + 1
+
+
+def test_what_is_learned_from_shares_the_memory_of_its_batch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from townlet.policy.training.sources import observed
+
+    generate(tmp_path / "data", 2 * SAMPLE_BYTES)
+    batch = next(iter(ReplayDataset(ReplayDatasetConfig.from_capture_dir(tmp_path / "data", batch_size=2, streaming=True))))
+    learned = observed(batch, batch.metadata[0].action_dim, maps=True)
+    for name in ("features", "maps", "masks"):
+        assert np.shares_memory(vars(learned)[name], vars(batch)[name]), name
 
 
 @pytest.mark.slow

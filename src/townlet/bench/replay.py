@@ -73,7 +73,7 @@ class CountedDataset(ReplayDataset):
     def _batch(self, rows: Sequence[int]) -> ReplayBatch:
         batch = super()._batch(rows)
         self.alive.add(batch)
-        self.most = max(self.most, len(self.alive))
+        self.most = max(self.most, len(list(self.alive)))  # its length may still count one that is just going
         return batch
 
 
