@@ -381,6 +381,14 @@ def scene(name: str) -> Scene:
             return Scene(load_config("town_day", [*TINY, *words]), training("bc"))
         case "anneal":
             return Scene(load_config("town_day", [*TINY, *STAGES]), training("anneal"))
+        case "awr" | "iql" | "cql":
+            words = [f"training.algorithm={name}", f"training.capture_dir={captured(0)}", "training.offline.batch_size=64"]
+            words += [
+                "training.offline.weight_bound=1.1",
+                "training.offline.target_rate=0.5",
+                "training.offline.learning_rate=0.01",
+            ]
+            return Scene(load_config("town_day", [*TINY, *words]), training("replay"))
         case "replay":
             words = ["training.replay.streaming=true", "training.replay.shuffle=true", f"training.capture_dir={captured(0)}"]
             return Scene(load_config("town_day", [*words, "training.replay.batch_size=3"]), reading)
@@ -428,6 +436,8 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "training": ("ppo", "own mode"),
     "training.rollout_auto_seed_agents": ("capture",),
     "training.replay": ("replay",),
+    "training.algorithm": ("awr",),
+    "training.offline": ("awr", "iql", "cql"),
     "training.capture_dir": ("replay",),
     "training.normalize_conflict_features": ("replay",),
     "training.eval_towns": ("anneal",),

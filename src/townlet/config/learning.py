@@ -96,6 +96,24 @@ class BCConfig(Section):
     towns: int = Field(16, ge=1, le=65536, description="Towns captured when no manifest is given.")
 
 
+class OfflineConfig(Section):
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="Step size of the optimisers.")
+    lr_anneal: bool = Field(True, description="Let the step size fall to 0 over the passes, along half a cosine.")
+    batch_size: int = Field(256, ge=1, description="Decisions per mini-batch.")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay.")
+    value_coef: float = Field(0.5, ge=0, le=100, description="Weight of the value regression.")
+    behaviour: float = Field(
+        1.0, ge=0, le=100, description="Weight of imitating the data's expert, or where none was noted, what was done."
+    )
+    temperature: float = Field(
+        1.0, gt=0, le=100, description="β: advantages (awr, iql) and Q (cql) are divided by it, in deviations of the return."
+    )
+    weight_bound: float = Field(20.0, ge=1, le=1e6, description="Greatest weight exp(A/β) of a decision (awr, iql).")
+    expectile: float = Field(0.7, ge=0.5, lt=1, description="τ of iql: 0.5 values the data's policy, above it the better part.")
+    conservatism: float = Field(1.0, ge=0, le=100, description="α of cql: weight of the penalty on actions the data do not show.")
+    target_rate: float = Field(0.005, gt=0, le=1, description="Share by which the slow copy of Q moves at each step (iql, cql).")
+
+
 class ReplayConfig(Section):
     batch_size: int = Field(1, ge=1, description="Samples per batch.")
     shuffle: bool = Field(False, description="Shuffle by seed and epoch.")
@@ -162,6 +180,10 @@ class TrainingConfig(Section):
     rollout_auto_seed_agents: bool = Field(False, description="Place residents when the scenario has none.")
     replay_manifest: str | None = Field(None, description="Manifest of replay data.")
     capture_dir: str | None = Field(None, description="Capture folder of replay data.")
+    algorithm: Literal["ppo", "bc", "awr", "cql", "iql"] = Field(
+        "awr", description="What learns from replay data alone: off-policy (bc, awr, cql, iql), or PPO on stored ratios."
+    )
+    offline: OfflineConfig = Field(default_factory=OfflineConfig, description="Learning from replay data but by PPO.")
     replay: ReplayConfig = Field(default_factory=ReplayConfig, description="How replay data are read.")
     normalize_conflict_features: bool = Field(False, description="Normalise the conflict features of replay data.")
     checkpoint_every: int = Field(10, ge=1, description="Epochs between two checkpoints.")
