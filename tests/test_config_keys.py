@@ -461,7 +461,7 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "queue_fairness.max_overtakes": (0,),
     "queue_fairness.cooldown_ticks": ({"use_shower": 0}, {}),
     "conflict.intensity_min": (3.0,),
-    "observations.blind": (["conflict"],),
+    "observations.blind": (["conflict"], ["conflict_fields"]),
     "personalities.newcomers": (["stoic"],),
     "perturbations.events[].kind": ("blackout", "price_spike", "arranged_meet"),
     "lifecycle.exits[].resident": ("bob",),

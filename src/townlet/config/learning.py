@@ -30,11 +30,13 @@ class NetworkConfig(Section):
 
 
 class PolicyConfig(Section):
-    action_level: Literal["option", "primitive"] = Field(
-        "option", description="What is chosen: options (every decision_interval ticks) or single moves (every tick)."
+    action_level: Literal["option", "candidates", "primitive"] = Field(
+        "option",
+        description="What is chosen: options by rule (near, calm), one of the nearest objects, both every decision_interval "
+        "ticks, or single moves (every tick).",
     )
     decision_interval: int = Field(
-        10, ge=1, le=1440, description="Ticks per decision at option level; the primitive level decides every tick."
+        10, ge=1, le=1440, description="Ticks per decision of options and candidates; the primitive level decides every tick."
     )
     calm_rivalry_ticks: Positive = Field(
         40.0, description="What a rivalry of 1 at an object costs in the ranking of `calm`, in ticks."
@@ -103,10 +105,10 @@ class OfflineConfig(Section):
     weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay.")
     value_coef: float = Field(0.5, ge=0, le=100, description="Weight of the value regression.")
     behaviour: float = Field(
-        1.0, ge=0, le=100, description="Weight of imitating the data's expert, or where none was noted, what was done."
+        1.0, ge=0, le=100, description="Weight of imitating the data's expert, on decisions for which one was noted."
     )
     temperature: float = Field(
-        1.0, gt=0, le=100, description="β: advantages (awr, iql) and Q (cql) are divided by it, in deviations of the return."
+        0.5, gt=0, le=100, description="β: advantages, in their own deviations, are divided by it; lower trusts them more."
     )
     weight_bound: float = Field(20.0, ge=1, le=1e6, description="Greatest weight exp(A/β) of a decision (awr, iql).")
     expectile: float = Field(0.7, ge=0.5, lt=1, description="τ of iql: 0.5 values the data's policy, above it the better part.")

@@ -28,7 +28,9 @@ def make_rules(config: SimulationConfig, *, random_start: bool = False, stagger:
     r["interval"] = config.policy.interval
     r["episode_ticks"] = config.scenario.episode_ticks
     r["random_start"], r["stagger"] = random_start, stagger
+    r["candidates"] = config.policy.action_level == "candidates"
     r["blind_conflict"] = "conflict" in config.observations.blind
+    r["blind_fields"] = len(config.observations.blind) > 0
     r["calm_rivalry_ticks"] = config.policy.calm_rivalry_ticks
     r["queue_reach"] = QUEUE_REACH
     _fill_queues_and_conflict(r, config)

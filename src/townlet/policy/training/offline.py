@@ -2,8 +2,9 @@
 
 The actor is the network of every other run: its policy head acts, its value head expects what the data's own policy got. IQL and
 CQL have a second network of the same make beside it, the critic, whose policy head holds Q(s, ·) and whose value head holds V(s),
-and a slow copy of it. Every algorithm stays near the data: it imitates (`behaviour`) what the expert did, or where nobody noted
-that, what was done. Values are in the units of the returns' mean μ and deviation σ, taken once: v = (V − μ) / σ.
+and a slow copy of it. Every algorithm stays near the data: it weighs what was done (AWR, IQL) or is pessimistic about all else
+(CQL), and imitates (`behaviour`) the expert where the data noted one. Values are in the units of the returns' mean μ and
+deviation σ, taken once: v = (V − μ) / σ. Advantages are in their own deviations, so that one temperature β suits every town.
 
 Axes: T decisions, B lives, R rows (decisions that count), F features, A actions.
 """
@@ -41,6 +42,12 @@ def advantage_weights(advantages: Tensor, temperature: float, bound: float) -> T
     return (advantages / temperature).exp().clamp_max(bound)
 
 
+def in_deviations(advantages: Tensor) -> Tensor:
+    """A / std(A), (R,); as it is where nothing varies."""
+    spread = float(advantages.std(correction=0)) if len(advantages) else 0.0
+    return advantages / spread if spread > numerics.STD_FLOOR else advantages
+
+
 def expectile_loss(gap: Tensor, expectile: float) -> Tensor:
     """mean |τ − [gap < 0]| gap²: its minimum is the τ-expectile of the gaps."""
     return ((expectile - (gap < 0).to(gap.dtype)).abs() * gap**2).mean()
@@ -49,6 +56,11 @@ def expectile_loss(gap: Tensor, expectile: float) -> Tensor:
 def best_allowed(q: Tensor, masks: Tensor) -> Tensor:
     """argmax over the allowed actions, (R,)."""
     return q.masked_fill(~masks, MASKED_LOGIT).argmax(-1)
+
+
+def mean_allowed(q: Tensor, masks: Tensor) -> Tensor:
+    """Mean over the allowed actions, (R, 1)."""
+    return (q * masks).sum(-1, keepdim=True) / masks.sum(-1, keepdim=True)
 
 
 def conservative_penalty(q: Tensor, actions: Tensor, masks: Tensor) -> Tensor:
@@ -249,7 +261,7 @@ class OfflineLearner(PPOLearner):
 
     # --- one mini-batch ---------------------------------------------------------------------------------------------
     def _actor_terms(self, part: Tensors) -> tuple[Tensor, list[float]]:
-        """L = L_algorithm + behaviour · cross-entropy with what was shown + value_coef · (V − R)², and its numbers."""
+        """L = L_algorithm + behaviour · cross-entropy with the expert + value_coef · (V − R)², and its numbers."""
         settings = self.settings
         logits, values = self.network.outputs(part)
         log_probs = masked_log_softmax(logits, part["masks"])
@@ -257,21 +269,23 @@ class OfflineLearner(PPOLearner):
         advantages = part["advantages"]
         weights = torch.ones_like(advantages)
         imitated = numerics.cloning_loss(log_probs, part["expert"])
-        policy, behaviour = imitated, 0.0
+        policy, behaviour = imitated, numerics.cloning_loss(log_probs, part["expert"], part["noted"])
         if self.algorithm == "cql":
             q = self._outputs_of(self.critic, part)[0]
-            policy = distillation_loss(log_probs, q, part["masks"], settings.temperature)
-            advantages = (taken(q, part["actions"]) - q.masked_fill(~part["masks"], MASKED_LOGIT).amax(-1)).detach()
+            advantages = (q - mean_allowed(q, part["masks"])).masked_fill(~part["masks"], 0.0)
+            scale = float(advantages[part["masks"]].std(correction=0)) or 1.0
+            policy = distillation_loss(log_probs, advantages / scale, part["masks"], settings.temperature)
+            advantages = taken(advantages, part["actions"])
         elif self.algorithm != "bc":
             if self.algorithm == "iql":
                 v = self._outputs_of(self.critic, part)[1]
-                advantages = (taken(self._outputs_of(self.target, part)[0], part["actions"]) - v).detach()
+                advantages = in_deviations(taken(self._outputs_of(self.target, part)[0], part["actions"]) - v)
             weights = advantage_weights(advantages, settings.temperature, settings.weight_bound)
             policy = -(weights * of_actions).mean()
-        if self.algorithm != "bc":
-            behaviour = settings.behaviour
         value = numerics.value_loss(values, part["returns"])
-        loss = policy + behaviour * imitated + settings.value_coef * value
+        loss = policy + settings.value_coef * value
+        if self.algorithm != "bc":
+            loss = loss + settings.behaviour * behaviour
         with torch.no_grad():
             log_ratio = of_actions - part["log_probs"]
             hits = (log_probs.argmax(-1) == part["expert"]).float().mean()
@@ -348,6 +362,7 @@ class OfflineLearner(PPOLearner):
             "rewards": seen.rewards[legal],
             "terminated": seen.terminated[legal].astype(bool),
             "known": lives.known[legal],
+            "noted": (seen.expert >= 0)[legal],
             "expert": np.where(seen.expert >= 0, seen.expert, seen.actions)[legal],
             "advantages": (scaled / spread).astype(np.float32),
             "returns": self._normalised(returns)[legal],
