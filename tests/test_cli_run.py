@@ -144,7 +144,7 @@ def test_snapshot_save_load_diff_bisect(call: Any, tmp_path: Path) -> None:
     assert json.loads(out)["count"] > 10
     code, out, _ = call("snapshot", "bisect", a, a, "--policy-b", "random", "--ticks", "100", "--json")
     assert code == 1
-    assert json.loads(out)["parting"]["field"] == "action"
+    assert json.loads(out)["divergence"]["field"] == "action"
     code, out, _ = call("snapshot", "bisect", "queue_conflict", a, "--ticks", "20")
     assert code == 1
     assert "part at tick" in out

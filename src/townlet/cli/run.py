@@ -102,9 +102,9 @@ def run(
     if snapshot is not None and vec.config.snapshot.every_ticks is not None:
         loop.hooks.append(SnapshotEvery(snapshot, vec.config.snapshot.every_ticks, policy))
     if interactive() and not as_json and follow is None:
-        from townlet.cli.run_table import LiveTable
+        from townlet.cli.run_table import RunTable
 
-        loop.hooks.append(LiveTable(vec, counts, wanted))
+        loop.hooks.append(RunTable(vec, counts, wanted))
     began = time.perf_counter()
     with StopFlag() as stop:
         try:

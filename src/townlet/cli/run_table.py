@@ -28,7 +28,7 @@ def need_style(level: float) -> str:
     return "green" if level >= 0.5 else "yellow" if level >= 0.25 else "bold red"
 
 
-class LiveTable(Probe):
+class RunTable(Probe):
     """Draws the town on the terminal a few times a second, whatever the speed of the run."""
 
     def __init__(self, vec: VectorTown, counts: Counts, ticks: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from townlet import __version__
-from townlet.observer.story import moments, parting
+from townlet.observer.story import divergence, moments
 from townlet.observer.studio import Studio
 from townlet.observer.witness import ties, witnesses
 
@@ -20,7 +20,7 @@ def film_parts(studio: Studio, takes: Sequence[str]) -> dict[str, Any]:
     found = [_part(studio, name) for name in takes]
     for one in found:
         others = [name for name in takes if name != one["header"]["id"]]
-        one["parting"] = {other: parting(studio, one["header"]["id"], other) for other in others}
+        one["divergence"] = {other: divergence(studio, one["header"]["id"], other) for other in others}
     about = {"version": __version__, "role": "watch", "policies": studio.policies, "towns": []}
     return {"about": about, "open": {"take": takes[0], "vs": takes[1] if len(takes) > 1 else None, "run": None}, "takes": found}
 

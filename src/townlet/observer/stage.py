@@ -55,7 +55,7 @@ class Shot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Thing:
+class TakeObject:
     """An object of the take, in whichever stretch it stands."""
 
     id: str
@@ -275,10 +275,10 @@ class Stage:
 
     # --- objects of several stretches ---------------------------------------------------------------------------------
 
-    def _union(self) -> tuple[list[Thing], list[Array]]:
+    def _union(self) -> tuple[list[TakeObject], list[Array]]:
         """All objects in the order in which they come, and where those of each stretch are among them."""
         index: dict[tuple[int, int, str], int] = {}
-        found: list[Thing] = []
+        found: list[TakeObject] = []
         names: set[str] = set()
         places = []
         ends = [self.first + k * self.interval for k in self._begin[1:]] + [None]
@@ -291,7 +291,7 @@ class Stage:
                     index[key] = len(found)
                     own = name if name not in names else f"{name}_at_{key[0]}_{key[1]}"  # without one, the others are renumbered
                     names.add(own)
-                    found.append(Thing(own, key[2], key[0], key[1], affordance, self.first + begin * self.interval, None))
+                    found.append(TakeObject(own, key[2], key[0], key[1], affordance, self.first + begin * self.interval, None))
                 k = index[key]
                 found[k] = replace(found[k], last=end)
                 here.append(k)

@@ -20,7 +20,7 @@ from townlet.config.models import SimulationConfig, config_hash
 from townlet.envs.scene import initials, marks_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, UsageError
-from townlet.observer.reel import NO_DECISION, REEL_TICKS, Column, Columns, Reel, columns, pack, planes, unpack, whole
+from townlet.observer.reel import NO_DECISION, REEL_TICKS, Columns, Reel, ReelColumn, columns, pack, planes, unpack, whole
 from townlet.observer.stage import Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
 from townlet.observer.words import REASON_WORDS, WORDS
@@ -364,7 +364,7 @@ def table_of(header: Mapping[str, Any]) -> Columns:
     return columns([need["name"] for need in header["needs"]], values=header["values"])
 
 
-def _told(column: Column) -> dict[str, Any]:
+def _told(column: ReelColumn) -> dict[str, Any]:
     told: dict[str, Any] = {"name": column.name, "bytes": column.bytes}
     if column.signed:
         told["signed"] = True

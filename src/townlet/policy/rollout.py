@@ -16,7 +16,7 @@ from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import Decision, PolicyRuntime, values_of
 from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample
-from townlet.policy.source import Life, Source, frames_to_replay_sample
+from townlet.policy.source import Life, SampleSource, frames_to_replay_sample
 from townlet.policy.trajectory import FIELDS, Array, Trajectory, allocate
 from townlet.ports import Decided, Hook
 from townlet.sim.loop import SimulationLoop
@@ -28,7 +28,7 @@ __all__ = ["RolloutBuffer", "collect", "frames_to_replay_sample", "source_of"]
 NOBODY_ASKED = -1  # in the column `expert`
 
 
-class Recorder(Probe):
+class TrajectoryRecorder(Probe):
     """Fills a trajectory decision by decision: each of its columns from the moment, from the decision or from the step."""
 
     def __init__(self, vec: VectorTown, capacity: int, leave_out: Sequence[str] = ()) -> None:
@@ -79,7 +79,7 @@ class Span(NamedTuple):
     stop: int
 
 
-class RolloutBuffer(Recorder):
+class RolloutBuffer(TrajectoryRecorder):
     """What residents saw, did and got, for up to `capacity` decisions of every town, and the events of those."""
 
     def __init__(self, vec: VectorTown, capacity: int) -> None:
@@ -160,7 +160,7 @@ class RolloutBuffer(Recorder):
             first_tick=int(self.ticks[start, e]),
         )
 
-    def samples(self, source: Source) -> Iterator[ReplaySample]:
+    def samples(self, source: SampleSource) -> Iterator[ReplaySample]:
         """One sample per resident and life; numbers run over town and life of each resident id."""
         events, episodes = self.events()
         by_town: dict[tuple[int, int], Array] = {}
@@ -184,7 +184,7 @@ class RolloutBuffer(Recorder):
         return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), samples)
 
 
-def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str = PREFIX) -> Source:
+def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str = PREFIX) -> SampleSource:
     """What the samples of a running town have in common."""
     policy = PolicyNote(
         kind=acting.kind, hash=acting.hash, values="critic" if acting.has_values else "none", epsilon=acting.epsilon
@@ -196,7 +196,7 @@ def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str
         seed=vec.seed,
         ticks=ticks,
     )
-    return Source.describe(vec.spec, vec.catalogue, vec.interval, policy, capture, prefix)
+    return SampleSource.describe(vec.spec, vec.catalogue, vec.interval, policy, capture, prefix)
 
 
 def collect(

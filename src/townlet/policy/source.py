@@ -17,7 +17,7 @@ from townlet.world.state import TERMS
 
 
 @dataclass(frozen=True)
-class Source:
+class SampleSource:
     """What all samples of a rollout have in common, and how many each resident id has had so far."""
 
     template: dict[str, Any]
@@ -61,7 +61,7 @@ class Life(NamedTuple):
     first_tick: int
 
 
-def frames_to_replay_sample(frames: Trajectory, who: Life, source: Source, sample_id: str, events: Array) -> ReplaySample:
+def frames_to_replay_sample(frames: Trajectory, who: Life, source: SampleSource, sample_id: str, events: Array) -> ReplaySample:
     """A validated sample from the trajectory of one life and the events its resident was the actor of (K,) EVENT."""
     if source.policy.values != "critic":
         frames = replace(frames, values=np.zeros_like(frames.values))

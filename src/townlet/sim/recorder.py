@@ -63,7 +63,7 @@ class Decisions:
         return cls(first, np.ascontiguousarray(actions), targets)
 
 
-class Recorder(Probe):
+class DecisionRecorder(Probe):
     """Keeps the decisions of one town of a batch, over the episode under way; the next episode is recorded anew."""
 
     def __init__(self, town: int = 0) -> None:

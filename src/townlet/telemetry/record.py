@@ -62,7 +62,7 @@ def _annotation(item: Field, version: float) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RecordShape:
     """The records of one version and kind."""
 
     version: float
@@ -73,7 +73,7 @@ class Shape:
 
 
 @cache
-def shape(version: float, batch: bool = False) -> Shape:
+def shape(version: float, batch: bool = False) -> RecordShape:
     fields = BATCH_FIELDS if batch else FIELDS
     members: list[tuple[str, Any] | tuple[str, Any, Any]] = []
     rename: dict[str, str] = {}
@@ -90,7 +90,7 @@ def shape(version: float, batch: bool = False) -> Shape:
         gc=False,
         forbid_unknown_fields=version >= STRICT,
     )
-    return Shape(version, batch, fields, msgspec.json.Decoder(record), len(fields))
+    return RecordShape(version, batch, fields, msgspec.json.Decoder(record), len(fields))
 
 
 # --- one record, slowly ----------------------------------------------------------------------------------------------

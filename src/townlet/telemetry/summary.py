@@ -56,7 +56,7 @@ class Sketch:
 
 
 @dataclass(slots=True)
-class Column:
+class FieldSummary:
     """One number over the run. The trend is the slope of a line fitted over the record number, times the number of records."""
 
     name: str
@@ -132,7 +132,7 @@ class Summary:
     cycle: float = math.nan
     steps: float = math.nan
     seconds: float = 0.0
-    columns: dict[str, Column] = member(default_factory=dict)
+    columns: dict[str, FieldSummary] = member(default_factory=dict)
     reasons: Counter[str] = member(default_factory=Counter)
     rivalry: list[float] | None = None  # histogram of the latest record that has one
     anneal: dict[str, Any] = member(default_factory=dict)
@@ -194,7 +194,7 @@ def _add_numbers(summary: Summary, records: Sequence[Mapping[str, Any]]) -> None
         values = series.columns[name]
         there = np.isfinite(values)
         if there.any():
-            summary.columns.setdefault(name, Column(name)).add(values[there], places[there], series.columns["epoch"][there])
+            summary.columns.setdefault(name, FieldSummary(name)).add(values[there], places[there], series.columns["epoch"][there])
 
 
 def _add(summary: Summary, record: Mapping[str, Any]) -> None:
@@ -229,7 +229,7 @@ def _add(summary: Summary, record: Mapping[str, Any]) -> None:
 HEAD = ("metric", "latest", "mean", "min", "at", "max", "at", "trend")
 
 
-def _moving(summary: Summary) -> list[Column]:
+def _moving(summary: Summary) -> list[FieldSummary]:
     return [column for column in summary.columns.values() if column.low < column.high]
 
 

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import astuple
 
 from townlet.telemetry.ndjson import UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations
-from townlet.telemetry.record import Shape, check_record, check_sums, parse_line, shape
+from townlet.telemetry.record import RecordShape, check_record, check_sums, parse_line, shape
 from townlet.telemetry.schema import CURRENT, STRICT, declared
 
 DEFAULT_LIMIT = 100
@@ -140,7 +140,7 @@ class LogChecker:
                 self.report.note(path, number, name, f"is not a declared field of version {version:g}; it is left alone")
         self._accept(path, number, form.decoder.decode(raw), form)
 
-    def _accept(self, path: Path, number: int, record: Any, form: Shape) -> None:
+    def _accept(self, path: Path, number: int, record: Any, form: RecordShape) -> None:
         before, report = self._before, self.report
         if form.version < before.version:
             report.problem(path, number, "telemetry_version", f"falls from {before.version:g} to {form.version:g}")

@@ -51,7 +51,7 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
             scripted_share=scripted_share(context, progress),
             epsilon=context.config.training.bc.epsilon,
         )
-        session.standing.cycle += 1
+        session.counters.cycle += 1
         if rollout.learning.any():
             break
     else:
@@ -86,7 +86,7 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
     """One pass; order by seed and epoch, one update per batch of samples."""
     data = EpochData(baseline=dataset.baseline_metrics())
     metrics, exits = [], 0
-    dataset.set_epoch(session.standing.epoch)
+    dataset.set_epoch(session.counters.epoch)
     for batch in dataset:
         names = batch.metadata[0].feature_names
         rivalry = [

@@ -28,7 +28,7 @@ ENGINES: Mapping[str, Callable[..., RolloutWorker]] = {"local": LocalWorker, "pr
 ATTEMPTS = 3  # times a rollout is tried before the run ends
 
 
-class Network(Protocol):
+class HasWeights(Protocol):
     def arrays(self) -> dict[str, Array]: ...
 
 
@@ -36,7 +36,7 @@ class Networked(Protocol):
     """Whatever acts with a network whose weights can be sent."""
 
     @property
-    def network(self) -> Network: ...
+    def network(self) -> HasWeights: ...
 
 
 class PoolShare:
