@@ -31,7 +31,7 @@ observations scenarios
 world telemetry
 config dto
 ports files optional statistics
-_readers names
+names
 errors
 """
 DOORS = {  # package -> the modules that may import it

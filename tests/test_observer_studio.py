@@ -10,9 +10,9 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, TownletError, UsageError
 from townlet.observer import studio as studio_module
 from townlet.observer.reel import NO_DECISION
+from townlet.observer.stage import RecordedDecisions
 from townlet.observer.studio import KnownTake, Studio, table_of
 from townlet.observer.take import Change, Take, parse_take
-from townlet.policy.recorded import RecordedDecisions
 from townlet.policy.runtime import make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.recorder import DecisionRecorder

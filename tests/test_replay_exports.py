@@ -16,8 +16,7 @@ from townlet.config.loader import load_config
 from townlet.dto.rewards import RewardBreakdownDTO
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.policy.capture import CaptureOptions, capture
-from townlet.policy.capture_writer import CaptureWriter
+from townlet.policy.capture import CaptureOptions, CaptureWriter, capture
 from townlet.policy.exports import export_minari, export_parquet
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
@@ -230,7 +229,7 @@ def test_streaming_and_recording_keep_their_bars(tmp_path: Path) -> None:
 
 def test_ppo_over_a_stream_keeps_one_batch_and_the_prefetched(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from townlet.bench.replay_training import batches_alive
+    from townlet.bench.replay import batches_alive
 
     generate(tmp_path / "data", 24 * SAMPLE_BYTES)
     assert 2 <= batches_alive(tmp_path / "data", batch_size=2) <= PREFETCH + 1
@@ -250,7 +249,7 @@ def test_what_is_learned_from_shares_the_memory_of_its_batch(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_ppo_over_a_stream_keeps_its_speed_and_its_memory(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from townlet.bench.replay_training import child, ppo_rows
+    from townlet.bench.replay import child, ppo_rows
 
     made = generate(tmp_path / "data", 400_000_000) / 1e6
     ratio, batches = ppo_rows(tmp_path / "data", repeats=3)

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from page_tools import Visit, short
 
-from townlet.observer.parts import film_parts
 from townlet.observer.reel import numbers, unpack
-from townlet.observer.standalone import page_html, write_page
+from townlet.observer.standalone import film_parts, page_html, write_page
 from townlet.observer.story import story
 from townlet.observer.studio import Studio, table_of
 

@@ -9,10 +9,10 @@ import numpy as np
 from townlet import files
 from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
-from townlet.policy.capture_writer import CaptureWriter
+from townlet.policy.capture import CaptureWriter
 from townlet.policy.manifest import PREFIX
+from townlet.policy.rollout import Life, SampleSource, frames_to_replay_sample
 from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample
-from townlet.policy.source import Life, SampleSource, frames_to_replay_sample
 from townlet.policy.trajectory import Trajectory
 from townlet.world.actions import Catalogue, catalogue
 from townlet.world.state import EVENT

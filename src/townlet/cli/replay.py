@@ -54,7 +54,7 @@ def inspect(path: Path, step: int, as_json: bool) -> None:
 
 
 def _inspect(path: Path, step: int, as_json: bool) -> None:
-    from townlet.policy.views import dataset_table, sample_view, view_text
+    from townlet.policy.replay_report import dataset_table, sample_view, view_text
     from townlet.telemetry.drawing import table
 
     if path.suffix == ".npz":

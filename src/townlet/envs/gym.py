@@ -11,9 +11,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from townlet.envs.events import step_records
+from townlet.envs.flat import Sight, one_town, reward_terms
 from townlet.envs.render import ansi, picture
 from townlet.envs.scene import look
-from townlet.envs.sight import Sight, one_town, reward_terms
 from townlet.envs.vector import Scenario
 from townlet.errors import UsageError
 from townlet.world.state import TERMS

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from townlet.envs.sight import Sight, configured, own_seed
+from townlet.envs.flat import Sight, configured, own_seed
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.optional import require

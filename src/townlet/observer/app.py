@@ -25,8 +25,7 @@ from townlet.errors import TakeError, TownletError, UsageError
 from townlet.observer.guard import Guard
 from townlet.observer.library import Library
 from townlet.observer.news import News
-from townlet.observer.parts import film_parts
-from townlet.observer.standalone import page_html
+from townlet.observer.standalone import film_parts, page_html
 from townlet.observer.story import divergence, moments, story
 from townlet.observer.studio import MOST_TAKES, Studio
 from townlet.observer.take import MOST_CHANGES, Change, canonical, parse_take

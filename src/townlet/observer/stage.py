@@ -30,6 +30,7 @@ from townlet.sim.edits import (
     transplant,
 )
 from townlet.sim.loop import SimulationLoop
+from townlet.sim.recorder import NOBODY, Decisions
 from townlet.world.state import MONEY
 
 Array = NDArray[Any]
@@ -320,3 +321,36 @@ def _placed_events(rows: Array, place: Array) -> Array:
     rows = rows.copy()
     rows["object"] = np.where(rows["object"] >= 0, place[rows["object"]], -1)
     return rows
+
+
+class RecordedDecisions:
+    """The decisions of one town, by tick; past their end everybody waits."""
+
+    kind, has_values = "recorded", False
+
+    def __init__(self, decisions: Decisions) -> None:
+        self.decisions = decisions
+
+    def reset(self, vec: VectorTown) -> None:
+        if vec.num_towns != 1 or vec.num_residents != self.decisions.actions.shape[1]:
+            raise UsageError(
+                f"the decisions are of one town with {self.decisions.actions.shape[1]} residents, "
+                f"this is {vec.num_towns} with {vec.num_residents}; play them in the town they were recorded in"
+            )
+
+    def act(self, vec: VectorTown) -> Decision:
+        recorded, shape = self.decisions, vec.active.shape
+        k = (int(vec.state.towns[0]["tick"]) - recorded.first) // vec.interval
+        actions, targets = np.zeros(shape, np.int64), None
+        if 0 <= k < len(recorded.actions):
+            row = recorded.actions[k].astype(np.int64)
+            actions[0] = np.where(row == NOBODY, 0, row)
+            if recorded.targets is not None:
+                targets = recorded.targets[k].astype(np.int64)[None] - 1
+        return Decision(actions, np.zeros(shape, np.float32), np.zeros(shape, np.float32), None, targets)
+
+    def memory(self) -> dict[str, Array]:
+        return {}
+
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        """It reads the clock and remembers nothing."""

@@ -21,10 +21,9 @@ from townlet.envs.scene import initials, marks_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, UsageError
 from townlet.observer.reel import NO_DECISION, REEL_TICKS, Columns, Reel, ReelColumn, columns, pack, planes, unpack, whole
-from townlet.observer.stage import Shot, Stage
+from townlet.observer.stage import RecordedDecisions, Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
 from townlet.observer.words import REASON_WORDS, WORDS
-from townlet.policy.recorded import RecordedDecisions
 from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
 from townlet.sim.recorder import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town

@@ -9,7 +9,7 @@ import numpy as np
 
 from townlet import files
 from townlet.errors import ReplayError, UsageError
-from townlet.policy.capture_writer import CaptureWriter
+from townlet.policy.capture import CaptureWriter
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, PREFIX
 from townlet.policy.replay_report import entries_of

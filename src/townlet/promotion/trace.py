@@ -19,7 +19,7 @@ from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, Manifest, ReplayEntry, check_listed, dataset_hash, find_manifest, read_manifest
 from townlet.policy.sample import SampleMeta, read_sample
-from townlet.policy.training.opening import run_id
+from townlet.policy.training.open_run import run_id
 from townlet.policy.training.run_folder import RunFolder
 from townlet.promotion.ledger import FIRST_CHAMPION
 from townlet.promotion.releases import CANDIDATE, SCORECARD_LIMIT, CheckpointFacts, Releases, read_checkpoint

@@ -12,7 +12,7 @@ from townlet.dto.policy import AnnealSummary, BCTrainingResult, PPOTrainingResul
 from townlet.errors import UsageError
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.contexts import NoProgress, Progress, RunOptions, TrainingContext, TrainingResult
-from townlet.policy.training.opening import dry_run, opened_run
+from townlet.policy.training.open_run import dry_run, opened_run
 from townlet.policy.training.services import CapturedRollout, TrainingServices
 from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, available
 from townlet.policy.training.strategies.base import TrainingStrategy
