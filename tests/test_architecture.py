@@ -32,7 +32,7 @@ world telemetry
 config dto
 ports files optional statistics
 names
-errors
+errors types
 """
 DOORS = {  # package -> the modules that may import it
     "torch": {

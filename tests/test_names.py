@@ -24,11 +24,10 @@ from townlet.config.loader import load_config
 from townlet.config.models import PromotionConfig
 from townlet.errors import CheckpointError, ReplayError, TownletError, UsageError
 from townlet.names import LONGEST, is_name, name_from
-from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter_samples
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, prune, publish_checkpoint, resolve
 from townlet.policy.replay import ReplayDatasetConfig
 from townlet.policy.replay_report import validate
-from townlet.policy.selection import SampleFilter, filter_samples
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder

@@ -32,9 +32,9 @@ from typing import Any, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.errors import DamagedFileError, StorageError, TownletError, UsageError
+from townlet.types import Array
 
 SUMS = "SHA256SUMS"
 MEMBERS = 1024
@@ -246,7 +246,7 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
 
 def read_npz(
     source: str | Path | bytes, *, limit: int, error: type[TownletError] = DamagedFileError, name: str | None = None
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """The arrays of a .npz file, whose members together may take at most `limit` bytes."""
     raw = source if isinstance(source, bytes) else read_bytes(source, limit=limit, error=error)
     label = name or ("the archive" if isinstance(source, bytes) else str(source))
@@ -324,7 +324,7 @@ def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[z
     return members
 
 
-def _array(name: str, data: bytes | memoryview) -> NDArray[Any]:
+def _array(name: str, data: bytes | memoryview) -> Array:
     """One array from the bytes of a .npy member."""
     if data[:6] != _MAGIC or data[6:8] not in (b"\1\0", b"\2\0", b"\3\0"):
         raise ValueError(f"{name} is not an array")
@@ -382,7 +382,7 @@ def _kinds(dtype: np.dtype[Any]) -> list[str]:
     return [dtype.kind]
 
 
-def _leaves(array: NDArray[Any]) -> list[NDArray[Any]]:
+def _leaves(array: Array) -> list[Array]:
     """Views of all plain fields."""
     if array.dtype.names is None:
         return [array]

@@ -104,7 +104,7 @@ def filter_(
     as_json: bool,
 ) -> None:
     """Write the samples that pass into a capture folder of their own."""
-    from townlet.policy.selection import SampleFilter, filter_samples
+    from townlet.policy.capture import SampleFilter, filter_samples
 
     keep = SampleFilter(agents, scenarios, min_length, min_reward)
     kept, seen = filter_samples(path, output, keep, overwrite=overwrite)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.envs.font import ADVANCE, HEIGHT, text_dots
+from townlet.types import Array
 
-Array = NDArray[Any]
 Colour = tuple[int, int, int]
 
 

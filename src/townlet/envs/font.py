@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from townlet.types import Array
 
 HEIGHT, ADVANCE = 7, 6
 COLUMNS = {
@@ -30,13 +30,13 @@ COLUMNS = {
 
 
 @cache
-def dots(character: str) -> NDArray[Any]:
+def dots(character: str) -> Array:
     """The dots of one character; one that the font lacks is a question mark.  # (7, 5) bool"""
     columns = np.frombuffer(bytes.fromhex(COLUMNS.get(character, COLUMNS["?"])), np.uint8)
     return np.asarray((columns[None, :] >> np.arange(HEIGHT)[:, None]) & 1, np.bool_)
 
 
-def text_dots(text: str) -> NDArray[Any]:
+def text_dots(text: str) -> Array:
     """The dots of a line.  # (7, 6 · length) bool"""
     out = np.zeros((HEIGHT, ADVANCE * len(text)), np.bool_)
     for k, character in enumerate(text):

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
 from townlet.config.base import DAY
@@ -17,9 +16,9 @@ from townlet.envs.render import ansi, picture
 from townlet.envs.scene import look
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
+from townlet.types import Array
 from townlet.world.state import TERMS
 
-Array = NDArray[Any]
 RENDER_MODES = ("rgb_array", "ansi")
 
 

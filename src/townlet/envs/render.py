@@ -10,18 +10,15 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from townlet.envs.canvas import Canvas, Colour
 from townlet.envs.scene import Figure, Scene, Thing
 from townlet.errors import UsageError
 from townlet.files import write_bytes
 from townlet.optional import require
+from townlet.types import Array
 from townlet.world.state import TILES
 
-Array = NDArray[Any]
 TILE_COLOURS: dict[str, Colour] = {
     "floor": (241, 237, 227), "wall": (112, 106, 96), "door": (205, 170, 115), "road": (217, 213, 203), "object": (241, 237, 227),
 }  # fmt: skip

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from string import ascii_lowercase, digits
 from typing import Any
 
-from numpy.typing import NDArray
-
 from townlet.config.base import clock
 from townlet.envs.vector import VectorTown
+from townlet.types import Array
 from townlet.world.events import QUARREL, QUEUE_CONFLICT
 from townlet.world.state import MONEY, PERTURBATIONS, SHIFT_STATES
 
-Array = NDArray[Any]
 SHIFTS_TOLD = {"on_time": "at work", "late": "at work, late"}
 
 

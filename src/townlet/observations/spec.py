@@ -14,8 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from townlet.config.models import SimulationConfig
+from townlet.types import Array
 from townlet.world.actions import catalogue
-from townlet.world.state import PERTURBATIONS, SHIFT_STATES, Array
+from townlet.world.state import PERTURBATIONS, SHIFT_STATES
 
 CONFLICT = "conflict"
 CANDIDATE_FIELDS = ("dx", "dy", "distance", "queue", "busy", "rivalry")

@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.base import minutes
 from townlet.errors import UsageError
 from townlet.observer.story import events, moments, text_of, time_of
 from townlet.observer.studio import Studio, table_of
 from townlet.observer.witness import ties, witness, witnesses
+from townlet.types import Array
 
-Array = NDArray[Any]
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
 DOING_TOLD = {
     "absent": "is not in town", "idle": "waits", "walks": "walks to {o}", "uses": "is at {o}", "queues": "queues for {o}",

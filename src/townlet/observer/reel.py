@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.errors import TakeError
+from townlet.types import Array
 from townlet.world.film import OBJECT_COLUMNS, RESIDENT_COLUMNS, TOWN_COLUMNS
 
-Array = NDArray[Any]
 MAGIC = b"TWR1"
 VERSION = 1
 REEL_TICKS = 64

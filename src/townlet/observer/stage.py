@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
@@ -31,9 +30,9 @@ from townlet.sim.edits import (
 )
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.recorder import NOBODY, Decisions
+from townlet.types import Array
 from townlet.world.state import MONEY
 
-Array = NDArray[Any]
 CLOSE = 60  # ticks between stations, where there is room for them
 STATION_BYTES = 256 << 20
 

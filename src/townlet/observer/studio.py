@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.loader import load_config, shipped_configs
 from townlet.config.models import SimulationConfig, config_hash
@@ -27,10 +26,10 @@ from townlet.observer.words import REASON_WORDS, WORDS
 from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
 from townlet.sim.recorder import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town
+from townlet.types import Array
 from townlet.world.film import DOING
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, TILES
 
-Array = NDArray[Any]
 MOST_TAKES = 64
 MOST_STAGES = 4
 STAGE_BYTES = 512 << 20  # stations of all stages

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
@@ -24,12 +26,66 @@ from townlet.policy.manifest import (
     manifest_bytes,
     read_manifest,
 )
+from townlet.policy.replay_report import entries_of
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
-from townlet.policy.sample import ReplaySample, SampleMeta, encode_sample, parse_meta, read_arrays, read_meta
-from townlet.policy.selection import SampleFilter
+from townlet.policy.sample import (
+    SAMPLE_LIMIT,
+    ReplaySample,
+    SampleMeta,
+    encode_sample,
+    parse_meta,
+    read_arrays,
+    read_meta,
+    read_sample,
+)
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
+
+
+@dataclass(frozen=True)
+class SampleFilter:
+    """Which samples are kept; without conditions all."""
+
+    agents: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    min_length: int = 0
+    min_reward: float | None = None
+
+    def keeps(self, meta: SampleMeta, reward_sum: float) -> bool:
+        return (
+            (not self.agents or meta.agent_id in self.agents)
+            and (not self.scenarios or meta.capture.scenario in self.scenarios)
+            and meta.timesteps >= self.min_length
+            and (self.min_reward is None or reward_sum >= self.min_reward)
+        )
+
+
+def filter_samples(path: Path, output: Path, keep: SampleFilter, *, overwrite: bool = False) -> tuple[int, int]:
+    """Write what passes into a capture folder of its own; returns kept and seen. Bytes of samples stay as they are."""
+    if output.exists() and not overwrite:
+        raise UsageError(f"{output} already exists; choose another folder, or --overwrite to move it aside")
+    entries = entries_of(path)
+    with files.filling(output) as partial:
+        writer = CaptureWriter(partial, PREFIX)
+        for entry in entries:
+            sample = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256)
+            if not keep.keeps(sample.meta, float(sample.rewards.sum(dtype=np.float64))):
+                continue
+            encode_sample(sample)  # refuses what may not be written
+            taken = {row["sample"] for row, _, _ in writer.rows}
+            if f"{sample.meta.sample_id}.npz" in taken:
+                raise ReplayError(f"{path}: holds two samples called {sample.meta.sample_id}; filter by --scenario")
+            data = files.read_bytes(entry.sample, limit=SAMPLE_LIMIT, error=ReplayError)
+            writer.put_bytes(sample.meta, data, files.read_bytes(entry.meta, limit=SAMPLE_LIMIT, error=ReplayError))
+        if not writer.rows:
+            raise UsageError(f"none of the {len(entries)} samples of {path} passes the filter; loosen it")
+        for folder in sorted({entry.sample.parent for entry in entries}):
+            if (folder / EVENTS_NAME).exists():
+                writer.events += read_event_records(folder / EVENTS_NAME)
+        writer.close()
+        files.publish_folder(partial, output, overwrite=overwrite)
+    return len(writer.rows), len(entries)
 
 
 @dataclass

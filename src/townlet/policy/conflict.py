@@ -13,7 +13,7 @@ from townlet.errors import ReplayError
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.policy.sample import ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
-from townlet.policy.trajectory import Array
+from townlet.types import Array
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
 
 

@@ -40,7 +40,8 @@ from townlet.policy.sample import (
     read_meta,
 )
 from townlet.policy.sample_metrics import differing
-from townlet.policy.trajectory import Array, Trajectory, to_disk
+from townlet.policy.trajectory import Trajectory, to_disk
+from townlet.types import Array
 
 __all__ = [
     "ConflictNormalizer",

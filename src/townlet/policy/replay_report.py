@@ -37,7 +37,7 @@ from townlet.policy.sample import (
     read_sample,
 )
 from townlet.policy.sample_metrics import histogram
-from townlet.policy.trajectory import Array
+from townlet.types import Array
 
 
 @dataclass

@@ -19,10 +19,11 @@ from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import Decision, PolicyRuntime, values_of
 from townlet.policy.sample import SCHEMA_VERSION, CaptureNote, PolicyNote, ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import sample_metrics
-from townlet.policy.trajectory import FIELDS, Array, Trajectory, allocate, to_disk
+from townlet.policy.trajectory import FIELDS, Trajectory, allocate, to_disk
 from townlet.ports import Decided, Hook
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
+from townlet.types import Array
 from townlet.world.actions import Catalogue
 from townlet.world.state import EVENT, TERMS
 

@@ -20,7 +20,8 @@ from townlet.dto import FrozenStrict
 from townlet.errors import ReplayError
 from townlet.names import Name, NameOrNothing, name_from
 from townlet.policy.sample_metrics import RIVALRY_FIELDS, array_metrics, differing
-from townlet.policy.trajectory import STORED, Array, Trajectory, from_disk, to_disk
+from townlet.policy.trajectory import STORED, Trajectory, from_disk, to_disk
+from townlet.types import Array
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, Catalogue
 
 FIRST_GENERATION = "1.0"  # what a sample without a schema_version counts as

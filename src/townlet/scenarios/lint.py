@@ -18,8 +18,9 @@ from townlet.errors import ScenarioError
 from townlet.scenarios.compile import CompiledTown, compile_plan, houses_of, read_plan
 from townlet.scenarios.size import LIMIT, in_words, town_bytes
 from townlet.scenarios.spec import PlacedObject, Plan, floor_of, full_stock
+from townlet.types import Array
 from townlet.world.layout import neighbours, walkable
-from townlet.world.state import FAR, MONEY, Array
+from townlet.world.state import FAR, MONEY
 
 
 @dataclass(frozen=True)

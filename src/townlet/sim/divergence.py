@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.dto.snapshot import Divergence
 from townlet.envs.vector import FINGERPRINT, VectorTown
@@ -13,8 +10,8 @@ from townlet.errors import UsageError
 from townlet.ports import Decided, PolicyBackend
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.snapshot import differences
+from townlet.types import Array
 
-Array = NDArray[Any]
 SAME_ANYWAY = ("seed",)  # what a run is given says nothing about where it goes
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
+from townlet.types import Array
 
-Array = NDArray[Any]
 NOBODY = 255  # no decision: the slot is empty or the town over
 LARGEST = 64 << 20  # bytes of decisions, unpacked
 

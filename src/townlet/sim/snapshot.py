@@ -9,10 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from townlet import __version__, files
@@ -20,8 +18,8 @@ from townlet.config import SimulationConfig, config_hash
 from townlet.dto.snapshot import SNAPSHOT_SCHEMA, Divergence, SnapshotHeader
 from townlet.envs.vector import FINGERPRINT, VectorTown
 from townlet.errors import SnapshotError
+from townlet.types import Array
 
-Array = NDArray[Any]
 LIMIT = 8 << 30
 HEADER, EVENTS, MEMORY = "header", "last_events", "memory_"
 

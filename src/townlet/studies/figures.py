@@ -14,8 +14,8 @@ from townlet.policy.runtime import make_policy
 from townlet.scenarios.lint import Verdict
 from townlet.sim.loop import SimulationLoop
 from townlet.statistics import Interval, paired_difference
+from townlet.types import Array
 from townlet.world.events import QUARREL, QUEUE_CONFLICT
-from townlet.world.state import Array
 
 
 def play(config: SimulationConfig, policy: str, *, towns: int, ticks: int | None = None) -> Iterator[VectorTown]:

@@ -20,7 +20,8 @@ from townlet.files import write_bytes
 from townlet.optional import require
 from townlet.telemetry.drawing import MARGIN, axis, chart, short, strip, thinned
 from townlet.telemetry.schema import FIELDS, PANELS, RIVALRY_BINS, Panel, field
-from townlet.telemetry.series import Floats, LogSeries, read_series
+from townlet.telemetry.series import LogSeries, read_series
+from townlet.types import Doubles
 
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", ":", "-.")
@@ -170,7 +171,7 @@ def _span(runs: Sequence[LogSeries]) -> tuple[float, float]:
     return -0.02 * last, 1.02 * last
 
 
-def _x_axis(run: LogSeries) -> Floats:
+def _x_axis(run: LogSeries) -> Doubles:
     return run.column("steps") if run.has("steps") else np.arange(1.0, len(run) + 1)
 
 

@@ -19,7 +19,8 @@ from townlet.telemetry.drawing import short, sparkline, table
 from townlet.telemetry.drift import Delta
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, field
-from townlet.telemetry.series import CHUNK, Floats, batched, number, series_of
+from townlet.telemetry.series import CHUNK, batched, number, series_of
+from townlet.types import Doubles
 
 SKETCH = 64  # points kept for a sparkline
 HIDDEN = ("telemetry_version", "epoch", "log_stream_offset", "cycle_id", "anneal_cycle")  # told in the head of a summary
@@ -36,11 +37,11 @@ class Sketch:
     """A curve in at most `SKETCH` means of equally many neighbours; when it is full, neighbours are joined."""
 
     def __init__(self) -> None:
-        self.points: Floats = np.empty(0)
+        self.points: Doubles = np.empty(0)
         self._each = 1  # values per point
-        self._rest: Floats = np.empty(0)  # fewer values than a point needs
+        self._rest: Doubles = np.empty(0)  # fewer values than a point needs
 
-    def add(self, values: Floats) -> None:
+    def add(self, values: Doubles) -> None:
         waiting = np.concatenate((self._rest, values))
         whole = len(waiting) // self._each * self._each
         self.points = np.concatenate((self.points, waiting[:whole].reshape(-1, self._each).mean(axis=1)))
@@ -51,7 +52,7 @@ class Sketch:
             self._rest = np.concatenate((np.repeat(odd, self._each), self._rest))
             self._each *= 2
 
-    def curve(self) -> Floats:
+    def curve(self) -> Doubles:
         return np.append(self.points, self._rest.mean()) if self._rest.size else self.points
 
 
@@ -74,7 +75,7 @@ class FieldSummary:
     _yy: float = 0.0
     sketch: Sketch = member(default_factory=Sketch)
 
-    def add(self, values: Floats, places: Floats, epochs: Floats) -> None:
+    def add(self, values: Doubles, places: Doubles, epochs: Doubles) -> None:
         """Some finite values (n,), the numbers of their records and their epochs. Sums of squares are joined pairwise."""
         if self.count == 0:
             self.first = float(values[0])

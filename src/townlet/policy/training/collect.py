@@ -15,11 +15,12 @@ from townlet.envs.vector import VectorTown
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.rollout import TrajectoryRecorder
 from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, mix, values_of
-from townlet.policy.trajectory import Array, Trajectory
+from townlet.policy.trajectory import Trajectory
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
 from townlet.sim.tally import EventTally
+from townlet.types import Array
 from townlet.world.rng import DAILY, SHARE
 
 
