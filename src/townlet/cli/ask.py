@@ -141,11 +141,11 @@ def differs(
     from townlet.cli.observe import policy_id
     from townlet.observer.answers import differs as asked
     from townlet.observer.answers import tick_in
-    from townlet.observer.story import parting
+    from townlet.observer.story import divergence
 
     studio, a = _open(what, policy_a, seed, overrides)
     b = studio.branch(a, [], policy=policy_id(studio, policy_b)).take.id
-    parted = parting(studio, a, b)
+    found = divergence(studio, a, b)
     rows = [] if at is None else asked(studio, a, b, tick_in(studio.known(a).header, at))
-    lines = [parted["text"], *(f"{row['resident']}: {row['a']} | {row['b']}" for row in rows)]
-    emit({"parting": parted, "at": at, "differs": rows}, "\n".join(lines), as_json)
+    lines = [found["text"], *(f"{row['resident']}: {row['a']} | {row['b']}" for row in rows)]
+    emit({"divergence": found, "at": at, "differs": rows}, "\n".join(lines), as_json)

@@ -11,7 +11,7 @@ from townlet.cli.common import at_option, emit, json_option, leave, seed_option,
 from townlet.cli.run import POLICY, open_scenario
 
 if TYPE_CHECKING:
-    from townlet.dto.snapshot import Parting, SnapshotHeader
+    from townlet.dto.snapshot import Divergence, SnapshotHeader
     from townlet.envs.vector import VectorTown
     from townlet.policy.runtime import RememberingPolicy
 
@@ -168,13 +168,13 @@ def bisect(
       townlet snapshot bisect town_day town_day --set-b conflict.quarrel_ticks=6
       townlet snapshot bisect runs/noon.npz runs/noon.npz --policy-b random
     """
-    from townlet.sim.parting import first_parting
+    from townlet.sim.divergence import first_divergence
 
     one, decides_a = _open(a, policy_a, seed_a, set_a)
     two, decides_b = _open(b, policy_b, seed_b, set_b)
     length = ticks or one.config.scenario.episode_ticks
-    found, compared = first_parting(one, two, decides_a, decides_b, length)
-    value = {"a": a, "b": b, "same_ticks": compared, "parting": None if found is None else found.model_dump()}
+    found, compared = first_divergence(one, two, decides_a, decides_b, length)
+    value = {"a": a, "b": b, "same_ticks": compared, "divergence": None if found is None else found.model_dump()}
     emit(value, lambda: _parted(found, compared), as_json)
     leave(0 if found is None else 1)
 
@@ -222,19 +222,19 @@ def _show(header: SnapshotHeader, words: str, as_json: bool, more: dict[str, Any
     emit(shown | more, "\n".join(text), as_json)
 
 
-def _line(found: Parting) -> str:
+def _line(found: Divergence) -> str:
     whose = found.resident or found.object_id or found.table
     return f"tick {found.tick:<6} {whose:<16} {found.field:<24} {found.a}  →  {found.b}"
 
 
-def _told(found: list[Parting], what: str) -> str:
+def _told(found: list[Divergence], what: str) -> str:
     if not found:
         return f"{what} are equal"
     more = [f"… and {len(found) - SHOWN} more (--json has all)"] if len(found) > SHOWN else []
     return "\n".join([f"{len(found)} values differ:", *(_line(item) for item in found[:SHOWN]), *more])
 
 
-def _parted(found: Parting | None, compared: int) -> str:
+def _parted(found: Divergence | None, compared: int) -> str:
     if found is None:
         return f"the two runs are the same for {compared} ticks"
     whose = found.resident or found.object_id or "the town"

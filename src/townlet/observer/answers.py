@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.base import tick_at
 from townlet.errors import UsageError
 from townlet.observer.story import events, moments, text_of, time_of
 from townlet.observer.studio import Studio, table_of
 from townlet.observer.witness import ties, witness, witnesses
+from townlet.types import Array
 
-Array = NDArray[Any]
 DOING_TOLD = {
     "absent": "is not in town", "idle": "waits", "walks": "walks to {o}", "uses": "is at {o}", "queues": "queues for {o}",
     "called": "is called to {o}", "works": "works", "to_work": "goes to work", "to_home": "goes home",
