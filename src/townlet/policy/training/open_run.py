@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from townlet import files
 from townlet.config.models import config_hash
 from townlet.dto.policy import DryRun
 from townlet.errors import CheckpointError, UsageError
+from townlet.files import short_hash
 from townlet.names import check_name
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import RunOptions, TrainingContext
@@ -68,7 +68,7 @@ def dry_run(context: TrainingContext, strategy: str) -> DryRun:
 def run_id(config: str, mode: str, epochs: int, dataset: str | None, started_from: str | None) -> str:
     """A hash of config (with its seed), data, first weights and what was asked: the same for a run and its repetition."""
     text = "\n".join((config, mode, str(epochs), dataset or "", started_from or ""))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return short_hash(text)
 
 
 def _start_of(options: RunOptions) -> str | None:
