@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = vars(import_module(f"townlet.cli.{cmd_name}"))[cmd_name]
+        command: click.Command = getattr(import_module(f"townlet.cli.{cmd_name}"), cmd_name)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:

@@ -81,7 +81,7 @@ def default_rules() -> list[Rule]:
 
 def flag_rules(values: Mapping[str, float | None]) -> list[Rule]:
     """Rules of the thresholds given by flag, flag → value."""
-    by_flag = {item.alert.flag: item for item in FIELDS if item.alert is not None}
+    declared_alerts = {item.alert.flag: (item.name, item.alert.side) for item in FIELDS if item.alert is not None}
     rules = []
     for flag, value in values.items():
         if value is None:
@@ -93,9 +93,7 @@ def flag_rules(values: Mapping[str, float | None]) -> list[Rule]:
             name, side, _, margin, unless = PAST_ALERTS[flag]
             rules.append(Rule(name, side, value, PAST, smoothing=PAST_WINDOW, margin=margin, unless=unless))
         else:
-            item = by_flag[flag]
-            assert item.alert is not None
-            rules.append(Rule(item.name, item.alert.side, value))
+            rules.append(Rule(*declared_alerts[flag], value))
     return rules
 
 

@@ -31,7 +31,7 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
         log = options.log_path
         if options.run_dir is not None:
             context.run = RunFolder(options.run_dir, context.config.training.keep_checkpoints)
-            _check_folder(context, options)
+            _check_folder(context.run, context, options)
             log = log or _log_of(context.run, options, settings.file)
             stack.enter_context(files.FolderLock(options.run_dir))
             if not options.resume:
@@ -120,9 +120,7 @@ def _environment(context: TrainingContext, options: RunOptions) -> dict[str, Any
     return environment(options.command, context.config.training.threads)
 
 
-def _check_folder(context: TrainingContext, options: RunOptions) -> None:
-    run = context.run
-    assert run is not None
+def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions) -> None:
     if not options.resume:
         if run.exists:
             raise UsageError(f"{run.path} already holds a run; go on with --resume {run.path}, or choose another --run-dir.")
