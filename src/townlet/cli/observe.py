@@ -66,11 +66,11 @@ def observe(
       townlet observe quarrel.take --no-open --port 8080
       townlet observe town_day --vs random --save town.html
     """
-    from townlet.errors import UsageError
+    from townlet.files import check_free
     from townlet.optional import check_installed
 
-    if save is not None and save.exists() and not overwrite:
-        raise UsageError(f"{save} already exists; choose another file, or --overwrite to replace it")
+    if save is not None:
+        check_free(save, overwrite)
     for name in ("starlette", "uvicorn"):
         check_installed(name, "the observer")
     from townlet.observer.app import serve

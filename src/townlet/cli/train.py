@@ -29,7 +29,7 @@ VALUES: dict[str, tuple[str, Any, str]] = {
     "--bc-manifest": ("training.bc.manifest", str, "Manifest of demonstrations."),
     "--rollout-ticks": ("training.rollout_ticks", int, "Ticks per collection."),
     "--epochs": ("training.epochs", int, "Collections, or passes over the data."),
-    "--engine": ("training.engine", click.Choice(("local", "process")), "Where rollouts are made."),
+    "--engine": ("training.engine", str, "Where rollouts are made: local or process."),
     "--workers": ("training.workers", int, "Rollout workers."),
     "--device": ("training.device", str, "Device of torch."),
     "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch, and the last."),

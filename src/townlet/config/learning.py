@@ -174,7 +174,7 @@ class TrainingConfig(Section):
     )
     threads: int = Field(1, ge=1, le=1024, description="Threads of torch; changes bits, so it is kept in the checkpoint.")
     device: str = Field("cpu", description="Device of torch.")
-    engine: Literal["local", "process", "ray"] = Field("local", description="Where rollouts are made.")
+    engine: Name = Field("local", description="Where rollouts are made: local, or process (a process per worker).")
     workers: int = Field(1, ge=1, le=4096, description="Rollout workers.")
     bc: BCConfig = Field(default_factory=BCConfig, description="Behaviour cloning.")
     anneal_schedule: Annotated[tuple[AnnealStage, ...], Many] = Field(_SCHEDULE, description="Stages of an anneal run, in order.")

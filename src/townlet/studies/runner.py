@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from townlet import __version__
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import MEASURES, Measure
@@ -23,6 +21,7 @@ from townlet.evaluation.compare import ends
 from townlet.evaluation.scorecard import policy_hash, run_case
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.files import AppendLog, make_folder, read_bytes, remove, safe_join, write_json
+from townlet.optional import versions
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
@@ -84,7 +83,7 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
         evaluation_seed=_seed(_measured(spec, job)),
         towns=spec.towns,
         measures=measures,
-        versions={"townlet": __version__, "numpy": np.__version__, "python": platform.python_version()},
+        versions=versions("numpy"),
     )
     with AppendLog(results_file(spec, results)) as kept:
         kept.write(result.model_dump_json(), sync=True)
