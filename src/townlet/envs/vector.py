@@ -152,9 +152,13 @@ class VectorTown:
             raise UsageError(f"targets are {targets.dtype}{targets.shape}, expected int64 of shape {want}")
         self._step(choices.astype(np.int64, copy=False), self._no_targets if targets is None else targets)
 
-    def _step(self, choices: Array, targets: Array) -> None:
+    def step_arguments(self, choices: Array, targets: Array) -> tuple[Any, ...]:
+        """What `step_towns` is given, but for the towns it is to step."""
         static = (self._conflict, self.primitive, self.sights, self.start_minute, self.film)
-        self._run(step_towns, (self.state, self.tables, self._written, choices, targets, *static))
+        return (self.state, self.tables, self._written, choices, targets, *static)
+
+    def _step(self, choices: Array, targets: Array) -> None:
+        self._run(step_towns, self.step_arguments(choices, targets))
 
     def start_filming(self) -> None:
         """From now on a step leaves what there was to see at each of its ticks in `film (E, interval, bytes) u1`."""
