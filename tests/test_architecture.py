@@ -20,6 +20,7 @@ SOURCE = ROOT / "src" / "townlet"
 LAYERS = """
 __main__
 cli testing __init__
+library
 observer studies bench
 policy.runner promotion.trace
 policy.training
