@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,12 +162,12 @@ def test_whichever_is_installed_makes_the_frame(monkeypatch: pytest.MonkeyPatch)
 
 
 def examples() -> Iterator[tuple[str, str]]:
-    """The lines of the docstrings that are Python."""
+    """The indented lines of the docstrings are Python."""
     for module in (pipeline, results):
         for name, thing in inspect.getmembers(module, inspect.isfunction):
             if name in townlet.__all__ and thing.__module__ == module.__name__:
                 lines = (inspect.getdoc(thing) or "").splitlines()
-                yield name, "\n".join(line for line in lines if re.match(r"(\w+ = |print\(|list\()?townlet\.|run\.", line))
+                yield name, "\n".join(line.strip() for line in lines if line.startswith("    "))
 
 
 def test_every_function_has_an_example() -> None:

@@ -51,8 +51,8 @@ def train(
     capture folder or manifest); by default what the scenario says. `run_dir` is a new folder, by default the next free one
     under runs/; with `resume` it is the folder of a run that goes on, bit for bit. Needs torch.
 
-    run = townlet.train("town_day", mode="anneal", overrides=["ppo.learning_rate=1e-4"])
-    run.plot().save("curves.png")
+        run = townlet.train("town_day", mode="anneal", overrides=["ppo.learning_rate=1e-4"])
+        run.plot().save("curves.png")
     """
     if resume:
         if run_dir is None:
@@ -104,8 +104,8 @@ def evaluate(
     (`townlet.own_policy` turns a function of observations into one). Several go by name; effects are paired with `baseline`.
     With `neighbours` the first resident alone follows the policy.
 
-    scores = townlet.evaluate({"scripted": "scripted", "mine": townlet.own_policy(lambda town: town.masks.argmax(-1))}, towns=4)
-    print(scores)
+        first_legal = townlet.own_policy(lambda town: town.masks.argmax(-1))
+        print(townlet.evaluate({"scripted": "scripted", "mine": first_legal}, towns=4))
     """
     named = dict(policies) if isinstance(policies, Mapping) else {_name(policies): policies}
     towns_of = [scenarios] if isinstance(scenarios, str | Path | SimulationConfig) else list(scenarios)
@@ -119,7 +119,7 @@ def capture(scenario: Scenario, output: Path | str, *, overrides: Sequence[str] 
 
     `options` are those of `townlet.policy.capture.CaptureOptions`: ticks, towns, seed, start, policy, epsilon, overwrite, …
 
-    demonstrations = townlet.capture("town_day", "runs/demos", policy="scripted", epsilon=0.05, towns=8)
+        demonstrations = townlet.capture("town_day", "runs/demos", policy="scripted", epsilon=0.05, towns=8)
     """
     run_capture([_config(scenario, overrides)], Path(output), CaptureOptions(**options))
     return Capture(output)
@@ -138,7 +138,7 @@ def save_page(
 
     `what` is a scenario, a run (its best checkpoint plays), a take or a snapshot; `vs` is a second policy beside the first.
 
-    townlet.save_page(run, "town.html", vs="scripted")
+        townlet.save_page(run, "town.html", vs="scripted")
     """
     studio = Studio()
     named = str(what.path if isinstance(what, Run) else what)
@@ -174,7 +174,7 @@ def own_policy(choose: Callable[[VectorTown], Array], name: str = "own") -> Call
 
     `choose` sees `town.features` (E, N, F), `town.maps` (E, N, C, H, W), `town.masks` (E, N, A) and gives whole numbers (E, N).
 
-    townlet.evaluate({"first legal": townlet.own_policy(lambda town: town.masks.argmax(-1))}, towns=2)
+        townlet.evaluate({"first legal": townlet.own_policy(lambda town: town.masks.argmax(-1))}, towns=2)
     """
     return lambda vec: OwnPolicy(choose, name)
 
