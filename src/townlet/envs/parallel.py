@@ -65,6 +65,9 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         self._actions = np.zeros((1, vec.num_residents), np.int64)
         self._fresh = True  # the town stands at the start of its first episode
 
+    def __repr__(self) -> str:
+        return f"<TownParallelEnv {self.vec.config.config_id}: {len(self.agents)} of {len(self.possible_agents)} agents here>"
+
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         return self.observation_spaces[agent]
 

@@ -98,6 +98,13 @@ class VectorTown:
         self._no_targets: Array = np.full((num_towns, self.num_residents), -1, dtype=np.int64)
         self.reset()
 
+    def __repr__(self) -> str:
+        names = ", ".join(town.config.config_id for town in self.towns)
+        size = f"{self.num_towns} towns × {self.num_residents} residents, {len(self.spec.feature_names)} features"
+        return (
+            f"<VectorTown {names}: {size}, {self.num_actions} actions, seed {self.seed}, tick {int(self.state.towns[0]['tick'])}>"
+        )
+
     # --- buffers ----------------------------------------------------------------------------------------------------
 
     def new_buffers(self) -> Buffers:
