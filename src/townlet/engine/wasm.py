@@ -62,8 +62,8 @@ def _entry(name: str, bitcode: bytes) -> llvm.ModuleRef:
         loads += [f"  %v{k} = trunc i8 %l{k} to i1"] if kind == "i1" else [f"  %v{k} = bitcast {kind} %l{k} to {kind}"]
     given = ", ".join(f"{kind} %v{k}" for k, kind in enumerate(kinds))
     head = f'target triple = "{TRIPLE}"\ntarget datalayout = "{LAYOUT}"\ndeclare i32 @"{symbol}"({", ".join(kinds)})\n'
-    body = [f"define i32 @{name}(ptr %block) {{", *loads, f'  %r = call i32 @"{symbol}"({given})', "  ret i32 %r", "}"]
-    module.link_in(llvm.parse_assembly(head + "\n".join(body)))
+    wrapper = [f"define i32 @{name}(ptr %block) {{", *loads, f'  %r = call i32 @"{symbol}"({given})', "  ret i32 %r", "}"]
+    module.link_in(llvm.parse_assembly(head + "\n".join(wrapper)))
     for one in (*module.functions, *module.global_variables):
         if not one.is_declaration and one.name != name:
             one.linkage = "internal"

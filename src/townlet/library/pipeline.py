@@ -19,8 +19,7 @@ from townlet.evaluation.scorecard import evaluate as measure
 from townlet.evaluation.suites import Case
 from townlet.library.results import Capture, Run, Scores
 from townlet.observer.opening import open_take, policy_id
-from townlet.observer.parts import film_parts
-from townlet.observer.standalone import write_page
+from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 from townlet.policy.capture import CaptureOptions
 from townlet.policy.capture import capture as run_capture
