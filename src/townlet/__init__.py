@@ -1,7 +1,7 @@
 """Townlet: a fast, deterministic small town, and the pipeline that turns it into trained, measured, promoted policies.
 
-Environments      parallel_env (PettingZoo), make_vec (arrays), `import townlet.envs` (Gymnasium: Townlet/TownDay-v0)
-The pipeline      capture, train, evaluate, own_policy, save_page
+Environments      parallel_env (PettingZoo), parallel_vec (many), make_vec (arrays), `import townlet.envs` (Gymnasium)
+The pipeline      capture, train, evaluate, own_policy, load_policy, save_page
 Reading results   load_run, load_capture, load_events, load_scorecard, load_study; each has records(), frame() and plot()
 Configs           load_config
 
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from townlet.config.loader import load_config
-    from townlet.envs.parallel import TownParallelEnv, parallel_env
+    from townlet.envs.parallel import TownParallelEnv, parallel_env, parallel_vec
     from townlet.envs.vector import VectorTown, make_vec
-    from townlet.library.pipeline import capture, evaluate, own_policy, save_page, train
+    from townlet.library.pipeline import capture, evaluate, load_policy, own_policy, save_page, train
     from townlet.library.results import (
         Capture,
         Events,
@@ -41,9 +41,9 @@ __version__ = "0.2.0"
 
 _MODULES = {
     "townlet.config.loader": ("load_config",),
-    "townlet.envs.parallel": ("TownParallelEnv", "parallel_env"),
+    "townlet.envs.parallel": ("TownParallelEnv", "parallel_env", "parallel_vec"),
     "townlet.envs.vector": ("VectorTown", "make_vec"),
-    "townlet.library.pipeline": ("capture", "evaluate", "own_policy", "save_page", "train"),
+    "townlet.library.pipeline": ("capture", "evaluate", "load_policy", "own_policy", "save_page", "train"),
     "townlet.library.results": (
         "Capture",
         "Events",
@@ -72,12 +72,14 @@ __all__ = [
     "load_capture",
     "load_config",
     "load_events",
+    "load_policy",
     "load_run",
     "load_scorecard",
     "load_study",
     "make_vec",
     "own_policy",
     "parallel_env",
+    "parallel_vec",
     "save_page",
     "train",
 ]

@@ -13,8 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from townlet import __version__
-from townlet.errors import TownletError, UsageError
-from townlet.names import did_you_mean
+from townlet.errors import TownletError, UsageError, did_you_mean
 
 
 class Command(NamedTuple):

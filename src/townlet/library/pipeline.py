@@ -14,7 +14,7 @@ from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.evaluation.scorecard import PolicySource
+from townlet.evaluation.scorecard import PolicySource, locate
 from townlet.evaluation.scorecard import evaluate as measure
 from townlet.evaluation.suites import Case
 from townlet.library.results import Capture, Run, Scores
@@ -23,7 +23,7 @@ from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 from townlet.policy.capture import CaptureOptions
 from townlet.policy.capture import capture as run_capture
-from townlet.policy.runtime import Decision
+from townlet.policy.runtime import Decision, make_policy
 from townlet.policy.training.contexts import Progress, RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 
@@ -176,6 +176,33 @@ def own_policy(choose: Callable[[VectorTown], Array], name: str = "own") -> Call
         townlet.evaluate({"first legal": townlet.own_policy(lambda town: town.masks.argmax(-1))}, towns=2)
     """
     return lambda vec: OwnPolicy(choose, name)
+
+
+class LoadedPolicy:
+    """A stored policy as a function from a batch of towns to actions; other towns than before are begun anew."""
+
+    def __init__(self, spec: str) -> None:
+        self.spec = spec
+        self._town: VectorTown | None = None
+
+    def __repr__(self) -> str:
+        return f"<LoadedPolicy {self.spec}>"
+
+    def __call__(self, vec: VectorTown) -> Array:
+        if vec is not self._town:
+            self._town, self._policy = vec, make_policy(self.spec, vec, seed=vec.seed)
+        return self._policy.act(vec).actions
+
+
+def load_policy(policy: str | Path | Run) -> LoadedPolicy:
+    """A policy for a loop of yours, or for neighbours in Gymnasium: "scripted", "random", a checkpoint folder or a run.
+
+    neighbours = townlet.load_policy("runs/first")
+    vec = townlet.make_vec("queue_conflict", 2)
+    vec.step(neighbours(vec))
+    """
+    source = _source(policy if isinstance(policy, Run) else str(policy))
+    return LoadedPolicy(locate(str(source)))
 
 
 def _config(scenario: Scenario, overrides: Sequence[str]) -> SimulationConfig:

@@ -19,7 +19,7 @@ from townlet.policy.inference import NumpyPolicy, weight_shapes
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runtime import NetworkPolicy, make_policy
 
-PROGRAM = Path(__file__).with_name("digests.mjs")
+PROGRAM = Path(__file__).parent / "engine" / "digests.mjs"
 STATIC = Path(standalone.__file__).parent / "static"
 
 
