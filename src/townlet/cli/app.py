@@ -37,6 +37,7 @@ COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "runs": Entry(LEARN, "List and compare training runs."),
     "telemetry": Entry(LEARN, "Validate, watch, summarise, compare, plot and export training logs."),
     "evaluate": Entry(PROVE, "Measure policies over scenarios and held-out seeds."),
+    "tune": Entry(PROVE, "Retune the scripted townspeople for a town."),
     "ablate": Entry(PROVE, "Train with and without a sense, and report what it is worth."),
     "study": Entry(PROVE, "Run arms × seeds of an experiment; goes on after a stop."),
     "promote": Entry(PROVE, "Gate, promote, roll back; the ledger of champions.", 64),

@@ -11,7 +11,7 @@ from townlet.errors import UsageError
 from townlet.files import write_bytes
 from townlet.telemetry.plot import FORMATS, OKABE_ITO, figure
 
-PANELS = ("return", "exits", "conflicts", "self_sufficiency", "attendance", "wait_mean")
+PANELS = ("return", "founders", "conflicts", "self_sufficiency", "attendance", "lateness")
 
 
 def plot_scorecard(card: Scorecard, output: Path | str) -> Path:
