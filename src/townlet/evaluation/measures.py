@@ -10,16 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.dto.evaluation import MEASURES, LateRow
 from townlet.envs.vector import VectorTown
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
 from townlet.statistics import gini
+from townlet.types import Array
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, MONEY, SHIFT_STATES
 
-Array = NDArray[Any]
 KIND = {name: index for index, name in enumerate(EVENTS)}
 OVERTAKEN = CONFLICT_REASONS.index("overtaken")
 COLLAPSE = EXITS.index("collapse")

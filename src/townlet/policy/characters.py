@@ -13,8 +13,9 @@ from townlet.config.base import DAY
 from townlet.config.models import BehaviorConfig
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import Decision, ScriptedPolicy
+from townlet.types import Array
 from townlet.world.actions import CHAT, WAIT, WORK
-from townlet.world.state import HALF_DISTANCE, Array
+from townlet.world.state import HALF_DISTANCE
 from townlet.world.townspeople import PLAIN, choose_scripted
 
 LATE = 8  # minutes after the start of a shift at which one who is always late arrives at the earliest

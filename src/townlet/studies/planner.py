@@ -18,8 +18,8 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import Decision, RememberingPolicy, make_policy
+from townlet.types import Array
 from townlet.world.actions import LEAVE, WAIT
-from townlet.world.state import Array
 
 BASE = -1  # in a plan: as the base decides
 LOST = 200.0  # what the exit of a founder costs a plan, beside what it no longer earns
