@@ -335,7 +335,7 @@ def _ends(runs: Sequence[LogSeries]) -> tuple[str, str]:
     return f"epoch {short(float(epochs[0]))}{unequal}", f"epoch {short(float(epochs[-1]))}"
 
 
-SCORECARD_PANELS = ("return", "exits", "conflicts", "self_sufficiency", "attendance", "wait_mean")
+SCORECARD_PANELS = ("return", "founders", "conflicts", "self_sufficiency", "attendance", "lateness")
 
 
 def plot_scorecard(card: Scorecard, output: Path | str) -> Path:
