@@ -201,7 +201,7 @@ def legal_candidate(t: Town, i: int, action: int) -> bool:
     a = choice // CANDIDATES
     if a < t.affordances.shape[0]:
         return choose_candidate(t, i, a, choice - a * CANDIDATES) >= 0
-    return choice - t.affordances.shape[0] * CANDIDATES <= YIELD
+    return bool(choice - t.affordances.shape[0] * CANDIDATES <= YIELD)
 
 
 @leaf

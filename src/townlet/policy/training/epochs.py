@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.errors import UsageError
 from townlet.policy.replay import ReplayBatch, ReplayDataset
@@ -18,6 +17,7 @@ from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.session import Session
 from townlet.policy.training.sources import replay_batch, rollout_batch, script_batch
 from townlet.policy.training.telemetry import EpochData, replay_town, town_record
+from townlet.types import Array
 
 
 def horizon(context: TrainingContext) -> int:
@@ -40,8 +40,7 @@ def resident_days(decisions: int, interval: int, context: TrainingContext) -> fl
 
 
 def rollout_epoch(session: Session, context: TrainingContext, progress: float) -> EpochData:
-    collector, learner = session.collector, session.learner
-    assert collector is not None
+    collector, learner = session.towns, session.learner
     bc_weight = context.plan.bc_weight_at(progress)
     started = perf_counter()
     for _ in range(1 + context.config.scenario.episode_ticks // (horizon(context) * context.config.policy.interval)):
@@ -52,7 +51,7 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
             scripted_share=scripted_share(context, progress),
             epsilon=context.config.training.bc.epsilon,
         )
-        session.standing.cycle += 1
+        session.counters.cycle += 1
         if rollout.learning.any():
             break
     else:
@@ -92,7 +91,7 @@ class ReplayTally:
         self._metrics: list[Mapping[str, Any]] = []
         self._exits = 0
 
-    def add(self, batch: ReplayBatch) -> list[NDArray[Any]]:
+    def add(self, batch: ReplayBatch) -> list[Array]:
         """Take in a batch; the two rivalry features (T, B) of its decisions as they were observed."""
         data, names = self._data, batch.metadata[0].feature_names
         seen = (batch.features[: batch.steps, :, names.index(name)] for name in RIVALRY_FIELDS)
@@ -115,7 +114,7 @@ class ReplayTally:
 def replay_epoch(session: Session, context: TrainingContext, progress: float, dataset: ReplayDataset) -> EpochData:
     """One pass; order by seed and epoch, one update per batch of samples."""
     tally, updates, minibatches = ReplayTally(dataset, context), [], []
-    dataset.set_epoch(session.standing.epoch)
+    dataset.set_epoch(session.counters.epoch)
     for batch in dataset:
         rivalry = tally.add(batch)
         watched = np.stack(rivalry, axis=-1) if context.log_batches else None
@@ -139,13 +138,13 @@ def require_updates(data: EpochData, epoch: int, target_kl: float | None) -> Non
         )
 
 
-def _learn(session: Session, batch: ReplayBatch, watched: NDArray[Any] | None, progress: float) -> UpdateStats:
+def _learn(session: Session, batch: ReplayBatch, watched: Array | None, progress: float) -> UpdateStats:
     """What is learned from ends here, before the next batch is made."""
     given = replay_batch(batch, session.learner)
     return session.learner.update(given if watched is None else replace(given, watched=watched), progress=progress)
 
 
-def _raw(dataset: ReplayDataset, column: NDArray[Any], name: str) -> NDArray[Any]:
+def _raw(dataset: ReplayDataset, column: Array, name: str) -> Array:
     """A feature as it was observed, when the dataset hands it out normalised."""
     normalizer = dataset.normalizer
     if normalizer is None or name not in normalizer.names:

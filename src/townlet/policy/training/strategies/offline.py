@@ -56,18 +56,18 @@ class OfflineStrategy(PPOStrategy):
 
     def _evaluation_due(self, session: Session, context: TrainingContext) -> bool:
         """Also after the last epoch: what the data returned says nothing of the policy."""
-        last = session.standing.epoch == context.epochs
+        last = session.counters.epoch == context.epochs
         return super()._evaluation_due(session, context) or (last and context.config.training.eval_every > 0)
 
     def _result(self, session: Session, context: TrainingContext, seconds: float) -> OfflineTrainingResult:
         made = super()._result(session, context, seconds).model_dump()
-        last = session.standing.evaluations[-1:]
+        last = session.counters.evaluations[-1:]
         return OfflineTrainingResult(
             **made
             | {
                 "strategy": self.name,
                 "algorithm": context.config.training.algorithm,
-                "dataset_return": session.standing.last["dataset_return"],
+                "dataset_return": session.counters.last["dataset_return"],
                 "held_out_return": last[0].episode_return if last else None,
             }
         )
