@@ -51,6 +51,7 @@ Examples:
 @click.option("--release", help="Checkpoint that also serves as neighbours in the social suite.")
 @click.option("--baseline", help="Policy that effects are measured against; by default evaluation.baseline.")
 @click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Threads of the simulator.")
+@click.option("--looks/--no-looks", default=True, help="Also measure networks with the conflict fields shuffled among residents.")
 @click.option("--output", type=PATH, help="Write the scorecard as JSON.")
 @click.option("--html", type=PATH, help="Write it as one HTML page.")
 @click.option("--png", type=PATH, help="Draw it (.png or .svg).")
@@ -69,6 +70,7 @@ def evaluate(
     release: str | None,
     baseline: str | None,
     threads: int,
+    looks: bool,
     output: Path | None,
     html: Path | None,
     png: Path | None,
@@ -94,6 +96,7 @@ def evaluate(
             baseline=baseline,
             window=window,
             threads=threads,
+            looks=looks,
             progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
         )
     if output is not None:
