@@ -80,13 +80,14 @@ def sha256_bytes(data: bytes | bytearray | memoryview) -> str:
 
 def sha256_file(path: str | Path, *, error: type[TownletError] = DamagedFileError) -> str:
     try:
-        with _open(Path(path), error) as stream:
+        with open_file(Path(path), error) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as reason:
         raise error(f"{path} cannot be read: {reason.strerror}") from None
 
 
-def _open(path: Path, error: type[TownletError]) -> io.BufferedReader:
+def open_file(path: Path, error: type[TownletError] = DamagedFileError) -> io.BufferedReader:
+    """A regular file to read from; whatever else stands there, such as a pipe that would block, is refused."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe does not block
     except FileNotFoundError:
@@ -101,7 +102,7 @@ def _open(path: Path, error: type[TownletError]) -> io.BufferedReader:
 
 def read_bytes(path: str | Path, *, limit: int, error: type[TownletError] = DamagedFileError) -> bytes:
     """A whole regular file of at most `limit` bytes."""
-    with _open(Path(path), error) as stream:
+    with open_file(Path(path), error) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > limit:
             raise error(f"{path} has {size} bytes, expected at most {limit}")

@@ -117,7 +117,8 @@ def read_results(results: Path) -> dict[str, ArmResult]:
     """Every finished job by its hash, whichever study ran it; a line that cannot be read is named, never run over."""
     found: dict[str, ArmResult] = {}
     for path in sorted(results.glob("*.ndjson")):
-        for number, line in enumerate(read_bytes(path, limit=RESULT_LIMIT).splitlines(), 1):
+        lines = read_bytes(path, limit=RESULT_LIMIT).split(b"\n")[:-1]  # what follows the last newline was never kept
+        for number, line in enumerate(lines, 1):
             try:
                 kept = ArmResult.model_validate_json(line)
             except ValueError as error:
