@@ -41,8 +41,8 @@ from townlet.policy.checkpoint import weights_hash
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.services import TrainingServices
-from townlet.promotion.desk import PromotionDesk
 from townlet.promotion.ledger import append, catch_up, read_ledger
+from townlet.promotion.releases import Releases
 from townlet.sim.snapshot import load_snapshot, save_snapshot, take_snapshot
 from townlet.studies import runner
 from townlet.studies.spec import StudySpec
@@ -215,8 +215,8 @@ TINY = (
     *("policy.network.map_encoder=none", "policy.network.feature_size=4", "policy.network.conflict_size=4"),
     *("policy.network.trunk_sizes=[4]", "ppo.num_epochs=1", "ppo.num_mini_batches=1", "telemetry.max_entries=2"),
     "scenario.episode_ticks=12",
-    "training.anneal_schedule=[{cycle: 0, mode: bc, epochs: 2, bc_weight: 1.0}, {cycle: 1, mode: ppo, epochs: 3, bc_weight: 0.5}, "
-    "{cycle: 2, mode: ppo, epochs: 2, bc_weight: 0.0}]",
+    "training.anneal_schedule=[{cycle: 0, mode: bc, epochs: 2, bc_weight: 1.0}, "
+    "{cycle: 1, mode: ppo, epochs: 3, bc_weight: 0.5}, {cycle: 2, mode: ppo, epochs: 2, bc_weight: 0.0}]",
 )
 
 
@@ -330,7 +330,7 @@ def _candidate(root: Path) -> None:
 
 
 def _promote(root: Path) -> None:
-    desk = PromotionDesk(root / "desk" / "ledger.ndjson", tiny().promotion)
+    desk = Releases(root / "desk" / "ledger.ndjson", tiny().promotion)
     windows = sum(entry.kind == "window" for entry in desk.entries())
     for window in range(windows, 2):
         desk.evaluate(root / "candidate", root / f"card{window}.json")

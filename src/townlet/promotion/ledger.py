@@ -1,7 +1,7 @@
 """The ledger: append-only NDJSON in which every entry carries the hash of the one before.
 
 Beside it, `<ledger>.head` names the number and hash of the last entry, so that a cut tail is noticed too. The head is written
-after the entry: a ledger one entry ahead of its head was interrupted in between, and whoever opens it to write lets the head follow.
+after the entry: a ledger one entry ahead of its head was interrupted in between; whoever opens it to write puts that right.
 """
 
 from __future__ import annotations
