@@ -91,6 +91,11 @@ def sha256_bytes(data: bytes | bytearray | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def short_hash(text: str, length: int = 16) -> str:
+    """The first letters of a text's SHA-256: enough to tell configs, towns and jobs apart."""
+    return sha256_bytes(text.encode())[:length]
+
+
 def sha256_file(path: str | Path, *, error: type[TownletError] = DamagedFileError) -> str:
     try:
         with open_file(Path(path), error) as stream:
@@ -601,6 +606,13 @@ def filling(final: str | Path) -> Iterator[Path]:
             with contextlib.suppress(StorageError):
                 remove(partial)
         raise
+
+
+def check_free(path: Path, overwrite: bool, what: str = "file") -> None:
+    """Refuse, before anything is run, to write over what is there."""
+    if path.exists() and not overwrite:
+        remedy = "move it aside" if what == "folder" else "replace it"
+        raise UsageError(f"{path} already exists; choose another {what}, or --overwrite to {remedy}")
 
 
 def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = False, keep_old: bool = True) -> Path | None:

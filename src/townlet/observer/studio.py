@@ -5,7 +5,6 @@ One thread calls it (`app` has one worker): a town is shot from the nearest stat
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from townlet.config.models import SimulationConfig, config_hash
 from townlet.envs.scene import initials, marks_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, UsageError
+from townlet.files import short_hash
 from townlet.observer.reel import NO_DECISION, REEL_TICKS, Columns, Reel, ReelColumn, columns, pack, planes, unpack, whole
 from townlet.observer.stage import RecordedDecisions, Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
@@ -79,7 +79,7 @@ class Studio:
                 f"{path} holds {snapshot.header.num_towns} towns, a take begins with one; save a snapshot of one town"
             )
         arrays = open_town(snapshot).save()
-        name = hashlib.sha256(snapshot.header.digest.encode()).hexdigest()[:12]
+        name = short_hash(snapshot.header.digest, 12)
         self._snapshots[name] = snapshot.config, arrays
         self.add_config(snapshot.config)
         return name, snapshot.config, snapshot.header.seed

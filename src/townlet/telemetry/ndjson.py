@@ -112,13 +112,13 @@ class TelemetryWriter:
 
     def _write(self, record: Mapping[str, Any]) -> bool:
         batch = record.get("kind") == "batch"
-        if self._stopped:
+        if self._stopped or self.path is None:
             self.records_dropped += 1
             return False
         try:
-            self._log = self._log or self._open()
+            self._log = self._log or self._open(self.path)
             if self.max_entries is not None and self._entries >= self.max_entries:
-                self._rotate()
+                self._rotate(self._log)
                 self._log = AppendLog(self._log.path)
             line = dict(record)
             line["log_stream_offset"] = self.offset + 1
@@ -138,21 +138,19 @@ class TelemetryWriter:
         self._stopped = True
         log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
 
-    def _open(self) -> AppendLog:
-        assert self.path is not None
-        opened = AppendLog(self.path)
+    def _open(self, path: Path) -> AppendLog:
+        opened = AppendLog(path)
         if opened.torn:
-            log.warning("%s ended in half a line (%d bytes); it was cut off", self.path, opened.torn)
-        self._entries = _count_lines(self.path)
-        self._rotation = last_rotation(self.path)
+            log.warning("%s ended in half a line (%d bytes); it was cut off", path, opened.torn)
+        self._entries = _count_lines(path)
+        self._rotation = last_rotation(path)
         self._end = (self._rotation, opened.position)
-        self.offset = max(self.offset, last_offset(self.path))
+        self.offset = max(self.offset, last_offset(path))
         return opened
 
-    def _rotate(self) -> None:
-        assert self._log is not None
-        self._log.close()
-        move(self._log.path, rotated(self._log.path, self._rotation + 1))
+    def _rotate(self, full: AppendLog) -> None:
+        full.close()
+        move(full.path, rotated(full.path, self._rotation + 1))
         self._rotation += 1
         self._entries = 0
 
@@ -162,7 +160,7 @@ class TelemetryWriter:
             return {}
         try:
             if self._log is None and self.path.exists():
-                self._log = self._open()
+                self._log = self._open(self.path)
             if self._log is not None and not self._stopped:
                 self._log.sync()
         except StorageError as error:

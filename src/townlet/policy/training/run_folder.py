@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
-from townlet import __version__, files
+from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.errors import CheckpointError, StorageError, UsageError
+from townlet.optional import versions
 from townlet.policy.checkpoint import (
     BEST,
     LATEST,
@@ -44,12 +44,8 @@ SMALL_FILES = 200_000  # config, environment, summary, plots
 
 
 def environment(command: tuple[str, ...], threads: int) -> dict[str, Any]:
-    versions = {"townlet": __version__, "python": platform.python_version(), "numpy": np.__version__}
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        versions["torch"] = str(torch.__version__)
     return {
-        "versions": versions,
+        "versions": versions("numpy", *(["torch"] if "torch" in sys.modules else [])),
         "machine": platform.machine(),
         "system": platform.platform(),
         "processors": os.cpu_count(),
@@ -116,9 +112,9 @@ class RunFolder:
     def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False, scheduled: bool = True) -> Path:
         """Checkpoint `number`, whole or not at all; one that is not `scheduled` stays until the next."""
         name, latest = f"{number:06d}", self.latest()
-        if latest is not None and latest.name == name and (not best or self.best() == latest):
-            if read_state(latest)["weights_hash"] == weights_hash(checkpoint.weights):  # saved before, for another reason
-                return latest
+        saved_before = latest is not None and latest.name == name and (not best or self.best() == latest)
+        if latest is not None and saved_before and read_state(latest)["weights_hash"] == weights_hash(checkpoint.weights):
+            return latest
         return publish_checkpoint(self.checkpoints, name, checkpoint, keep=self.keep, best=best, scheduled=scheduled)
 
     def recover(self) -> None:
