@@ -271,7 +271,7 @@ def capture(
             )
         if len(configs) > 1:
             _gather(partial, writers, options.prefix)
-        _publish(partial, out, keep_old=not options.append)
+        files.publish_folder(partial, out, overwrite=True, keep_old=not options.append)  # appended: the new one holds all
     return CaptureResult(
         folder=str(out),
         samples=sum(len(writer.rows) for _, writer in writers),
@@ -283,13 +283,6 @@ def capture(
         interrupted=interrupted,
         scenarios={name: writer.totals() for name, writer in writers if writer.rows},
     )
-
-
-def _publish(partial: Path, out: Path, *, keep_old: bool) -> None:
-    """Put the folder in its place; what an appended capture had before is in the new one and not kept twice."""
-    aside = files.publish_folder(partial, out, overwrite=True)
-    if aside is not None and not keep_old:
-        files.remove(aside)
 
 
 def _run(

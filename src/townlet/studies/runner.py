@@ -119,7 +119,8 @@ def read_results(results: Path) -> dict[str, ArmResult]:
 
 def parse_results(path: Path) -> Iterator[ArmResult]:
     """The finished jobs in one file, line by line."""
-    for number, line in enumerate(read_bytes(path, limit=RESULT_LIMIT).splitlines(), 1):
+    lines = read_bytes(path, limit=RESULT_LIMIT).split(b"\n")[:-1]  # what follows the last newline was never kept
+    for number, line in enumerate(lines, 1):
         try:
             yield ArmResult.model_validate_json(line)
         except ValueError as error:

@@ -32,10 +32,10 @@ from townlet.policy.checkpoint import (
     LATEST,
     RUN_CHECKPOINTS,
     Checkpoint,
-    mark,
-    names,
     publish_checkpoint,
+    read_state,
     resolve,
+    tidy,
     weights_hash,
 )
 
@@ -109,19 +109,19 @@ class RunFolder:
     def best(self) -> Path | None:
         return pointed(self.checkpoints, BEST)
 
-    def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False) -> Path:
-        """Checkpoint `number`, whole or not at all; then `latest` (and `best`) are moved, then the oldest are dropped."""
-        folder = self.checkpoints / f"{number:06d}"
-        if folder.name not in names(self.checkpoints):
-            return publish_checkpoint(self.checkpoints, folder.name, checkpoint, keep=self.keep, best=best)
-        # Saved before: for another reason, or by a run that was killed before it moved `latest` and has come here again.
-        found = files.read_json(folder / "state.json", limit=1 << 26, error=CheckpointError)
-        if found.get("weights_hash") != weights_hash(checkpoint.weights):
-            return publish_checkpoint(self.checkpoints, folder.name, checkpoint, keep=self.keep, best=best, overwrite=True)
-        if best:
-            mark(self.checkpoints, BEST, folder.name)
-        mark(self.checkpoints, LATEST, folder.name)
-        return folder
+    def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False, scheduled: bool = True) -> Path:
+        """Checkpoint `number`, whole or not at all; one that is not `scheduled` stays until the next."""
+        name, latest = f"{number:06d}", self.latest()
+        saved_before = latest is not None and latest.name == name and (not best or self.best() == latest)
+        if latest is not None and saved_before and read_state(latest)["weights_hash"] == weights_hash(checkpoint.weights):
+            return latest
+        return publish_checkpoint(self.checkpoints, name, checkpoint, keep=self.keep, best=best, scheduled=scheduled)
+
+    def recover(self) -> None:
+        """Remove what an interruption has left; for the one who holds the lock."""
+        if self.path.is_dir():
+            files.sweep(self.path)
+        tidy(self.checkpoints)
 
     def child(self, name: str) -> RunFolder:
         return RunFolder(files.safe_join(self.path, f"stages/{name}", error=CheckpointError), self.keep)

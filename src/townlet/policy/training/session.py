@@ -95,7 +95,9 @@ class Session:
     def weights_hash(self) -> str:
         return weights_hash(self.learner.network.arrays())
 
-    def save(self, context: TrainingContext, *, best: bool = False, number: int | None = None) -> Path | None:
+    def save(
+        self, context: TrainingContext, *, best: bool = False, number: int | None = None, scheduled: bool = True
+    ) -> Path | None:
         """A checkpoint of everything, in the run folder, numbered by epoch; None when nothing is kept."""
         if context.run is None:
             return None
@@ -115,7 +117,7 @@ class Session:
             "run_id": context.run_id,
         }
         checkpoint = Checkpoint(state.weights, about, state.optimizer, world)
-        return context.run.save(self.counters.epoch if number is None else number, checkpoint, best=best)
+        return context.run.save(self.counters.epoch if number is None else number, checkpoint, best=best, scheduled=scheduled)
 
     def evaluate(self, context: TrainingContext) -> EvaluationPoint:
         """Score the network as it stands on the validation seed; the best so far is remembered in `counters`."""
@@ -153,6 +155,8 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     learner = PPOLearner(network_spec(config), config.ppo, seed=context.seed, threads=config.training.threads)
     plan = context.plan
     session = Session(learner, RunCounters(steps=plan.steps, cycle=plan.collections), collector)
+    if context.run is not None:
+        context.run.recover()
     latest = None if context.run is None else context.run.latest()
     if latest is not None:
         found = load_checkpoint(latest)

@@ -75,7 +75,7 @@ class BCStrategy:
             if context.seconds_left < 0:
                 break
             if context.stop.asked:
-                saved = session.save(context)
+                saved = session.save(context, scheduled=False)
                 where = f"after cloning epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
                 raise context.stop.interruption(where)
         if self._best is not None:
