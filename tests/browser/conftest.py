@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_tools import Visit, short
 
+from page_tools import Visit, short
 from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_tools import Visit, short
 
+from page_tools import Visit, short
 from townlet.observer.reel import numbers, unpack
 from townlet.observer.standalone import film_parts, page_html, write_page
 from townlet.observer.story import story

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from page_tools import Served, Visit, short
 
+from page_tools import Served, Visit, short
 from places import ROOT
 from townlet.observer.studio import Studio
 

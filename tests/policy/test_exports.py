@@ -54,11 +54,10 @@ def test_parquet_reads_in_duckdb_and_polars(folder: Path, samples: list[ReplaySa
     first = samples[0]
     np.testing.assert_array_equal(table["feature.rivalry_max"].to_numpy()[:6], first.feature("rivalry_max"))
     assert table["action_name"].to_list()[:6] == [first.meta.action_names[a] for a in first.actions]
-    assert first.masks is not None and first.maps is not None
-    np.testing.assert_array_equal(
-        np.array(table["action_mask"].to_list()[:6]), first.masks[:6]
-    )  # the one after the end is no row
-    np.testing.assert_array_equal(np.array(table["map"].to_list()[:6]).reshape(first.maps[:6].shape), first.maps[:6])
+    for name, stored in (("action_mask", first.masks), ("map", first.maps)):
+        assert stored is not None
+        told = np.array(table[name].to_list()[:6])
+        np.testing.assert_array_equal(told.reshape(stored[:6].shape), stored[:6])  # what is seen after the end is no row
     duckdb = pytest.importorskip("duckdb")
     query = f"select agent_id, count(*), max(step) from '{tmp_path / 'replay.parquet'}' group by agent_id order by agent_id"
     assert duckdb.sql(query).fetchall() == [("resident_0", 6, 5), ("resident_1", 9, 8), ("resident_2", 6, 5)]

@@ -20,6 +20,7 @@ BASE = (
     "scipy",
     "numba",
     "filelock",
+    "pillow",
     "pydantic",
     "msgspec",
     "PyYAML",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, seed_option, set_option
+from townlet.cli.common import at_option, emit, json_option, leave, seed_option, set_option, tick_of
 from townlet.cli.run import POLICY, open_scenario
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ def snapshot() -> None:
 
     \b
     Example:
-      townlet snapshot save town_day runs/noon.npz --at 360
+      townlet snapshot save town_day runs/noon.npz --at 12:00
     """
 
 
 @snapshot.command()
 @click.argument("scenario")
 @click.argument("file", type=FILE)
-@click.option("--at", "ticks", type=click.IntRange(0), default=0, show_default=True, help="Tick to save, in whole decisions.")
+@at_option
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
 @click.option("--compress", is_flag=True, help="Deflate the arrays.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
@@ -42,7 +42,7 @@ def snapshot() -> None:
 def save(
     scenario: str,
     file: Path,
-    ticks: int,
+    at: str | None,
     policy: str,
     compress: bool,
     overwrite: bool,
@@ -54,7 +54,7 @@ def save(
 
     \b
     Example:
-      townlet snapshot save town_day runs/noon.npz --at 360
+      townlet snapshot save town_day runs/noon.npz --at 12:00
     """
     from townlet.files import check_free
     from townlet.policy.runtime import make_policy
@@ -64,7 +64,7 @@ def save(
     check_free(file, overwrite)
     vec = open_scenario(scenario, overrides, seed)
     decides = make_policy(policy, vec, seed=vec.seed)
-    if ticks:
+    if ticks := tick_of(vec.config, at):
         SimulationLoop(vec, decides).run(ticks)
     taken = take_snapshot(vec, policy=policy, memory=decides.memory())
     save_snapshot(taken, file, compress=compress or vec.config.snapshot.compress)
