@@ -51,7 +51,7 @@ def mix(x: np.uint64) -> np.uint64:
     return x ^ (x >> _S31)
 
 
-@entry
+@leaf
 def quarrel_of(reason: int) -> int:
     """The draw by which a conflict of that reason becomes a quarrel."""
     return QUARREL + reason if reason < 3 else LATER_QUARRELS + reason - 3
