@@ -72,7 +72,7 @@ def rules(name: str, overrides: tuple[str, ...]) -> None:
       townlet scenarios rules town_day > docs/town.md
     """
     from townlet.config.loader import load_config
-    from townlet.scenarios.rules_page import page_text
+    from townlet.observer.rules_page import page_text
 
     click.echo(page_text(load_config(name, overrides)), nl=False)
 

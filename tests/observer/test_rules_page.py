@@ -7,7 +7,7 @@ import pytest
 from places import ROOT
 from townlet.config.loader import load_config, shipped_configs
 from townlet.observations.spec import ObservationSpec
-from townlet.scenarios.rules_page import REASON_MEANS, TERM_MEANS, page_text
+from townlet.observer.rules_page import REASON_MEANS, TERM_MEANS, page_text
 from townlet.world.state import CONFLICT_REASONS, TERMS
 
 
