@@ -16,8 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from townlet.config.models import SimulationConfig
+from townlet.dto.evaluation import Ends
 from townlet.envs.vector import VectorTown
+from townlet.evaluation.ends import town_hash
+from townlet.evaluation.scorecard import locate, run_case
+from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.runtime import Decision, RememberingPolicy, make_policy
+from townlet.studies.bound import bound
 from townlet.types import Array
 from townlet.world.actions import LEAVE, WAIT
 
@@ -92,6 +97,46 @@ def plan_town(
     if with_plan < without and effort.futures == 0:  # days look well alone and not together: the base stands
         plan[:], with_plan = BASE, without
     return TownPlan(town, plan, with_plan, without)
+
+
+class CasePlan(NamedTuple):
+    """The planned towns of a case, and the ends of the scale they give."""
+
+    plans: tuple[TownPlan, ...]
+    ends: Ends
+    seed: int
+    base: str
+
+    def policy(self, vec: VectorTown) -> PlannedPolicy:
+        return PlannedPolicy(make_policy(self.base, vec, seed=self.seed), {one.town: one.plan for one in self.plans})
+
+
+def plan_case(
+    case: Case,
+    base: str,
+    *,
+    window: int = 0,
+    effort: Effort | None = None,
+    command: str = "",
+    say: Callable[[str], None] = lambda line: None,
+) -> CasePlan:
+    """Every town of the case planned; random measured in the same towns, and the bound of all of them."""
+    config, base = case.town(), locate(base)
+    seed = draw_seed("evaluation", window, config.evaluation)
+    plans = tuple(plan_town(config, base, town, seed=seed, effort=effort, say=say) for town in range(case.towns))
+    chance = run_case(VectorTown(config, case.towns, seed=seed), "random", "random", case).measures["return"].mean
+    ends = Ends(
+        scenario=case.name,
+        town=town_hash(config),
+        days=config.scenario.episode_ticks / config.world.ticks_per_day,
+        random=float(chance or 0.0),
+        base=float(np.mean([one.base for one in plans])),
+        planner=float(np.mean([one.value for one in plans])),
+        bound=bound(config).mean,
+        towns=case.towns,
+        command=command,
+    )
+    return CasePlan(plans, ends, seed, base)
 
 
 class _Search:
