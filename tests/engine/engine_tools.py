@@ -36,7 +36,9 @@ def some_network(vec: VectorTown, activation: str = "relu") -> NumpyPolicy:
         normalize_observations=True,
     )
     luck = np.random.default_rng(5)
-    weights = {name: luck.normal(0.0, 0.7, shape).astype(np.float32) for name, shape in weight_shapes(spec).items()}
+    weights: dict[str, Any] = {
+        name: luck.normal(0.0, 0.7, shape).astype(np.float32) for name, shape in weight_shapes(spec).items()
+    }
     weights |= {name: np.abs(weights[name]) + 0.5 for name in ("observation_var", "value_var")}
     return NumpyPolicy(spec, weights)
 

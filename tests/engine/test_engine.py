@@ -17,7 +17,7 @@ from townlet.engine.network import KernelNetwork
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
 from townlet.world import _cache
-from townlet.world.rng import _UNIT
+from townlet.world.rng import _UNIT, ACT
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
@@ -78,7 +78,7 @@ def test_the_kernel_of_a_network_decides_as_numpy_does(activation: str) -> None:
     kernel = KernelNetwork(network)
     same = total = 0
     for k in range(40):
-        features, masks, draws = vec.features[0], vec.masks[0], np.random.default_rng(k).random(vec.num_residents)
+        features, masks, draws = vec.features[0], vec.masks[0], vec.draws(ACT, k)[0]
         expected, found = (one.act(features, None, masks, draws=draws) for one in (network, kernel))
         np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-5)
         same, total = same + int((found.actions == expected.actions).sum()), total + found.actions.size

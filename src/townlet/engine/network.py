@@ -126,7 +126,7 @@ def dense(x: np.ndarray, weight: np.ndarray, start: int, inputs: int, y: np.ndar
         elif activation == TANH:
             v = np.float32(hyperbolic_tangent(float(v)))
         y[j] = v
-    return start + (inputs + 1) * outputs
+    return int(start + (inputs + 1) * outputs)
 
 
 @kernel
