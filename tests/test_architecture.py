@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from places import ROOT
+
 SOURCE = ROOT / "src" / "townlet"
 
 # From the top down. A module sees its own package and the lines below, not its neighbours on the line.
 LAYERS = """
 __main__
 cli testing __init__
+library
 observer studies bench
 engine
 policy.runner promotion.trace
@@ -32,8 +34,8 @@ observations scenarios
 world telemetry
 config dto
 ports files optional statistics
-_readers names
-errors
+names
+errors types
 """
 DOORS = {  # package -> the modules that may import it
     "torch": {

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from places import ROOT
 from townlet.config import PPOConfig, SimulationConfig, config_hash, load_config
 from townlet.config.base import clock
 from townlet.config.loader import SHIPPED, default_config, parse_yaml, read_yaml, shipped_configs, to_yaml
@@ -21,8 +22,6 @@ from townlet.config.problems import known_paths, model_of
 from townlet.config.reference import keys, page_text
 from townlet.config.tree import plain
 from townlet.errors import ConfigError, ReplayError
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def value_at(config: SimulationConfig, path: str) -> Any:
@@ -89,8 +88,10 @@ DEFAULTS = {
     "needs.hunger.collapse_below": 0.03,
     "needs.hunger.collapse_ticks": 30,
     "rewards.survival": 0.05,
-    "rewards.wage_rate": 0.01,
-    "rewards.punctuality": 0.05,
+    "rewards.wage_rate": 0.04,
+    "rewards.spending": 5.0,
+    "rewards.misery_below": 0.2,
+    "rewards.punctuality": 2.0,
     "rewards.collapse": -1.0,
     "rewards.eviction": -2.0,
     "economy.rent": 0.40,

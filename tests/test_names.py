@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from places import ROOT
 from scorecards import checkpoint_folder, duel
 from townlet import files
 from townlet.cli.app import main
@@ -24,17 +25,16 @@ from townlet.config.loader import load_config
 from townlet.config.models import PromotionConfig
 from townlet.errors import CheckpointError, ReplayError, TownletError, UsageError
 from townlet.names import LONGEST, is_name, name_from
-from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter_samples
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, prune, publish_checkpoint, resolve
 from townlet.policy.replay import ReplayDatasetConfig
 from townlet.policy.replay_report import validate
-from townlet.policy.selection import SampleFilter, filter_samples
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.tracker import Tracker
-from townlet.promotion.desk import PromotionDesk
 from townlet.promotion.ledger import GENESIS, entry_hash
+from townlet.promotion.releases import Releases
 from townlet.studies.ablation import ablation
 from townlet.studies.spec import load_spec
 from townlet.testing import tiny_town
@@ -216,10 +216,10 @@ def scenario_name_set(root: Path, payload: str) -> None:
 
 
 def config_id(root: Path, payload: str) -> None:
-    from townlet.cli.train import _next_free
+    from townlet.library.pipeline import next_free
 
     config = load_config(town(payload, "config_id"), TINY)
-    PolicyTrainingOrchestrator(config).run("rollout", RunOptions(run_dir=_next_free(config.config_id, "rollout")))
+    PolicyTrainingOrchestrator(config).run("rollout", RunOptions(run_dir=next_free(config.config_id, "rollout")))
 
 
 def telemetry_file(root: Path, payload: str) -> None:
@@ -376,8 +376,8 @@ def promotion_ledger(root: Path, payload: str) -> None:
 def promotion_ledger_in_a_config(root: Path, payload: str) -> None:
     from townlet.policy.training.services import PromotionServiceAdapter
 
-    desk = PromotionServiceAdapter(load_config(town(payload, "promotion", "ledger"))).desk
-    desk.evaluate(STORE[0] / "candidate", root / "none.json")
+    releases = PromotionServiceAdapter(load_config(town(payload, "promotion", "ledger"))).releases
+    releases.evaluate(STORE[0] / "candidate", root / "none.json")
 
 
 def _ledger(key: str) -> Attempt:
@@ -396,12 +396,12 @@ def _ledger(key: str) -> Attempt:
         (evidence if key == "scorecard" else entry)[key] = payload
         entry["hash"] = entry_hash(entry)
         (root / "ledger.ndjson").write_text(json.dumps(entry) + "\n")
-        desk = PromotionDesk(root / "ledger.ndjson", PromotionConfig())
-        assert desk.verify()
-        release = desk.release()
+        releases = Releases(root / "ledger.ndjson", PromotionConfig())
+        assert releases.verify()
+        release = releases.release()
         assert release is None or release.resolve().is_relative_to(root)
-        desk.rollback("because")
-        desk.rollback("because", "a")
+        releases.rollback("because")
+        releases.rollback("because", "a")
 
     return attempt
 
@@ -538,10 +538,10 @@ def test_a_link_beside_a_ledger_leads_nowhere(name: str, place: Path, tmp_path: 
     (place / name).symlink_to(tmp_path / "victim" / ("keep.txt" if name == ".lock" else ""))
     write = Path(shutil.copy(STORE[0] / "card.json", place / "card.json"))
     before = seen(tmp_path, place)
-    desk = PromotionDesk(place / "ledger.ndjson", PromotionConfig())
+    releases = Releases(place / "ledger.ndjson", PromotionConfig())
     with contextlib.suppress(TownletError):
-        desk.evaluate(STORE[0] / "candidate", write)
-        desk.promote(STORE[0] / "candidate")
+        releases.evaluate(STORE[0] / "candidate", write)
+        releases.promote(STORE[0] / "candidate")
     assert seen(tmp_path, place) == before
 
 
@@ -625,7 +625,7 @@ def test_a_wrong_name_is_told_with_its_line(place: Path) -> None:
 
 
 def test_every_name_that_is_shipped_or_committed_is_one() -> None:
-    root = Path(__file__).parents[1]
+    root = ROOT
     for path in sorted((root / "configs").rglob("*.yaml")):
         if path.parent.name != "affordances":
             config = load_config(path)

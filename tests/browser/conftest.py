@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_tools import Visit, short
 
-from townlet.observer.parts import film_parts
-from townlet.observer.standalone import write_page
+from page_tools import Visit, short
+from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 
 FLAGS = [
@@ -60,7 +59,7 @@ def visit(chromium: Any) -> Iterator[Callable[..., Visit]]:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         found = Visit(page)
         visits.append(found)
         page.on("request", lambda request: found.asked.append(request.url))

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_tools import Visit, short
 from test_page_file import DECODED, raw_columns
 
+from page_tools import Visit, short
 from townlet.envs.vector import VectorTown
 from townlet.observer.living import Carried, file_parts, living_parts
-from townlet.observer.parts import film_parts
-from townlet.observer.standalone import write_page
+from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 from townlet.observer.take import Change, parse_take
 from townlet.observer.witness import witnesses
@@ -134,7 +133,7 @@ def test_what_if_opens_beside_and_parts_after_the_change(alive: Visit) -> None:
     alive.key("b")
     alive.page.fill("#branch-do", "perturb blackout 60")
     alive.page.click("#branch-form button.main")
-    alive.until("townlet.b !== null && !document.getElementById('parting').hidden")
+    alive.until("townlet.b !== null && !document.getElementById('divergence').hidden")
     alive.js("Promise.all([townlet.a.preload(), townlet.b.preload()])")
     assert not any(alive.js("Array.from(townlet.timeline.differs())")[:60])
     assert alive.page.is_visible("#futures")

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_tools import digests_in_node, native_digest, some_network
 
+from engine_tools import digests_in_node, native_digest, some_network
 from townlet.config.loader import shipped_configs
 from townlet.engine.module import engine_module, module_path
 from townlet.engine.network import KernelNetwork
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
 from townlet.world import _cache
-from townlet.world.rng import _UNIT, ACT
+from townlet.world.rng import _UNIT
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
@@ -78,7 +78,7 @@ def test_the_kernel_of_a_network_decides_as_numpy_does(activation: str) -> None:
     kernel = KernelNetwork(network)
     same = total = 0
     for k in range(40):
-        features, masks, draws = vec.features[0], vec.masks[0], vec.draws(ACT, k)[0]
+        features, masks, draws = vec.features[0], vec.masks[0], np.random.default_rng(k).random(vec.num_residents)
         expected, found = (one.act(features, None, masks, draws=draws) for one in (network, kernel))
         np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-5)
         same, total = same + int((found.actions == expected.actions).sum()), total + found.actions.size

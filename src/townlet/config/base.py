@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import InitErrorDetails
+
+from townlet.errors import UsageError, did_you_mean
 
 DAY = 1440
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)")
@@ -54,8 +55,8 @@ def minutes(value: Any) -> Any:
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
     """`did you mean 'x'?`, or the whole list when nothing is close."""
-    close = get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
+    known = list(known)
+    return did_you_mean(name, known, show=repr) or f"known are {', '.join(known) or 'none'}"
 
 
 Fault = tuple[tuple[str | int, ...], str]  # a place below a section, and what is wrong there
@@ -77,6 +78,16 @@ def problems_at(found: Iterable[tuple[Sequence[str | int], str]]) -> ValidationE
 def clock(minute: int) -> str:
     """450 → "07:30"."""
     return f"{minute // 60:02d}:{minute % 60:02d}"
+
+
+def tick_at(text: str, *, start: int, day: int, first: int = 0) -> int:
+    """A tick from its number, or from a clock time: the first one after ``first``, which is at minute ``start``."""
+    if re.fullmatch(r"\d{1,8}", text):
+        return int(text)
+    if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", text):
+        raise UsageError(f"the time is {text!r}, expected a clock time such as 07:00 or a tick")
+    hours, rest = text.split(":")
+    return first + (int(hours) * 60 + int(rest) - start) % day
 
 
 _CLOCK_SCHEMA = {"type": ["integer", "string"], "format": "clock", "pattern": "^[0-9]{1,2}:[0-5][0-9]$", "minimum": 0}

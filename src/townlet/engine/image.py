@@ -15,9 +15,10 @@ import numpy as np
 from townlet.engine.network import Network, choose_by_network
 from townlet.envs.step import Buffers, step_towns
 from townlet.envs.vector import FINGERPRINT, VectorTown
+from townlet.types import Array
 from townlet.world.rng import ACT, PICK, POLICY, fill_uniform
-from townlet.world.state import SCHEDULED, Array, State, Tables
-from townlet.world.townspeople import Script, choose_random, choose_scripted, make_script
+from townlet.world.state import SCHEDULED, State
+from townlet.world.townspeople import choose_random, choose_scripted, make_script
 
 BASE = 1 << 20  # below it the stack and what the module itself keeps
 ALIGN = 16
@@ -146,9 +147,11 @@ class _Layout:
 def _named(call: Call) -> Iterator[tuple[str, Any, bool]]:
     """Arguments by name as Numba flattens them, and whether a run changes them."""
     for name, value in zip(inspect.signature(call.entry.py_func).parameters, call.args, strict=True):
-        if isinstance(value, State | Buffers | Tables | Script | Network):
-            changes = isinstance(value, State | Buffers)
-            yield from ((f"{name}.{field}", one, changes) for field, one in value._asdict().items())
+        if isinstance(value, tuple):
+            fields = value._fields  # type: ignore[attr-defined]  # the tuples of a kernel are named
+            yield from (
+                (f"{name}.{field}", one, isinstance(value, State | Buffers)) for field, one in zip(fields, value, strict=True)
+            )
         else:
             yield name, value, True
 

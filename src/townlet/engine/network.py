@@ -12,8 +12,8 @@ import numpy as np
 from townlet.errors import UsageError
 from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
+from townlet.types import Array
 from townlet.world._jit import entry, kernel, leaf
-from townlet.world.state import Array
 
 CLIP = np.float32(OBSERVATION_CLIP)
 ZERO = np.float32(0.0)
@@ -104,7 +104,7 @@ def add_four(y: np.ndarray, a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.n
 @kernel
 def dense(x: np.ndarray, weight: np.ndarray, start: int, inputs: int, y: np.ndarray, activation: int) -> int:
     """y = activation(x[:inputs] W + bias), W at `start` of the weights; sums run over the inputs in order. Where W's end is."""
-    outputs = y.shape[0]
+    outputs: int = y.shape[0]
     w = weight[start : start + inputs * outputs]
     bias = weight[start + inputs * outputs : start + (inputs + 1) * outputs]
     for j in range(outputs):
@@ -126,7 +126,7 @@ def dense(x: np.ndarray, weight: np.ndarray, start: int, inputs: int, y: np.ndar
         elif activation == TANH:
             v = np.float32(hyperbolic_tangent(float(v)))
         y[j] = v
-    return int(start + (inputs + 1) * outputs)
+    return start + (inputs + 1) * outputs
 
 
 @kernel

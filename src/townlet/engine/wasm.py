@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-import llvmlite.binding as _llvm
+import llvmlite.binding as llvm
 
 from townlet.errors import StorageError
 
-llvm: Any = _llvm  # it has no types
 TRIPLE = "wasm32-unknown-unknown"
 LAYOUT = "e-m:e-p:32:32-p10:8:8-p20:8:8-i64:64-i128:128-n32:64-S128-ni:1:10:20"
 FEATURES = "+bulk-memory,+sign-ext,+nontrapping-fptoint,+mutable-globals"
@@ -45,7 +43,7 @@ def assemble(entries: Mapping[str, bytes]) -> bytes:
     return _exported(machine.emit_object(whole), tuple(entries))
 
 
-def _entry(name: str, bitcode: bytes) -> Any:
+def _entry(name: str, bitcode: bytes) -> llvm.ModuleRef:
     """An entry with all it reaches, for wasm32: only its block-taking export can be seen from outside."""
     text = str(llvm.parse_bitcode(bitcode))
     text = re.sub(r'^target (triple|datalayout) = ".*"$', "", text, flags=re.MULTILINE)
@@ -64,8 +62,8 @@ def _entry(name: str, bitcode: bytes) -> Any:
         loads += [f"  %v{k} = trunc i8 %l{k} to i1"] if kind == "i1" else [f"  %v{k} = bitcast {kind} %l{k} to {kind}"]
     given = ", ".join(f"{kind} %v{k}" for k, kind in enumerate(kinds))
     head = f'target triple = "{TRIPLE}"\ntarget datalayout = "{LAYOUT}"\ndeclare i32 @"{symbol}"({", ".join(kinds)})\n'
-    lines = [f"define i32 @{name}(ptr %block) {{", *loads, f'  %r = call i32 @"{symbol}"({given})', "  ret i32 %r", "}"]
-    module.link_in(llvm.parse_assembly(head + "\n".join(lines)))
+    wrapper = [f"define i32 @{name}(ptr %block) {{", *loads, f'  %r = call i32 @"{symbol}"({given})', "  ret i32 %r", "}"]
+    module.link_in(llvm.parse_assembly(head + "\n".join(wrapper)))
     for one in (*module.functions, *module.global_variables):
         if not one.is_declaration and one.name != name:
             one.linkage = "internal"

@@ -17,8 +17,9 @@ from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import ScenarioError
 from townlet.scenarios.compile import compile_town
+from townlet.types import Array
 from townlet.world.rules import make_affordances, make_rules
-from townlet.world.state import MONEY, Array, Layout
+from townlet.world.state import MONEY, Layout
 from townlet.world.townspeople import make_script
 
 LEFT_OUT = ("scenario", "policy", "world", "observations", "ppo", "training", "evaluation")  # they make another town, or none

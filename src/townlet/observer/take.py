@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 import zlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
 from townlet import files
+from townlet.dto import FrozenStrict
 from townlet.errors import TakeError
+from townlet.files import sha256_bytes
 from townlet.sim.edits import LONGEST, parse_edit
 
 VERSION: Literal[1] = 1
@@ -29,16 +30,12 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16,64}$")]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Change(_Strict):
+class Change(FrozenStrict):
     at: int = Field(ge=0, le=MOST_TICKS)
     do: str = Field(min_length=1, max_length=LONGEST)
 
 
-class Take(_Strict):
+class Take(FrozenStrict):
     v: Literal[1] = VERSION
     town: str = Field(min_length=1, max_length=128)
     config: Digest
@@ -52,7 +49,7 @@ class Take(_Strict):
 
     @property
     def id(self) -> str:
-        return hashlib.sha256(canonical(self)).hexdigest()[:12]
+        return sha256_bytes(canonical(self))[:12]
 
     @property
     def link(self) -> str:

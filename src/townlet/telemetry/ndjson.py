@@ -111,11 +111,11 @@ class TelemetryWriter:
 
     def _write(self, record: Mapping[str, Any]) -> bool:
         batch = record.get("kind") == "batch"
-        if self._stopped:
+        if self._stopped or self.path is None:
             self.records_dropped += 1
             return False
         try:
-            self._log = self._log or self._open()
+            self._log = self._log or self._open(self.path)
             if self.max_entries is not None and self._entries >= self.max_entries:
                 self._log = self._rotate(self._log)
             line = dict(record)
@@ -135,14 +135,13 @@ class TelemetryWriter:
         self._stopped = True
         log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
 
-    def _open(self) -> AppendLog:
-        assert self.path is not None
-        opened = AppendLog(self.path)
+    def _open(self, path: Path) -> AppendLog:
+        opened = AppendLog(path)
         if opened.torn:
-            log.warning("%s ended in half a line (%d bytes); it was cut off", self.path, len(opened.torn))
-        self._entries = _count_lines(self.path)
-        self._rotation = last_rotation(self.path)
-        self.offset = max(self.offset, last_offset(self.path))
+            log.warning("%s ended in half a line (%d bytes); it was cut off", path, len(opened.torn))
+        self._entries = _count_lines(path)
+        self._rotation = last_rotation(path)
+        self.offset = max(self.offset, last_offset(path))
         return opened
 
     def _rotate(self, full: AppendLog) -> AppendLog:
@@ -158,7 +157,7 @@ class TelemetryWriter:
             return {}
         try:
             if self._log is None and self.path.exists():
-                self._log = self._open()
+                self._log = self._open(self.path)
             if self._log is not None and not self._stopped:
                 self._log.sync()
         except StorageError as error:

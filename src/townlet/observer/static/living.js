@@ -366,7 +366,7 @@ export class LivingTake {
     return found;
   }
 
-  async parting() {
+  async divergence() {
     return null; // the page finds it in the films
   }
 

@@ -30,8 +30,8 @@ from townlet.policy.training.batches import (
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.numerics import Tensors, shuffled, slice_of
 from townlet.policy.trajectory import Trajectory
+from townlet.types import Array, Doubles, Floats
 
-Floats = NDArray[np.float32]
 MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
 VALUE_HORIZON = 10  # statistics of returns look back over about this many batches
@@ -41,8 +41,8 @@ EVALUATION_ROWS = 16384
 class LearnerState(NamedTuple):
     """All that is needed to go on bit for bit: two flat maps of arrays for safetensors, one small map for JSON."""
 
-    weights: dict[str, NDArray[Any]]
-    optimizer: dict[str, NDArray[Any]]
+    weights: dict[str, Array]
+    optimizer: dict[str, Array]
     meta: dict[str, Any]
 
 
@@ -71,12 +71,12 @@ class PPOLearner:
     def act(
         self,
         features: Floats,  # (B, F)
-        maps: NDArray[Any] | None,  # (B, C, H, W)
-        masks: NDArray[Any],  # (B, A)
+        maps: Array | None,  # (B, C, H, W)
+        masks: Array,  # (B, A)
         *,
-        draws: NDArray[np.float64] | None = None,  # (B,) uniform in [0, 1); None chooses greedily
+        draws: Doubles | None = None,  # (B,) uniform in [0, 1); None chooses greedily
         state: Floats | None = None,  # (B, S)
-        starts: NDArray[Any] | None = None,  # (B,): rows whose state is reset first
+        starts: Array | None = None,  # (B,): rows whose state is reset first
     ) -> Acted:
         logits, values, next_state = self.forward(features, maps, state=state, starts=starts)
         actions, log_probs = choose_actions(logits, masks, draws)
@@ -86,10 +86,10 @@ class PPOLearner:
     def forward(
         self,
         features: Floats,
-        maps: NDArray[Any] | None = None,
+        maps: Array | None = None,
         *,
         state: Floats | None = None,
-        starts: NDArray[Any] | None = None,
+        starts: Array | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Unmasked logits (B, A), values (B,) in units of the return, next state (B, S)."""
         check_inputs(self.spec, features, maps)
@@ -247,13 +247,12 @@ class PPOLearner:
     def assess_cloning(self, batch: Trajectory) -> tuple[CloningStats, NDArray[np.int64]]:
         """The same measures without learning, and the greedy choices (T, B)."""
         batch = decisions_of(batch)
-        assert batch.expert is not None
         log_probs, values = self.evaluate(batch)
         active = batch.active.astype(bool)
         choices = log_probs.argmax(-1)
         if not active.any():
             return CloningStats(0, 0, 0.0, 0.0, 0.0, 0.0), choices
-        chosen = np.take_along_axis(log_probs, batch.expert[..., None], -1)[..., 0]
+        chosen = np.take_along_axis(log_probs, batch.experts[..., None], -1)[..., 0]
         error = 0.0
         if batch.returns is not None:
             gap = (values - batch.returns)[active].astype(np.float64) / self._value_scale()[1]
@@ -327,14 +326,13 @@ class PPOLearner:
         return data
 
     def _cloning_data(self, batch: Trajectory) -> Tensors:
-        assert batch.expert is not None
         active = batch.active.astype(bool)
-        data = self._data(batch, active) | {"expert": self._column(batch.expert, active)}
+        data = self._data(batch, active) | {"expert": self._column(batch.experts, active)}
         if batch.returns is not None:
             data["returns"] = self._column(self._normalised(batch.returns), active)
         return data
 
-    def _column(self, array: NDArray[Any], active: NDArray[np.bool_] | None) -> Tensor:
+    def _column(self, array: Array, active: NDArray[np.bool_] | None) -> Tensor:
         if self.recurrent:
             if active is not None and array.ndim == 2:  # whatever stands in absent rows stays out of the arithmetic
                 array = np.where(active, array, array.dtype.type(0))

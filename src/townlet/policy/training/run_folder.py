@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
-from townlet import __version__, files
+from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.errors import CheckpointError, StorageError, UsageError
+from townlet.optional import versions
 from townlet.policy.checkpoint import (
     BEST,
     LATEST,
@@ -44,12 +44,8 @@ SMALL_FILES = 200_000  # config, environment, summary, plots
 
 
 def environment(command: tuple[str, ...], threads: int) -> dict[str, Any]:
-    versions = {"townlet": __version__, "python": platform.python_version(), "numpy": np.__version__}
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        versions["torch"] = str(torch.__version__)
     return {
-        "versions": versions,
+        "versions": versions("numpy", *(["torch"] if "torch" in sys.modules else [])),
         "machine": platform.machine(),
         "system": platform.platform(),
         "processors": os.cpu_count(),

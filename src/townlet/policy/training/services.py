@@ -13,8 +13,8 @@ import numpy as np
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import Measure
-from townlet.dto.policy import Interval, ReplayBatchSummary, RolloutFrame
-from townlet.dto.promotion import Decision
+from townlet.dto.policy import MeasureInterval, ReplayBatchSummary, RolloutFrame
+from townlet.dto.promotion import PromotionDecision
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, ReplayError, UsageError
 from townlet.evaluation.compare import save_scorecard
@@ -25,7 +25,7 @@ from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
-from townlet.promotion.desk import CANDIDATE, CHAMPION, PromotionDesk
+from townlet.promotion.releases import CANDIDATE, CHAMPION, Releases
 
 log = logging.getLogger("townlet.training")
 
@@ -52,9 +52,18 @@ class RolloutCaptureService:
         seed = draw_seed("training", config.seed * 1_000 + index)
         others = (load_config(name) for name in config.training.scenarios)
         lent = ({"config_id": other.config_id, "scenario": other.scenario, "jobs": other.jobs} for other in others)
-        layouts = [config, *(config.model_copy(update=parts) for parts in lent)]
-        threads = config.training.threads
-        return VectorTown(layouts, num_towns, seed=seed, start=clock, stagger=stagger, threads=threads, first_town=first_town)
+        layouts = [_lasting(one) for one in (config, *(config.model_copy(update=parts) for parts in lent))]
+        training = config.training
+        return VectorTown(
+            layouts,
+            num_towns,
+            seed=seed,
+            start=clock,
+            stagger=stagger,
+            wallets=training.wallets,
+            threads=training.threads,
+            first_town=first_town,
+        )
 
     def capture(
         self, ticks: int | None = None, *, auto_seed_agents: bool | None = None, policy: str = "schedule", epsilon: float = 0.05
@@ -79,6 +88,14 @@ class RolloutCaptureService:
         buffer = RolloutBuffer(vec, ticks // interval)
         collect(acting, buffer)
         return CapturedRollout(tuple(buffer.samples(source_of(vec, acting, ticks=ticks))), ticks)
+
+
+def _lasting(config: SimulationConfig) -> SimulationConfig:
+    """The config with episodes of `training.episode_days`."""
+    if config.training.episode_days is None:
+        return config
+    ticks = config.training.episode_days * config.world.ticks_per_day
+    return config.model_copy(update={"scenario": config.scenario.model_copy(update={"episode_ticks": ticks})})
 
 
 @dataclass(frozen=True)
@@ -175,17 +192,18 @@ class EvaluationService:
 
     def score(self, source: PolicySource) -> dict[str, Measure]:
         training = self.config.training
-        case = Case("training", self.config.config_id, towns=training.eval_towns, config=self.config)
+        towns, days = training.eval_towns, training.eval_days
+        case = Case("training", self.config.config_id, towns=towns, days=days, config=self.config)
         if self._towns is None:
             seed = draw_seed("validation", 0, self.config.evaluation)
             self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=training.threads)
         return run_case(self._towns, "policy", source, case).measures
 
 
-def intervals(measures: dict[str, Measure]) -> dict[str, Interval]:
+def intervals(measures: dict[str, Measure]) -> dict[str, MeasureInterval]:
     """The measures that exist, as value and interval."""
     return {
-        name: Interval(value=measure.mean, low=measure.low, high=measure.high)
+        name: MeasureInterval(value=measure.mean, low=measure.low, high=measure.high)
         for name, measure in measures.items()
         if measure.mean is not None
     }
@@ -198,20 +216,20 @@ class PromotionServiceAdapter:
     config: SimulationConfig
 
     @property
-    def desk(self) -> PromotionDesk:
+    def releases(self) -> Releases:
         place = safe_join(".", self.config.promotion.ledger, error=ConfigError)
-        return PromotionDesk(place, self.config.promotion, self.config.evaluation.level)
+        return Releases(place, self.config.promotion, self.config.evaluation.level)
 
-    def consider(self, candidate: Path, scorecard: Path) -> Decision:
+    def consider(self, candidate: Path, scorecard: Path) -> PromotionDecision:
         """One window: the scorecard of candidate and champion on that window's seed is written, then judged."""
-        desk = self.desk
-        release = desk.release()
+        releases = self.releases
+        release = releases.release()
         policies = {CANDIDATE: str(candidate), CHAMPION: "scripted" if release is None else str(release)}
-        suite, rules, window = self.config.promotion.suite, self.config.evaluation, desk.next_window(candidate)
+        suite, rules, window = self.config.promotion.suite, self.config.evaluation, releases.next_window(candidate)
         cases = suite_cases(suite, rules)
         card = evaluate(policies, cases, evaluation=rules, suite=suite, baseline=CHAMPION, window=window, purpose="promotion")
         save_scorecard(card, scorecard)
-        return desk.evaluate(candidate, scorecard)
+        return releases.evaluate(candidate, scorecard)
 
 
 @dataclass

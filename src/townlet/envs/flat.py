@@ -1,0 +1,116 @@
+"""What outside learners are given: one flat row of numbers per resident, and the mask beside it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from townlet.config import SimulationConfig, load_config
+from townlet.envs.vector import Scenario, VectorTown
+from townlet.errors import UsageError
+from townlet.observations.spec import ObservationSpec
+from townlet.types import Array
+
+MAP_LAYOUTS = ("flat", "apart", "none")
+
+
+class Sight:
+    """The layout of an observation outside Townlet.
+
+    `flat` (the default): one float32 row, the named features (`spec.feature_names`, in order) followed by the map, channel
+    by channel, row by row, as zeros and ones. `apart`: the features alone, and the map (C, H, W) uint8 under a key of its
+    own. `none`: the features alone.
+    """
+
+    def __init__(self, spec: ObservationSpec, map_layout: str = "flat") -> None:
+        if map_layout not in MAP_LAYOUTS:
+            raise UsageError(f"map is {map_layout!r}, expected one of {', '.join(MAP_LAYOUTS)}")
+        self.spec = spec
+        has_map = bool(spec.map_shape[0])
+        self.flattens = map_layout == "flat" and has_map
+        self.apart = map_layout == "apart" and has_map
+        low = [field.low for field in spec.fields]
+        high = [field.high for field in spec.fields]
+        cells = int(np.prod(spec.map_shape)) if self.flattens else 0
+        self.row = spaces.Box(np.array(low + [0.0] * cells, np.float32), np.array(high + [1.0] * cells, np.float32))
+        self.window = spaces.Box(0, 1, spec.map_shape, np.uint8)
+        self.mask = spaces.Box(0, 1, (len(spec.action_names),), np.int8)
+        self.names: tuple[str, ...] = spec.feature_names + self._cell_names() if self.flattens else spec.feature_names
+
+    def _cell_names(self) -> tuple[str, ...]:
+        _, height, width = self.spec.map_shape
+        return tuple(f"map_{name}_{y}_{x}" for name in self.spec.map_channels for y in range(height) for x in range(width))
+
+    def space(self) -> spaces.Dict:
+        parts: dict[str, spaces.Space[Any]] = {"observation": self.row, "action_mask": self.mask}
+        return spaces.Dict(parts | {"map": self.window} if self.apart else parts)
+
+    def rows(self, vec: VectorTown) -> Array:
+        """A copy of what everybody sees now.  # (E, N, F [+ C·H·W]) f4"""
+        if not self.flattens or vec.maps is None:
+            return vec.features.copy()
+        return np.concatenate([vec.features, vec.maps.reshape(*vec.active.shape, -1)], axis=2, dtype=np.float32)
+
+    def of(self, vec: VectorTown, slot: int, town: int = 0) -> Array:
+        """A copy of what one resident sees now.  # (F [+ C·H·W],) f4"""
+        features = vec.features[town, slot]
+        if not self.flattens or vec.maps is None:
+            return np.asarray(features.copy())
+        return np.concatenate([features, vec.maps[town, slot].ravel()], dtype=np.float32)
+
+    def dict_of(self, vec: VectorTown, slot: int, town: int = 0) -> dict[str, Array]:
+        seen = {"observation": self.of(vec, slot, town), "action_mask": vec.masks[town, slot].astype(np.int8)}
+        if self.apart and vec.maps is not None:
+            seen["map"] = vec.maps[town, slot].copy()
+        return seen
+
+
+def one_town(
+    scenario: Scenario,
+    overrides: Sequence[str],
+    seed: int | None,
+    start: str | None,
+    town: int,
+    max_cycles: int | None = None,
+) -> VectorTown:
+    """A batch of one, from a name, a file or a config; overrides need a name or a file."""
+    chosen = configured(scenario, overrides)
+    if max_cycles is not None:
+        chosen = with_length(chosen if isinstance(chosen, SimulationConfig) else load_config(chosen), max_cycles)
+    return VectorTown(chosen, 1, seed=own_seed(seed, overrides), start=start, first_town=town)
+
+
+def with_length(config: SimulationConfig, cycles: int) -> SimulationConfig:
+    """The config with episodes of so many decisions."""
+    if cycles < 1:
+        raise UsageError(f"max_cycles is {cycles}, expected 1 or more decisions")
+    return config.model_copy(
+        update={"scenario": config.scenario.model_copy(update={"episode_ticks": cycles * config.policy.interval})}
+    )
+
+
+def own_seed(seed: int | None, overrides: Sequence[str]) -> int | None:
+    """The seed that was asked for, here or among the overrides; else one from the system, so that no two copies are twins.
+
+    It is even, as those of training are: never one of the evaluation's, which are odd.
+    """
+    if seed is not None or any(override.partition("=")[0].strip() == "seed" for override in overrides):
+        return seed
+    return 2 * secrets.randbits(40)
+
+
+def configured(scenario: Scenario, overrides: Sequence[str]) -> Scenario:
+    if not overrides:
+        return scenario
+    if isinstance(scenario, SimulationConfig):
+        raise UsageError("overrides are laid upon a config that is read from a file; this one is read already, change it instead")
+    return load_config(scenario, overrides)
+
+
+def reward_terms(terms: Array, names: Sequence[str]) -> dict[str, float]:
+    """The breakdown of a step's reward by name.  terms (T,)"""
+    return dict(zip(names, terms.tolist()))

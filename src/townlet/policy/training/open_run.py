@@ -1,0 +1,152 @@
+"""Opening a run: its folder and lock, its log, its stop flag; new, or where it was left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from townlet import files
+from townlet.config.models import config_hash
+from townlet.dto.policy import DryRun
+from townlet.errors import CheckpointError, UsageError
+from townlet.files import short_hash
+from townlet.names import check_name
+from townlet.policy.checkpoint import load_checkpoint
+from townlet.policy.training.contexts import RunOptions, TrainingContext
+from townlet.policy.training.run_folder import RunFolder, check_disk, environment
+from townlet.telemetry.ndjson import TelemetryWriter, log_parts
+
+
+@contextmanager
+def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
+    """Within it `context.run`, `telemetry` and `stop` are live. Nothing is written before the checks have passed."""
+    settings = context.config.telemetry
+    context.started_from = _start_of(options)
+    context.run_id = run_id(config_hash(context.config), context.mode, context.epochs, context.dataset_hash, context.started_from)
+    with ExitStack() as stack:
+        log = options.log_path
+        if options.run_dir is not None:
+            context.run = RunFolder(options.run_dir, context.config.training.keep_checkpoints)
+            _check_folder(context.run, context, options)
+            log = log or _log_of(context.run, options, settings.file)
+            stack.enter_context(files.FolderLock(options.run_dir))
+            if not options.resume:
+                card = _card(context, log)
+                context.run.create(card, context.config.model_dump(mode="json"), _environment(context, options))
+        elif options.resume:
+            raise UsageError("There is nothing to resume without a run folder; name it with --resume RUN.")
+        if options.start_from is not None:
+            context.plan = replace(context.plan, start_from=options.start_from)
+        writer = TelemetryWriter(
+            log if settings.enabled else None, frequency=settings.frequency, max_entries=settings.max_entries
+        )
+        if log is not None and not options.resume:
+            _set_aside(log)
+        context.telemetry = stack.enter_context(writer)
+        stack.enter_context(context.stop)
+        yield
+
+
+def dry_run(context: TrainingContext, strategy: str) -> DryRun:
+    """What would be done, once the inputs have been checked."""
+    return DryRun(
+        strategy=strategy,
+        duration_sec=0.0,
+        mode=context.mode,
+        epochs=context.epochs,
+        config_id=context.config.config_id,
+        config_hash=config_hash(context.config),
+        dataset_hash=context.dataset_hash,
+        disk_bytes=context.disk_needed,
+    )
+
+
+def run_id(config: str, mode: str, epochs: int, dataset: str | None, started_from: str | None) -> str:
+    """A hash of config (with its seed), data, first weights and what was asked: the same for a run and its repetition."""
+    text = "\n".join((config, mode, str(epochs), dataset or "", started_from or ""))
+    return short_hash(text)
+
+
+def _start_of(options: RunOptions) -> str | None:
+    """Hash of the weights a run begins with, where it does not begin anew; a resumed one knows it from its card."""
+    if options.start_from is not None:
+        return str(load_checkpoint(options.start_from, with_optimizer=False, with_world=False).state["weights_hash"])
+    run = None if options.run_dir is None else RunFolder(options.run_dir)
+    return run.card().get("started_from") if options.resume and run is not None else None
+
+
+def _card(context: TrainingContext, log: Path | None) -> dict[str, Any]:
+    return {
+        "run_id": context.run_id,
+        "mode": context.mode,
+        "epochs": context.epochs,
+        "seed": context.seed,
+        "config_id": context.config.config_id,
+        "config_hash": config_hash(context.config),
+        "dataset_hash": context.dataset_hash,
+        "dataset": None if context.dataset_source is None else seen_from(context.run, context.dataset_source),
+        "started_from": context.started_from,
+        "telemetry": None if log is None else _relative(log, context),
+    }
+
+
+def seen_from(run: RunFolder | None, path: Path) -> str:
+    """A path as the run folder sees it: the two may be moved together."""
+    return os.path.relpath(path, Path() if run is None else run.path)
+
+
+def _relative(log: Path, context: TrainingContext) -> str:
+    inside = context.run is not None and log.absolute().parent == context.run.path.absolute()
+    return log.name if inside else str(log.absolute())
+
+
+def _log_of(run: RunFolder, options: RunOptions, name: str) -> Path:
+    """The log in the run folder. One that a run kept elsewhere is named again by whoever resumes it: nothing outside the folder
+    is changed because a file in it says so."""
+    written = run.card().get("telemetry") if options.resume else None
+    if isinstance(written, str) and Path(written).is_absolute():
+        raise UsageError(f"The run in {run.path} kept its log outside, in {written}; name it again with --ppo-log {written}.")
+    name = check_name(written or name, f"the log that {run.path / 'run.json'} names", error=CheckpointError)
+    for part in {name, *(path.name for path in run.path.glob(f"{name}.*"))}:
+        files.safe_join(run.path, part, error=CheckpointError)  # what is rotated, discarded or set aside with it, too
+    return run.path / name
+
+
+def _environment(context: TrainingContext, options: RunOptions) -> dict[str, Any]:
+    return environment(options.command, context.config.training.threads)
+
+
+def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions) -> None:
+    if not options.resume:
+        if run.exists:
+            raise UsageError(f"{run.path} already holds a run; go on with --resume {run.path}, or choose another --run-dir.")
+        check_disk(run.path, context.disk_needed)
+        return
+    card, there = run.card(), run.environment()
+    for name, found in (("config_hash", config_hash(context.config)), ("mode", context.mode), ("epochs", context.epochs)):
+        if card.get(name) != found:
+            raise UsageError(
+                f"The run in {run.path} has the {name.replace('_', ' ')} {card.get(name)!r}, now it is {found!r}; "
+                "resume it as it was started, or start a new run."
+            )
+    if card.get("dataset_hash") != context.dataset_hash:
+        raise CheckpointError(f"The data of the run in {run.path} have changed since it began; restore them, or start a new run.")
+    here = _environment(context, options)
+    for name in ("versions", "threads", "machine"):
+        if there.get(name) != here[name] and not options.allow_inexact:
+            raise UsageError(
+                f"The run in {run.path} was made with {name} {there.get(name)}, here it is {here[name]}: it would not go on bit "
+                "for bit; use the same, or accept that with --allow-inexact."
+            )
+
+
+def _set_aside(log: Path) -> None:
+    """A new run begins a new log; what another run left there is kept as `<name>.previous`."""
+    if not log.exists():
+        return
+    for part in log_parts(log):
+        files.move(part, part.with_name(f"{part.name}.previous"))

@@ -1,0 +1,103 @@
+"""Where two runs part: the first tick, resident and field in which they differ."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from townlet.dto.snapshot import Divergence
+from townlet.envs.vector import FINGERPRINT, VectorTown
+from townlet.errors import UsageError
+from townlet.ports import Decided, PolicyBackend
+from townlet.sim.loop import SimulationLoop
+from townlet.sim.snapshot import differences
+from townlet.types import Array
+
+SAME_ANYWAY = ("seed",)  # what a run is given says nothing about where it goes
+
+
+def first_divergence(
+    a: VectorTown, b: VectorTown, policy_a: PolicyBackend, policy_b: PolicyBackend, ticks: int
+) -> tuple[Divergence | None, int]:
+    """The first value in which two runs differ, and the ticks that were compared. Policies stand at the same moment."""
+    if a.num_towns != 1 or b.num_towns != 1 or a.num_residents != b.num_residents or a.catalogue != b.catalogue:
+        raise UsageError("the two runs are of different towns (residents or actions differ); compare runs of one scenario")
+    if a.interval != b.interval:
+        raise UsageError(f"one run decides every {a.interval} ticks, the other every {b.interval}; compare runs of one interval")
+    found = _differing(a, b)
+    if found is not None:
+        return found, 0
+    done, one, two = 0, SimulationLoop(a, policy_a), SimulationLoop(b, policy_b)
+    while done < ticks:
+        first, second = one.decide(), two.decide()
+        other = _decision(a, first.actions, second.actions)
+        if other is not None:
+            return other, done
+        kept = a.save(), b.save()
+        made = one.step()
+        two.step()
+        if not _same(a, b):
+            a.restore(kept[0])
+            b.restore(kept[1])
+            return _within(a, b, first, second), done
+        done += made
+    return None, done
+
+
+class _AsTold:
+    """Decides what was decided before."""
+
+    kind, has_values = "told", False
+
+    def __init__(self, decision: Decided) -> None:
+        self.decision = decision
+
+    def reset(self, vec: VectorTown) -> None:
+        """It knows nothing of the town."""
+
+    def act(self, vec: VectorTown) -> Decided:
+        return self.decision
+
+
+def _same(a: VectorTown, b: VectorTown) -> bool:
+    return _differing(a, b) is None
+
+
+def _differing(a: VectorTown, b: VectorTown) -> Divergence | None:
+    tables = [(a.state._asdict()[name], b.state._asdict()[name]) for name in FINGERPRINT]
+    if all(one.shape == two.shape and one.tobytes() == two.tobytes() for one, two in tables):
+        return None
+    return next((found for found in differences(a, b) if not (found.table == "towns" and found.field in SAME_ANYWAY)), None)
+
+
+def _within(a: VectorTown, b: VectorTown, first: Decided, second: Decided) -> Divergence | None:
+    """The interval again, a tick longer each time, until the worlds differ."""
+    kept, interval = (a.save(), b.save()), a.interval
+    try:
+        for ticks in range(1, interval + 1):
+            a.restore(kept[0])
+            b.restore(kept[1])
+            a.tables.rules["interval"] = b.tables.rules["interval"] = ticks
+            SimulationLoop(a, _AsTold(first)).step()
+            SimulationLoop(b, _AsTold(second)).step()
+            found = _differing(a, b)
+            if found is not None:
+                return found
+    finally:
+        a.tables.rules["interval"] = b.tables.rules["interval"] = interval
+    return None
+
+
+def _decision(vec: VectorTown, first: Array, second: Array) -> Divergence | None:
+    """The first resident whose decisions differ, while the worlds are still the same."""
+    for slot in np.flatnonzero((first != second)[0] & (vec.active[0] != 0)):
+        names = vec.catalogue.names
+        return Divergence(
+            town=0,
+            tick=int(vec.state.towns[0]["tick"]),
+            table="decision",
+            resident=vec.resident_id(0, int(slot)),
+            field="action",
+            a=names[int(first[0, slot])],
+            b=names[int(second[0, slot])],
+        )
+    return None

@@ -1,0 +1,258 @@
+"""The command frame: quick, lazy, one sentence per error, the right exit code, quiet pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib import import_module
+from typing import Any
+
+import click
+import pytest
+
+from places import ROOT
+from townlet import __version__
+from townlet.cli import app as frame
+from townlet.cli.app import COMMANDS, main, run
+from townlet.cli.common import dumps, emit, leave, progress
+from townlet.cli.doctor import GIVES
+from townlet.errors import ConfigError, DivergedError, StorageError, TownletError, UsageError
+from townlet.optional import EXTRA_OF
+
+SOURCE = ROOT / "src"
+
+
+def call(*args: str, command: click.Command | None = None, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main(args) if command is None else run(command, args, "tool")
+    out, err = capsys.readouterr()
+    assert isinstance(left.value.code, int)
+    return left.value.code, out, err
+
+
+def shell(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), **options.pop("env", {})}
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=environment, **options)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import atexit, sys\nfrom townlet.cli.app import main\n"
+    heavy = ["numpy", "scipy", "pydantic", "torch", "yaml", "rich", "numba", "pettingzoo", "gymnasium", "msgspec"]
+    code += (
+        f"atexit.register(lambda: print([name for name in {heavy} if name in sys.modules], file=sys.stderr))\nmain(['--help'])\n"
+    )
+    result = shell("-c", code)
+    assert result.stderr.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_help_is_quick() -> None:
+    """Against a bare interpreter that imports click: a ratio, because seconds depend on the machine."""
+    times = {"bare": 9.0, "help": 9.0}
+    for _ in range(5):
+        for name, args in (
+            ("bare", ("-c", "import click, click.shell_completion, traceback")),
+            ("help", ("-m", "townlet", "--help")),
+        ):
+            began = time.perf_counter()
+            shell(*args, check=True)
+            times[name] = min(times[name], time.perf_counter() - began)
+    assert times["help"] < 2.5 * times["bare"]
+
+
+def test_help_shows_every_command_and_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call("--help", capsys=capsys)
+    assert code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in out
+    assert "townlet run town_day" in out
+    assert "_TOWNLET_COMPLETE=bash_source" in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_the_table_exists_and_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = vars(import_module(f"townlet.cli.{name}"))[name]
+    assert isinstance(command, click.Command)
+    code, out, _ = call(name, "--help", capsys=capsys)
+    assert code == 0
+    assert f"townlet {name}" in out
+    assert "xample" in out, f"`townlet {name} --help` shows no example"
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--version", capsys=capsys) == (0, f"townlet {__version__}\n", "")
+
+
+def test_a_misspelt_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("trian", capsys=capsys) == (2, "", "townlet: there is no command 'trian'; did you mean train?\n")
+    assert call("zzz", capsys=capsys) == (2, "", "townlet: there is no command 'zzz'; `townlet --help` shows all\n")
+
+
+def test_wrong_options_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call("config", "show", "--nope", capsys=capsys)
+    assert (code, out) == (2, "")
+    assert err.startswith("townlet: No such option")
+    assert err.endswith(("--nope'; see `townlet config show --help`\n", "--nope; see `townlet config show --help`\n"))
+
+
+def failing(error: BaseException) -> click.Command:
+    @click.command()
+    def tool() -> None:
+        raise error
+
+    return tool
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (TownletError("it failed"), 1, "it failed"),
+        (UsageError("wrong"), 2, "wrong"),
+        (ConfigError("bad key"), 2, "bad key"),
+        (DivergedError("NaN"), 5, "NaN"),
+        (StorageError("full"), 74, "full"),
+        (OSError(28, "No space left on device", "a.txt"), 74, "a.txt: No space left on device; check the path"),
+        (MemoryError(), 1, "the memory does not suffice"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (click.Abort(), 130, "interrupted"),
+        (click.ClickException("odd"), 1, "odd"),
+    ],
+)
+def test_errors_end_as_one_sentence_with_their_code(
+    error: BaseException, code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, out, err = call(command=failing(error), capsys=capsys)
+    assert (found, out) == (code, "")
+    assert err.lstrip().startswith(f"townlet: {text}")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("args", [("--debug", "config", "show", "nowhere"), ("config", "show", "nowhere", "--debug")])
+def test_debug_may_stand_anywhere_and_shows_the_traceback(args: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(*args, capsys=capsys)
+    assert code == 2
+    assert "Traceback" in err
+    assert "there is no config called 'nowhere'" in err
+
+
+def test_a_bug_is_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(failing(ZeroDivisionError("a bug")), [])
+
+
+def test_promotion_has_its_own_code_of_wrong_usage(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    promote = failing(UsageError("which one?"))
+    promote.name = "promote"
+    assert call(command=promote, capsys=capsys)[0] == 64
+    monkeypatch.setattr(frame.LazyGroup, "get_command", lambda self, ctx, name: promote)
+    assert call("promote", "--nope", capsys=capsys)[0] == 64
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    script = f"{sys.executable} -m townlet config schema | head -n 1"
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)})
+    assert result.stdout.count("\n") == 1
+    assert result.stderr == ""
+
+
+def test_colours_are_left_out_when_asked() -> None:
+    code = "import click; from townlet.cli.app import run; run(click.command()(lambda: click.secho('red', fg='red')), [])"
+    assert "\x1b" not in shell("-c", code, env={"NO_COLOR": "1"}).stdout
+
+
+def test_commands_complete_without_importing_them() -> None:
+    words = {"_TOWNLET_COMPLETE": "bash_complete", "COMP_WORDS": "townlet te", "COMP_CWORD": "1"}
+    result = shell("-c", "from townlet.cli.app import main; main()", env=words)
+    assert result.stdout == "plain,telemetry\n"
+
+
+# --- shared helpers --------------------------------------------------------------------------------------------------
+
+
+def test_json_has_no_nan() -> None:
+    assert json.loads(dumps({"a": float("nan"), "b": [1.5, float("inf")], 3: (1, None)})) == {
+        "a": None,
+        "b": [1.5, None],
+        "3": [1, None],
+    }
+
+
+def test_results_go_to_stdout_as_text_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    emit({"a": 1}, "one", as_json=False)
+    emit({"a": 1}, lambda: "never", as_json=True)
+    assert capsys.readouterr().out == 'one\n{\n  "a": 1\n}\n'
+
+
+def test_leave_ends_with_a_code_but_not_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    @click.argument("code", type=int)
+    def tool(code: int) -> None:
+        leave(code)
+
+    assert call("0", command=tool, capsys=capsys)[0] == 0
+    assert call("1", command=tool, capsys=capsys)[0] == 1
+
+
+def test_progress_is_silent_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("work", 3) as advance:
+        advance(1)
+        advance(2, "nearly")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_is_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("townlet.cli.common.interactive", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress("work", 3) as advance:
+        advance(3, "done")
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "work" in err
+    assert "3/3" in err
+
+
+# --- config and doctor -----------------------------------------------------------------------------------------------
+
+
+def test_config_show_resolves_and_selects(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call("config", "show", "town_day", "--set", "ppo.gamma=0.5", "--section", "ppo", "--json", capsys=capsys)
+    assert code == 0
+    assert json.loads(out)["gamma"] == 0.5
+    assert call("config", "show", "town_day", "--section", "conflict.rivalry", capsys=capsys)[1].startswith(
+        "increment_per_conflict: 0.3\n"
+    )
+    first = call("config", "show", "town_day", "--hash", capsys=capsys)[1]
+    assert len(first) == 17
+    assert call("config", "show", "town_day", "--hash", "--set", "seed=77", capsys=capsys)[1] != first
+    assert call("config", "show", "town_day", "--section", "pppo", capsys=capsys)[0] == 2
+
+
+def test_config_schema_in_three_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "ppo.learning_rate = `0.0003`" in call("config", "schema", capsys=capsys)[1]
+    assert call("config", "schema", "--page", capsys=capsys)[1].startswith("# Config reference\n")
+    schema = json.loads(call("config", "schema", "--json", capsys=capsys)[1])
+    assert schema["additionalProperties"] is False
+    assert "ppo" in schema["properties"]
+
+
+def test_doctor_tells_what_is_there_and_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = call("doctor", "--json", capsys=capsys)
+    report = json.loads(out)
+    assert set(GIVES) == set(EXTRA_OF.values())
+    assert (code, report["ok"], report["townlet"]) == (0, True, __version__)
+    assert all(report["base"].values())
+    assert report["kernel_cache"]["writable"] in (True, False)
+    monkeypatch.setattr("townlet.cli.doctor.installed", lambda name: name not in ("torch", "numba"))
+    code, out, _ = call("doctor", capsys=capsys)
+    assert code == 0
+    assert "install with: pip install 'townlet[ml]'" in out
+    assert "missing torch" in out
+    monkeypatch.setattr("townlet.cli.doctor._version", lambda name: None if name == "msgspec" else "1.0")
+    code, out, _ = call("doctor", capsys=capsys)
+    assert code == 1
+    assert "MISSING msgspec" in out

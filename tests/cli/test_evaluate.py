@@ -1,0 +1,115 @@
+"""`townlet evaluate`, `fork`, `report` and `study` from the command line: results, files, one sentence per mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scorecards import duel
+from townlet.cli.app import main
+from townlet.cli.evaluate import named_policies
+from townlet.dto.evaluation import Scorecard
+from townlet.errors import UsageError
+from townlet.evaluation.compare import load_scorecard, save_scorecard
+from townlet.telemetry.plot import plot_scorecard
+
+
+def call(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main([str(arg) for arg in args])
+    out, err = capsys.readouterr()
+    assert isinstance(left.value.code, int)
+    assert "Traceback" not in err
+    return left.value.code, out, err
+
+
+def test_evaluate_prints_json_and_writes_every_form(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = {"--output": tmp_path / "card.json", "--html": tmp_path / "card.html", "--png": tmp_path / "card.png"}
+    words = [word for pair in files.items() for word in pair]
+    code, out, err = call(
+        capsys, "evaluate", "random", "scripted", "--scenario", "town_day", "--seeds", 2, "--days", 1, "--json", *words
+    )
+    assert code == 0
+    card = Scorecard.model_validate_json(out)
+    assert card == load_scorecard(tmp_path / "card.json")
+    assert card.policies == ("random", "scripted")
+    assert (card.cases[0].towns, card.baseline) == (2, "scripted")
+    assert (tmp_path / "card.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "card.html").read_text().startswith("<!doctype html>")
+    assert err.count("written to") == 3
+
+
+def test_evaluate_seats_a_mix_by_resident(capsys: pytest.CaptureFixture[str]) -> None:
+    mix = ("--policy", "*=scripted", "--policy", "newcomer_*=random")
+    code, out, _ = call(capsys, "evaluate", *mix, "--scenario", "town_day", "--seeds", 1, "--days", 1)
+    assert code == 0
+    assert "mix" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ((), 2, "there is no policy to evaluate"),
+        (("scripted", "scripted"), 2, "two policies are called 'scripted'"),
+        (("scripted", "--suite", "grand"), 2, "there is no suite 'grand'; known are standard, social, stress"),
+        (("scripted", "--scenario", "twon_day"), 2, "did you mean"),
+        (("runs/nowhere", "--scenario", "town_day", "--seeds", "1"), 3, "runs/nowhere"),
+        (("--policy", "alice", "--scenario", "town_day"), 2, "is not RESIDENT=POLICY"),
+        (
+            ("--policy", "zoe=random", "--policy", "*=scripted", "--scenario", "town_day", "--seeds", "1"),
+            2,
+            "no resident is called 'zoe'",
+        ),
+    ],
+)
+def test_mistakes_are_one_sentence(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, message: str) -> None:
+    found, out, err = call(capsys, "evaluate", *words)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_policies_are_named_by_word_run_or_folder() -> None:
+    named = named_policies(["scripted", "mine=runs/x/checkpoints/best", "runs/y/checkpoints/best"], [])
+    assert named == {"scripted": "scripted", "mine": "runs/x/checkpoints/best", "y/best": "runs/y/checkpoints/best"}
+    with pytest.raises(UsageError):
+        named_policies(["a=scripted", "a=random"], [])
+
+
+def test_a_figure_has_a_known_ending(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a plot is written as \.png or \.svg"):
+        plot_scorecard(duel(0), tmp_path / "card.pdf")
+
+
+def test_fork_prints_the_effect_of_an_edit(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("fork", "town_day", "--at", 100, "--futures", 2, "--ticks", 60)
+    code, out, _ = call(capsys, *words, "--edit", "rewards.survival = 0.5")
+    assert code == 0
+    assert out.startswith("rewards.survival = 0.5: 2 futures of 60 ticks from tick 100")
+    assert json.loads(call(capsys, *words, "--json")[1])["effects"]["return"]["effect"]["difference"] == 0.0
+    assert call(capsys, *words, "--edit", "nonsense")[0] == 2
+
+
+def test_report_and_study_refuse_what_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert call(capsys, "report", tmp_path)[0] == 3
+    assert call(capsys, "study", tmp_path / "none.yaml")[0] == 2
+    spec = tmp_path / "study.yaml"
+    spec.write_text("name: one\nconfig: town_day\narms: {a: []}\n")
+    code, _, err = call(capsys, "study", spec, "--job", "a")
+    assert (code, "is not ARM:SEED; write, for instance, a:0" in err) == (2, True)
+
+
+def test_report_writes_the_page_of_a_run_with_its_scorecard(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from townlet.config.loader import load_config
+
+    (tmp_path / "run.json").write_text(json.dumps({"mode": "rollout", "config_id": "town_day", "seed": 3}))
+    (tmp_path / "config.json").write_text(load_config("town_day").model_dump_json())
+    save_scorecard(duel(0), tmp_path / "scorecard.json")
+    code, out, _ = call(capsys, "report", tmp_path, "--json")
+    assert code == 0
+    page = Path(json.loads(out)["report"]).read_text()
+    assert "townlet train town_day --mode rollout --seed 3" in page
+    assert 'class="map"' in page

@@ -1,0 +1,84 @@
+"""`townlet promote` and its script: the exit code is the decision, 64 is wrong usage."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from places import ROOT
+from scorecards import checkpoint_folder, duel
+from townlet.cli.app import main
+from townlet.evaluation.compare import save_scorecard
+
+
+def call(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main(["promote", *map(str, args)])
+    out, err = capsys.readouterr()
+    assert isinstance(left.value.code, int)
+    return left.value.code, out, err
+
+
+@pytest.fixture
+def ledger_options(tmp_path: Path) -> list[str]:
+    return ["--ledger", str(tmp_path / "promotion" / "ledger.ndjson")]
+
+
+def card(folder: Path, weights: str, window: int, gain: float) -> Path:
+    path = folder / f"{weights[:6]}_{window}.json"
+    save_scorecard(duel(window, {"return": gain}, candidate=weights, window=window), path)
+    return path
+
+
+def test_the_drill_from_the_command_line(capsys: pytest.CaptureFixture[str], ledger_options: list[str], tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    weights, worse = checkpoint_folder(good, "good"), checkpoint_folder(bad, "bad")
+    assert call(capsys, "evaluate", good, "--scorecard", card(tmp_path, weights, 0, 5.0), *ledger_options)[0] == 1
+    code, out, _ = call(capsys, "evaluate", good, "--scorecard", card(tmp_path, weights, 1, 5.0), "--json", *ledger_options)
+    assert (code, json.loads(out)["outcome"]) == (0, "PROMOTE")
+    assert call(capsys, "evaluate", bad, "--scorecard", card(tmp_path, worse, 2, -6.0), *ledger_options)[0] == 2
+    assert call(capsys, "promote", bad, *ledger_options)[0] == 2
+    assert call(capsys, "promote", good, *ledger_options)[0] == 0
+    code, out, _ = call(capsys, "rollback", "--reason", "a drill", *ledger_options)
+    assert (code, out) == (0, f"the champion is scripted again, after {weights[:12]}\n")
+    code, out, _ = call(capsys, "history", *ledger_options)
+    assert [line.split()[2:4] for line in out.splitlines()][-2:] == [["promoted", weights[:12]], ["rolled", "back"]]
+    assert call(capsys, "verify", *ledger_options)[0] == 0
+    ledger = Path(ledger_options[1])
+    ledger.write_text(ledger.read_text().replace("PROMOTE", "HOLD"))
+    code, out, _ = call(capsys, "verify", "--json", *ledger_options)
+    assert (code, json.loads(out)["ok"]) == (2, False)
+
+
+def test_missing_evidence_is_fail(capsys: pytest.CaptureFixture[str], ledger_options: list[str], tmp_path: Path) -> None:
+    checkpoint_folder(tmp_path / "one", "one")
+    code, out, _ = call(capsys, "evaluate", tmp_path / "one", "--scorecard", tmp_path / "nowhere.json", *ledger_options)
+    assert (code, out.splitlines()[0]) == (2, "FAIL")
+    assert call(capsys, "evaluate", tmp_path / "nobody", "--scorecard", tmp_path / "nowhere.json", *ledger_options)[0] == 2
+
+
+@pytest.mark.parametrize("words", [(), ("evaluate",), ("evaluate", "x", "--seeds", "none"), ("rollback",), ("elect",)])
+def test_wrong_usage_is_64(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert call(capsys, *words)[0] == 64
+
+
+def test_an_empty_ledger_has_nothing_to_roll_back(capsys: pytest.CaptureFixture[str], ledger_options: list[str]) -> None:
+    code, _, err = call(capsys, "rollback", "--reason", "why not", *ledger_options)
+    assert (code, "no earlier champion" in err) == (64, True)
+    assert "scripted townspeople hold the place" in call(capsys, "history", *ledger_options)[1]
+    assert call(capsys, "verify", *ledger_options)[0] == 0
+
+
+def test_the_script_leaves_with_the_same_codes(tmp_path: Path) -> None:
+    weights = checkpoint_folder(tmp_path / "one", "one")
+    path = card(tmp_path, weights, 0, 5.0)
+    script = [sys.executable, str(ROOT / "scripts" / "promotion_evaluate.py")]
+    words = [str(tmp_path / "one"), "--scorecard", str(path), "--ledger", str(tmp_path / "p" / "ledger.ndjson")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    codes = [subprocess.run(script + tail, env=environment, capture_output=True).returncode for tail in (words, ["--nonsense"])]
+    assert codes == [1, 64]

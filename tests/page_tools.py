@@ -1,0 +1,54 @@
+"""What tests of the page share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from townlet.config import load_config
+
+
+@dataclass
+class Visit:
+    """A page, and everything it asked for and complained about."""
+
+    page: Any
+    asked: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def js(self, text: str, *args: Any) -> Any:
+        return self.page.evaluate(text, *args)
+
+    def key(self, name: str) -> None:
+        self.page.keyboard.press(name)
+
+    def text(self, selector: str) -> str:
+        return str(self.page.inner_text(selector))
+
+    @property
+    def tick(self) -> int:
+        return int(self.js("townlet.player.t"))
+
+    def until(self, condition: str) -> None:
+        """Wait for an expression to hold. (Playwright's own wait evaluates text in the page, which its policy forbids.)"""
+        for _ in range(2000):
+            if self.js(f"Boolean({condition})"):
+                return
+            self.page.wait_for_timeout(30)
+        raise AssertionError(f"in vain: {condition}")
+
+    def settle(self) -> None:
+        """Until everything asked for has been drawn."""
+        self.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def short(name: str, ticks: int) -> Any:
+    return load_config(name, [f"scenario.episode_ticks={ticks}"])
+
+
+@dataclass
+class Served:
+    address: str
+    observatory: Any
+    runs: Path

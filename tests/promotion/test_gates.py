@@ -1,0 +1,130 @@
+"""Gates and decisions on scorecards made by hand, and 200 drills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from scorecards import duel, policy_card, scorecard, town_days
+from townlet.config.models import GateConfig, PromotionConfig
+from townlet.dto.evaluation import Scorecard
+from townlet.dto.promotion import Outcome, PromotionDecision
+from townlet.errors import UsageError
+from townlet.promotion.gates import decide, gates_hash, judge
+
+GATES = PromotionConfig().gates
+BETTER = {"return": 4.0}
+WORSE = {"return": -5.5}  # 10 % of 55
+
+
+def decided(card: Scorecard, passes: int = 0) -> PromotionDecision:
+    return decide(card, GATES, candidate="candidate", champion="champion", passes=passes, required=2)
+
+
+def verdict(rule: str, metric: str, bound: float, shift: Mapping[str, float]) -> str:
+    return judge(GateConfig(metric=metric, rule=rule, bound=bound), duel(0, shift), "candidate", "champion").verdict
+
+
+def test_a_better_candidate_is_promoted_at_the_second_window_passed_in_a_row() -> None:
+    first = decided(duel(1, BETTER))
+    assert (first.outcome, first.window, first.passes) == (Outcome.HOLD, "pass", 1)
+    assert first.reasons == ("1 of 2 windows in a row passed every gate",)
+    second = decided(duel(2, BETTER), passes=first.passes)
+    assert (second.outcome, second.passes) == (Outcome.PROMOTE, 2)
+    assert [outcome.exit_code for outcome in (Outcome.PROMOTE, Outcome.HOLD, Outcome.FAIL)] == [0, 1, 2]
+
+
+def test_an_equal_candidate_is_held_and_a_worse_one_fails_with_the_reason() -> None:
+    equal = decided(duel(3))
+    assert equal.outcome is Outcome.HOLD
+    assert "return is not shown to be better: difference" in equal.reasons[0]
+    worse = decided(duel(3, WORSE), passes=1)
+    assert (worse.outcome, worse.passes) == (Outcome.FAIL, 0)
+    assert worse.reasons[0].startswith("return is worse than the champion's: difference -")
+
+
+def test_a_better_return_does_not_buy_more_conflicts() -> None:
+    assert decided(duel(4, {"return": 4.0, "conflicts": 2.0})).outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("rule", "metric", "bound", "shift", "expected"),
+    [
+        ("better", "conflicts", 0.0, {"conflicts": -1.0}, "pass"),  # fewer conflicts are better
+        ("better", "conflicts", 0.0, {"conflicts": 1.0}, "fail"),
+        ("not_worse", "return", 3.0, {}, "pass"),
+        ("not_worse", "return", 0.1, {}, "hold"),
+        ("not_worse", "return", 1.0, {"return": -6.0}, "fail"),
+        ("at_least", "self_sufficiency", 0.9, {}, "pass"),
+        ("at_least", "self_sufficiency", 0.95, {}, "hold"),
+        ("at_least", "self_sufficiency", 0.99, {}, "fail"),
+        ("at_most", "conflicts", 3.5, {}, "pass"),
+        ("at_most", "conflicts", 2.0, {}, "fail"),
+        ("drift", "wait_mean", 0.2, {}, "pass"),
+        ("drift", "wait_mean", 0.2, {"wait_mean": 6.0}, "hold"),
+        ("drift", "action_mix", 0.1, {}, "pass"),
+    ],
+)
+def test_rules(rule: str, metric: str, bound: float, shift: Mapping[str, float], expected: str) -> None:
+    assert verdict(rule, metric, bound, shift) == expected
+
+
+def test_a_changed_action_mix_holds() -> None:
+    rows = town_days(0, 8)
+    card = scorecard([policy_card("candidate", rows, actions=(10, 20, 70)), policy_card("champion", rows, actions=(70, 20, 10))])
+    result = judge(GateConfig(metric="action_mix", rule="drift", bound=0.3), card, "candidate", "champion")
+    assert result.verdict == "hold"
+    assert result.value == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("rule", ["better", "not_worse", "at_least", "at_most"])
+def test_a_gate_never_passes_for_lack_of_data(rule: str) -> None:
+    nothing = {**town_days(0, 12), "wait_mean": [None] * 10 + [5.0, 5.0]}
+    card = scorecard([policy_card("candidate", nothing), policy_card("champion", nothing)])
+    result = judge(GateConfig(metric="wait_mean", rule=rule, bound=5.0), card, "candidate", "champion")
+    assert result.verdict == "hold"
+    assert "has 2 values to judge by, 5 are needed" in result.reason
+
+
+def test_a_drift_gate_without_a_value_holds() -> None:
+    nothing = {**town_days(0, 12), "wait_mean": [None] * 12}
+    card = scorecard([policy_card("candidate", nothing), policy_card("champion", nothing)])
+    assert judge(GateConfig(metric="wait_mean", rule="drift", bound=5.0), card, "candidate", "champion").verdict == "hold"
+
+
+def test_an_unknown_measure_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match=r"'returns'; known for the rule better are exits, return"):
+        verdict("better", "returns", 0.0, {})
+
+
+def test_the_gates_hash_changes_with_a_bound() -> None:
+    moved = (GATES[0], GATES[1].model_copy(update={"bound": 0.06}), *GATES[2:])
+    assert gates_hash(GATES, 2) != gates_hash(moved, 2) != gates_hash(moved, 3)
+
+
+def drills(shift: Mapping[str, float]) -> list[Outcome]:
+    """200 candidates, each measured on two windows of 16 towns."""
+    outcomes = []
+    for number in range(200):
+        first = decided(duel(10_000 + 2 * number, shift, towns=16, intervals=False))
+        second = decided(duel(10_001 + 2 * number, shift, towns=16, intervals=False), passes=first.passes)
+        outcomes.append(second.outcome)
+    return outcomes
+
+
+def test_of_200_equal_candidates_at_most_5_percent_are_promoted() -> None:
+    assert drills({}).count(Outcome.PROMOTE) <= 10
+
+
+def test_of_200_candidates_10_percent_worse_none_is_promoted_and_of_200_better_ones_most_are() -> None:
+    assert drills(WORSE).count(Outcome.PROMOTE) == 0
+    assert drills({"return": 5.5, "conflicts": -0.5, "self_sufficiency": 0.03, "attendance": 0.03}).count(Outcome.PROMOTE) >= 150
+
+
+def test_gates_decide_by_the_level_they_are_given() -> None:
+    """A small gain: shown at one in two, not at one in a thousand; and another level is another rule."""
+    gate, card = GateConfig(metric="return", rule="better"), duel(0, {"return": 1.2})
+    verdicts = [judge(gate, card, "candidate", "champion", level).verdict for level in (0.5, 0.999)]
+    assert verdicts == ["pass", "hold"]
+    assert gates_hash(GATES, 2) == gates_hash(GATES, 2, 0.95) != gates_hash(GATES, 2, 0.9)

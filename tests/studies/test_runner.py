@@ -1,0 +1,216 @@
+"""Studies: jobs and their hashes, contrasts worked out by hand, results kept, a stop survived."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from places import ROOT
+from scorecards import FEW, town_days
+from townlet.dto.studies import ArmResult
+from townlet.errors import ConfigError, DamagedFileError
+from townlet.evaluation.compare import summarise
+from townlet.files import AppendLog
+from townlet.studies.ablation import BLIND, SIGHTED, ablation, report_text
+from townlet.studies.runner import finished, read_results, report_study, run_job, run_study
+from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of, load_spec
+
+TINY = ("training.towns=4", "training.horizon=6", "training.epochs=1", "training.eval_every=0", "training.checkpoint_every=1")
+
+
+def tiny(**changes: object) -> StudySpec:
+    fields: dict[str, object] = {
+        "name": "tiny",
+        "config": "queue_conflict",
+        "mode": "rollout",
+        "seeds": 2,
+        "towns": 2,
+        "days": None,
+        "overrides": TINY,
+        "arms": {"plain": (), "other": ("ppo.learning_rate=0.01",)},
+        "contrasts": (("other", "plain"),),
+    }
+    return StudySpec.model_validate({**fields, **changes})
+
+
+def keep(results: Path, job: StudyJob, mean: float) -> None:
+    rows = town_days(0, 2)
+    rows["return"] = [mean - 1.0, mean + 1.0]
+    result = ArmResult(
+        study="tiny",
+        arm=job.arm,
+        seed=job.seed,
+        job=job.hash,
+        config_hash="0",
+        policy_hash="0",
+        overrides=(),
+        minutes=None,
+        training_seconds=1.0,
+        transitions=10,
+        evaluation_seed=1_000_001,
+        towns=2,
+        measures={name: summarise(values, FEW) for name, values in rows.items()},
+        versions={},
+    )
+    with AppendLog(results / "tiny.ndjson") as kept:
+        kept.write(result.model_dump_json())
+
+
+def test_jobs_go_seed_by_seed_and_their_hash_covers_what_they_depend_on() -> None:
+    spec = tiny()
+    assert [(job.arm, job.seed) for job in jobs_of(spec)] == [("plain", 0), ("other", 0), ("plain", 1), ("other", 1)]
+    hashes = {job.hash for job in jobs_of(spec)}
+    assert len(hashes) == 4
+    assert job_of(spec, "plain", 0).hash == job_of(tiny(name="renamed", seeds=5), "plain", 0).hash
+    assert job_of(tiny(towns=3), "plain", 0).hash not in hashes
+    assert job_of(tiny(minutes=2.0), "plain", 0).hash not in hashes
+    assert job_of(spec, "plain", 1).config.seed == 1
+
+
+def test_a_spec_is_read_from_yaml_and_a_wrong_one_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text('name: one\nconfig: town_day\narms: {a: [], b: ["observations.blind=[conflict]"]}\ncontrasts: [[a, b]]\n')
+    spec = load_spec(path)
+    assert job_of(spec, "b", 0).config.observations.blind == ("conflict",)
+    path.write_text("name: one\nconfig: town_day\narms: {a: []}\ncontrasts: [[a, c]]\n")
+    with pytest.raises(ConfigError, match=r"study\.yaml:1: contrasts names the arm 'c'; known are a"):
+        load_spec(path)
+    path.write_text("name: one\nconfig: town_day\narms: {a: []}\nminuts: 4\n")
+    with pytest.raises(ConfigError, match="minuts"):
+        load_spec(path)
+    with pytest.raises(ConfigError, match="no arm 'z'"):
+        job_of(spec, "z", 0)
+
+
+def test_contrasts_are_paired_by_seed_with_students_interval(tmp_path: Path) -> None:
+    """Differences 1, 2, 3: mean 2, s = 1, n = 3, t = 4.30265: ± 2.4841."""
+    spec = tiny(seeds=3)
+    for job in jobs_of(spec):
+        keep(tmp_path, job, 10.0 * job.seed + (job.seed + 1 if job.arm == "other" else 0))
+    report = report_study(spec, results=tmp_path)
+    (row,) = [c for c in report.contrasts if c.measure == "return" and c.against == "plain"]
+    assert row.difference == pytest.approx(2.0)
+    assert row.low == pytest.approx(2 - 4.30265 / 3**0.5, abs=1e-3)
+    assert row.seeds == 3
+    assert {c.against for c in report.contrasts} == {"plain", "scripted"}
+    text = report_text(report)
+    assert "| other − plain | return | +2.000 | -0.484 … +4.484 |" in text
+    assert "| scripted | |" in text
+
+
+def test_a_contrast_against_the_script_is_measured_in_the_spread_of_the_seeds(tmp_path: Path) -> None:
+    """Returns 0, 10, 20 have a standard deviation of 10; the script is one figure, without a spread of its own."""
+    spec = tiny(seeds=3, overrides=(*tiny().overrides, "evaluation.level=0.8"))
+    for job in jobs_of(spec):
+        keep(tmp_path, job, 10.0 * job.seed)
+    report = report_study(spec, results=tmp_path)
+    row = next(c for c in report.contrasts if (c.measure, c.arm, c.against) == ("return", "plain", "scripted"))
+    script = report.baselines["scripted"]["return"].mean
+    assert script is not None
+    assert row.difference == pytest.approx(10.0 - script)
+    assert row.cohens_d == pytest.approx((10.0 - script) / 10.0)
+    assert row.high is not None
+    assert row.high - row.difference == pytest.approx(1.88562 * 10 / 3**0.5, rel=1e-4)  # t of 0.9 with 2 degrees
+    assert "80 % interval" in report_text(report)
+
+
+def test_a_seed_that_one_arm_lacks_is_left_out_and_one_seed_has_no_interval(tmp_path: Path) -> None:
+    spec = tiny()
+    for job in jobs_of(spec)[:3]:
+        keep(tmp_path, job, 5.0)
+    report = report_study(spec, results=tmp_path)
+    (row,) = [c for c in report.contrasts if c.measure == "return" and c.against == "plain"]
+    assert (row.seeds, row.low, row.high) == (1, None, None)
+    assert "one seed" in report_text(report)
+
+
+def test_finished_jobs_are_not_run_again_and_a_damaged_result_is_named(tmp_path: Path) -> None:
+    spec = tiny()
+    for job in jobs_of(spec):
+        keep(tmp_path / "results", job, 1.0)
+    said: list[str] = []
+    report = run_study(spec, results=tmp_path / "results", runs=tmp_path / "runs", say=said.append)
+    assert len(report.results) == 4
+    assert said == ["tiny: 4 jobs, 4 finished before"]
+    with AppendLog(tmp_path / "results" / "tiny.ndjson") as kept:
+        kept.write("{}")
+    with pytest.raises(DamagedFileError, match=r"tiny\.ndjson, line 5: .* remove the line to run its job again"):
+        read_results(tmp_path / "results")
+
+
+def test_a_job_that_another_study_ran_is_found_by_its_hash(tmp_path: Path) -> None:
+    for job in jobs_of(tiny()):
+        keep(tmp_path, job, 1.0)
+    renamed = tiny(name="renamed", arms={"same": (), "new": ("ppo.learning_rate=0.02",)}, contrasts=())
+    assert [(result.arm, result.seed) for result in finished(renamed, tmp_path)] == [("same", 0), ("same", 1)]
+
+
+def test_an_ablation_is_a_study_of_two_arms() -> None:
+    spec = ablation("two_bathrooms", "conflict", seeds=5, minutes=4.0)
+    assert spec.name == "two_bathrooms_blind_conflict"
+    assert spec.contrasts == ((SIGHTED, BLIND),)
+    assert job_of(spec, BLIND, 0).config.observations.blind == ("conflict",)
+    assert job_of(spec, SIGHTED, 3).config.observations.blind == ()
+    assert job_of(spec, SIGHTED, 3).config.training.time_limit == 4.0
+
+
+def test_the_minutes_of_a_job_bound_an_anneal_run_as_a_whole() -> None:
+    assert job_of(tiny(mode="anneal", minutes=6.0), "plain", 0).config.training.time_limit == 6.0
+
+
+def test_a_job_trains_measures_and_keeps_its_result(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    spec = tiny()
+    result = run_job(spec, "other", 1, results=tmp_path / "results", runs=tmp_path / "runs")
+    assert finished(spec, tmp_path / "results") == [result]
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["tiny.ndjson"]
+    assert result.measures["return"].count == 2
+    assert result.transitions > 0
+    assert len(result.policy_hash) == 64
+
+
+@pytest.mark.slow
+def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Interrupted once at least one job is finished; the second start runs only the rest."""
+    pytest.importorskip("torch")
+    spec = tiny()
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps(spec.model_dump(mode="json")))
+    words = [
+        sys.executable,
+        "-m",
+        "townlet",
+        "study",
+        str(path),
+        "--results",
+        str(tmp_path / "r"),
+        "--runs",
+        str(tmp_path / "w"),
+        "--json",
+    ]
+    first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not read_results(tmp_path / "r") and first.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(first.pid, signal.SIGINT)
+    first.wait(300)
+    done = len(read_results(tmp_path / "r"))
+    assert done >= 1
+    again = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert len(read_results(tmp_path / "r")) == 4
+    assert f"4 jobs, {done} finished before" in again.stderr
+    assert len(json.loads(again.stdout)["results"]) == 4
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "learning").glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_shipped_study_can_be_run(path: Path) -> None:
+    spec = load_spec(path)
+    assert spec.name == path.stem
+    assert len(jobs_of(spec)) == spec.seeds * len(spec.arms)
