@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
@@ -19,18 +18,17 @@ from townlet.evaluation.scorecard import evaluate as measure
 from townlet.evaluation.suites import Case
 from townlet.library.results import Capture, Run, Scores
 from townlet.observer.opening import open_take, policy_id
-from townlet.observer.parts import film_parts
-from townlet.observer.standalone import write_page
+from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 from townlet.policy.capture import CaptureOptions
 from townlet.policy.capture import capture as run_capture
 from townlet.policy.runtime import Decision, make_policy
 from townlet.policy.training.contexts import Progress, RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+from townlet.types import Array
 
 Scenario = str | Path | SimulationConfig
 AnyPolicy = PolicySource | Run
-Array = NDArray[Any]
 
 
 def train(

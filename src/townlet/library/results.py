@@ -27,8 +27,7 @@ from townlet.policy.training.run_folder import RunFolder
 from townlet.studies.runner import RESULTS, finished, parse_results
 from townlet.studies.spec import load_spec
 from townlet.telemetry.ndjson import read_records
-from townlet.telemetry.plot import Picture, bars, dots, figure, read_runs
-from townlet.telemetry.plot_scorecard import scorecard_figure
+from townlet.telemetry.plot import Picture, bars, dots, figure, read_runs, scorecard_figure
 
 Record = dict[str, Any]
 FRAMES = ("pandas", "polars")

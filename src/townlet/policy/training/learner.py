@@ -30,8 +30,8 @@ from townlet.policy.training.batches import (
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.numerics import Tensors, shuffled, slice_of
 from townlet.policy.trajectory import Trajectory
+from townlet.types import Array, Doubles, Floats
 
-Floats = NDArray[np.float32]
 MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
 VALUE_HORIZON = 10  # statistics of returns look back over about this many batches
@@ -41,8 +41,8 @@ EVALUATION_ROWS = 16384
 class LearnerState(NamedTuple):
     """All that is needed to go on bit for bit: two flat maps of arrays for safetensors, one small map for JSON."""
 
-    weights: dict[str, NDArray[Any]]
-    optimizer: dict[str, NDArray[Any]]
+    weights: dict[str, Array]
+    optimizer: dict[str, Array]
     meta: dict[str, Any]
 
 
@@ -71,12 +71,12 @@ class PPOLearner:
     def act(
         self,
         features: Floats,  # (B, F)
-        maps: NDArray[Any] | None,  # (B, C, H, W)
-        masks: NDArray[Any],  # (B, A)
+        maps: Array | None,  # (B, C, H, W)
+        masks: Array,  # (B, A)
         *,
-        draws: NDArray[np.float64] | None = None,  # (B,) uniform in [0, 1); None chooses greedily
+        draws: Doubles | None = None,  # (B,) uniform in [0, 1); None chooses greedily
         state: Floats | None = None,  # (B, S)
-        starts: NDArray[Any] | None = None,  # (B,): rows whose state is reset first
+        starts: Array | None = None,  # (B,): rows whose state is reset first
     ) -> Acted:
         logits, values, next_state = self.forward(features, maps, state=state, starts=starts)
         actions, log_probs = choose_actions(logits, masks, draws)
@@ -86,10 +86,10 @@ class PPOLearner:
     def forward(
         self,
         features: Floats,
-        maps: NDArray[Any] | None = None,
+        maps: Array | None = None,
         *,
         state: Floats | None = None,
-        starts: NDArray[Any] | None = None,
+        starts: Array | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Unmasked logits (B, A), values (B,) in units of the return, next state (B, S)."""
         check_inputs(self.spec, features, maps)
@@ -334,7 +334,7 @@ class PPOLearner:
             data["returns"] = self._column(self._normalised(batch.returns), active)
         return data
 
-    def _column(self, array: NDArray[Any], active: NDArray[np.bool_] | None) -> Tensor:
+    def _column(self, array: Array, active: NDArray[np.bool_] | None) -> Tensor:
         if self.recurrent:
             if active is not None and array.ndim == 2:  # whatever stands in absent rows stays out of the arithmetic
                 array = np.where(active, array, array.dtype.type(0))

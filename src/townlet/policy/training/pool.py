@@ -20,15 +20,16 @@ from townlet.policy.inference import NumpyPolicy
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.collect import Collector, Rollout
 from townlet.policy.training.services import RolloutCaptureService
-from townlet.policy.trajectory import Array, joined
+from townlet.policy.trajectory import joined
 from townlet.policy.workers import LocalWorker, ProcessWorker, RolloutWorker, WorkerDied
 from townlet.sim.tally import EventTally
+from townlet.types import Array
 
 ENGINES: Mapping[str, Callable[..., RolloutWorker]] = {"local": LocalWorker, "process": ProcessWorker}
 ATTEMPTS = 3  # times a rollout is tried before the run ends
 
 
-class Network(Protocol):
+class HasWeights(Protocol):
     def arrays(self) -> dict[str, Array]: ...
 
 
@@ -36,7 +37,7 @@ class Networked(Protocol):
     """Whatever acts with a network whose weights can be sent."""
 
     @property
-    def network(self) -> Network: ...
+    def network(self) -> HasWeights: ...
 
 
 class PoolShare:
