@@ -196,9 +196,11 @@ class LoadedPolicy:
 def load_policy(policy: str | Path | Run) -> LoadedPolicy:
     """A policy for a loop of yours, or for neighbours in Gymnasium: "scripted", "random", a checkpoint folder or a run.
 
-    neighbours = townlet.load_policy("runs/first")
-    vec = townlet.make_vec("queue_conflict", 2)
-    vec.step(neighbours(vec))
+    For example:
+
+        neighbours = townlet.load_policy("runs/first")
+        vec = townlet.make_vec("queue_conflict", 2)
+        vec.step(neighbours(vec))
     """
     source = _source(policy if isinstance(policy, Run) else str(policy))
     return LoadedPolicy(locate(str(source)))

@@ -281,9 +281,11 @@ def _figures(measure: Measure) -> Record:
 def load_run(path: Path | str) -> Run:
     """The folder that `townlet train` or `townlet.train` made.
 
-    run = townlet.load_run("runs/first")
-    run.frame()[["epoch", "episode_return_mean", "conflicts_per_resident_day"]]
-    run.plot().save("curves.png")
+    For example:
+
+        run = townlet.load_run("runs/first")
+        run.frame()[["epoch", "episode_return_mean", "conflicts_per_resident_day"]]
+        run.plot().save("curves.png")
     """
     return Run(path)
 
@@ -291,7 +293,9 @@ def load_run(path: Path | str) -> Run:
 def load_events(path: Path | str) -> Events:
     """An events file (`townlet run --events FILE`), or the capture folder that holds one.
 
-    townlet.load_events("runs/first_capture").frame()
+    For example:
+
+        townlet.load_events("runs/first_capture").frame()
     """
     return Events(path)
 
@@ -299,8 +303,10 @@ def load_events(path: Path | str) -> Events:
 def load_capture(path: Path | str) -> Capture:
     """A capture folder, its manifest, or one sample.
 
-    townlet.load_capture("runs/first_capture").frame()                # one row per life
-    list(townlet.load_capture("runs/first_capture").decisions())[:5]  # one row per decision
+    For example:
+
+        townlet.load_capture("runs/first_capture").frame()                # one row per life
+        list(townlet.load_capture("runs/first_capture").decisions())[:5]  # one row per decision
     """
     return Capture(path)
 
@@ -308,7 +314,9 @@ def load_capture(path: Path | str) -> Capture:
 def load_scorecard(path: Path | str) -> Scores:
     """A scorecard (`townlet evaluate --output FILE`, `RUN/scorecard.json`).
 
-    print(townlet.load_scorecard("runs/demo/scorecard.json"))
+    For example:
+
+        print(townlet.load_scorecard("runs/demo/scorecard.json"))
     """
     return Scores(read_scorecard(Path(path)))
 
@@ -316,7 +324,9 @@ def load_scorecard(path: Path | str) -> Scores:
 def load_study(path: Path | str, results: Path | str = RESULTS) -> Study:
     """A study by its spec (.yaml; what it finished is looked for in `results`) or by a file of finished jobs (.ndjson).
 
-    townlet.load_study("benchmarks/learning/two_bathrooms_sight.yaml").plot("conflicts")
+    For example:
+
+        townlet.load_study("benchmarks/learning/two_bathrooms_sight.yaml").plot("conflicts")
     """
     path = Path(path)
     if path.suffix == ".ndjson":
