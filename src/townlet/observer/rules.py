@@ -65,9 +65,9 @@ def _numbers(model: BaseModel, path: tuple[str, ...]) -> Iterator[tuple[tuple[st
             low = high = None
             for limit in field.metadata:
                 if isinstance(limit, annotated_types.Ge | annotated_types.Gt):
-                    low = float(limit.ge if isinstance(limit, annotated_types.Ge) else np.nextafter(limit.gt, np.inf))  # type: ignore[arg-type]
+                    low = float(limit.ge if isinstance(limit, annotated_types.Ge) else np.nextafter(limit.gt, np.inf))  # type: ignore[arg-type,call-overload]
                 if isinstance(limit, annotated_types.Le | annotated_types.Lt):
-                    high = float(limit.le if isinstance(limit, annotated_types.Le) else np.nextafter(limit.lt, -np.inf))  # type: ignore[arg-type]
+                    high = float(limit.le if isinstance(limit, annotated_types.Le) else np.nextafter(limit.lt, -np.inf))  # type: ignore[arg-type,call-overload]
             yield (*path, name), value, low, high
 
 
