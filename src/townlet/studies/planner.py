@@ -144,6 +144,8 @@ def plan_case(
 class _Lived:
     """Plans as they are lived, and what the founders earn by them: the policy of a loop, and its hook."""
 
+    kind, has_values = "planned", False
+
     def __init__(self, base: RememberingPolicy, plans: Array, lost: float) -> None:
         self.base, self.plans, self.lost = base, plans, lost
         self.total, self.step = np.zeros(len(plans)), 0  # (B,)
