@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: warm demo test test-all check bench docs setup clean
+.PHONY: warm demo test test-all check bench docs dist setup clean
 
 setup: $(STAMP)
 
@@ -38,5 +38,8 @@ bench: setup
 docs: setup
 	$(BIN)/mkdocs build --strict
 
+dist: setup  # wheel and source, each tried out where nothing of the tree is
+	$(BIN)/python scripts/dist.py
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache runs site
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache runs site

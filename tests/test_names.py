@@ -216,10 +216,10 @@ def scenario_name_set(root: Path, payload: str) -> None:
 
 
 def config_id(root: Path, payload: str) -> None:
-    from townlet.cli.train import _next_free
+    from townlet.library.pipeline import next_free
 
     config = load_config(town(payload, "config_id"), TINY)
-    PolicyTrainingOrchestrator(config).run("rollout", RunOptions(run_dir=_next_free(config.config_id, "rollout")))
+    PolicyTrainingOrchestrator(config).run("rollout", RunOptions(run_dir=next_free(config.config_id, "rollout")))
 
 
 def telemetry_file(root: Path, payload: str) -> None:

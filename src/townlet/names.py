@@ -6,9 +6,7 @@ through `files.safe_join`. Nothing else joins paths with words it was given.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
@@ -47,9 +45,3 @@ def check_name(text: object, what: str, *, error: type[TownletError] = UsageErro
 def name_from(text: str) -> str:
     """A name as close as can be to any words, such as those of a file: `My Town` → `my_town`."""
     return _OTHER.sub("_", text.lower()).strip("_-")[:LONGEST].rstrip("_-") or "unnamed"
-
-
-def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6, show: Callable[[str], str] = str) -> str:
-    """`did you mean x?` of the known word that is nearest; empty when none is near."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
-    return f"did you mean {show(close[0])}?" if close else ""

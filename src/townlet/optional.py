@@ -17,6 +17,7 @@ EXTRA_OF = {
     "pyarrow": "data",
     "minari": "data",
     "tensorboardX": "data",
+    "pandas": "data",
     "stable_baselines3": "bench",
     "sb3_contrib": "bench",
     "supersuit": "bench",

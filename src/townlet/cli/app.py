@@ -13,8 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from townlet import __version__
-from townlet.errors import TownletError, UsageError
-from townlet.names import did_you_mean
+from townlet.errors import TownletError, UsageError, did_you_mean
 
 
 class Command(NamedTuple):
@@ -37,6 +36,7 @@ COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "runs": Command(LEARN, "List and compare training runs."),
     "telemetry": Command(LEARN, "Validate, watch, summarise, compare, plot and export training logs."),
     "evaluate": Command(PROVE, "Measure policies over scenarios and held-out seeds."),
+    "tune": Command(PROVE, "Retune the scripted townspeople for a town."),
     "ablate": Command(PROVE, "Train with and without a sense, and report what it is worth."),
     "study": Command(PROVE, "Run arms × seeds of an experiment; goes on after a stop."),
     "promote": Command(PROVE, "Gate, promote, roll back; the ledger of champions.", 64),

@@ -33,14 +33,17 @@ Examples:
 @click.argument("policies", nargs=-1, metavar="[NAME=]POLICY...")
 @click.option("--policy", "mix", multiple=True, metavar="RESIDENT=POLICY", help="Seat a policy by resident id; '*' for the rest.")
 @click.option(
-    "--suite", default="standard", show_default=True, help="Suite of towns: standard, social, stress, or one of the config."
+    "--suite",
+    default="standard",
+    show_default=True,
+    help="Suite of towns: standard (28 days), short (7), social, stress, your own.",
 )
 @click.option("--config", metavar="NAME|FILE", help="Config whose `evaluation` section holds; by default that of the first town.")
 @click.option(
     "--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="These towns instead of a suite; may be repeated."
 )
 @click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case, each with draws of its own.")
-@click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default one.")
+@click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default those of the suite, for --scenario 28.")
 @click.option(
     "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which of the evaluation seeds to use."
 )
@@ -72,7 +75,8 @@ def evaluate(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Measure policies (scripted, random, a checkpoint folder) in the same towns, on seeds that training never sees."""
+    """Measure policies (scripted, scripted_plain, random, a checkpoint folder) in the same towns, on seeds that training never
+    sees. A network draws its actions; `greedy:FOLDER` takes the likeliest."""
     from townlet.config.loader import load_config
     from townlet.evaluation.compare import save_scorecard
     from townlet.evaluation.scorecard import evaluate as measure

@@ -118,6 +118,7 @@ def open_observatory(
     from townlet.config.loader import default_config
     from townlet.observer.app import Observatory
     from townlet.observer.library import Library, run_id
+    from townlet.observer.opening import open_take, policy_id
     from townlet.observer.studio import Studio
 
     promotion = default_config().promotion
@@ -130,46 +131,6 @@ def open_observatory(
         second = studio.branch(first, [], policy=policy_id(studio, vs)).take.id
     run = run_id(Path(what)) if (Path(what) / "run.json").is_file() else None
     return Observatory(studio, library, futures, open={"take": first, "vs": second, "run": run})
-
-
-def open_take(studio: Studio, what: str, *, policy: str | None, seed: int | None, overrides: tuple[str, ...] = ()) -> str:
-    """The id of the take that WHAT means."""
-    from townlet.config.loader import load_config
-    from townlet.observer.take import read_take
-    from townlet.policy.training.run_folder import RunFolder
-
-    path = Path(what)
-    if path.suffix == ".take":
-        return studio.open(read_take(path)).take.id
-    if path.suffix == ".npz":
-        start, config, own = studio.add_snapshot(path)
-        return studio.new_take(config, seed=own, policy=policy_id(studio, policy or "scripted"), start=start).take.id
-    if (path / "run.json").is_file():
-        run = RunFolder(path)
-        best = run.best() or run.latest()
-        chosen = policy or (str(best) if best is not None else "scripted")
-        return studio.new_take(run.resolved_config(), seed=seed, policy=policy_id(studio, chosen)).take.id
-    if (path / "state.json").is_file() or path.name in ("best", "latest"):
-        run = RunFolder(path.resolve().parent.parent)
-        config = run.resolved_config() if run.exists else load_config("town_day", overrides)
-        return studio.new_take(config, seed=seed, policy=policy_id(studio, policy or what)).take.id
-    return studio.new_take(load_config(what, overrides), seed=seed, policy=policy_id(studio, policy or "scripted")).take.id
-
-
-def policy_id(studio: Studio, policy: str) -> str:
-    """What takes call a policy: its name, or the beginning of the hash of a checkpoint's weights."""
-    from townlet.errors import CheckpointError
-    from townlet.policy.checkpoint import resolve, weights_hash
-    from townlet.policy.inference import NumpyPolicy
-    from townlet.policy.runtime import POLICIES
-
-    if policy in POLICIES:
-        return policy
-    if not Path(policy).exists():
-        raise CheckpointError(f"there is no policy {policy!r}; expected {', '.join(POLICIES)} or the folder of a checkpoint")
-    folder = resolve(Path(policy))
-    name = f"{folder.parent.parent.name}/{folder.name}" if folder.parent.name == "checkpoints" else folder.name
-    return studio.add_checkpoint(name, folder, weights_hash(NumpyPolicy.load(folder).weights))
 
 
 def futures(studio: Studio, take: str, at: int, edits: list[str], count: int) -> dict[str, Any]:

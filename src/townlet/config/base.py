@@ -10,8 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import InitErrorDetails
 
-from townlet.errors import UsageError
-from townlet.names import did_you_mean
+from townlet.errors import UsageError, did_you_mean
 
 DAY = 1440
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)")

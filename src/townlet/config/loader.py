@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from townlet.config.models import SimulationConfig
 from townlet.config.problems import sentences
 from townlet.config.tree import MAX_DEPTH, MAX_NODES, Node, SourceLine, merge, plain, replace
-from townlet.errors import ConfigError, TownletError
+from townlet.errors import ConfigError, TownletError, did_you_mean
 from townlet.files import read_bytes, safe_join
-from townlet.names import did_you_mean, name_from
+from townlet.names import name_from
 
 SHIPPED = Path(__file__).resolve().parent.parent / "configs"
 FOLDERS = ("scenarios", "examples", "training")

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from townlet.config.base import ID_PATTERN
 from townlet.config.tree import Node, locate
-from townlet.names import did_you_mean
+from townlet.errors import did_you_mean
 
 Path = tuple[str | int, ...]
 _NAME = "a small letter, then small letters, digits and _, at most 32"

@@ -19,10 +19,8 @@ from townlet.evaluation.suites import Case, Purpose, draw_seed
 from townlet.files import short_hash
 from townlet.optional import versions
 from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
-from townlet.policy.runtime import Policy, PolicyRuntime, make_policy
+from townlet.policy.runtime import GREEDY, POLICIES, NetworkPolicy, Policy, PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
-
-BUILT_IN = ("scripted", "random", "schedule")
 
 PolicySource = str | Mapping[str, str] | Callable[[VectorTown], Policy]
 """A spec of `make_policy`, a mix of them by resident id, or a function that makes a policy for a batch of towns."""
@@ -105,6 +103,8 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case) -> Po
         actions={action: int(count) for action, count in zip(vec.catalogue.names, tally.actions)},
         rivalry_histogram=tuple(int(count) for count in tally.rivalry),
         needs={name: float(met) / max(1, tally.decisions) for name, met in zip(vec.config.needs, tally.met)},
+        late=tally.late(),
+        sampled=not policy.greedy if isinstance(policy, NetworkPolicy) else None,
         decisions=tally.decisions,
         steps_per_second=(tally.ticks - uncounted) / seconds,
     )
@@ -112,7 +112,10 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case) -> Po
 
 def locate(spec: str) -> str:
     """A built-in policy's name as it is; otherwise the checkpoint folder meant by a folder, a pointer (`best`) or a run."""
-    return spec if spec in BUILT_IN else os.fspath(resolve(spec))
+    if spec in POLICIES:
+        return spec
+    folder = spec.removeprefix(GREEDY)
+    return spec[: len(spec) - len(folder)] + os.fspath(resolve(folder))
 
 
 def describe(source: PolicySource) -> str:
@@ -126,7 +129,7 @@ def describe(source: PolicySource) -> str:
 def policy_hash(source: PolicySource) -> str:
     """The name of a built-in policy; the `weights_hash` of a checkpoint; the `mix_hash` of a mix."""
     if isinstance(source, str):
-        return source if source in BUILT_IN else str(_state(source)["weights_hash"])
+        return source if source in POLICIES else str(_state(source)["weights_hash"])
     if isinstance(source, Mapping):
         return mix_hash({pattern: policy_hash(spec) for pattern, spec in source.items()})
     return "unsaved"
@@ -134,14 +137,14 @@ def policy_hash(source: PolicySource) -> str:
 
 def trained_on(source: PolicySource) -> str | None:
     """Hash of the data a checkpoint was trained on; None for everything else, and for one that was given no data."""
-    if not isinstance(source, str) or source in BUILT_IN:
+    if not isinstance(source, str) or source in POLICIES:
         return None
     found = _state(source).get("dataset_hash")
     return None if found is None else str(found)
 
 
 def _state(folder: str) -> dict[str, Any]:
-    return load_checkpoint(folder, with_optimizer=False, with_world=False).state
+    return load_checkpoint(folder.removeprefix(GREEDY), with_optimizer=False, with_world=False).state
 
 
 def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:

@@ -111,7 +111,7 @@ def _blocks(action_names: Sequence[str], affordances: Sequence[str], needs: Sequ
         rows.update({name: [ObservationField(name, group, low)] for name in names})
 
     rows["needs"] = [ObservationField(f"need_{need}", "self") for need in needs]
-    one("self", "wallet", "meals", "lateness_counter", "wages_withheld", "on_shift")
+    one("self", "wallet", "debt", "meals", "lateness_counter", "wages_withheld", "on_shift")
     one("town", "time_sin", "time_cos", low=-1.0)
     one("self", "time_to_shift", "shift_left", "attendance_ratio")
     rows["shift"] = [ObservationField(f"shift_{state}", "self") for state in SHIFT_STATES]

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -114,17 +114,18 @@ def _seed(config: SimulationConfig) -> int:
 
 def read_results(results: Path) -> dict[str, ArmResult]:
     """Every finished job by its hash, whichever study ran it; a line that cannot be read is named, never run over."""
-    found: dict[str, ArmResult] = {}
-    for path in sorted(results.glob("*.ndjson")):
-        for number, line in enumerate(read_bytes(path, limit=RESULT_LIMIT).splitlines(), 1):
-            try:
-                kept = ArmResult.model_validate_json(line)
-            except ValueError as error:
-                raise DamagedFileError(
-                    f"{path}, line {number}: is not a result of version 1; remove the line to run its job again"
-                ) from error
-            found[kept.job] = kept
-    return found
+    return {kept.job: kept for path in sorted(results.glob("*.ndjson")) for kept in parse_results(path)}
+
+
+def parse_results(path: Path) -> Iterator[ArmResult]:
+    """The finished jobs in one file, line by line."""
+    for number, line in enumerate(read_bytes(path, limit=RESULT_LIMIT).splitlines(), 1):
+        try:
+            yield ArmResult.model_validate_json(line)
+        except ValueError as error:
+            raise DamagedFileError(
+                f"{path}, line {number}: is not a result of version 1; remove the line to run its job again"
+            ) from error
 
 
 def finished(spec: StudySpec, results: Path) -> list[ArmResult]:

@@ -31,7 +31,7 @@ class StudySpec(Section):
     minutes: float | None = Field(None, gt=0, description="Minutes of PPO per job; null leaves it to training.epochs.")
     seeds: int = Field(5, ge=1, le=1000, description="Training seeds per arm.")
     towns: int = Field(64, ge=1, le=10_000, description="Held-out towns every trained policy is measured in.")
-    days: int | None = Field(1, ge=1, le=365, description="Days per town; null: the scenario's episode.")
+    days: int | None = Field(28, ge=1, le=365, description="Days per town; null: the scenario's episode.")
     scenario: str | None = Field(None, description="Measure in this town instead of the one trained in.")
     overrides: Words = Field((), description="Config overrides of every arm, as a.b=c.")
     arms: dict[Name, Words] = Field(min_length=1, description="Arm → its own overrides.")

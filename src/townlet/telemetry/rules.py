@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from townlet.errors import ConfigError
+from townlet.errors import ConfigError, did_you_mean
 from townlet.files import read_json
-from townlet.names import did_you_mean
 from townlet.telemetry.drawing import short
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS, declared, field
 from townlet.telemetry.series import number

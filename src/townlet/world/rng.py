@@ -30,10 +30,11 @@ WORLD, DAILY, POLICY, SPAWN = range(4)  # streams; POLICY is drawn with the seed
     ACT,  # POLICY: the draw of a network
     START_MINUTE,  # SPAWN: clock time of an episode's first tick; one for the town
     FIRST_DECISIONS,  # SPAWN: length of a staggered town's first episode; one for the town
+    FIRST_WALLET,  # SPAWN: wallet at the start of an episode, where it is drawn
     NEWCOMER_DELAY,  # SPAWN
     NEWCOMER_PROFILE,  # SPAWN
-) = range(16)
-LATER_QUARRELS = 16  # and up: WORLD, those of the reasons after the third
+) = range(17)
+LATER_QUARRELS = 17  # and up: WORLD, those of the reasons after the third
 
 _A = np.uint64(0xBF58476D1CE4E5B9)
 _B = np.uint64(0x94D049BB133111EB)
