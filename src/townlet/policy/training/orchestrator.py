@@ -47,8 +47,7 @@ class PolicyTrainingOrchestrator:
         mode, algorithm = mode or self.config.training.source, self.config.training.algorithm
         if mode == "ppo":
             mode, algorithm = self._ppo_mode(), "ppo"
-        mode = "replay" if mode == "offline" else mode
-        return self._run(mode, options or RunOptions(), algorithm)
+        return self._run("replay" if mode == "offline" else mode, options or RunOptions(), algorithm)
 
     def _run(self, mode: str, options: RunOptions, algorithm: str) -> TrainingResult:
         training = self.config.training.model_copy(update={"algorithm": algorithm})
