@@ -28,7 +28,7 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.replay_report import entries_of
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
-from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.policy.runtime import Policy, PolicyRuntime, make_policy
 from townlet.policy.sample import (
     SAMPLE_LIMIT,
     ReplaySample,
@@ -229,10 +229,14 @@ def capture(
     out: Path,
     options: CaptureOptions | None = None,
     *,
+    player: Callable[[VectorTown], Policy] | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> CaptureResult:
-    """Run every scenario and publish `out`; several get a folder each inside it and one manifest over all."""
+    """Run every scenario and publish `out`; several get a folder each inside it and one manifest over all.
+
+    `player` decides in place of the policy that the options name.
+    """
     options = options or CaptureOptions()
     if not configs:
         raise UsageError("there is no scenario to capture; name one, such as town_day")
@@ -257,7 +261,7 @@ def capture(
                 if progress is not None:
                     progress(base + now, total)
 
-            done += _run(config, wanted, writer, options, first_town, report, stop or (lambda: False))
+            done += _run(config, wanted, writer, options, player, first_town, report, stop or (lambda: False))
             writer.close()
             if not writer.rows:
                 files.remove(folder)
@@ -297,6 +301,7 @@ def _run(
     ticks: int,
     writer: CaptureWriter,
     options: CaptureOptions,
+    player: Callable[[VectorTown], Policy] | None,
     first_town: int,
     report: Callable[[int], None],
     stop: Callable[[], bool],
@@ -311,7 +316,8 @@ def _run(
     done, first, last = 0, first_town, first_town + options.towns
     while first < last and not stop():
         vec = VectorTown(config, min(group, last - first), seed=options.seed, first_town=first, start=options.start)
-        policy = PolicyRuntime(vec, make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed))
+        chosen = make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed) if player is None else player(vec)
+        policy = PolicyRuntime(vec, chosen)
         buffer = RolloutBuffer(vec, steps)
         collect(policy, buffer, [_Progress(report, done)], stop=stop)
         source = replace(source_of(vec, policy, ticks=ticks, prefix=writer.prefix), numbers=numbers)
