@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from test_page_file import DECODED, raw_columns
 
+from checkpoints import untrained
 from page_tools import Visit, short
+from townlet.cli.observe import policy_id
+from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.observer.living import Carried, file_parts, living_parts
 from townlet.observer.standalone import film_parts, write_page
@@ -221,7 +224,27 @@ def test_an_engine_with_one_constant_changed_is_not_trusted(visit: Open, carried
     assert "is not the town that was saved" in page.text("#status")
 
 
-def test_a_trained_policy_without_a_kernel_plays_its_recorded_decisions(visit: Open, studio: Studio, tmp_path: Path) -> None:
+def test_a_trained_policy_decides_in_the_page(visit: Open, studio: Studio, tmp_path: Path) -> None:
+    config = load_config("rush_hour", ["scenario.episode_ticks=90", "policy.network.map_encoder=none"])
+    name = policy_id(studio, str(untrained(tmp_path / "net", VectorTown(config, 1))))
+    take = studio.new_take(config, seed=3, policy=name).take.id
+    carried = file_parts(studio, [take, studio.branch(take, [], "scripted").take.id])
+    write_page(tmp_path / "town.html", *carried)
+    page = visit((tmp_path / "town.html").as_uri())
+    assert "as native" in page.text("#digest")
+    assert set(carried.parts["living"]["image"]["policies"]) == {"random", "scripted", name}
+    shown = page.js("townlet.a.why(40, 1)")
+    (expected,) = witnesses(studio.new_stage(studio.known(take).take), 4, [1])
+    assert {one["name"]: one["probability"] for one in shown["options"]} == pytest.approx(
+        {one["name"]: one["probability"] for one in expected["options"]}, abs=1e-4
+    )
+    assert shown["value"] == pytest.approx(expected["value"], abs=1e-3)
+    changes = [{"at": 40, "do": "perturb blackout 30"}]
+    head = page.js("([id, changes]) => townlet.library.branch(id, changes, null)", [take, changes])
+    assert page.js("id => townlet.library.open(id).then(source => source.store.shots.length)", head["id"]) == 9
+
+
+def test_a_policy_without_a_kernel_plays_its_recorded_decisions(visit: Open, studio: Studio, tmp_path: Path) -> None:
     take = studio.new_take(short("rush_hour", 60), seed=3, policy="schedule").take.id
     write_page(tmp_path / "town.html", *file_parts(studio, [take]))
     page = visit((tmp_path / "town.html").as_uri())

@@ -23,7 +23,7 @@ from townlet.world.state import MONEY, Layout
 from townlet.world.townspeople import make_script
 
 LEFT_OUT = ("scenario", "policy", "world", "observations", "ppo", "training", "evaluation")  # they make another town, or none
-TRIED = (0.5, 2.0, 3.0)  # times the number; of 0: added to it
+TRIED = (2.0, 3.0)  # times the number; of 0: added to it
 Cell = tuple[str, int, str, int]  # table, row, field, number in it
 
 
