@@ -388,6 +388,14 @@ def scene(name: str) -> Scene:
             return Scene(load_config("town_day", [*TINY, *words]), training("bc"))
         case "anneal":
             return Scene(load_config("town_day", [*TINY, *STAGES]), training("anneal"))
+        case "awr" | "iql" | "cql":
+            words = [f"training.algorithm={name}", f"training.capture_dir={captured(0)}", "training.offline.batch_size=64"]
+            words += [
+                "training.offline.weight_bound=1.1",
+                "training.offline.target_rate=0.5",
+                "training.offline.learning_rate=0.01",
+            ]
+            return Scene(load_config("town_day", [*TINY, *words]), training("replay"))
         case "replay":
             words = ["training.replay.streaming=true", "training.replay.shuffle=true", f"training.capture_dir={captured(0)}"]
             return Scene(load_config("town_day", [*words, "training.replay.batch_size=3"]), reading)
@@ -437,6 +445,8 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "training": ("ppo", "own mode"),
     "training.rollout_auto_seed_agents": ("capture",),
     "training.replay": ("replay",),
+    "training.algorithm": ("awr",),
+    "training.offline": ("awr", "iql", "cql"),
     "training.capture_dir": ("replay",),
     "training.normalize_conflict_features": ("replay",),
     "training.eval_towns": ("anneal",),
@@ -464,7 +474,7 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "queue_fairness.max_overtakes": (0,),
     "queue_fairness.cooldown_ticks": ({"use_shower": 0}, {}),
     "conflict.intensity_min": (3.0,),
-    "observations.blind": (["conflict"],),
+    "observations.blind": (["conflict"], ["conflict_fields"]),
     "personalities.newcomers": (["stoic"],),
     "perturbations.events[].kind": ("blackout", "price_spike", "arranged_meet"),
     "lifecycle.exits[].resident": ("bob",),

@@ -6,23 +6,28 @@ from typing import Any
 
 import numpy as np
 
-from townlet.observations.spec import CANDIDATE_FIELDS, PLACE_FIELDS, SOCIAL_FIELDS
-from townlet.world._jit import leaf
-from townlet.world.actions import FIRST_AFFORDANCE, LEAVE, WAIT
+from townlet.observations.spec import CANDIDATE_FIELDS, CHOICE_FIELDS, PLACE_FIELDS, SOCIAL_FIELDS
+from townlet.world._jit import kernel, leaf
+from townlet.world.actions import FIRST_AFFORDANCE, LEAVE, RESERVE, WAIT, YIELD
 from townlet.world.options import (
     candidate,
+    crowd,
     inside,
     legal_option,
     legal_primitive,
+    may_reserve,
+    may_yield,
     packed_to_building,
     quiet_cost,
     shift_phase,
+    taken,
     way_to_candidate,
     worst_rivalry,
 )
 from townlet.world.state import (
     CANDIDATES,
     FAR,
+    HALF_WAIT,
     MAX_EDGES,
     MAX_MEALS,
     MONEY,
@@ -42,6 +47,7 @@ DX, DY, DISTANCE, QUEUE, BUSY, RIVALRY = (
     CANDIDATE_FIELDS.index(name) for name in ("dx", "dy", "distance", "queue", "busy", "rivalry")
 )
 CANDIDATE = len(CANDIDATE_FIELDS)
+CHOICE, CHOICE_WAIT, CHOICE_MINE = len(CHOICE_FIELDS), CHOICE_FIELDS.index("wait"), CHOICE_FIELDS.index("mine")
 PLACE_DX, PLACE_DY, PLACE_DISTANCE, PLACE_AT = (PLACE_FIELDS.index(name) for name in ("dx", "dy", "distance", "at"))
 TIE_TRUST, TIE_FAMILIARITY, TIE_RIVALRY = (SOCIAL_FIELDS.index(name) for name in ("trust", "familiarity", "rivalry"))
 TIE_DX, TIE_DY, TIE_FILLED = (SOCIAL_FIELDS.index(name) for name in ("dx", "dy", "filled"))
@@ -164,6 +170,32 @@ def write_candidates(t: Town, i: int, nearness: np.ndarray, out: np.ndarray, f: 
             mask[FIRST_AFFORDANCE + 2 * a + 1] = 1 if legal else 0
 
 
+@kernel
+def write_choices(t: Town, i: int, nearness: np.ndarray, out: np.ndarray, f: int, mask: np.ndarray) -> None:
+    """Every candidate of every affordance as the catalogue `candidates` shows it, and its part of the mask."""
+    me, action = t.residents[i], FIRST_AFFORDANCE
+    free = me["using"] < 0
+    own = max(me["queued"], me["called"]) if me["queued"] >= 0 or me["called"] >= 0 else me["target"]
+    for a in range(t.affordances.shape[0]):
+        wanted = willing(t, i, a)
+        for k in range(CANDIDATES):
+            thing = candidate(t, i, a, k) if wanted else -1
+            packed = way_to_candidate(t, i, a, k, thing) if thing >= 0 else FAR * 8
+            mask[action] = 0
+            if packed >> 3 < FAR:
+                write_candidate(t, thing, packed, worst_rivalry(t, i, thing), nearness, out, f)
+                if taken(t, thing):
+                    out[f + CHOICE_WAIT] = squash(float(crowd(t, thing)), HALF_WAIT)
+                out[f + CHOICE_MINE] = 1.0 if thing == own else 0.0
+                mask[action] = 1 if free else 0
+            else:
+                out[f + DISTANCE] = 1.0
+            f += CHOICE
+            action += 1
+    mask[action + RESERVE] = 1 if may_reserve(t, i) else 0
+    mask[action + YIELD] = 1 if may_yield(t, i) else 0
+
+
 @leaf
 def write_place(t: Town, i: int, building: int, nearness: np.ndarray, out: np.ndarray, f: int) -> None:
     out[f + PLACE_DISTANCE] = 1.0
@@ -249,7 +281,7 @@ def write_map(t: Town, i: int, tables: Tables, out: np.ndarray) -> None:
     channels, window = tables.channels[0], tables.window[0]
     half, plane = window // 2, window * window
     agents, objects, reservations = channels["agents"] * plane, channels["objects"] * plane, channels["reservations"] * plane
-    me, blind = t.residents[i], t.rules["blind_conflict"] == 1
+    me, blind = t.residents[i], t.rules["blind_fields"] == 1
     height, width = t.grid.shape
     x0, y0 = int(me["x"]) - half, int(me["y"]) - half
     for cell in range(out.shape[0]):
@@ -306,13 +338,16 @@ def observe(
         return
     at, me = tables.columns[0], t.residents[i]
     write_own(t, i, tables.circle, at, out)
-    write_candidates(t, i, tables.nearness, out, at["candidates"], mask, not primitive)
+    if t.rules["candidates"] == 1:
+        write_choices(t, i, tables.nearness, out, at["candidates"], mask)
+    else:
+        write_candidates(t, i, tables.nearness, out, at["candidates"], mask, not primitive)
     write_mask(t, i, mask, primitive)
     write_place(t, i, int(t.jobs[me["job"]]["site"]) if me["job"] >= 0 else -1, tables.nearness, out, at["work"])
     write_place(t, i, int(me["home"]), tables.nearness, out, at["home"])
     write_ties(t, i, at, out)
     if cells.shape[0] > 0:
         write_map(t, i, tables, cells)
-    if t.rules["blind_conflict"] == 1:
+    if t.rules["blind_fields"] == 1:
         for c in conflict:
             out[c] = 0.0

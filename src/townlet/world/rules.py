@@ -31,9 +31,11 @@ def make_rules(
     r["interval"] = config.policy.interval
     r["episode_ticks"] = config.scenario.episode_ticks
     r["random_start"], r["stagger"] = random_start, stagger
+    r["candidates"] = config.policy.action_level == "candidates"
     low, high = (-1, -1) if wallets is None else (money(wallets[0]), money(wallets[1]))
     r["wallet_low"], r["wallet_spread"] = low, high - low
     r["blind_conflict"] = "conflict" in config.observations.blind
+    r["blind_fields"] = len(config.observations.blind) > 0
     r["calm_rivalry_ticks"] = config.policy.calm_rivalry_ticks
     r["queue_reach"] = QUEUE_REACH
     _fill_queues_and_conflict(r, config)

@@ -233,6 +233,7 @@ SCHEDULED = np.dtype(
     [("day", "i8"), ("minute", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")]
 )  # day -1: every day
 FAR = 8191  # distance of the unreachable in packed fields
+HALF_WAIT = 20.0  # a wait of this many ticks is seen as 0.5
 HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
 
 
@@ -306,7 +307,7 @@ _INT_RULES = (
     "lates_per_absence", "wallet_low", "wallet_spread",
     "needs", "deadly", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
     "newcomer_delay", "newcomer_spread", "chat_cooldown", "avoid_cooldown", "social_stage", "blind_conflict", "newcomer_meals",
-    "random_start", "stagger", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
+    "random_start", "stagger", "candidates", "blind_fields", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
 )  # fmt: skip
 TIE_EVENTS = ("chat_success", "chat_failure", "hand_over", "shared_meal", "late_help", "shift_takeover")
 RULES = np.dtype(
