@@ -78,6 +78,11 @@ class PPOConfig(Section):
     adam_epsilon: float = Field(1e-5, gt=0, le=1, description="ε of Adam.")
     recurrent: Literal["none", "gru", "lstm"] = Field("none", description="Recurrent layer after the trunk.")
     grad_accumulation: int = Field(1, ge=1, le=1024, description="Mini-batches per optimiser step.")
+    update: Literal["fused", "torch"] = Field(
+        "fused",
+        description="How updates are computed: by compiled passes, which convolutions, recurrent layers, compile, bf16 and other "
+        "devices leave to torch, or by torch, the reference.",
+    )
     compile: bool = Field(False, description="Compile the update with torch.compile (slow to start).")
     bf16: bool = Field(False, description="Compute the update in bfloat16; refused where a try in a child process fails.")
 

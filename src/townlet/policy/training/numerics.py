@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
+from townlet.policy import passes
 from townlet.policy.inference import MASKED_LOGIT
 
 Floats = NDArray[np.float32]
@@ -130,13 +131,21 @@ class RunningMeanStd:
 
     def update(self, rows: NDArray[Any], limit: float = float("inf")) -> None:
         """Take in rows (n, width); with a limit, all that came before weighs at most as much as that many rows."""
-        added = len(rows)
+        self.take_in(*self.sums(rows), len(rows), limit)
+
+    def sums(self, rows: NDArray[Any], chosen: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float64], ...]:
+        """Σ (x − mean) and Σ (x − mean)² over rows (n, width), all or those chosen: what there is to take in."""
+        first, second = np.zeros(len(self.mean)), np.zeros(len(self.mean))
+        chosen = np.arange(len(rows)) if chosen is None else chosen
+        passes.column_sums(np.require(rows, requirements="CW"), chosen, self.mean, first, second)
+        return first, second
+
+    def take_in(self, first: NDArray[Any], second: NDArray[Any], added: int, limit: float = float("inf")) -> None:
         if added == 0:
             return
         self.count = min(self.count, limit)
-        mean, var = rows.mean(axis=0, dtype=np.float64), rows.var(axis=0, dtype=np.float64)
-        total = self.count + added
-        delta = mean - self.mean
+        total, delta = self.count + added, first / added
+        var = np.maximum(second / added - delta**2, 0.0)
         squares = self.var * self.count + var * added + delta**2 * (self.count * added / total)
         self.mean = self.mean + delta * (added / total)
         self.var, self.count = squares / total, total

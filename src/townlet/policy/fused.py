@@ -1,0 +1,270 @@
+"""A feed-forward network over `passes`: where its layers stand in a tile, its weights as the products read them, acting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.policy import passes
+from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
+from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
+
+Array = NDArray[Any]
+Floats = NDArray[np.float32]
+ROWS_PER_THREAD = 192  # fewer are answered sooner by one thread
+
+
+def can_fuse(spec: NetworkSpec) -> bool:
+    """The passes know dense layers; convolutions and cells are torch's."""
+    return spec.recurrent == "none" and spec.map_encoder != "cnn"
+
+
+class Segment(NamedTuple):
+    """Columns of a tile."""
+
+    at: int
+    size: int
+
+    @property
+    def padded(self) -> int:
+        return -(-self.size // passes.LANES) * passes.LANES
+
+    @property
+    def end(self) -> int:
+        return self.at + self.padded
+
+    @property
+    def columns(self) -> Array:
+        return np.arange(self.at, self.at + self.size)
+
+
+class Layout:
+    """Segments, the plan of layers, and where each number of the flat parameter vector stands in `wide` and `turned`."""
+
+    def __init__(self, spec: NetworkSpec, names: Sequence[str]) -> None:
+        self.spec = spec
+        shapes = weight_shapes(spec)
+        self._next = 0
+        self.plain = self._segment(len(spec.plain_columns))
+        self.conflict = self._segment(len(spec.conflict_columns) if spec.has_conflict_encoder else 0)
+        self.town = self._segment(spec.features if spec.town_size else 0)
+        self.observed = self._next  # columns of an observation without its map
+        self.map = self._segment(spec.map_inputs if spec.sees_map else 0)
+        first = self._next
+        inputs = {"feature": self.plain, "conflict": self.conflict, "map": self.map}
+        encoders = [(name, seen, self._segment(shapes[f"{name}.weight"][0])) for name, seen in inputs.items() if seen.size]
+        hidden, columns = Segment(first, self._next - first), np.concatenate([goal.columns for _, _, goal in encoders])
+        layers: list[tuple[Segment, Segment, bool]] = [(seen, goal, True) for _, seen, goal in encoders]
+        owners: list[list[tuple[str, Array, Array]]] = [
+            [(name, np.arange(goal.size), np.arange(seen.size))] for name, seen, goal in encoders
+        ]  # per layer: parameter, its rows and its columns within the layer
+        for k, size in enumerate(spec.trunk_sizes):
+            goal = self._segment(size)
+            layers.append((hidden, goal, False))
+            owners.append([(f"trunk.{k}", np.arange(size), columns - hidden.at)])
+            hidden, columns = goal, goal.columns
+        critic = columns
+        if spec.town_size:
+            goal = self._segment(spec.feature_size)
+            layers.append((self.town, goal, True))
+            owners.append([("town", np.arange(goal.size), np.arange(self.town.size))])
+            hidden, critic = Segment(hidden.at, goal.end - hidden.at), np.concatenate([columns, goal.columns])
+        self.out = self._segment(spec.actions + 1)
+        layers.append((hidden, self.out, False))
+        heads = [("policy", np.arange(spec.actions), columns), ("value", np.array([spec.actions]), critic)]
+        owners.append([(name, rows, at - hidden.at) for name, rows, at in heads])
+        self.width = self._next
+        self._place(layers, owners, {name: shapes[name] for name in names})
+
+    def _segment(self, size: int) -> Segment:
+        made = Segment(self._next, size)
+        self._next = made.end
+        return made
+
+    def _place(
+        self,
+        layers: Sequence[tuple[Segment, Segment, bool]],
+        owners: Sequence[Sequence[tuple[str, Array, Array]]],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        active = {"relu": passes.RELU, "tanh": passes.TANH}[self.spec.activation]
+        lines, wide, turned = [], 0, 0
+        place: dict[str, Array] = {}
+        turned_place: dict[str, Array] = {}
+        for (x, y, seen), parts in zip(layers, owners, strict=True):
+            weights, bias = wide, wide + y.padded * x.padded
+            for name, rows, columns in parts:
+                place[f"{name}.weight"] = weights + rows[:, None] * x.padded + columns[None, :]
+                place[f"{name}.bias"] = bias + rows
+                turned_place[f"{name}.weight"] = turned + columns[None, :] * y.padded + rows[:, None]
+            kind = 0 if y is self.out else active
+            lines.append((x.at, x.size, x.padded, y.at, y.size, y.padded, weights, bias, turned, kind, int(seen)))
+            wide, turned = bias + y.padded, turned + x.size * y.padded
+        self.plan = np.array(lines, np.int64)  # (layers, PLAN)
+        self.wide, self.turned = wide, turned
+        self.place = np.concatenate([place[name].ravel() for name in shapes])
+        nowhere = {name: np.full(shape, -1) for name, shape in shapes.items()}
+        self.turned_place = np.concatenate([(nowhere | turned_place)[name].ravel() for name in shapes])
+
+
+class Observations(NamedTuple):
+    """What the passes read of R rows."""
+
+    x: Floats  # (R, X) arranged
+    maps: NDArray[np.uint8]  # (R, cells)
+
+
+class Workspace:
+    """What one thread writes into."""
+
+    def __init__(self, layout: Layout) -> None:
+        size = passes.TILE * layout.width
+        self.act, self.grad = _aligned(size), _aligned(size)
+        self.sums, self.chances, self.logs = (np.zeros(layout.width, np.float32) for _ in range(3))
+
+
+class FusedNetwork:
+    """Acts like `NumpyPolicy`; rows are shared out to threads, which changes no bit."""
+
+    def __init__(self, spec: NetworkSpec, names: Sequence[str], threads: int = 1) -> None:
+        self.spec, self.threads = spec, threads
+        self.layout = Layout(spec, names)
+        self.names = tuple(names)
+        self.wide, self.turned = _aligned(self.layout.wide), _aligned(self.layout.turned)
+        self.spaces = [Workspace(self.layout) for _ in range(threads)]
+        self._vector = np.full(len(self.layout.place), np.nan, np.float32)
+        self._source = np.array(spec.column_order, np.int64)
+        layout = self.layout
+        self._goal = np.concatenate([layout.plain.columns, layout.conflict.columns]).astype(np.int64)
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.statistics: Mapping[str, Array] = {}
+        self._rooms: dict[str, Floats] = {}
+
+    @classmethod
+    def of_arrays(cls, spec: NetworkSpec, arrays: Mapping[str, Array], threads: int = 1) -> FusedNetwork:
+        names = [name for name in arrays if not name.endswith(("_mean", "_var", "_count"))]
+        network = cls(spec, names, threads)
+        network.load(np.concatenate([np.asarray(arrays[name], np.float32).ravel() for name in names]), arrays)
+        return network
+
+    def load(self, vector: Floats, statistics: Mapping[str, Array]) -> None:
+        """Take over parameters as one vector, and the running statistics by name (which are read when they are needed)."""
+        self.statistics = statistics
+        if not np.array_equal(vector, self._vector):
+            self._vector[:] = vector
+            passes.spread(vector, self.layout.place, self.layout.turned_place, self.wide, self.turned)
+
+    def run(self, job: Callable[[Workspace, int], None], count: int) -> None:
+        """job(workspace, k) for every k below `count`, k by k over the threads."""
+        if self._pool is None or count == 1:
+            for k in range(count):
+                job(self.spaces[0], k)
+            return
+        busy = [
+            self._pool.submit(lambda first: [job(self.spaces[first], k) for k in range(first, count, self.threads)], first)
+            for first in range(min(self.threads, count))
+        ]
+        for each in busy:
+            each.result()
+
+    # --- observations -----------------------------------------------------------------------------------------------
+    def observed(self, features: Floats, maps: Array | None, rows: Array | None = None, *, room: str = "acting") -> Observations:
+        """Rows of features (…, B, F) and maps (…, B, C, H, W), all by default. Whoever asks for the same room writes over it."""
+        layout, shape = self.layout, features.shape
+        features = np.require(features.reshape(-1, shape[-1]), np.float32, "CW")
+        rows = np.arange(len(features)) if rows is None else rows
+        x = self._room(room, len(rows))
+        self._arrange(features, rows, x)
+        if self.spec.town_size:
+            whole = self._room("whole", len(features))
+            self._arrange(features, np.arange(len(features)), whole)
+            means = town_means(whole[:, self._goal].reshape(shape), self.spec.town_size)
+            x[:, layout.town.columns] = means.reshape(features.shape)[rows]
+        cells = np.zeros((len(rows), 0), np.uint8)
+        if self.spec.sees_map:
+            assert maps is not None
+            flat = maps.reshape(-1, layout.map.size)
+            cells = np.require(flat if len(rows) == len(flat) else flat[rows], np.uint8, "CW")
+        return Observations(x, cells)
+
+    def _room(self, name: str, rows: int) -> Floats:
+        """Kept, because fresh memory costs more than filling it; padding stays zero."""
+        kept = self._rooms.get(name)
+        if kept is None or len(kept) < rows:
+            kept = self._rooms[name] = np.zeros((rows, self.layout.observed), np.float32)
+        return kept[:rows]
+
+    def _arrange(self, features: Floats, rows: Array, x: Floats) -> None:
+        passes.arrange(features, rows, self._source, self._goal, *self._normaliser(), x)
+
+    def _normaliser(self) -> tuple[Floats, Floats, np.float32]:
+        if not self.spec.normalize_observations:
+            nothing = np.zeros(0, np.float32)
+            return nothing, nothing, np.float32(0)
+        mean, var = self.statistics["observation_mean"][self._source], self.statistics["observation_var"][self._source]
+        return mean.astype(np.float32), np.sqrt(var + VARIANCE_FLOOR).astype(np.float32), np.float32(OBSERVATION_CLIP)
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+    def answer(self, seen: Observations) -> Floats:
+        """Logits, then the value in units of the running statistics.  # (R, A + 1)"""
+        layout, rows = self.layout, len(seen.x)
+        out, order = np.empty((rows, self.spec.actions + 1), np.float32), np.arange(rows)
+        parts = max(1, min(self.threads, rows // ROWS_PER_THREAD))
+        edges = np.linspace(0, rows, parts + 1).astype(int).tolist()
+
+        def job(space: Workspace, k: int) -> None:
+            passes.answer(
+                layout.plan,
+                self.wide,
+                self.turned,
+                space.act,
+                layout.width,
+                *seen,
+                layout.map.at,
+                order,
+                edges[k],
+                edges[k + 1],
+                out,
+            )
+
+        self.run(job, parts)
+        return out
+
+    def initial_state(self, rows: int) -> Floats:
+        return np.zeros((rows, 0), np.float32)
+
+    def forward(self, features: Floats, maps: Array | None = None) -> Floats:
+        check_inputs(self.spec, features, maps)
+        return self.answer(self.observed(features, maps))
+
+    def act(
+        self,
+        features: Floats,  # (B, F)
+        maps: Array | None,  # (B, C, H, W)
+        masks: Array,  # (B, A)
+        *,
+        draws: NDArray[np.float64] | None = None,  # (B,) uniform in [0, 1); None chooses greedily
+        state: Floats | None = None,
+        starts: Array | None = None,
+    ) -> Acted:
+        out, rows = self.forward(features, maps), len(features)
+        actions, log_probs = np.empty(rows, np.int64), np.empty(rows, np.float32)
+        allowed = np.require(masks, np.bool_, "CW")
+        given = np.full(rows, -1.0) if draws is None else np.require(draws, np.float64, "CW")
+        passes.choose(out, allowed, given, 0, rows, actions, log_probs)
+        return Acted(actions, log_probs, self.in_units_of_return(out[:, -1]), self.initial_state(rows))
+
+    def in_units_of_return(self, values: Floats) -> Floats:
+        mean, var = self.statistics["value_mean"][0], self.statistics["value_var"][0]
+        return (values * np.sqrt(var + VARIANCE_FLOOR) + mean).astype(np.float32)
+
+
+def _aligned(size: int) -> Floats:
+    """Zeros that begin at a line of the cache."""
+    spare = np.zeros(size + passes.LANES, np.float32)
+    skip = -spare.ctypes.data // 4 % passes.LANES
+    return spare[skip : skip + size]

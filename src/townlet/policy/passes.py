@@ -1,0 +1,586 @@
+"""A feed-forward network as compiled passes over tiles of rows: forward, losses, backward, descent. Nothing is allocated.
+
+A tile of activations is one flat array: rows of `width` numbers in which every layer owns a segment of columns, inputs first,
+outputs last; gradients have an array of the same shape. A line of `plan` is a layer (see PLAN).
+
+Every number is a function of its row, and every sum runs in one order: over inputs one after the other, over the rows of a tile
+one after the other, then tile after tile. Products are added by fused multiply-adds, which IEEE 754 rounds once; exponentials
+and logarithms are the polynomials below. So bits hang neither on the processor, nor on how many rows stand beside a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import get_or_insert_function
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from townlet.world._jit import entry, kernel, leaf
+
+PLAN = ("input", "inputs", "inputs_padded", "output", "outputs", "outputs_padded", "weights", "bias", "turned", "active", "seen")
+RELU, TANH = 1, 2  # `active`; 0 is none. `seen`: the inputs are observations, nothing is passed on to them
+LANES = 16  # segments of columns are padded to it
+TILE = 96  # rows: activations, gradients and weights stay in the second cache
+TERMS = ("policy", "value", "entropy", "clipped", "kl_k1", "kl_k3", "fault")  # sums over rows of `learn_ppo`
+CLONING = ("crossed", "error", "hits", "fault")  # and of `learn_cloning`
+
+ZERO, ONE, TWO, HALF = np.float32(0.0), np.float32(1.0), np.float32(2.0), np.float32(0.5)
+LEAST = np.float32(-87.0)  # exp of it is the smallest that is exact to the last bits
+LOG2E, LN2_HIGH, LN2_LOW = np.float32(1.4426950408889634), np.float32(0.693359375), np.float32(-2.12194440e-4)
+SHIFT = np.float32(12582912.0)  # 1.5 · 2²³: adding it rounds to a whole number, which then stands in the lowest bits
+LN2_HIGH64, LN2_LOW64 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+
+_f4, _f8, _i4, _i8 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+_vector = ir.VectorType(_f4, LANES)
+
+
+# --- matrix products -------------------------------------------------------------------------------------------------
+def _block(rows: int, start: str, end: str) -> Any:
+    """A block of `rows` × LANES of C ← A B, kept in registers while the sum runs:
+
+        c_ij = (bias_j | 0) + Σ_p a_ip b_pj        then: stored | at least 0 | 0 where other_ij ≤ 0 | added to what stands there
+
+    A is read with two strides, so that it may be turned; rows of B and C are contiguous. `other` is the bias, or laid out like C.
+    """
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def block(
+        _: Any, C: Any, c: Any, c_row: Any, A: Any, a: Any, a_row: Any, a_sum: Any, B: Any, b: Any, b_row: Any, n: Any,
+        other: Any, o: Any,
+    ) -> Any:  # fmt: skip
+        whole = types.int64
+        signature = types.void(C, whole, whole, A, whole, whole, whole, B, whole, whole, whole, other, whole)
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            _, c, c_row, _, a, a_row, a_sum, _, b, b_row, n, _, o = args
+            to, left, right, beside = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 3, 7, 11))
+
+            def whole_number(value: int) -> ir.Constant:
+                return ir.Constant(_i8, value)
+
+            def place(base: Any, index: Any) -> Any:
+                return builder.bitcast(builder.gep(base, [index]), _vector.as_pointer())
+
+            def spread(scalar: Any) -> Any:
+                undefined = ir.Constant(_vector, ir.Undefined)
+                first = builder.insert_element(undefined, scalar, ir.Constant(_i4, 0))
+                return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_i4, LANES), [0] * LANES))
+
+            fma = get_or_insert_function(builder.module, ir.FunctionType(_vector, [_vector] * 3), f"llvm.fma.v{LANES}f32")
+            zero = ir.Constant(_vector, [0.0] * LANES)
+            first = builder.load(place(beside, o), align=4) if start == "bias" else zero
+            before, body, after = builder.block, builder.append_basic_block("sum"), builder.append_basic_block("summed")
+            builder.branch(body)
+            builder.position_at_end(body)
+            p = builder.phi(_i8)
+            sums = [builder.phi(_vector) for _ in range(rows)]
+            row = builder.load(place(right, builder.add(b, builder.mul(p, b_row))), align=4)
+            column = builder.add(a, builder.mul(p, a_sum))
+            following = []
+            for i in range(rows):
+                at = builder.add(column, builder.mul(a_row, whole_number(i)))
+                following.append(builder.call(fma, [spread(builder.load(builder.gep(left, [at]))), row, sums[i]]))
+            further = builder.add(p, whole_number(1))
+            p.add_incoming(whole_number(0), before)
+            p.add_incoming(further, body)
+            for now, then in zip(sums, following):
+                now.add_incoming(first, before)
+                now.add_incoming(then, body)
+            builder.cbranch(builder.icmp_signed("<", further, n), body, after)
+            builder.position_at_end(after)
+            for i, total in enumerate(following):
+                step = builder.mul(c_row, whole_number(i))
+                goal = place(to, builder.add(c, step))
+                if end == "relu":  # a number that is none stays none
+                    total = builder.select(builder.fcmp_ordered("<=", total, zero), zero, total)
+                elif end == "gate":
+                    reached = builder.load(place(beside, builder.add(o, step)), align=4)
+                    total = builder.select(builder.fcmp_ordered(">", reached, zero), total, zero)
+                elif end == "add":
+                    total = builder.fadd(builder.load(goal, align=4), total)
+                builder.store(total, goal, align=4)
+            return context.get_dummy_value()
+
+        return signature, code
+
+    return block
+
+
+_forward6, _forward2 = _block(6, "bias", ""), _block(2, "bias", "")
+_relu6, _relu2 = _block(6, "bias", "relu"), _block(2, "bias", "relu")
+_back6, _back2 = _block(6, "", ""), _block(2, "", "")
+_gated6, _gated2 = _block(6, "", "gate"), _block(2, "", "gate")
+_weights6, _weights2 = _block(6, "", "add"), _block(2, "", "add")
+
+
+# --- elementary functions --------------------------------------------------------------------------------------------
+@intrinsic  # type: ignore[untyped-decorator]
+def _bits(_: Any, x: Any) -> Any:
+    return types.int64(types.float64), lambda context, builder, signature, args: builder.bitcast(args[0], _i8)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _of_bits(_: Any, x: Any) -> Any:
+    return types.float64(types.int64), lambda context, builder, signature, args: builder.bitcast(args[0], _f8)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _scaled(_: Any, x: Any, shifted: Any) -> Any:
+    """x · 2ⁿ, n being what was rounded into the lowest bits of `shifted`."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        exponent = builder.shl(builder.bitcast(args[1], _i4), ir.Constant(_i4, 23))
+        return builder.bitcast(builder.add(builder.bitcast(args[0], _i4), exponent), _f4)
+
+    return types.float32(types.float32, types.float32), code
+
+
+@leaf
+def _exp32(x: Any) -> Any:
+    """eˣ for −87 ≤ x ≤ 0, to 1e-7: eʳ 2ⁿ with |r| ≤ ln 2 / 2."""
+    shifted = x * LOG2E + SHIFT
+    n = shifted - SHIFT
+    r = x - n * LN2_HIGH - n * LN2_LOW
+    y = np.float32(1.9875691500e-4)
+    y = y * r + np.float32(1.3981999507e-3)
+    y = y * r + np.float32(8.3334519073e-3)
+    y = y * r + np.float32(4.1665795894e-2)
+    y = y * r + np.float32(1.6666665459e-1)
+    y = y * r + HALF
+    return _scaled(y * (r * r) + r + ONE, shifted)
+
+
+@leaf
+def _exp64(x: Any) -> Any:
+    """eˣ to 1e-15; 0 below −700, and x itself times infinity above 700 or where it is no number."""
+    if x < -700.0:
+        return 0.0
+    if not x <= 700.0:
+        return x * np.inf
+    n = np.floor(x * 1.4426950408889634 + 0.5)
+    r = x - n * LN2_HIGH64 - n * LN2_LOW64
+    y = 1.0 / 6227020800.0
+    y = y * r + 1.0 / 479001600.0
+    y = y * r + 1.0 / 39916800.0
+    y = y * r + 1.0 / 3628800.0
+    y = y * r + 1.0 / 362880.0
+    y = y * r + 1.0 / 40320.0
+    y = y * r + 1.0 / 5040.0
+    y = y * r + 1.0 / 720.0
+    y = y * r + 1.0 / 120.0
+    y = y * r + 1.0 / 24.0
+    y = y * r + 1.0 / 6.0
+    y = y * r + 0.5
+    return (y * (r * r) + r + 1.0) * _of_bits((np.int64(n) + 1023) << 52)
+
+
+@leaf
+def _log64(x: Any) -> Any:
+    """ln x of a normal number above 0, to 1e-15: ln m + n ln 2, m between √½ and √2, ln m = 2 artanh((m − 1) / (m + 1))."""
+    bits = _bits(x)
+    n = (bits >> 52) - 1023
+    m = _of_bits((bits & 0xFFFFFFFFFFFFF) | (1023 << 52))
+    if m > 1.4142135623730951:
+        m *= 0.5
+        n += 1
+    f = (m - 1.0) / (m + 1.0)
+    s = f * f
+    y = 1.0 / 21.0
+    y = y * s + 1.0 / 19.0
+    y = y * s + 1.0 / 17.0
+    y = y * s + 1.0 / 15.0
+    y = y * s + 1.0 / 13.0
+    y = y * s + 1.0 / 11.0
+    y = y * s + 1.0 / 9.0
+    y = y * s + 1.0 / 7.0
+    y = y * s + 1.0 / 5.0
+    y = y * s + 1.0 / 3.0
+    return n * LN2_HIGH64 + (2.0 * (y * s * f + f) + n * LN2_LOW64)
+
+
+@leaf
+def _tanh(x: Any) -> Any:
+    """To 1e-7 of its value, also near 0."""
+    wide = np.float64(x)
+    if abs(wide) < 1e-4:
+        return np.float32(wide - wide * wide * wide / 3.0)
+    e = _exp64(-2.0 * abs(wide))
+    y = (1.0 - e) / (1.0 + e)
+    return np.float32(y if wide > 0.0 else -y) if wide == wide else x
+
+
+# --- a tile ----------------------------------------------------------------------------------------------------------
+@kernel
+def _load(x: Any, maps: Any, map_at: Any, order: Any, begin: Any, rows: Any, act: Any, width: Any) -> None:
+    """Rows order[begin:begin + rows] of the observations into the first columns of the tile."""
+    seen, cells = x.shape[1], maps.shape[1]
+    for r in range(rows):
+        row, at = order[begin + r], r * width
+        for j in range(seen):
+            act[at + j] = x[row, j]
+        for j in range(cells):
+            act[at + map_at + j] = np.float32(maps[row, j])
+
+
+@kernel
+def _forward(plan: Any, wide: Any, turned: Any, act: Any, width: Any, rows: Any) -> None:
+    rows += rows % 2  # there is room; nobody reads it
+    for k in range(plan.shape[0]):
+        x, inputs, y, outputs, padded = plan[k, 0], plan[k, 1], plan[k, 3], plan[k, 4], plan[k, 5]
+        bias, weights, active = plan[k, 7], plan[k, 8], plan[k, 9]
+        for j in range(0, padded, LANES):
+            i = 0
+            if active == RELU:
+                while i + 6 <= rows:
+                    _relu6(
+                        act, i * width + y + j, width, act, i * width + x, width, 1, turned, weights + j, padded, inputs,
+                        wide, bias + j,
+                    )  # fmt: skip
+                    i += 6
+                while i < rows:
+                    _relu2(
+                        act, i * width + y + j, width, act, i * width + x, width, 1, turned, weights + j, padded, inputs,
+                        wide, bias + j,
+                    )  # fmt: skip
+                    i += 2
+            else:
+                while i + 6 <= rows:
+                    _forward6(
+                        act, i * width + y + j, width, act, i * width + x, width, 1, turned, weights + j, padded, inputs,
+                        wide, bias + j,
+                    )  # fmt: skip
+                    i += 6
+                while i < rows:
+                    _forward2(
+                        act, i * width + y + j, width, act, i * width + x, width, 1, turned, weights + j, padded, inputs,
+                        wide, bias + j,
+                    )  # fmt: skip
+                    i += 2
+        if active == TANH:
+            for r in range(rows):
+                for j in range(outputs):
+                    act[r * width + y + j] = _tanh(act[r * width + y + j])
+
+
+@kernel
+def _backward(plan: Any, wide: Any, act: Any, grad: Any, width: Any, rows: Any, sums: Any, total: Any) -> None:
+    """From the gradients of the last segment those of all weights, added to `total`, which is laid out like `wide`."""
+    even = rows + rows % 2
+    for k in range(plan.shape[0] - 1, -1, -1):
+        x, padded, y, outputs = plan[k, 0], plan[k, 2], plan[k, 3], plan[k, 4]
+        weights, bias = plan[k, 6], plan[k, 7]
+        some = outputs + outputs % 2
+        for j in range(0, padded, LANES):
+            i = 0
+            while i + 6 <= some:
+                _weights6(
+                    total, weights + i * padded + j, padded, grad, y + i, 1, width, act, x + j, width, rows, act, 0
+                )  # fmt: skip
+                i += 6
+            while i < some:
+                _weights2(
+                    total, weights + i * padded + j, padded, grad, y + i, 1, width, act, x + j, width, rows, act, 0
+                )  # fmt: skip
+                i += 2
+        for i in range(outputs):
+            sums[i] = ZERO
+        for r in range(rows):
+            for i in range(outputs):
+                sums[i] += grad[r * width + y + i]
+        for i in range(outputs):
+            total[bias + i] += sums[i]
+        if plan[k, 10]:
+            continue
+        relu = plan[0, 9] == RELU  # of every hidden layer, and the inputs of this one are hidden
+        for j in range(0, padded, LANES):
+            i = 0
+            if relu:
+                while i + 6 <= even:
+                    _gated6(
+                        grad, i * width + x + j, width, grad, i * width + y, width, 1, wide, weights + j, padded, outputs,
+                        act, i * width + x + j,
+                    )  # fmt: skip
+                    i += 6
+                while i < even:
+                    _gated2(
+                        grad, i * width + x + j, width, grad, i * width + y, width, 1, wide, weights + j, padded, outputs,
+                        act, i * width + x + j,
+                    )  # fmt: skip
+                    i += 2
+            else:
+                while i + 6 <= even:
+                    _back6(
+                        grad, i * width + x + j, width, grad, i * width + y, width, 1, wide, weights + j, padded, outputs, act, 0
+                    )  # fmt: skip
+                    i += 6
+                while i < even:
+                    _back2(
+                        grad, i * width + x + j, width, grad, i * width + y, width, 1, wide, weights + j, padded, outputs, act, 0
+                    )  # fmt: skip
+                    i += 2
+        if not relu:
+            for r in range(rows):
+                for j in range(padded):
+                    reached = act[r * width + x + j]
+                    grad[r * width + x + j] *= ONE - reached * reached
+
+
+@leaf
+def _softmax(act: Any, at: Any, masks: Any, row: Any, chances: Any, logs: Any) -> Any:
+    """p and log p of what the mask allows, 0 elsewhere; the entropy, and a number that is none where a logit is none."""
+    actions, top, fault = masks.shape[1], np.float32(-np.inf), ZERO
+    for j in range(actions):
+        z = act[at + j]
+        fault += z * ZERO
+        if masks[row, j] and z > top:
+            top = z
+    total = ZERO
+    for j in range(actions):
+        z = act[at + j] - top if masks[row, j] else ZERO
+        logs[j] = z
+        e = _exp32(z if z > LEAST else LEAST) if masks[row, j] else ZERO
+        chances[j] = e
+        total += e
+    log_total, scale, spread = np.float32(_log64(np.float64(total))), ONE / total, ZERO
+    for j in range(actions):
+        if masks[row, j]:
+            logs[j] -= log_total
+            chances[j] *= scale
+            spread -= chances[j] * logs[j]
+    return spread, fault
+
+
+# --- what Python calls -----------------------------------------------------------------------------------------------
+@entry
+def arrange(features: Any, rows: Any, source: Any, goal: Any, mean: Any, scale: Any, bound: Any, out: Any) -> None:
+    """Rows of features (·, F), normalised where the bound is above 0, each column at its goal.  # out (R, X) f4"""
+    for r in range(rows.shape[0]):
+        row = rows[r]
+        if bound > ZERO:
+            for j in range(source.shape[0]):
+                z = (features[row, source[j]] - mean[j]) / scale[j]
+                z = -bound if z < -bound else z
+                out[r, goal[j]] = bound if z > bound else z
+        else:
+            for j in range(source.shape[0]):
+                out[r, goal[j]] = features[row, source[j]]
+
+
+@entry
+def spread(vector: Any, place: Any, turned_place: Any, wide: Any, turned: Any) -> None:
+    """All parameters as one vector into the two layouts that the products read: outputs × inputs, and turned."""
+    for i in range(vector.shape[0]):
+        wide[place[i]] = vector[i]
+        if turned_place[i] >= 0:
+            turned[turned_place[i]] = vector[i]
+
+
+@entry
+def collect(shards: Any, place: Any, gradient: Any) -> None:
+    """The gradients of all shards (S, ·), one after the other, added to the vector's; shards are zero then."""
+    for s in range(shards.shape[0]):
+        for i in range(place.shape[0]):
+            gradient[i] += shards[s, place[i]]
+        for i in range(shards.shape[1]):
+            shards[s, i] = ZERO
+
+
+@entry
+def answer(
+    plan: Any, wide: Any, turned: Any, act: Any, width: Any, x: Any, maps: Any, map_at: Any, order: Any, begin: Any, end: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """Logits and value of rows begin to end.  # out (R, A + 1) f4"""
+    last = plan[plan.shape[0] - 1, 3]
+    for at in range(begin, end, TILE):
+        rows = min(TILE, end - at)
+        _load(x, maps, map_at, order, at, rows, act, width)
+        _forward(plan, wide, turned, act, width, rows)
+        for r in range(rows):
+            for j in range(out.shape[1]):
+                out[at + r, j] = act[r * width + last + j]
+
+
+@entry
+def learn_ppo(
+    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, width: Any, sums: Any, chances: Any, logs: Any, x: Any, maps: Any,
+    map_at: Any, order: Any, begin: Any, end: Any, masks: Any, actions: Any, old: Any, advantages: Any, returns: Any, values: Any,
+    numbers: Any, total: Any, terms: Any,
+) -> None:  # fmt: skip
+    """Gradients of the PPO loss over rows order[begin:end], added to `total`, and sums of TERMS, added to `terms`.
+
+    L = 1/n Σ −min(ρ A, clip(ρ, 1 ± ε) A) + c_v max((V − R)², (V_old + clip(V − V_old, ±c) − R)²) − c_e H
+
+    `numbers`: mean and 1/std of the advantages, ε, c_v, c_e, c (0 for no clip), weight / n.
+    """
+    mean, inverse, clip, of_value = numbers[0], numbers[1], np.float64(numbers[2]), numbers[3]
+    of_entropy, held_within, share = numbers[4], numbers[5], numbers[6]
+    last, count = plan[plan.shape[0] - 1, 3], masks.shape[1]
+    for at in range(begin, end, TILE):
+        rows = min(TILE, end - at)
+        _load(x, maps, map_at, order, at, rows, act, width)
+        _forward(plan, wide, turned, act, width, rows)
+        for r in range(rows):
+            row, place = order[at + r], r * width + last
+            entropy, fault = _softmax(act, place, masks, row, chances, logs)
+            action, value = actions[row], act[place + count]
+            log_ratio = np.float64(logs[action]) - np.float64(old[row])
+            ratio, gain = _exp64(log_ratio), np.float64((advantages[row] - mean) * inverse)
+            free, bound = ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain
+            inside = ratio > 1.0 - clip and ratio < 1.0 + clip
+            of_log = np.float32(-free) * share if free <= bound or inside else ZERO
+            error = value - returns[row]
+            squared, of_error = error * error, TWO * error
+            if held_within > ZERO:
+                moved = value - values[row]
+                held = values[row] + min(max(moved, -held_within), held_within) - returns[row]
+                if held * held > squared:
+                    squared = held * held
+                    of_error = TWO * held if moved > -held_within and moved < held_within else ZERO
+            terms[0] -= min(free, bound)
+            terms[1] += squared
+            terms[2] += entropy
+            terms[3] += 1.0 if abs(ratio - 1.0) > clip else 0.0
+            terms[4] -= log_ratio
+            terms[5] += ratio - 1.0 - log_ratio
+            terms[6] += fault + value * ZERO
+            of_spread = of_entropy * share
+            for j in range(count):
+                p = chances[j]
+                grad[place + j] = of_spread * p * (logs[j] + entropy) - of_log * p
+            grad[place + action] += of_log
+            grad[place + count] = of_value * of_error * share
+        _backward(plan, wide, act, grad, width, rows, sums, total)
+
+
+@entry
+def learn_cloning(
+    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, width: Any, sums: Any, chances: Any, logs: Any, x: Any, maps: Any,
+    map_at: Any, order: Any, begin: Any, end: Any, masks: Any, experts: Any, returns: Any, of_value: Any, share: Any, total: Any, terms: Any,
+) -> None:  # fmt: skip
+    """Gradients of the cloning loss, 1/n Σ −log π(expert) + c_v (V − R)², likewise; the latter where there are returns."""
+    last, count = plan[plan.shape[0] - 1, 3], masks.shape[1]
+    for at in range(begin, end, TILE):
+        rows = min(TILE, end - at)
+        _load(x, maps, map_at, order, at, rows, act, width)
+        _forward(plan, wide, turned, act, width, rows)
+        for r in range(rows):
+            row, place = order[at + r], r * width + last
+            _, fault = _softmax(act, place, masks, row, chances, logs)
+            expert, value, best = experts[row], act[place + count], -1
+            for j in range(count):
+                grad[place + j] = chances[j] * share
+                if masks[row, j] and (best < 0 or act[place + j] > act[place + best]):
+                    best = j
+            grad[place + expert] -= share
+            terms[0] -= logs[expert] if masks[row, expert] else np.float32(-1e9)
+            terms[2] += 1.0 if best == expert else 0.0
+            terms[3] += fault + value * ZERO
+            grad[place + count] = ZERO
+            if returns.shape[0] > 0:
+                error = value - returns[row]
+                terms[1] += error * error
+                grad[place + count] = of_value * TWO * error * share
+        _backward(plan, wide, act, grad, width, rows, sums, total)
+
+
+@entry
+def moments(x: Any, order: Any, begin: Any, end: Any) -> Any:
+    """Mean and standard deviation (n − 1) of x[order[begin:end]]; 1 over fewer than two."""
+    n, total = end - begin, 0.0
+    for i in range(begin, end):
+        total += x[order[i]]
+    mean, squares = total / n, 0.0
+    for i in range(begin, end):
+        gap = x[order[i]] - mean
+        squares += gap * gap
+    return mean, np.sqrt(squares / (n - 1.0)) if n > 1 else 1.0
+
+
+@entry
+def column_sums(rows: Any, order: Any, about: Any, first: Any, second: Any) -> None:
+    """Σ (x − about) and Σ (x − about)² of each column over rows[order], in float64."""
+    for i in range(order.shape[0]):
+        row = order[i]
+        for j in range(about.shape[0]):
+            gap = rows[row, j] - about[j]
+            first[j] += gap
+            second[j] += gap * gap
+
+
+@entry
+def norm(gradient: Any) -> Any:
+    total = 0.0
+    for i in range(gradient.shape[0]):
+        total += np.float64(gradient[i]) * np.float64(gradient[i])
+    return np.sqrt(total)
+
+
+@entry
+def descend(
+    vector: Any, gradient: Any, first: Any, second: Any, rate: Any, decay: Any, decoupled: Any, adam: Any, betas: Any,
+    epsilon: Any, steps_first: Any, steps_second: Any,
+) -> None:  # fmt: skip
+    """One step of `numerics.Optimizer`; `steps_…` are 1 − βᵗ. The gradient is zero then."""
+    one, other = np.float32(1.0 - betas[0]), np.float32(1.0 - betas[1])
+    kept, root, pace = np.float32(betas[1]), np.float32(np.sqrt(steps_second)), np.float32(rate / steps_first)
+    for i in range(vector.shape[0]):
+        g, w = gradient[i], vector[i]
+        if decoupled:
+            w -= w * decay
+        else:
+            g += w * decay
+        if adam:
+            m = first[i] + (g - first[i]) * one
+            v = second[i] * kept + g * g * other
+            first[i], second[i] = m, v
+            w -= pace * m / (np.sqrt(v) / root + epsilon)
+        else:
+            w -= np.float32(rate) * g
+        vector[i] = w
+        gradient[i] = ZERO
+
+
+@entry
+def choose(out: Any, masks: Any, draws: Any, begin: Any, end: Any, actions: Any, log_probs: Any) -> None:
+    """`inference.choose_actions` of rows begin to end: by a draw, or, where that is below 0, the most probable."""
+    count = masks.shape[1]
+    for r in range(begin, end):
+        top, best, total, chosen = np.float32(-np.inf), 0, 0.0, -1
+        for j in range(count):
+            if masks[r, j] and out[r, j] > top:
+                top, best = out[r, j], j
+        for j in range(count):
+            if masks[r, j]:
+                total += _exp64(np.float64(out[r, j]) - np.float64(top))
+        if draws[r] < 0.0:
+            chosen = best
+        else:
+            reached, goal = 0.0, draws[r] * total
+            for j in range(count):
+                if masks[r, j] and (chosen < 0 or reached <= goal):
+                    reached += _exp64(np.float64(out[r, j]) - np.float64(top))
+                    chosen = j
+        actions[r] = max(chosen, 0)
+        log_probs[r] = np.float32(np.float64(out[r, actions[r]]) - np.float64(top) - _log64(total))
+
+
+@entry
+def settle(out: Any, masks: Any, log_probs: Any) -> None:
+    """log softmax over the allowed actions, (R, A); −10⁹ elsewhere."""
+    count = masks.shape[1]
+    for r in range(out.shape[0]):
+        top, total = np.float32(-np.inf), 0.0
+        for j in range(count):
+            if masks[r, j] and out[r, j] > top:
+                top = out[r, j]
+        for j in range(count):
+            if masks[r, j]:
+                total += _exp64(np.float64(out[r, j]) - np.float64(top))
+        log_total = _log64(total) + np.float64(top)
+        for j in range(count):
+            log_probs[r, j] = np.float32(np.float64(out[r, j]) - log_total) if masks[r, j] else np.float32(-1e9)
