@@ -77,7 +77,7 @@ class Layout:
         layers.append((hidden, self.out, False))
         heads = [("policy", np.arange(spec.actions), columns), ("value", np.array([spec.actions]), critic)]
         owners.append([(name, rows, at - hidden.at) for name, rows, at in heads])
-        self.width = self._next
+        self.width = (self._next // passes.LANES | 1) * passes.LANES  # odd in lines of the cache: rows do not share their places
         self._place(layers, owners, {name: shapes[name] for name in names})
 
     def _segment(self, size: int) -> Segment:
@@ -124,7 +124,14 @@ class Workspace:
     def __init__(self, layout: Layout) -> None:
         size = passes.TILE * layout.width
         self.act, self.grad = _aligned(size), _aligned(size)
-        self.sums, self.chances, self.logs = (np.zeros(layout.width, np.float32) for _ in range(3))
+        self.sums = np.zeros(layout.width, np.float32)
+        self.chances, self.logs = (np.zeros(passes.TILE * layout.spec.actions, np.float32) for _ in range(2))
+        self.tops, self.totals, self.spreads = (np.zeros(passes.TILE, np.float32) for _ in range(3))
+
+    @property
+    def learning(self) -> tuple[Array, ...]:
+        """What `learn_ppo` and `learn_cloning` need beside a tile and its gradients."""
+        return self.sums, self.chances, self.logs, self.tops, self.totals, self.spreads
 
 
 class FusedNetwork:

@@ -25,11 +25,13 @@ PLAN = ("input", "inputs", "inputs_padded", "output", "outputs", "outputs_padded
 RELU, TANH = 1, 2  # `active`; 0 is none. `seen`: the inputs are observations, nothing is passed on to them
 LANES = 16  # segments of columns are padded to it
 TILE = 96  # rows: activations, gradients and weights stay in the second cache
-TERMS = ("policy", "value", "entropy", "clipped", "kl_k1", "kl_k3", "fault")  # sums over rows of `learn_ppo`
-CLONING = ("crossed", "error", "hits", "fault")  # and of `learn_cloning`
+TERMS = ("policy", "value", "entropy", "clipped", "kl_k1", "kl_k3")  # sums over rows of `learn_ppo`
+CLONING = ("crossed", "error", "hits")  # and of `learn_cloning`
 
 ZERO, ONE, TWO, HALF = np.float32(0.0), np.float32(1.0), np.float32(2.0), np.float32(0.5)
 LEAST = np.float32(-87.0)  # exp of it is the smallest that is exact to the last bits
+MASKED, ALLOWED = np.float32(-1e30), np.float32(-1e20)  # a logit that nobody may choose, and what every other is above
+NEVER = np.float32(-1e9)  # the log-probability of such a choice
 LOG2E, LN2_HIGH, LN2_LOW = np.float32(1.4426950408889634), np.float32(0.693359375), np.float32(-2.12194440e-4)
 SHIFT = np.float32(12582912.0)  # 1.5 · 2²³: adding it rounds to a whole number, which then stands in the lowest bits
 LN2_HIGH64, LN2_LOW64 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -329,29 +331,39 @@ def _backward(plan: Any, wide: Any, act: Any, grad: Any, width: Any, rows: Any, 
                     grad[r * width + x + j] *= ONE - reached * reached
 
 
-@leaf
-def _softmax(act: Any, at: Any, masks: Any, row: Any, chances: Any, logs: Any) -> Any:
-    """p and log p of what the mask allows, 0 elsewhere; the entropy, and a number that is none where a logit is none."""
-    actions, top, fault = masks.shape[1], np.float32(-np.inf), ZERO
+@kernel
+def _softmax(
+    act: Any, width: Any, last: Any, rows: Any, masks: Any, order: Any, begin: Any, chances: Any, logs: Any, tops: Any,
+    totals: Any, spreads: Any,
+) -> None:  # fmt: skip
+    """p and log p of what the masks allow (p is 0 elsewhere), action by action, and the entropies. A logit that is no number
+    makes none of them one.  # chances, logs (A, TILE); tops, totals, spreads (TILE,)"""
+    actions = masks.shape[1]
+    for r in range(rows):
+        row, at = order[begin + r], r * width + last
+        for j in range(actions):
+            logs[j * TILE + r] = act[at + j] if masks[row, j] else MASKED
+    for r in range(rows):
+        tops[r], totals[r], spreads[r] = logs[r], ZERO, ZERO
+    for j in range(1, actions):
+        for r in range(rows):
+            z = logs[j * TILE + r]
+            tops[r] = z if z > tops[r] else tops[r]
     for j in range(actions):
-        z = act[at + j]
-        fault += z * ZERO
-        if masks[row, j] and z > top:
-            top = z
-    total = ZERO
+        for r in range(rows):
+            z = logs[j * TILE + r] - tops[r]
+            e = _exp32(z if z > LEAST else LEAST)
+            e = e if z > ALLOWED else ZERO
+            logs[j * TILE + r], chances[j * TILE + r] = z, e
+            totals[r] += e + z * ZERO
+    for r in range(rows):
+        tops[r] = np.float32(_log64(np.float64(totals[r]))) + totals[r] * ZERO
+        totals[r] = ONE / totals[r]
     for j in range(actions):
-        z = act[at + j] - top if masks[row, j] else ZERO
-        logs[j] = z
-        e = _exp32(z if z > LEAST else LEAST) if masks[row, j] else ZERO
-        chances[j] = e
-        total += e
-    log_total, scale, spread = np.float32(_log64(np.float64(total))), ONE / total, ZERO
-    for j in range(actions):
-        if masks[row, j]:
-            logs[j] -= log_total
-            chances[j] *= scale
-            spread -= chances[j] * logs[j]
-    return spread, fault
+        for r in range(rows):
+            log, p = logs[j * TILE + r] - tops[r], chances[j * TILE + r] * totals[r]
+            logs[j * TILE + r], chances[j * TILE + r] = log, p
+            spreads[r] -= p * log
 
 
 # --- what Python calls -----------------------------------------------------------------------------------------------
@@ -407,9 +419,9 @@ def answer(
 
 @entry
 def learn_ppo(
-    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, width: Any, sums: Any, chances: Any, logs: Any, x: Any, maps: Any,
-    map_at: Any, order: Any, begin: Any, end: Any, masks: Any, actions: Any, old: Any, advantages: Any, returns: Any, values: Any,
-    numbers: Any, total: Any, terms: Any,
+    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, width: Any, sums: Any, chances: Any, logs: Any, tops: Any,
+    totals: Any, spreads: Any, x: Any, maps: Any, map_at: Any, order: Any, begin: Any, end: Any, masks: Any, actions: Any,
+    old: Any, advantages: Any, returns: Any, values: Any, numbers: Any, total: Any, terms: Any,
 ) -> None:  # fmt: skip
     """Gradients of the PPO loss over rows order[begin:end], added to `total`, and sums of TERMS, added to `terms`.
 
@@ -418,21 +430,21 @@ def learn_ppo(
     `numbers`: mean and 1/std of the advantages, ε, c_v, c_e, c (0 for no clip), weight / n.
     """
     mean, inverse, clip, of_value = numbers[0], numbers[1], np.float64(numbers[2]), numbers[3]
-    of_entropy, held_within, share = numbers[4], numbers[5], numbers[6]
+    of_spread, held_within, share = numbers[4] * numbers[6], numbers[5], numbers[6]
     last, count = plan[plan.shape[0] - 1, 3], masks.shape[1]
     for at in range(begin, end, TILE):
         rows = min(TILE, end - at)
         _load(x, maps, map_at, order, at, rows, act, width)
         _forward(plan, wide, turned, act, width, rows)
+        _softmax(act, width, last, rows, masks, order, at, chances, logs, tops, totals, spreads)
         for r in range(rows):
             row, place = order[at + r], r * width + last
-            entropy, fault = _softmax(act, place, masks, row, chances, logs)
-            action, value = actions[row], act[place + count]
-            log_ratio = np.float64(logs[action]) - np.float64(old[row])
+            log_ratio = np.float64(logs[actions[row] * TILE + r]) - np.float64(old[row])
             ratio, gain = _exp64(log_ratio), np.float64((advantages[row] - mean) * inverse)
             free, bound = ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain
             inside = ratio > 1.0 - clip and ratio < 1.0 + clip
-            of_log = np.float32(-free) * share if free <= bound or inside else ZERO
+            tops[r] = np.float32(-free) * share if free <= bound or inside else ZERO
+            value = act[place + count]
             error = value - returns[row]
             squared, of_error = error * error, TWO * error
             if held_within > ZERO:
@@ -441,26 +453,30 @@ def learn_ppo(
                 if held * held > squared:
                     squared = held * held
                     of_error = TWO * held if moved > -held_within and moved < held_within else ZERO
+            grad[place + count] = of_value * of_error * share
             terms[0] -= min(free, bound)
             terms[1] += squared
-            terms[2] += entropy
+            terms[2] += spreads[r]
             terms[3] += 1.0 if abs(ratio - 1.0) > clip else 0.0
             terms[4] -= log_ratio
             terms[5] += ratio - 1.0 - log_ratio
-            terms[6] += fault + value * ZERO
-            of_spread = of_entropy * share
+        for j in range(count):
+            for r in range(rows):
+                p = chances[j * TILE + r]
+                chances[j * TILE + r] = of_spread * p * (logs[j * TILE + r] + spreads[r]) - tops[r] * p
+        for r in range(rows):
+            place = r * width + last
             for j in range(count):
-                p = chances[j]
-                grad[place + j] = of_spread * p * (logs[j] + entropy) - of_log * p
-            grad[place + action] += of_log
-            grad[place + count] = of_value * of_error * share
+                grad[place + j] = chances[j * TILE + r]
+            grad[place + actions[order[at + r]]] += tops[r]
         _backward(plan, wide, act, grad, width, rows, sums, total)
 
 
 @entry
 def learn_cloning(
-    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, width: Any, sums: Any, chances: Any, logs: Any, x: Any, maps: Any,
-    map_at: Any, order: Any, begin: Any, end: Any, masks: Any, experts: Any, returns: Any, of_value: Any, share: Any, total: Any, terms: Any,
+    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, width: Any, sums: Any, chances: Any, logs: Any, tops: Any,
+    totals: Any, spreads: Any, x: Any, maps: Any, map_at: Any, order: Any, begin: Any, end: Any, masks: Any, experts: Any,
+    returns: Any, of_value: Any, share: Any, total: Any, terms: Any,
 ) -> None:  # fmt: skip
     """Gradients of the cloning loss, 1/n Σ −log π(expert) + c_v (V − R)², likewise; the latter where there are returns."""
     last, count = plan[plan.shape[0] - 1, 3], masks.shape[1]
@@ -468,18 +484,17 @@ def learn_cloning(
         rows = min(TILE, end - at)
         _load(x, maps, map_at, order, at, rows, act, width)
         _forward(plan, wide, turned, act, width, rows)
+        _softmax(act, width, last, rows, masks, order, at, chances, logs, tops, totals, spreads)
         for r in range(rows):
-            row, place = order[at + r], r * width + last
-            _, fault = _softmax(act, place, masks, row, chances, logs)
-            expert, value, best = experts[row], act[place + count], -1
+            row, place, best = order[at + r], r * width + last, 0
             for j in range(count):
-                grad[place + j] = chances[j] * share
-                if masks[row, j] and (best < 0 or act[place + j] > act[place + best]):
+                grad[place + j] = chances[j * TILE + r] * share
+                if logs[j * TILE + r] > logs[best * TILE + r]:
                     best = j
+            expert, value = experts[row], act[place + count]
             grad[place + expert] -= share
-            terms[0] -= logs[expert] if masks[row, expert] else np.float32(-1e9)
+            terms[0] -= max(logs[expert * TILE + r], NEVER)
             terms[2] += 1.0 if best == expert else 0.0
-            terms[3] += fault + value * ZERO
             grad[place + count] = ZERO
             if returns.shape[0] > 0:
                 error = value - returns[row]
@@ -583,4 +598,4 @@ def settle(out: Any, masks: Any, log_probs: Any) -> None:
                 total += _exp64(np.float64(out[r, j]) - np.float64(top))
         log_total = _log64(total) + np.float64(top)
         for j in range(count):
-            log_probs[r, j] = np.float32(np.float64(out[r, j]) - log_total) if masks[r, j] else np.float32(-1e9)
+            log_probs[r, j] = np.float32(np.float64(out[r, j]) - log_total) if masks[r, j] else NEVER

@@ -104,8 +104,7 @@ class Fused:
         given = [columns[name] for name in ("actions", "log_probs", "advantages", "returns", "values")]
         sums = self._learn(passes.learn_ppo, part, len(passes.TERMS), *given, np.array(numbers, np.float32))
         policy, value, spread, *others = (sums / count).tolist()
-        *others, fault = others
-        loss = policy + with_.value * value - with_.entropy * spread + fault
+        loss = policy + with_.value * value - with_.entropy * spread
         return [policy, value, spread, *others, adv_mean, adv_std, loss]
 
     def cloning_terms(self, part: Part, value_coef: float, weight: float) -> list[float]:
@@ -113,8 +112,8 @@ class Fused:
         returns = columns["returns"] if value_coef > 0 and "returns" in columns else NOTHING
         given = [columns["expert"], returns, np.float32(value_coef), np.float32(weight / count)]
         sums = self._learn(passes.learn_cloning, part, len(passes.CLONING), *given)
-        crossed, error, hits, fault = (sums / count).tolist()
-        return [crossed, error, hits, float(count), crossed + value_coef * error + fault]
+        crossed, error, hits = (sums / count).tolist()
+        return [crossed, error, hits, float(count), crossed + value_coef * error]
 
     def _learn(self, learn: Any, part: Part, terms: int, *given: Any) -> NDArray[np.float64]:
         """Every shard by one of the threads; their gradients and sums in order."""
@@ -124,8 +123,8 @@ class Fused:
 
         def job(space: Workspace, k: int) -> None:
             learn(
-                layout.plan, network.wide, network.turned, space.act, space.grad, layout.width, space.sums, space.chances,
-                space.logs, *seen, layout.map.at, part.order, edges[k], edges[k + 1], masks, *given, gradients[k], sums[k],
+                layout.plan, network.wide, network.turned, space.act, space.grad, layout.width, *space.learning, *seen,
+                layout.map.at, part.order, edges[k], edges[k + 1], masks, *given, gradients[k], sums[k],
             )  # fmt: skip
 
         network.run(job, self.shards)
