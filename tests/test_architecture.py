@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from places import ROOT
+
 SOURCE = ROOT / "src" / "townlet"
 
 # From the top down. A module sees its own package and the lines below, not its neighbours on the line.

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from places import ROOT
 from townlet.config import PPOConfig, SimulationConfig, config_hash, load_config
 from townlet.config.base import clock
 from townlet.config.loader import SHIPPED, default_config, parse_yaml, read_yaml, shipped_configs, to_yaml
@@ -21,8 +22,6 @@ from townlet.config.problems import known_paths, model_of
 from townlet.config.reference import keys, page_text
 from townlet.config.tree import plain
 from townlet.errors import ConfigError, ReplayError
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def value_at(config: SimulationConfig, path: str) -> Any:

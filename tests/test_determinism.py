@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from digest_run import chain
+from places import ROOT
 from townlet.config.loader import load_config, shipped_configs
 from townlet.envs.vector import VectorTown
 from townlet.errors import SnapshotError
 from townlet.testing import tiny_town
 from townlet.world.state import EVENT, OBJECT, RESIDENT, TIE, TOWN
 
-HERE = Path(__file__).parent
 SMALL = [name for name in sorted(shipped_configs("scenarios")) if name not in ("metropolis", "market_square")]
 UPSETS = "perturbations.outage={probability_per_day: 1.0, duration: 60}"
 
@@ -100,8 +99,8 @@ def test_what_a_step_wrote_is_in_the_digest() -> None:
 
 
 def run(scenario: str, decisions: int, *overrides: str, **environment: str) -> str:
-    command = [sys.executable, str(HERE / "digest_run.py"), scenario, str(decisions), *overrides]
-    paths = os.pathsep.join([str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, str(ROOT / "tests" / "digest_run.py"), scenario, str(decisions), *overrides]
+    paths = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": paths, **environment}, capture_output=True, text=True, check=False, timeout=900
     )

@@ -28,11 +28,11 @@ from unittest import mock
 import click
 import pytest
 
+from places import ROOT
 from townlet.cli.app import COMMANDS, app, main
 from townlet.config.loader import default_config
 from townlet.optional import installed
 
-ROOT = Path(__file__).resolve().parent.parent
 EVERY_PAGE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in EVERY_PAGE if "telemetry" not in page.parts]  # those are followed by test_telemetry_cli
 MADE = re.compile(r"generated (by|from)|^\*?written by `", re.IGNORECASE | re.MULTILINE)  # pages that a command writes

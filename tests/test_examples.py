@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+from places import ROOT
+
+EXAMPLES = ROOT / "examples"
 
 
 def main_of(name: str) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
+from places import ROOT
 from test_docs import MADE, blocks, with_steps
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/founding_documents.md"
 ROWS = [
     cells

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from places import ROOT
 from scorecards import checkpoint_folder, duel
 from townlet import files
 from townlet.cli.app import main
@@ -625,7 +626,7 @@ def test_a_wrong_name_is_told_with_its_line(place: Path) -> None:
 
 
 def test_every_name_that_is_shipped_or_committed_is_one() -> None:
-    root = Path(__file__).parents[1]
+    root = ROOT
     for path in sorted((root / "configs").rglob("*.yaml")):
         if path.parent.name != "affordances":
             config = load_config(path)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from places import ROOT
 from townlet import optional
 from townlet.config import load_config
 from townlet.errors import TorchNotAvailableError
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.strategies import STRATEGIES, ShippedStrategy
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = ROOT / "src"
 
 
 def test_all_strategies_are_listed_with_torch() -> None:

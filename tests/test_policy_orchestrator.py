@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 
+from places import ROOT
 from townlet.config import PPOConfig, SimulationConfig, load_config
 from townlet.dto.policy import TrainingResult
 from townlet.errors import TownletError, UsageError
@@ -16,7 +17,7 @@ from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.services import TrainingServices
 from townlet.policy.training.strategies import STRATEGY_OF_MODE
 
-PACKAGE = Path(__file__).parents[1] / "src" / "townlet" / "policy" / "training"
+PACKAGE = ROOT / "src" / "townlet" / "policy" / "training"
 
 
 @pytest.fixture

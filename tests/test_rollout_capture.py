@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from places import ROOT
 from townlet import files
 from townlet.cli.app import main
 from townlet.config.loader import load_config
@@ -30,7 +31,7 @@ from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import Decision, PolicyRuntime, make_policy
 from townlet.policy.selection import SampleFilter, filter_samples
 
-SAMPLES = Path(__file__).parents[1] / "docs" / "samples"
+SAMPLES = ROOT / "docs" / "samples"
 
 
 def taken(folder: Path, *names: str, **options: Any) -> CaptureResult:

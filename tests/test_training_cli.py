@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from places import ROOT
 from townlet import optional
 from townlet.cli.app import main, run
 from townlet.cli.train import BOTH_WAYS, SWITCHES, VALUES, train
 from townlet.telemetry.ndjson import read_records
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "run_training.py"
+SCRIPT = ROOT / "scripts" / "run_training.py"
 TINY = (
     *("--set", "training.towns=2", "--set", "training.horizon=5", "--set", "training.eval_every=0"),
     *("--set", "policy.network.map_encoder=none", "--set", "policy.network.feature_size=16", "--no-plots"),

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from places import ROOT
+
 READY = "TOWNLET_PYTHON_WITHOUT_TORCH"  # an interpreter with the base dependencies, to save the installation
 Call = Callable[..., subprocess.CompletedProcess[str]]
 

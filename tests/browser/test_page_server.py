@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from page_tools import Served, Visit, short
 
+from places import ROOT
 from townlet.observer.studio import Studio
 
-ROOT = Path(__file__).resolve().parents[2]
 Open = Callable[..., Visit]
 
 

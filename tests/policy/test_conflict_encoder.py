@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from places import ROOT
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.policy.inference import NumpyPolicy, weight_shapes
 from townlet.policy.network import NetworkSpec
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "learning" / "conflict_encoder.py"
+SCRIPT = ROOT / "benchmarks" / "learning" / "conflict_encoder.py"
 
 
 @pytest.fixture(scope="module")

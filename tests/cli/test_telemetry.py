@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from places import ROOT
 from townlet.cli.telemetry import telemetry
 from townlet.cli.telemetry_watch import LiveTable, chosen_rules
 from townlet.errors import ConfigError, TelemetryError, TownletError, UsageError
@@ -224,7 +225,7 @@ def test_the_live_table_shows_values_thresholds_curves_and_what_was_said(log: Pa
 def test_the_founding_scripts_do_the_same(
     script: str, words: list[str], told: str, log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = Path(__file__).resolve().parent.parent / "scripts" / f"{script}.py"
+    path = ROOT / "scripts" / f"{script}.py"
     monkeypatch.setattr(sys, "argv", [str(path), str(log), *words])
     with pytest.raises(SystemExit) as left:
         runpy.run_path(str(path), run_name="__main__")
@@ -237,7 +238,7 @@ def test_the_founding_scripts_do_the_same(
     assert "does not exist; give the path of a telemetry log" in capsys.readouterr().err
 
 
-GUIDE = Path(__file__).resolve().parent.parent / "docs" / "telemetry" / "GUIDE.md"
+GUIDE = ROOT / "docs" / "telemetry" / "GUIDE.md"
 
 
 def blocks(language: str) -> list[str]:

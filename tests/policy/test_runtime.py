@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from checkpoints import untrained
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ScheduleStep
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, ScenarioError, UsageError
 from townlet.evaluation.scorecard import policy_hash
-from townlet.policy.checkpoint import Checkpoint, save_checkpoint, weights_hash
-from townlet.policy.inference import NumpyPolicy, weight_shapes
-from townlet.policy.network import NetworkSpec
+from townlet.policy.checkpoint import weights_hash
+from townlet.policy.inference import NumpyPolicy
 from townlet.policy.runtime import PolicyRuntime, make_policy, soften
 from townlet.sim.loop import SimulationLoop
 
@@ -122,17 +121,6 @@ def test_policies_mix_by_resident_id_and_follow_newcomers() -> None:
     assert seen["newcomer_1"] > 0
     with pytest.raises(UsageError, match=r"nobody decides for the residents beside alice; add '\*=scripted'"):
         PolicyRuntime(vec, {"alice": random})
-
-
-def untrained(folder: Path, vec: VectorTown, actions: int | None = None, **about: str) -> Path:
-    """A checkpoint of random weights for the observations of a town."""
-    spec = NetworkSpec.of(vec.spec, vec.config.policy.network, vec.config.ppo)
-    spec = replace(spec, actions=actions or spec.actions)
-    rng = np.random.default_rng(4)
-    weights = {name: rng.normal(0.0, 0.3, shape).astype(np.float32) for name, shape in weight_shapes(spec).items()}
-    weights = {name: np.abs(array) if name.endswith("var") else array for name, array in weights.items()}
-    save_checkpoint(folder, Checkpoint(weights, {"network": spec.to_json(), **about}))
-    return folder
 
 
 def test_a_checkpoint_acts_with_true_log_probs_and_values(tmp_path: Path) -> None:

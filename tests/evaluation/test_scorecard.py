@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from places import ROOT
 from scorecards import duel
 from townlet.config.loader import load_config
 from townlet.config.models import EvaluationConfig, RewardsConfig, SuiteConfig
@@ -30,7 +31,7 @@ from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
 
 TOWN = Case("town_day", "town_day", towns=4)
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = ROOT / "docs"
 SURVIVAL = TERMS.index("survival")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from places import ROOT
 from townlet.bench.telemetry import share_of_training, telemetry_rows
 from townlet.telemetry import reference
 from townlet.telemetry.example import example_batch, example_record
@@ -15,7 +16,7 @@ from townlet.telemetry.ndjson import TelemetryWriter
 from townlet.telemetry.record import check_record
 from townlet.telemetry.schema import BATCH_FIELDS, FIELDS, PANELS, VERSIONS, comparable, field, project
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = ROOT / "docs"
 
 # The fields as the design lists them, written out once more on purpose: a field that vanishes or moves must be noticed.
 AS_DESIGNED = {

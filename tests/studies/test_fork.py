@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from places import ROOT
 from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, ScenarioError, UsageError
@@ -136,7 +137,7 @@ def test_a_snapshot_forks_like_the_scenario_it_was_taken_from(morning: Moment, t
 
 def test_the_example_of_the_readme_helps() -> None:
     """One more shower where it is wanted: fewer conflicts and a higher return, both clear of zero."""
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
     line = next(line for line in readme.splitlines() if line.startswith("townlet fork ")).partition("#")[0]
     words = shlex.split(line)[2:]
     given = dict(zip(words[1::2], words[2::2]))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test_policy_runtime import untrained
+from checkpoints import untrained
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError

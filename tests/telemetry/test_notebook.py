@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import townlet
+from places import ROOT
 from townlet.telemetry import reference
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.rules import default_rules
@@ -20,7 +21,7 @@ from townlet.telemetry.summary import summarise
 from townlet.telemetry.validate import validate_log
 from townlet.telemetry.watch import Seen, Watch, watch_log
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = ROOT / "docs"
 NOTEBOOK = DOCS / "notebooks" / "telemetry_quicklook.ipynb"
 OLD = DOCS / "samples" / "ppo_telemetry_v1_3.jsonl"  # a real run, as it was written then
 SAMPLES = {

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from places import ROOT
 from townlet import files
 from townlet.cli.app import main
 from townlet.config import load_config
@@ -23,7 +24,7 @@ from townlet.sim.tally import EventTally
 from townlet.telemetry.ndjson import read_records
 from townlet.world.state import CONFLICT_REASONS, EVENT, EVENTS
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+SCRIPTS = ROOT / "scripts"
 TINY = (
     *("--set", "training.towns=2", "--set", "training.horizon=5", "--set", "training.eval_every=0"),
     *("--set", "policy.network.map_encoder=none", "--set", "policy.network.feature_size=16"),

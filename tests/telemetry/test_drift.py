@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from places import ROOT
 from townlet.errors import TelemetryError, UsageError
 from townlet.telemetry.drift import (
     Delta,
@@ -184,8 +185,6 @@ def test_logs_are_compared_from_files_and_senseless_windows_refused(tmp_path: Pa
 
 
 # --- the published figures -------------------------------------------------------------------------------------------
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_the_page_of_the_study_is_written_from_its_result_which_keeps_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ import subprocess
 import sys
 import time
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
+from places import ROOT
 from townlet import __version__
 from townlet.cli import app as frame
 from townlet.cli.app import COMMANDS, main, run
@@ -22,7 +22,7 @@ from townlet.cli.doctor import GIVES
 from townlet.errors import ConfigError, DivergedError, StorageError, TownletError, UsageError
 from townlet.optional import EXTRA_OF
 
-SOURCE = Path(__file__).resolve().parent.parent / "src"
+SOURCE = ROOT / "src"
 
 
 def call(*args: str, command: click.Command | None = None, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -38,8 +38,7 @@ def shell(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=environment, **options)
 
 
-def test_help_is_quick_and_imports_nothing_heavy() -> None:
-    """Against a bare interpreter that imports click: a ratio, because seconds depend on the machine."""
+def test_help_imports_nothing_heavy() -> None:
     code = "import atexit, sys\nfrom townlet.cli.app import main\n"
     heavy = ["numpy", "scipy", "pydantic", "torch", "yaml", "rich", "numba", "pettingzoo", "gymnasium", "msgspec"]
     code += (
@@ -47,6 +46,11 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     )
     result = shell("-c", code)
     assert result.stderr.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_help_is_quick() -> None:
+    """Against a bare interpreter that imports click: a ratio, because seconds depend on the machine."""
     times = {"bare": 9.0, "help": 9.0}
     for _ in range(5):
         for name, args in (

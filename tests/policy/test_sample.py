@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from places import SAMPLES
 from townlet import files
 from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.errors import ReplayError
@@ -20,7 +21,7 @@ from townlet.policy.replay_report import validate
 from townlet.policy.sample import encode_sample, read_sample
 from townlet.policy.trajectory import to_disk
 
-OLDER = Path(__file__).parent / "samples" / "sample_1_1.npz"
+OLDER = SAMPLES / "sample_1_1.npz"
 
 
 @pytest.fixture

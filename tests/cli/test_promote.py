@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from places import ROOT
 from scorecards import checkpoint_folder, duel
 from townlet.cli.app import main
 from townlet.evaluation.compare import save_scorecard
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def call(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from places import ROOT
 from townlet.cli.doctor import BASE, DISTRIBUTION, TOOLS, describe, examine
 from townlet.config.loader import read_yaml
 from townlet.optional import EXTRA_OF
 
-ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
+from places import ROOT
 from townlet.scenarios.catalogue import FOUNDING, ordered_names, page_text
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = ROOT / "docs"
 
 
 def test_the_page_is_generated_from_the_scenarios_and_their_figures() -> None:

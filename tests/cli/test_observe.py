@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from test_policy_runtime import untrained
+from checkpoints import untrained
 
 pytest.importorskip("starlette")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from places import ROOT
 from scorecards import FEW, town_days
 from townlet.dto.studies import ArmResult
 from townlet.errors import ConfigError, DamagedFileError
@@ -208,9 +209,7 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(json.loads(again.stdout)["results"]) == 4
 
 
-@pytest.mark.parametrize(
-    "path", sorted((Path(__file__).resolve().parent.parent / "benchmarks" / "learning").glob("*.yaml")), ids=lambda p: p.stem
-)
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "learning").glob("*.yaml")), ids=lambda p: p.stem)
 def test_every_shipped_study_can_be_run(path: Path) -> None:
     spec = load_spec(path)
     assert spec.name == path.stem
