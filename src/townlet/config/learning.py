@@ -180,7 +180,12 @@ class TrainingConfig(Section):
     threads: int = Field(1, ge=1, le=1024, description="Threads of torch; changes bits, so it is kept in the checkpoint.")
     device: str = Field("cpu", description="Device of torch.")
     engine: Literal["local", "process", "ray"] = Field("local", description="Where rollouts are made.")
-    workers: int = Field(1, ge=1, le=4096, description="Rollout workers.")
+    workers: int = Field(
+        1, ge=0, le=4096, description="Cores that collect and update, or rollout processes; changes no bit. 0: all there are."
+    )
+    shards: int = Field(
+        4, ge=1, le=4096, description="Parts of a mini-batch whose gradients are worked out apart and added in order; changes bits."
+    )
     bc: BCConfig = Field(default_factory=BCConfig, description="Behaviour cloning.")
     anneal_schedule: Annotated[tuple[AnnealStage, ...], Many] = Field(_SCHEDULE, description="Stages of an anneal run, in order.")
     anneal_accuracy_threshold: Share = Field(0.95, description="Held-out accuracy BC must reach.")

@@ -1,4 +1,4 @@
-"""Where rollouts are made: an object in this process or in one of its own, behind the same two calls.
+"""Where rollouts are made: how many cores work on them, and an object in a process of its own behind two calls.
 
 A worker that dies is started anew by its owner, who holds what is needed to make the lost result again.
 """
@@ -6,17 +6,24 @@ A worker that dies is started anew by its owner, who holds what is needed to mak
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
+from townlet.config.learning import TrainingConfig
 from townlet.errors import TownletError
 
 
 class WorkerDied(TownletError):
     """The process of a worker ended without an answer; nothing it was asked for was delivered."""
+
+
+def worker_count(training: TrainingConfig) -> int:
+    """`training.workers`; 0 are as many as this process has cores."""
+    return training.workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 class RolloutWorker(Protocol):
@@ -25,23 +32,6 @@ class RolloutWorker(Protocol):
     def begin(self, method: str, *args: Any, **kwargs: Any) -> None: ...
     def result(self) -> Any: ...
     def close(self) -> None: ...
-
-
-class LocalWorker:
-    """The object lives here; a question is answered when its result is asked for."""
-
-    def __init__(self, make: Callable[..., Any], *args: Any) -> None:
-        self._object = make(*args)
-        self._asked: Callable[[], Any] = lambda: None
-
-    def begin(self, method: str, *args: Any, **kwargs: Any) -> None:
-        self._asked = lambda: _call(self._object, method, args, kwargs)
-
-    def result(self) -> Any:
-        return self._asked()
-
-    def close(self) -> None:
-        self._object = None
 
 
 class ProcessWorker:

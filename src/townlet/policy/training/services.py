@@ -25,6 +25,7 @@ from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.policy.workers import worker_count
 from townlet.promotion.desk import CANDIDATE, CHAMPION, PromotionDesk
 
 log = logging.getLogger("townlet.training")
@@ -53,7 +54,7 @@ class RolloutCaptureService:
         others = (load_config(name) for name in config.training.scenarios)
         lent = ({"config_id": other.config_id, "scenario": other.scenario, "jobs": other.jobs} for other in others)
         layouts = [config, *(config.model_copy(update=parts) for parts in lent)]
-        threads = config.training.threads
+        threads = 1 if config.training.engine == "process" else max(config.training.threads, worker_count(config.training))
         return VectorTown(layouts, num_towns, seed=seed, start=clock, stagger=stagger, threads=threads, first_town=first_town)
 
     def capture(
@@ -178,7 +179,8 @@ class EvaluationService:
         case = Case("training", self.config.config_id, towns=training.eval_towns, config=self.config)
         if self._towns is None:
             seed = draw_seed("validation", 0, self.config.evaluation)
-            self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=training.threads)
+            threads = max(training.threads, worker_count(training))
+            self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=threads)
         return run_case(self._towns, "policy", source, case).measures
 
 

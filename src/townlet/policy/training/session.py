@@ -24,6 +24,7 @@ from townlet.policy.training.learner import LearnerState, PPOLearner
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
+from townlet.policy.workers import worker_count
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
 
@@ -129,11 +130,11 @@ def social_stage(context: TrainingContext, epoch: int) -> SimulationConfig:
 
 
 def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) -> Collector | CollectorPool:
-    """The towns of a run: in this process, or shared out to workers."""
+    """The towns of a run: in this process, stepped by its threads, or shared out to processes."""
     config = social_stage(context, epoch)
     if config.training.engine == "ray":
         raise UsageError("training.engine is 'ray', which this version does not have; use local or process.")
-    if config.training.engine == "process" or config.training.workers > 1:
+    if config.training.engine == "process":
         return CollectorPool(config, spec, town_tables(config)[1])
     vec = context.services.capture.towns(config.training.towns, stagger=True, config=config)
     return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
@@ -142,7 +143,15 @@ def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) 
 def open_session(context: TrainingContext, collector: Collector | CollectorPool | None) -> Session:
     """A new run, one that starts from a checkpoint, or the one that the run folder's latest checkpoint goes on with."""
     config = context.config
-    learner = PPOLearner(network_spec(config), config.ppo, seed=context.seed, threads=config.training.threads)
+    training = config.training
+    learner = PPOLearner(
+        network_spec(config),
+        config.ppo,
+        seed=context.seed,
+        threads=training.threads,
+        workers=worker_count(training),
+        shards=training.shards,
+    )
     plan = context.plan
     session = Session(learner, Standing(steps=plan.steps, cycle=plan.collections), collector)
     latest = None if context.run is None else context.run.latest()
