@@ -38,6 +38,7 @@ errors
 DOORS = {  # package -> the modules that may import it
     "torch": {
         "policy.models",
+        "policy.training.autograd",
         "policy.training.numerics",
         "policy.training.learner",
         "policy.training.strategies.bc",
@@ -47,7 +48,7 @@ DOORS = {  # package -> the modules that may import it
     "matplotlib": {"telemetry.plot"},
     "starlette": {"observer.app"},
     "uvicorn": {"observer.app"},
-    "numba": {"world._jit", "world._cache", "world._compiler"},
+    "numba": {"world._jit", "world._cache", "world._compiler", "policy.passes"},
     "click": {"cli"},
     "yaml": {"config.loader"},
     "scipy": {"statistics"},
