@@ -12,8 +12,7 @@ from pathlib import Path
 from townlet.config.loader import load_config
 from townlet.files import read_json, write_json
 from townlet.scenarios.catalogue import FOUNDING, entry, ordered_names
-from townlet.studies.figures import figures_of
-from townlet.studies.sight import SIGHT_DAYS
+from townlet.studies.figures import SIGHT_DAYS, figures_of
 
 PATH = Path(__file__).parents[1] / "docs" / "samples" / "scenario_figures.json"
 RESIDENT_DAYS = 2_000  # large towns need fewer days for the same precision

@@ -32,8 +32,8 @@ observations scenarios
 world telemetry
 config dto
 ports files optional statistics
-_readers names
-errors
+names
+errors types
 """
 DOORS = {  # package -> the modules that may import it
     "torch": {

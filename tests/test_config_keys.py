@@ -33,7 +33,7 @@ from townlet.config.base import DISPLAY_ONLY
 from townlet.config.loader import default_config, load_config
 from townlet.config.models import AnnealGuardsConfig, SimulationConfig
 from townlet.config.reference import keys
-from townlet.dto.policy import EvaluationPoint, Interval, PPOTrainingResult
+from townlet.dto.policy import EvaluationPoint, MeasureInterval, PPOTrainingResult
 from townlet.envs.vector import VectorTown
 from townlet.errors import TownletError
 from townlet.evaluation.scorecard import evaluate
@@ -46,18 +46,18 @@ from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.guards import score_guards, update_guards
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.services import PromotionServiceAdapter, RolloutCaptureService, TrainingServices
-from townlet.promotion.desk import Checkpoint
 from townlet.promotion.gates import decide
+from townlet.promotion.releases import CheckpointFacts
 from townlet.scenarios.lint import lint
 from townlet.sim.loop import SimulationLoop
-from townlet.studies.sight import sight_verdict
+from townlet.studies.figures import sight_verdict
 from townlet.telemetry.schema import volatile_names
 
 Path_ = tuple[str | int, ...]
 Watch = Callable[[SimulationConfig], Iterator[str]]
 MOST_DISPLAY_ONLY = 3
 FORGET = {*volatile_names(), "config_hash", "run_id", "duration_sec", "run_dir", "telemetry_log", "checkpoint", "best_checkpoint"}
-READ = Checkpoint("candidate", "candidate", None, None)
+READ = CheckpointFacts("candidate", "candidate", None, None)
 FOLDER = TemporaryDirectory(prefix="townlet_keys_")  # until the tests end: scenes are made once
 ROOM = Path(FOLDER.name)
 NUMBER = count()
@@ -169,8 +169,8 @@ def judging(config: SimulationConfig) -> Iterator[str]:
             card, rules.gates, candidate="candidate", champion="champion", passes=1, required=rules.required_passes, level=level
         )
     )
-    desk = PromotionServiceAdapter(config).desk
-    yield f"{desk.ledger} {desk._refuse(card, READ, 'scripted')}"
+    releases = PromotionServiceAdapter(config).releases
+    yield f"{releases.ledger} {releases._refuse(card, READ, 'scripted')}"
 
 
 def guarding(config: SimulationConfig) -> Iterator[str]:
@@ -184,8 +184,8 @@ def guarding(config: SimulationConfig) -> Iterator[str]:
     yield repr(update_guards(PPOTrainingResult.model_construct(loss_value=1.9, kl_k3=0.09), 1.0, bounds))
 
 
-def _around(value: float) -> Interval:
-    return Interval(value=value, low=value - 0.01, high=value + 0.01)
+def _around(value: float) -> MeasureInterval:
+    return MeasureInterval(value=value, low=value - 0.01, high=value + 0.01)
 
 
 def snapping(config: SimulationConfig) -> Iterator[str]:

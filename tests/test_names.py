@@ -25,17 +25,16 @@ from townlet.config.loader import load_config
 from townlet.config.models import PromotionConfig
 from townlet.errors import CheckpointError, ReplayError, TownletError, UsageError
 from townlet.names import LONGEST, is_name, name_from
-from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter_samples
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, prune, publish_checkpoint, resolve
 from townlet.policy.replay import ReplayDatasetConfig
 from townlet.policy.replay_report import validate
-from townlet.policy.selection import SampleFilter, filter_samples
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.tracker import Tracker
-from townlet.promotion.desk import PromotionDesk
 from townlet.promotion.ledger import GENESIS, entry_hash
+from townlet.promotion.releases import Releases
 from townlet.studies.ablation import ablation
 from townlet.studies.spec import load_spec
 from townlet.testing import tiny_town
@@ -377,8 +376,8 @@ def promotion_ledger(root: Path, payload: str) -> None:
 def promotion_ledger_in_a_config(root: Path, payload: str) -> None:
     from townlet.policy.training.services import PromotionServiceAdapter
 
-    desk = PromotionServiceAdapter(load_config(town(payload, "promotion", "ledger"))).desk
-    desk.evaluate(STORE[0] / "candidate", root / "none.json")
+    releases = PromotionServiceAdapter(load_config(town(payload, "promotion", "ledger"))).releases
+    releases.evaluate(STORE[0] / "candidate", root / "none.json")
 
 
 def _ledger(key: str) -> Attempt:
@@ -397,12 +396,12 @@ def _ledger(key: str) -> Attempt:
         (evidence if key == "scorecard" else entry)[key] = payload
         entry["hash"] = entry_hash(entry)
         (root / "ledger.ndjson").write_text(json.dumps(entry) + "\n")
-        desk = PromotionDesk(root / "ledger.ndjson", PromotionConfig())
-        assert desk.verify()
-        release = desk.release()
+        releases = Releases(root / "ledger.ndjson", PromotionConfig())
+        assert releases.verify()
+        release = releases.release()
         assert release is None or release.resolve().is_relative_to(root)
-        desk.rollback("because")
-        desk.rollback("because", "a")
+        releases.rollback("because")
+        releases.rollback("because", "a")
 
     return attempt
 
@@ -539,10 +538,10 @@ def test_a_link_beside_a_ledger_leads_nowhere(name: str, place: Path, tmp_path: 
     (place / name).symlink_to(tmp_path / "victim" / ("keep.txt" if name == ".lock" else ""))
     write = Path(shutil.copy(STORE[0] / "card.json", place / "card.json"))
     before = seen(tmp_path, place)
-    desk = PromotionDesk(place / "ledger.ndjson", PromotionConfig())
+    releases = Releases(place / "ledger.ndjson", PromotionConfig())
     with contextlib.suppress(TownletError):
-        desk.evaluate(STORE[0] / "candidate", write)
-        desk.promote(STORE[0] / "candidate")
+        releases.evaluate(STORE[0] / "candidate", write)
+        releases.promote(STORE[0] / "candidate")
     assert seen(tmp_path, place) == before
 
 

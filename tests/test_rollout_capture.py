@@ -22,14 +22,13 @@ from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import StorageError, UsageError
 from townlet.policy import capture as capture_module
-from townlet.policy.capture import CaptureOptions, CaptureResult, capture, seed_residents
+from townlet.policy.capture import CaptureOptions, CaptureResult, SampleFilter, capture, filter_samples, seed_residents
 from townlet.policy.event_join import EVENT_TYPES, read_event_records
 from townlet.policy.golden import FOUNDING, compare_goldens, differences
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.replay_report import samples_of, stats, validate
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import Decision, PolicyRuntime, make_policy
-from townlet.policy.selection import SampleFilter, filter_samples
 
 SAMPLES = ROOT / "docs" / "samples"
 

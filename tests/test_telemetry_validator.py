@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from townlet.errors import TelemetryError
 from townlet.telemetry.example import example_batch, example_record
 from townlet.telemetry.ndjson import LogReader
-from townlet.telemetry.record import check_record, shape
 from townlet.telemetry.schema import FIELDS, VERSIONS, field
-from townlet.telemetry.validate import validate_log
+from townlet.telemetry.validate import check_record, shape, validate_log
 
 
 def write(path: Path, *records: dict[str, Any] | str) -> Path:

@@ -23,7 +23,7 @@ from townlet.files import make_folder, write_json, write_text
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
-from townlet.scenarios.invent import feasible_town, written_out
+from townlet.scenarios.random_town import feasible_town, written_out
 from townlet.statistics import mean_interval
 
 SEEN, UNSEEN, TOWNS = 15, 20, 8

@@ -1,71 +1,393 @@
 """The only module that writes files.
 
 A file is written beside its place, flushed, synced, and renamed into it; a folder is filled as `NAME.partial`, synced once, and
-renamed as a whole; a log grows by whole lines. So a crash or a full disk leaves the old or the new, never half. Reading is in
-this module too (its code is `_readers`): every reader bounds what it allocates, never unpickles, and raises one type of error.
+renamed as a whole; a log grows by whole lines. So a crash or a full disk leaves the old or the new, never half. Readers bound
+what they allocate, never unpickle, and raise one type of error.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import ctypes
 import errno
+import hashlib
+import io
 import itertools
 import json
+import math
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+import numpy as np
 
-from townlet._readers import (
-    SUMS,
-    check_sums,
-    leads_inside,
-    npz_bytes,
-    parse_json,
-    read_bytes,
-    read_json,
-    read_npz,
-    read_sums,
-    safe_join,
-    sha256_bytes,
-    sha256_file,
-)
-from townlet.errors import DamagedFileError, StorageError, UsageError
+from townlet.errors import DamagedFileError, StorageError, TownletError, UsageError
+from townlet.types import Array
 
-__all__ = [
-    "SUMS",
-    "AppendLog",
-    "FolderLock",
-    "check_sums",
-    "filling",
-    "json_bytes",
-    "leads_inside",
-    "make_folder",
-    "move",
-    "npz_bytes",
-    "npz_file",
-    "parse_json",
-    "partial_folder",
-    "publish_folder",
-    "read_bytes",
-    "read_json",
-    "read_npz",
-    "read_sums",
-    "remove",
-    "safe_join",
-    "sha256_bytes",
-    "sha256_file",
-    "write_bytes",
-    "write_json",
-    "write_sums",
-    "write_text",
-]
+SUMS = "SHA256SUMS"
+MEMBERS = 1024
+HEADER = 1 << 16  # bytes of an array's header
+_MEMBER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\.npy")
+_HEADER = re.compile(r"[\w\s'\"\[\](){},:<>|=.]*", re.ASCII)
+_MAGIC = b"\x93NUMPY"
+_ZIP_EPOCH = (0, (1 << 5) | 1)  # time and date of every member: the first of January 1980
+_ZIP_LIMIT = 1 << 31  # beyond it an archive needs another form
+
+
+def safe_join(root: str | Path, name: str, *, error: type[TownletError] = DamagedFileError) -> Path:
+    """The path of a name below a folder; refuses absolute names, `..`, the folder itself, and links that lead out."""
+    root = Path(root)
+    if not leads_inside(name):
+        raise error(f"{name!r:.200} leads out of {root}; name a file inside it")
+    path = root / name
+    try:
+        inside = not _has_link(root, name.split("/")) or path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a name too long, a name that cannot be encoded
+        raise error(f"{name!r:.200} is not a name a file in {root} can have") from None
+    if not inside:
+        raise error(f"{name!r:.200} leads out of {root} through a link; name a file inside it")
+    return path
+
+
+def leads_inside(name: str) -> bool:
+    """The words of a relative path stay below where it begins, and name something there; links are not looked at."""
+    parts = name.split("/")
+    return (
+        not name.startswith("/")
+        and not any(letter == "\\" or not letter.isprintable() for letter in name)
+        and re.match(r"[A-Za-z]:", name) is None
+        and ".." not in parts
+        and parts[-1] not in ("", ".")
+        and max(map(len, parts)) <= 255
+    )
+
+
+def _has_link(root: Path, parts: list[str]) -> bool:
+    """Some step below the root is a symbolic link; what does not exist is none."""
+    step = os.fspath(root)
+    for part in parts:
+        step = f"{step}/{part}"
+        try:
+            if stat.S_ISLNK(os.lstat(step).st_mode):
+                return True
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+    return False
+
+
+def sha256_bytes(data: bytes | bytearray | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: str | Path, *, error: type[TownletError] = DamagedFileError) -> str:
+    try:
+        with _open(Path(path), error) as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as reason:
+        raise error(f"{path} cannot be read: {reason.strerror}") from None
+
+
+def _open(path: Path, error: type[TownletError]) -> io.BufferedReader:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe does not block
+    except FileNotFoundError:
+        raise error(f"there is no file {path}") from None
+    except (OSError, ValueError) as reason:
+        raise error(f"{path} cannot be read: {reason}") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise error(f"{path} is not a regular file")
+    return open(handle, "rb")
+
+
+def read_bytes(path: str | Path, *, limit: int, error: type[TownletError] = DamagedFileError) -> bytes:
+    """A whole regular file of at most `limit` bytes."""
+    with _open(Path(path), error) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > limit:
+            raise error(f"{path} has {size} bytes, expected at most {limit}")
+        try:
+            data = stream.read(limit + 1)
+        except OSError as reason:
+            raise error(f"{path} cannot be read: {reason.strerror}") from None
+    if len(data) > limit:
+        raise error(f"{path} grew beyond {limit} bytes while it was read")
+    return data
+
+
+def read_sums(folder: str | Path, *, error: type[TownletError] = DamagedFileError, limit: int = 64 << 20) -> dict[str, str]:
+    """Hash by name as SHA256SUMS lists them; the files themselves are not looked at."""
+    folder = Path(folder)
+    text = read_bytes(folder / SUMS, limit=limit, error=error)
+    sums: dict[str, str] = {}
+    for number, line in enumerate(text.split(b"\n")[:-1], start=1):
+        digest, gap, name = line[:64].decode("ascii", "replace"), line[64:66], line[66:].decode("utf-8", "replace")
+        if gap != b"  " or not name or set(digest) - set("0123456789abcdef") or name in sums:
+            raise error(
+                f"{folder / SUMS}:{number}: expected a SHA-256, two blanks and a new name; the folder is damaged, make it again"
+            )
+        sums[name] = digest
+    if not text.endswith(b"\n") or not sums:
+        raise error(f"{folder / SUMS} is cut short; the folder is damaged, make it again")
+    return sums
+
+
+def check_sums(
+    folder: str | Path, *, require: Iterable[str] = (), error: type[TownletError] = DamagedFileError, limit: int = 64 << 20
+) -> dict[str, str]:
+    """Hash by name of every listed file, each of them checked; `require` names files that must be listed."""
+    folder = Path(folder)
+    sums = read_sums(folder, error=error, limit=limit)
+    for name in require:
+        if name not in sums:
+            raise error(f"{folder / SUMS} does not list {name}; the folder is damaged or of another kind")
+    for name, digest in sums.items():
+        path = safe_join(folder, name, error=error)
+        if not path.is_file():
+            raise error(f"{path} is missing, though {SUMS} lists it; restore the folder or make it again")
+        if sha256_file(path, error=error) != digest:
+            raise error(f"{path} is not what was written (its SHA-256 differs from {SUMS}); restore the folder or make it again")
+    return sums
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def read_json(path: str | Path, *, limit: int = 64 << 20, error: type[TownletError] = DamagedFileError) -> Any:
+    """JSON in UTF-8 without repeated keys and without NaN."""
+    return parse_json(read_bytes(path, limit=limit, error=error), str(path), error=error)
+
+
+def parse_json(data: bytes, name: str, *, error: type[TownletError] = DamagedFileError) -> Any:
+    try:
+        text = data.decode("utf-8-sig")
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        if "\\ud" in text.lower():
+            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+    except json.JSONDecodeError as reason:
+        raise error(f"{name}:{reason.lineno}: this is not valid JSON: {reason.msg}") from None
+    except UnicodeError:
+        raise error(f"{name} is not a text in UTF-8; expected JSON") from None
+    except RecursionError:
+        raise error(f"{name} is nested too deeply; expected plain JSON") from None
+    except ValueError as reason:
+        raise error(f"{name}: {reason}") from None
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        names = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in names if names.count(key) > 1)!r:.80} stands twice; take one out")
+    return result
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"found {name}, which is not a JSON number; write null where a number is not known")
+
+
+# --- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def npz_bytes(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
+    """Arrays as the bytes of a .npz file; equal arrays give equal bytes.
+
+    The archive is put together here, byte for byte as `zipfile` would: every array is read once for its checksum and copied once.
+    """
+    parts: list[Any] = []
+    directory: list[bytes] = []
+    place = 0
+    for name, value in arrays.items():
+        array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
+        file_name = (name + ".npy").encode()
+        if array.dtype.hasobject or not _MEMBER.fullmatch(name + ".npy"):
+            raise ValueError(f"the array {name!r} ({array.dtype}) cannot be stored")
+        head = _npy_header(array.dtype, array.shape)
+        body = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
+        size, checksum = len(head) + len(body), zlib.crc32(body, zlib.crc32(head))
+        if size >= _ZIP_LIMIT:
+            raise ValueError(f"the array {name!r} takes {size} bytes, expected less than {_ZIP_LIMIT}")
+        content, packed = [head, body], size
+        if compress:
+            deflate = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -15)
+            content = [deflate.compress(head), deflate.compress(body), deflate.flush()]
+            packed = sum(map(len, content))
+        about = struct.pack("<5H3L2H", 20, 0, 8 * compress, *_ZIP_EPOCH, checksum, packed, size, len(file_name), 0)
+        parts += [b"PK\3\4", about, file_name, *content]
+        directory += [b"PK\1\2", struct.pack("<2B", 20, 3), about, struct.pack("<3H2L", 0, 0, 0, 0o644 << 16, place), file_name]
+        place += 30 + len(file_name) + packed
+    listed = b"".join(directory)
+    if place + len(listed) >= _ZIP_LIMIT:
+        raise ValueError(f"the arrays take {place} bytes, expected less than {_ZIP_LIMIT}")
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, len(arrays), len(arrays), len(listed), place, 0)
+    return b"".join((*parts, listed, end))
+
+
+@lru_cache(maxsize=1024)
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    stream = io.BytesIO()
+    told = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, told)
+    return stream.getvalue()
+
+
+def read_npz(
+    source: str | Path | bytes, *, limit: int, error: type[TownletError] = DamagedFileError, name: str | None = None
+) -> dict[str, Array]:
+    """The arrays of a .npz file, whose members together may take at most `limit` bytes."""
+    raw = source if isinstance(source, bytes) else read_bytes(source, limit=limit, error=error)
+    label = name or ("the archive" if isinstance(source, bytes) else str(source))
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            members = _checked_members(archive, raw, limit)
+            return {member.filename[:-4]: _array(member.filename, _unpacked(archive, member, raw)) for member in members}
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        struct.error,
+        EOFError,
+        OSError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+    ) as reason:
+        raise error(f"{label} is not a sound .npz file: {reason}; make it again") from None
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, raw: bytes) -> memoryview | bytes:
+    """As many bytes as the directory says and not one more: `ZipFile.read` unfolds everything before it cuts."""
+    if member.compress_type == zipfile.ZIP_DEFLATED:
+        with archive.open(member) as stream:
+            return stream.read(member.file_size)
+    if member.compress_size != member.file_size:
+        raise ValueError(f"the member {member.filename} has two sizes")
+    name_size, extra_size = struct.unpack_from("<HH", raw, member.header_offset + 26)
+    start = member.header_offset + 30 + name_size + extra_size
+    data = memoryview(raw)[start : start + member.file_size]
+    if zlib.crc32(data) != member.CRC:
+        raise ValueError(f"the checksum of {member.filename} is wrong")
+    return data
+
+
+def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[zipfile.ZipInfo]:
+    """Members in file order, after every lie about names, sizes and places has been looked for."""
+    members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+    if len(members) > MEMBERS:
+        raise ValueError(f"{len(members)} members, expected at most {MEMBERS}")
+    if archive.comment or raw[-22:-18] != b"PK\x05\x06":
+        raise ValueError("bytes follow the archive")
+    names = [member.filename for member in members]
+    for name in names:
+        if not _MEMBER.fullmatch(name):
+            raise ValueError(f"the member {name!r:.80} is not an array's name")
+        if names.count(name) > 1:
+            raise ValueError(f"the member {name!r} stands twice")
+    total = sum(member.file_size for member in members)
+    if total > limit:
+        raise ValueError(f"its members take {total} bytes, expected at most {limit}")
+    end = 0
+    for member in members:
+        if member.flag_bits & ~0x080A or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"the member {member.filename} is encrypted or packed in an unknown way")
+        if member.header_offset != end:
+            raise ValueError(f"the member {member.filename} begins at byte {member.header_offset}, expected {end}")
+        head = raw[end : end + 30]
+        if len(head) < 30:
+            raise ValueError("it is cut short")
+        name_size, extra_size = struct.unpack("<HH", head[26:30])
+        if head[:4] != b"PK\3\4" or raw[end + 30 : end + 30 + name_size] != member.filename.encode():
+            raise ValueError(f"the member {member.filename} is called otherwise where it stands")
+        end += 30 + name_size + extra_size + member.compress_size
+        if member.flag_bits & 0x08:  # sizes follow the data
+            end += (
+                24
+                if raw[end : end + 4] == b"PK\x07\x08" and member.file_size > 0xFFFFFFFF
+                else 16
+                if raw[end : end + 4] == b"PK\x07\x08"
+                else 12
+            )
+    if end != archive.start_dir:
+        raise ValueError(f"{archive.start_dir - end} bytes stand between its members and its directory")
+    return members
+
+
+def _array(name: str, data: bytes | memoryview) -> Array:
+    """One array from the bytes of a .npy member."""
+    if data[:6] != _MAGIC or data[6:8] not in (b"\1\0", b"\2\0", b"\3\0"):
+        raise ValueError(f"{name} is not an array")
+    wide = data[6] > 1
+    start = 12 if wide else 10
+    if len(data) < start:
+        raise ValueError(f"{name} is cut short")
+    size = struct.unpack("<I" if wide else "<H", data[8:start])[0]
+    if size > HEADER or start + size > len(data):
+        raise ValueError(f"the header of {name} takes {size} bytes, expected at most {min(HEADER, len(data) - start)}")
+    dtype, fortran, shape = _header(name, bytes(data[start : start + size]))
+    body = memoryview(data)[start + size :]
+    wanted = math.prod(shape) * dtype.itemsize
+    if len(body) != wanted:
+        raise ValueError(f"{name} holds {len(body)} bytes, its header says {wanted}")
+    flat = np.frombuffer(body, dtype=dtype) if wanted else np.empty(0, dtype)
+    for field in _leaves(flat):
+        if field.dtype.kind == "b" and field.size and np.ascontiguousarray(field).view(np.uint8).max() > 1:
+            raise ValueError(f"{name} holds flags that are neither 0 nor 1")
+    return flat.reshape(shape, order="F" if fortran else "C").copy()
+
+
+@lru_cache(maxsize=1024)
+def _header(name: str, raw: bytes) -> tuple[np.dtype[Any], bool, tuple[int, ...]]:
+    text = raw.decode("utf-8")
+    depth = deepest = 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        deepest = max(deepest, depth)
+    if not _HEADER.fullmatch(text) or deepest > 8:
+        raise ValueError(f"the header of {name} is not one of an array")
+    try:
+        header = ast.literal_eval(text.strip())
+        if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
+            raise ValueError(f"the header of {name} is not one of an array")
+        dtype = np.lib.format.descr_to_dtype(header["descr"])
+    except (SyntaxError, TypeError, KeyError, IndexError, MemoryError, RecursionError, AttributeError, OverflowError) as reason:
+        raise ValueError(f"the header of {name} cannot be read ({type(reason).__name__})") from None
+    fortran, shape = header["fortran_order"], header["shape"]
+    if not isinstance(fortran, bool) or not isinstance(shape, tuple) or len(shape) > 16:
+        raise ValueError(f"the header of {name} is not one of an array")
+    if not all(type(axis) is int and 0 <= axis < 1 << 40 for axis in shape):
+        raise ValueError(f"the shape {shape} of {name} is not one of an array")
+    if dtype.itemsize == 0 or dtype.subdtype is not None or not all(kind in "biufSU" for kind in _kinds(dtype)):
+        raise ValueError(f"{name} has the type {dtype!s:.80}, expected numbers, flags or text")
+    return dtype, fortran, shape
+
+
+def _kinds(dtype: np.dtype[Any]) -> list[str]:
+    """Kinds of all plain parts of a type; an object anywhere shows as O."""
+    if dtype.subdtype is not None:
+        return _kinds(dtype.subdtype[0])
+    if dtype.names is not None:
+        return [kind for name in dtype.names for kind in _kinds(dtype[name])] or ["V"]
+    return [dtype.kind]
+
+
+def _leaves(array: Array) -> list[Array]:
+    """Views of all plain fields."""
+    if array.dtype.names is None:
+        return [array]
+    return [leaf for name in array.dtype.names for leaf in _leaves(array[name])]
+
 
 PARTIAL = ".partial"
 LOCK = ".lock"

@@ -11,7 +11,6 @@ from townlet.errors import MissingPackageError, TorchNotAvailableError
 EXTRA_OF = {
     "torch": "ml",
     "matplotlib": "plot",
-    "PIL": "plot",
     "pyarrow": "data",
     "minari": "data",
     "tensorboardX": "data",

@@ -11,6 +11,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from townlet.types import Array, Floats
+
 
 class Decided(Protocol):
     """What a policy chose for every slot at one decision, and what it thought of it."""
@@ -18,9 +20,9 @@ class Decided(Protocol):
     @property
     def actions(self) -> NDArray[np.int64]: ...  # (E, N) catalogue index
     @property
-    def log_probs(self) -> NDArray[np.float32]: ...  # (E, N) of the action taken
+    def log_probs(self) -> Floats: ...  # (E, N) of the action taken
     @property
-    def values(self) -> NDArray[np.float32]: ...  # (E, N) 0 without a critic
+    def values(self) -> Floats: ...  # (E, N) 0 without a critic
     @property
     def expert(self) -> NDArray[np.int64] | None: ...  # (E, N) what the script would do
     @property
@@ -38,7 +40,7 @@ class WorldRuntime(Protocol):
     @property
     def num_actions(self) -> int: ...  # A
     @property
-    def features(self) -> NDArray[np.float32]: ...  # (E, N, F) the observation at the coming decision
+    def features(self) -> Floats: ...  # (E, N, F) the observation at the coming decision
     @property
     def maps(self) -> NDArray[np.uint8] | None: ...  # (E, N, C, H, W)
     @property
@@ -46,18 +48,18 @@ class WorldRuntime(Protocol):
     @property
     def active(self) -> NDArray[np.uint8]: ...  # (E, N) 1: takes a true decision now
     @property
-    def rewards(self) -> NDArray[np.float32]: ...  # (E, N) of the step just made
+    def rewards(self) -> Floats: ...  # (E, N) of the step just made
     @property
     def terminated(self) -> NDArray[np.uint8]: ...  # (E, N)
     @property
     def truncated(self) -> NDArray[np.uint8]: ...  # (E, N)
 
     def reset(self, seed: int | None = None) -> None: ...
-    def step(self, actions: NDArray[Any], targets: NDArray[Any] | None = None) -> None: ...
-    def events(self) -> NDArray[Any]: ...  # rows of the last step
+    def step(self, actions: Array, targets: Array | None = None) -> None: ...
+    def events(self) -> Array: ...  # rows of the last step
     def digest(self) -> str: ...
-    def save(self) -> dict[str, NDArray[Any]]: ...
-    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None: ...
+    def save(self) -> dict[str, Array]: ...
+    def restore(self, arrays: Mapping[str, Array]) -> None: ...
 
 
 @runtime_checkable

@@ -10,9 +10,10 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from townlet.types import Doubles
+
 ENOUGH = 10  # values from which a bootstrap of Student's t beats the table: fewer tell too little of their own skew
 
 
@@ -155,7 +156,7 @@ def change_point(x: ArrayLike, *, shuffles: int = 500, seed: int = 0, margin: in
     return ChangePoint(index, float(values[:index].mean()), float(values[index:].mean()), (stronger + 1) / (shuffles + 1))
 
 
-def _step_scores(x: Floats, margin: int) -> Floats:
+def _step_scores(x: Doubles, margin: int) -> Doubles:
     """|Σ of the first k deviations| / √(k (n − k)) for k = margin … n − margin."""
     n = x.shape[1]
     k = np.arange(margin, n - margin + 1)
@@ -163,7 +164,7 @@ def _step_scores(x: Floats, margin: int) -> Floats:
     return np.asarray(np.abs(sums[:, k - 1]) / np.sqrt(k * (n - k)), dtype=np.float64)
 
 
-def _sample(x: ArrayLike) -> Floats:
+def _sample(x: ArrayLike) -> Doubles:
     values = np.asarray(x, dtype=np.float64)
     if values.size == 0:
         raise ValueError("an empty sample has no statistic; measure at least one value")

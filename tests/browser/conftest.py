@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_tools import Visit, short
 
-from townlet.observer.parts import film_parts
-from townlet.observer.standalone import write_page
+from page_tools import Visit, short
+from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 
 FLAGS = [

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_tools import Visit, short
 
-from townlet.observer.parts import film_parts
+from page_tools import Visit, short
 from townlet.observer.reel import numbers, unpack
-from townlet.observer.standalone import page_html, write_page
+from townlet.observer.standalone import film_parts, page_html, write_page
 from townlet.observer.story import story
 from townlet.observer.studio import Studio, table_of
 
@@ -236,24 +235,24 @@ def test_search_finds_residents_things_and_times(town: Visit) -> None:
     assert town.tick == 65
 
 
-def test_compare_names_the_first_parting(visit: Open, town_file: Path, carried: dict[str, Any]) -> None:
+def test_compare_names_the_first_divergence(visit: Open, town_file: Path, carried: dict[str, Any]) -> None:
     page = visit(town_file.as_uri())
     first, second = (part["header"]["id"] for part in carried["takes"])
-    parting = carried["takes"][0]["parting"][second]
-    page.page.wait_for_selector("#parting:not([hidden])")
-    assert page.text("#parting") == parting["text"]
+    divergence = carried["takes"][0]["divergence"][second]
+    page.page.wait_for_selector("#divergence:not([hidden])")
+    assert page.text("#divergence") == divergence["text"]
     page.js("Promise.all([townlet.a.preload(), townlet.b.preload()])")
     differs = page.js("Array.from(townlet.timeline.differs())")
-    assert not any(differs[: parting["tick"]])
+    assert not any(differs[: divergence["tick"]])
     assert any(differs)
     assert page.page.is_visible("#map-b")
     page.key("c")
     page.settle()
     assert not page.page.is_visible("#map-b")
     page.js("id => townlet.openB(id)", first)
-    page.page.wait_for_selector("#parting:not([hidden])")
+    page.page.wait_for_selector("#divergence:not([hidden])")
     page.settle()
-    assert "same to the end" in page.text("#parting")
+    assert "same to the end" in page.text("#divergence")
 
 
 def test_a_file_asks_for_nothing_and_hides_what_needs_a_server(visit: Open, town_file: Path) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from page_tools import Served, Visit, short
 
+from page_tools import Served, Visit, short
 from places import ROOT
 from townlet.observer.studio import Studio
 
@@ -88,7 +88,7 @@ def test_a_branch_is_made_beside_the_original(page: Visit) -> None:
     page.complaints.clear()  # the browser itself notes the refusal
     page.page.fill("#branch-do", "perturb blackout 40")
     page.page.get_by_role("button", name="Run it beside A").click()
-    page.until("townlet.b !== null && !document.getElementById('parting').hidden")
+    page.until("townlet.b !== null && !document.getElementById('divergence').hidden")
     assert page.js("townlet.b.head.take.changes") == [{"at": 30, "do": "perturb blackout 40"}]
     page.js("Promise.all([townlet.a.preload(), townlet.b.preload()])")
     assert not any(page.js("Array.from(townlet.timeline.differs())")[:30])

@@ -13,7 +13,7 @@ from townlet.cli.evaluate import named_policies
 from townlet.dto.evaluation import Scorecard
 from townlet.errors import UsageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
-from townlet.telemetry.plot_scorecard import plot_scorecard
+from townlet.telemetry.plot import plot_scorecard
 
 
 def call(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:

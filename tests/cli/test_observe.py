@@ -97,7 +97,7 @@ def test_a_town_is_saved_as_one_file(tmp_path: Path) -> None:
     assert parts["open"]["take"] == first["header"]["id"]
     assert parts["open"]["vs"] == second["header"]["id"]
     assert len(first["reels"]) == first["header"]["reels"]
-    assert first["parting"][second["header"]["id"]]["tick"] is not None
+    assert first["divergence"][second["header"]["id"]]["tick"] is not None
     assert first["why"]["0/0"]["sentence"]
     again = CliRunner().invoke(observe, ["queue_conflict", "--save", str(file)])
     assert isinstance(again.exception, UsageError)

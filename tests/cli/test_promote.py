@@ -25,7 +25,7 @@ def call(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, s
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> list[str]:
+def ledger_options(tmp_path: Path) -> list[str]:
     return ["--ledger", str(tmp_path / "promotion" / "ledger.ndjson")]
 
 
@@ -35,31 +35,31 @@ def card(folder: Path, weights: str, window: int, gain: float) -> Path:
     return path
 
 
-def test_the_drill_from_the_command_line(capsys: pytest.CaptureFixture[str], desk: list[str], tmp_path: Path) -> None:
+def test_the_drill_from_the_command_line(capsys: pytest.CaptureFixture[str], ledger_options: list[str], tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     weights, worse = checkpoint_folder(good, "good"), checkpoint_folder(bad, "bad")
-    assert call(capsys, "evaluate", good, "--scorecard", card(tmp_path, weights, 0, 5.0), *desk)[0] == 1
-    code, out, _ = call(capsys, "evaluate", good, "--scorecard", card(tmp_path, weights, 1, 5.0), "--json", *desk)
+    assert call(capsys, "evaluate", good, "--scorecard", card(tmp_path, weights, 0, 5.0), *ledger_options)[0] == 1
+    code, out, _ = call(capsys, "evaluate", good, "--scorecard", card(tmp_path, weights, 1, 5.0), "--json", *ledger_options)
     assert (code, json.loads(out)["outcome"]) == (0, "PROMOTE")
-    assert call(capsys, "evaluate", bad, "--scorecard", card(tmp_path, worse, 2, -6.0), *desk)[0] == 2
-    assert call(capsys, "promote", bad, *desk)[0] == 2
-    assert call(capsys, "promote", good, *desk)[0] == 0
-    code, out, _ = call(capsys, "rollback", "--reason", "a drill", *desk)
+    assert call(capsys, "evaluate", bad, "--scorecard", card(tmp_path, worse, 2, -6.0), *ledger_options)[0] == 2
+    assert call(capsys, "promote", bad, *ledger_options)[0] == 2
+    assert call(capsys, "promote", good, *ledger_options)[0] == 0
+    code, out, _ = call(capsys, "rollback", "--reason", "a drill", *ledger_options)
     assert (code, out) == (0, f"the champion is scripted again, after {weights[:12]}\n")
-    code, out, _ = call(capsys, "history", *desk)
+    code, out, _ = call(capsys, "history", *ledger_options)
     assert [line.split()[2:4] for line in out.splitlines()][-2:] == [["promoted", weights[:12]], ["rolled", "back"]]
-    assert call(capsys, "verify", *desk)[0] == 0
-    ledger = Path(desk[1])
+    assert call(capsys, "verify", *ledger_options)[0] == 0
+    ledger = Path(ledger_options[1])
     ledger.write_text(ledger.read_text().replace("PROMOTE", "HOLD"))
-    code, out, _ = call(capsys, "verify", "--json", *desk)
+    code, out, _ = call(capsys, "verify", "--json", *ledger_options)
     assert (code, json.loads(out)["ok"]) == (2, False)
 
 
-def test_missing_evidence_is_fail(capsys: pytest.CaptureFixture[str], desk: list[str], tmp_path: Path) -> None:
+def test_missing_evidence_is_fail(capsys: pytest.CaptureFixture[str], ledger_options: list[str], tmp_path: Path) -> None:
     checkpoint_folder(tmp_path / "one", "one")
-    code, out, _ = call(capsys, "evaluate", tmp_path / "one", "--scorecard", tmp_path / "nowhere.json", *desk)
+    code, out, _ = call(capsys, "evaluate", tmp_path / "one", "--scorecard", tmp_path / "nowhere.json", *ledger_options)
     assert (code, out.splitlines()[0]) == (2, "FAIL")
-    assert call(capsys, "evaluate", tmp_path / "nobody", "--scorecard", tmp_path / "nowhere.json", *desk)[0] == 2
+    assert call(capsys, "evaluate", tmp_path / "nobody", "--scorecard", tmp_path / "nowhere.json", *ledger_options)[0] == 2
 
 
 @pytest.mark.parametrize("words", [(), ("evaluate",), ("evaluate", "x", "--seeds", "none"), ("rollback",), ("elect",)])
@@ -67,11 +67,11 @@ def test_wrong_usage_is_64(capsys: pytest.CaptureFixture[str], words: tuple[str,
     assert call(capsys, *words)[0] == 64
 
 
-def test_an_empty_ledger_has_nothing_to_roll_back(capsys: pytest.CaptureFixture[str], desk: list[str]) -> None:
-    code, _, err = call(capsys, "rollback", "--reason", "why not", *desk)
+def test_an_empty_ledger_has_nothing_to_roll_back(capsys: pytest.CaptureFixture[str], ledger_options: list[str]) -> None:
+    code, _, err = call(capsys, "rollback", "--reason", "why not", *ledger_options)
     assert (code, "no earlier champion" in err) == (64, True)
-    assert "scripted townspeople hold the place" in call(capsys, "history", *desk)[1]
-    assert call(capsys, "verify", *desk)[0] == 0
+    assert "scripted townspeople hold the place" in call(capsys, "history", *ledger_options)[1]
+    assert call(capsys, "verify", *ledger_options)[0] == 0
 
 
 def test_the_script_leaves_with_the_same_codes(tmp_path: Path) -> None:

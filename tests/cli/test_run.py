@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from townlet.cli import app, run_table
+from townlet.cli import app
 from townlet.cli import run as run_module
 from townlet.envs.scene import look
 from townlet.envs.vector import VectorTown
@@ -114,7 +114,7 @@ def test_the_live_table_shows_residents_queues_and_speed(monkeypatch: pytest.Mon
     from rich.console import Console
 
     vec, counts = VectorTown("queue_conflict", 1), Counts()
-    table = run_table.LiveTable(vec, counts, 100)
+    table = run_module.RunTable(vec, counts, 100)
     SimulationLoop(vec, make_policy("schedule", vec), [counts, table]).run(100)
     console = Console(width=110, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(table._view(look(vec)))
@@ -125,10 +125,10 @@ def test_the_live_table_shows_residents_queues_and_speed(monkeypatch: pytest.Mon
 
 
 def test_bars_are_as_long_as_needs() -> None:
-    assert run_table.bar(1.0) == "█" * 8
-    assert run_table.bar(0.5) == "████    "
-    assert run_table.bar(0.0625) == "▌       "
-    assert run_table.bar(0.0).strip() == ""
+    assert run_module.bar(1.0) == "█" * 8
+    assert run_module.bar(0.5) == "████    "
+    assert run_module.bar(0.0625) == "▌       "
+    assert run_module.bar(0.0).strip() == ""
 
 
 def test_snapshot_save_load_diff_bisect(call: Any, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_snapshot_save_load_diff_bisect(call: Any, tmp_path: Path) -> None:
     assert json.loads(out)["count"] > 10
     code, out, _ = call("snapshot", "bisect", a, a, "--policy-b", "random", "--ticks", "100", "--json")
     assert code == 1
-    assert json.loads(out)["parting"]["field"] == "action"
+    assert json.loads(out)["divergence"]["field"] == "action"
     code, out, _ = call("snapshot", "bisect", "queue_conflict", a, "--ticks", "20")
     assert code == 1
     assert "part at tick" in out

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from places import ROOT
 from townlet.cli.telemetry import telemetry
-from townlet.cli.telemetry_watch import LiveTable, chosen_rules
+from townlet.cli.telemetry_watch import WatchTable, chosen_rules
 from townlet.errors import ConfigError, TelemetryError, TownletError, UsageError
 from townlet.telemetry.example import example_record
 from townlet.telemetry.rules import read_rules
@@ -199,7 +199,7 @@ def test_help_is_complete_and_shows_an_example() -> None:
 def test_the_live_table_shows_values_thresholds_curves_and_what_was_said(log: Path) -> None:
     rules, _ = chosen_rules(None, True, None, None, {"queue_events_min": 1000.0})
     watching = Watch(rules)
-    table = LiveTable(log, watching)
+    table = WatchTable(log, watching)
     for event in watch_log(log, watching, follow=False):
         table.show(event)
     console = Console(width=120, file=io.StringIO())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from scenario_towns import load, redraw, tree
-from townlet.cli.run_table import plain_table
+from townlet.cli.run import plain_table
 from townlet.config.loader import default_config, load_config
 from townlet.config.models import SimulationConfig
 from townlet.config.needs import MAX_NEEDS, THREE

@@ -11,8 +11,6 @@ import pytest
 from PIL import Image
 
 import townlet
-from townlet.envs.canvas import Canvas
-from townlet.envs.font import COLUMNS, dots, text_dots
 from townlet.envs.render import BAD, BUSY, CELL, GOOD, WAITS, ansi, check_picture_name, need_colour, picture, write_picture
 from townlet.envs.scene import Scene, initials, look, marks_of
 from townlet.envs.vector import VectorTown
@@ -123,22 +121,12 @@ def test_marks_and_initials_tell_apart() -> None:
     assert names["newcomer_2"] == "n2"
 
 
-def test_the_font_has_its_letters() -> None:
-    assert dots("I")[:, 2].all()  # the stem
-    assert dots("1")[0, 2]
-    assert not dots(" ").any()
-    np.testing.assert_array_equal(dots("ж"), dots("?"))
-    assert text_dots("ab").shape == (7, 12)
-    assert all(len(columns) == 10 for columns in COLUMNS.values())
-
-
-def test_what_lies_outside_a_canvas_is_cut_off() -> None:
-    canvas = Canvas(20, 10, (0, 0, 0))
-    canvas.disc(0, 0, 4, (1, 1, 1))
-    canvas.text(15, 5, "WW", (2, 2, 2))
-    canvas.box(-5, -5, 6, 6, (3, 3, 3))
-    canvas.line((-5, 5), (30, 5), (4, 4, 4))
-    canvas.disc(50, 50, 4, (5, 5, 5))
-    assert canvas.pixels[0, 0].tolist() == [3, 3, 3]
-    assert canvas.pixels[4, 0].tolist() == [1, 1, 1]
-    assert not has(canvas.pixels, (5, 5, 5))
+def test_the_name_of_a_building_stands_on_the_wall_above_its_floor(quarrel: Scene) -> None:
+    room = quarrel.rooms[0]
+    above = np.s_[(room.y - 1) * CELL : room.y * CELL, room.x * CELL : (room.x + room.width) * CELL]
+    named, nameless = picture(quarrel)[above], picture(replace(quarrel, rooms=()))[above]
+    assert (named != nameless).any()
+    long = picture(replace(quarrel, rooms=(replace(room, id="a_very_long_name_of_a_room" * 3),)))
+    outside = long.copy()
+    outside[above] = nameless
+    np.testing.assert_array_equal(outside, picture(replace(quarrel, rooms=())))  # it keeps within its wall

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from townlet.cli.ask import ask
 from townlet.config import load_config
 from townlet.errors import UsageError
-from townlet.observer.answers import differs, feuds, late, tick_at, why_never, why_not, worst
+from townlet.observer.answers import differs, feuds, late, tick_in, why_never, why_not, worst
 from townlet.observer.story import events, moments
 from townlet.observer.studio import KnownTake, Studio
 from townlet.observer.witness import ties, witness
@@ -25,11 +25,11 @@ def rush() -> tuple[Studio, KnownTake]:
 
 def test_clock_times_are_ticks(rush: tuple[Studio, KnownTake]) -> None:
     header = rush[1].header
-    assert tick_at(header, "06:00") == (360 - header["start_minute"]) % 1440
-    assert tick_at(header, "25") == 25
+    assert tick_in(header, "06:00") == (360 - header["start_minute"]) % 1440
+    assert tick_in(header, "25") == 25
     for wrong in ("", "noon", "25:00", "06:61", "-1", "99999999", "7:0"):
         with pytest.raises(UsageError):
-            tick_at(header, wrong)
+            tick_in(header, wrong)
 
 
 def test_feuds_are_the_worst_ties_with_the_conflicts_that_made_them(rush: tuple[Studio, KnownTake]) -> None:

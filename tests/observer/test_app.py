@@ -254,7 +254,7 @@ def test_why_ties_story_moments_snapshot(served: Served) -> None:
     found = told(served, f"{base}/moments")["moments"]
     assert found
     assert told(served, f"{base}/story/{found[0]['slots'][0]}?from=0&to=1440")["story"]
-    assert told(served, f"{base}/parting/{served.take}")["tick"] is None
+    assert told(served, f"{base}/divergence/{served.take}")["tick"] is None
     assert get(served, f"{base}/snapshot/100")[2][:2] == b"PK"
     assert get(served, f"{base}/story/0?from=x")[0] == 404
     assert get(served, f"{base}/why/99999/0")[0] == 404
@@ -267,7 +267,7 @@ def test_a_branch_is_made_by_whoever_may_act(served: Served) -> None:
     assert post(served, "/api/takes", asked, role="watch")[0] == 403
     status, header = post(served, "/api/takes", asked)
     assert (status, header["parent"]) == (201, served.take)
-    assert told(served, f"/api/takes/{served.take}/parting/{header['id']}")["tick"] >= 200
+    assert told(served, f"/api/takes/{served.take}/divergence/{header['id']}")["tick"] >= 200
     for wrong in (
         {"parent": served.take, "changes": [{"at": 200, "do": "rm"}]}, {"parent": "x", "changes": []}, {"town": "/etc/passwd"},
         {}, [],

@@ -10,12 +10,12 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, TownletError, UsageError
 from townlet.observer import studio as studio_module
 from townlet.observer.reel import NO_DECISION
+from townlet.observer.stage import RecordedDecisions
 from townlet.observer.studio import KnownTake, Studio, table_of
 from townlet.observer.take import Change, Take, parse_take
-from townlet.policy.recorded import RecordedDecisions
 from townlet.policy.runtime import make_policy
 from townlet.sim.loop import SimulationLoop
-from townlet.sim.recorder import Recorder
+from townlet.sim.recorder import DecisionRecorder
 from townlet.world.state import EVENTS
 
 PERTURBATION, EXIT = EVENTS.index("perturbation"), EVENTS.index("exit")
@@ -126,7 +126,7 @@ def test_a_change_the_town_refuses_makes_no_take(open_day: tuple[Studio, KnownTa
 
 @pytest.mark.parametrize(("scenario", "policy"), [("town_day", "random"), ("queue_conflict", "schedule")])
 def test_recorded_decisions_are_the_run_again(scenario: str, policy: str) -> None:
-    vec, recorder = VectorTown(scenario, 1, seed=5), Recorder()
+    vec, recorder = VectorTown(scenario, 1, seed=5), DecisionRecorder()
     SimulationLoop(vec, make_policy(policy, vec, seed=5), [recorder]).run(vec.config.scenario.episode_ticks)
     again = VectorTown(scenario, 1, seed=5)
     played = RecordedDecisions(recorder.decisions)

@@ -1,4 +1,4 @@
-"""Why: probabilities, masks with reasons, rewards by term, ties, stories, partings; equal to what the town itself says."""
+"""Why: probabilities, masks with reasons, rewards by term, ties, stories, divergences; equal to what the town itself says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from checkpoints import untrained
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError
-from townlet.observer.story import moments, parting, story
+from townlet.observer.story import divergence, moments, story
 from townlet.observer.studio import KnownTake, Studio
 from townlet.observer.take import Change
 from townlet.observer.witness import ties, witness, witnesses
@@ -73,9 +73,9 @@ def test_a_forced_decision_is_told_as_one(day: tuple[Studio, KnownTake]) -> None
     row = witness(studio.stage(other.take.id), 54, 2)
     assert (row["tick"], row["decided"], row["chosen"], row["forced"]) == (54, 50, "home", True)
     assert "told to" in row["sentence"]
-    found = parting(studio, known.take.id, other.take.id)
+    found = divergence(studio, known.take.id, other.take.id)
     assert (found["tick"], found["resident"], found["field"], found["b"]) == (50, who, "action", "home")
-    assert parting(studio, known.take.id, known.take.id)["tick"] is None
+    assert divergence(studio, known.take.id, known.take.id)["tick"] is None
 
 
 def test_ties_are_those_of_the_town(day: tuple[Studio, KnownTake]) -> None:

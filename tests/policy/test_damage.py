@@ -24,7 +24,7 @@ from townlet import files
 from townlet.bench.samples import generated_sample, generated_source
 from townlet.cli.app import main
 from townlet.errors import ReplayError
-from townlet.policy.capture_writer import CaptureWriter
+from townlet.policy.capture import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import FirstGenerationWarning, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.replay_report import validate

@@ -17,8 +17,7 @@ from townlet.config.loader import load_config
 from townlet.dto.rewards import RewardBreakdownDTO
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.policy.capture import CaptureOptions, capture
-from townlet.policy.capture_writer import CaptureWriter
+from townlet.policy.capture import CaptureOptions, CaptureWriter, capture
 from townlet.policy.exports import export_minari, export_parquet
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
@@ -55,11 +54,10 @@ def test_parquet_reads_in_duckdb_and_polars(folder: Path, samples: list[ReplaySa
     first = samples[0]
     np.testing.assert_array_equal(table["feature.rivalry_max"].to_numpy()[:6], first.feature("rivalry_max"))
     assert table["action_name"].to_list()[:6] == [first.meta.action_names[a] for a in first.actions]
-    assert first.masks is not None and first.maps is not None
-    np.testing.assert_array_equal(
-        np.array(table["action_mask"].to_list()[:6]), first.masks[:6]
-    )  # the one after the end is no row
-    np.testing.assert_array_equal(np.array(table["map"].to_list()[:6]).reshape(first.maps[:6].shape), first.maps[:6])
+    for name, stored in (("action_mask", first.masks), ("map", first.maps)):
+        assert stored is not None
+        told = np.array(table[name].to_list()[:6])
+        np.testing.assert_array_equal(told.reshape(stored[:6].shape), stored[:6])  # what is seen after the end is no row
     duckdb = pytest.importorskip("duckdb")
     query = f"select agent_id, count(*), max(step) from '{tmp_path / 'replay.parquet'}' group by agent_id order by agent_id"
     assert duckdb.sql(query).fetchall() == [("resident_0", 6, 5), ("resident_1", 9, 8), ("resident_2", 6, 5)]
@@ -234,7 +232,7 @@ def test_streaming_and_recording_keep_their_bars(tmp_path: Path) -> None:
 
 def test_ppo_over_a_stream_keeps_one_batch_and_the_prefetched(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from townlet.bench.replay_training import batches_alive
+    from townlet.bench.replay import batches_alive
 
     generate(tmp_path / "data", 24 * SAMPLE_BYTES)
     assert 2 <= batches_alive(tmp_path / "data", batch_size=2) <= PREFETCH + 1
@@ -254,7 +252,7 @@ def test_what_is_learned_from_shares_the_memory_of_its_batch(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_ppo_over_a_stream_keeps_its_speed_and_its_memory(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from townlet.bench.replay_training import child, ppo_rows
+    from townlet.bench.replay import child, ppo_rows
 
     made = generate(tmp_path / "data", 400_000_000) / 1e6
     ratio, batches = ppo_rows(tmp_path / "data", repeats=3)

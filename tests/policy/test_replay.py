@@ -15,7 +15,7 @@ from townlet import files
 from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError, UsageError
-from townlet.policy.capture_writer import CaptureWriter
+from townlet.policy.capture import CaptureWriter
 from townlet.policy.conflict import ConflictNormalizer, conflict_columns
 from townlet.policy.event_join import EVENT_TYPES
 from townlet.policy.manifest import PREFIX

@@ -9,7 +9,7 @@ import pytest
 from scorecards import duel, policy_card, scorecard, town_days
 from townlet.config.models import GateConfig, PromotionConfig
 from townlet.dto.evaluation import Scorecard
-from townlet.dto.promotion import Decision, Outcome
+from townlet.dto.promotion import Outcome, PromotionDecision
 from townlet.errors import UsageError
 from townlet.promotion.gates import decide, gates_hash, judge
 
@@ -18,7 +18,7 @@ BETTER = {"return": 4.0}
 WORSE = {"return": -5.5}  # 10 % of 55
 
 
-def decided(card: Scorecard, passes: int = 0) -> Decision:
+def decided(card: Scorecard, passes: int = 0) -> PromotionDecision:
     return decide(card, GATES, candidate="candidate", champion="champion", passes=passes, required=2)
 
 

@@ -10,22 +10,22 @@ import pytest
 
 from scorecards import checkpoint_folder, duel
 from townlet.config.models import PromotionConfig
-from townlet.dto.promotion import Decision, Outcome
+from townlet.dto.promotion import Outcome, PromotionDecision
 from townlet.errors import DamagedFileError, UsageError
 from townlet.files import write_json
 from townlet.policy.checkpoint import load_checkpoint, weights_hash
-from townlet.promotion.desk import PromotionDesk
 from townlet.promotion.ledger import LedgerError, entry_hash, read_ledger
+from townlet.promotion.releases import Releases
 
 BETTER = {"return": 5.0}
 
 
 class Drill:
-    """A desk in a temporary folder, and candidates by name."""
+    """Releases in a temporary folder, and candidates by name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.desk = PromotionDesk(folder / "promotion" / "ledger.ndjson", PromotionConfig())
+        self.releases = Releases(folder / "promotion" / "ledger.ndjson", PromotionConfig())
         self.hashes: dict[str, str] = {}
 
     def candidate(self, name: str) -> Path:
@@ -33,13 +33,13 @@ class Drill:
             self.hashes[name] = checkpoint_folder(self.folder / name, name)
         return self.folder / name
 
-    def window(self, name: str, shift: Mapping[str, float], number: int, **changes: str) -> Decision:
+    def window(self, name: str, shift: Mapping[str, float], number: int, **changes: str) -> PromotionDecision:
         folder = self.candidate(name)
-        fields = {"candidate": self.hashes[name], "champion": self.desk.champion()} | changes
+        fields = {"candidate": self.hashes[name], "champion": self.releases.champion()} | changes
         card = duel(hash_free(name, number), shift, window=number, **fields)
         path = self.folder / f"{name}_{number}.json"
         write_json(path, card.model_dump(mode="json"))
-        return self.desk.evaluate(folder, path)
+        return self.releases.evaluate(folder, path)
 
 
 def hash_free(name: str, number: int) -> int:
@@ -55,32 +55,32 @@ def drill(tmp_path: Path) -> Drill:
 def test_the_drill(drill: Drill) -> None:
     """Promote a better one, hold an equal one, fail a worse one, roll back, verify."""
     assert drill.window("better", BETTER, 0).outcome is Outcome.HOLD
-    assert drill.desk.promote(drill.candidate("better")).outcome is Outcome.HOLD
+    assert drill.releases.promote(drill.candidate("better")).outcome is Outcome.HOLD
     assert drill.window("better", BETTER, 1).outcome is Outcome.PROMOTE
-    assert drill.desk.release() is None
-    assert drill.desk.promote(drill.candidate("better")).outcome is Outcome.PROMOTE
-    assert drill.desk.champion() == drill.hashes["better"]
-    release = drill.desk.release()
+    assert drill.releases.release() is None
+    assert drill.releases.promote(drill.candidate("better")).outcome is Outcome.PROMOTE
+    assert drill.releases.champion() == drill.hashes["better"]
+    release = drill.releases.release()
     assert release is not None
     assert weights_hash(load_checkpoint(release).weights) == drill.hashes["better"]
 
     assert drill.window("equal", {}, 2).outcome is Outcome.HOLD
     assert drill.window("worse", {"return": -6.0}, 3).outcome is Outcome.FAIL
-    assert drill.desk.promote(drill.candidate("worse")).outcome is Outcome.FAIL
-    assert drill.desk.champion() == drill.hashes["better"]
+    assert drill.releases.promote(drill.candidate("worse")).outcome is Outcome.FAIL
+    assert drill.releases.champion() == drill.hashes["better"]
 
     for number in (4, 5):
         drill.window("best", BETTER, number)
-    assert drill.desk.promote(drill.candidate("best")).outcome is Outcome.PROMOTE
-    back = drill.desk.rollback("it quarrels on Sundays")
-    assert back.candidate == drill.desk.champion() == drill.hashes["better"]
-    assert drill.desk.rollback("to the very first", to="scripted").candidate == "scripted"
-    assert drill.desk.release() is None
+    assert drill.releases.promote(drill.candidate("best")).outcome is Outcome.PROMOTE
+    back = drill.releases.rollback("it quarrels on Sundays")
+    assert back.candidate == drill.releases.champion() == drill.hashes["better"]
+    assert drill.releases.rollback("to the very first", to="scripted").candidate == "scripted"
+    assert drill.releases.release() is None
 
-    assert drill.desk.verify() == []
-    kinds = [entry.kind for entry in drill.desk.entries()]
+    assert drill.releases.verify() == []
+    kinds = [entry.kind for entry in drill.releases.entries()]
     assert kinds == ["window", "window", "promote", "window", "window", "window", "window", "promote", "rollback", "rollback"]
-    assert drill.desk.entries()[-2].reasons == ("it quarrels on Sundays",)
+    assert drill.releases.entries()[-2].reasons == ("it quarrels on Sundays",)
 
 
 def test_windows_must_pass_in_a_row(drill: Drill) -> None:
@@ -100,7 +100,7 @@ def test_windows_of_another_candidate_do_not_count_nor_disturb(drill: Drill) -> 
 def test_other_gates_start_the_count_anew(drill: Drill) -> None:
     drill.window("one", BETTER, 0)
     rules = PromotionConfig(gates=PromotionConfig().gates[:2])
-    drill.desk = PromotionDesk(drill.desk.ledger, rules)
+    drill.releases = Releases(drill.releases.ledger, rules)
     assert drill.window("one", BETTER, 1).passes == 1
 
 
@@ -110,16 +110,16 @@ def test_the_same_seeds_count_once(drill: Drill) -> None:
     assert first.passes == 1
     assert again.outcome is Outcome.HOLD
     assert "judged before" in again.reasons[0]
-    assert len(drill.desk.entries()) == 1
-    assert drill.desk.next_window(drill.candidate("one")) == 1
+    assert len(drill.releases.entries()) == 1
+    assert drill.releases.next_window(drill.candidate("one")) == 1
 
 
 def test_a_promotion_needs_windows_since_the_champion_changed(drill: Drill) -> None:
     for number in (0, 1):
         drill.window("one", BETTER, number)
         drill.window("two", BETTER, number)
-    assert drill.desk.promote(drill.candidate("one")).outcome is Outcome.PROMOTE
-    late = drill.desk.promote(drill.candidate("two"))
+    assert drill.releases.promote(drill.candidate("one")).outcome is Outcome.PROMOTE
+    late = drill.releases.promote(drill.candidate("two"))
     assert late.outcome is Outcome.HOLD
     assert "no window since the last change of champion" in late.reasons[0]
 
@@ -132,44 +132,44 @@ def test_a_scorecard_of_other_weights_or_another_champion_or_suite_fails(drill: 
     path = drill.folder / "other.json"
     card = duel(0, BETTER, window=2, candidate=drill.hashes["one"]).model_copy(update={"suite": "stress"})
     write_json(path, card.model_dump(mode="json"))
-    assert "suite 'stress'" in drill.desk.evaluate(drill.candidate("one"), path).reasons[0]
+    assert "suite 'stress'" in drill.releases.evaluate(drill.candidate("one"), path).reasons[0]
 
 
 def test_a_missing_or_damaged_scorecard_fails_and_is_written_down(drill: Drill) -> None:
     folder = drill.candidate("one")
-    assert drill.desk.evaluate(folder, drill.folder / "nowhere.json").outcome is Outcome.FAIL
+    assert drill.releases.evaluate(folder, drill.folder / "nowhere.json").outcome is Outcome.FAIL
     (drill.folder / "half.json").write_text('{"suite": "standard", "cases": [')
-    assert drill.desk.evaluate(folder, drill.folder / "half.json").outcome is Outcome.FAIL
-    assert [entry.decision and entry.decision.outcome for entry in drill.desk.entries()] == [Outcome.FAIL, Outcome.FAIL]
-    assert drill.desk.verify() == []
+    assert drill.releases.evaluate(folder, drill.folder / "half.json").outcome is Outcome.FAIL
+    assert [entry.decision and entry.decision.outcome for entry in drill.releases.entries()] == [Outcome.FAIL, Outcome.FAIL]
+    assert drill.releases.verify() == []
 
 
 def test_a_checkpoint_whose_files_were_changed_fails(drill: Drill) -> None:
     drill.window("one", BETTER, 0)
     (drill.candidate("one") / "weights.safetensors").write_bytes(b"other")
     assert drill.window("one", BETTER, 1).outcome is Outcome.FAIL
-    assert drill.desk.promote(drill.candidate("one")).outcome is Outcome.FAIL
+    assert drill.releases.promote(drill.candidate("one")).outcome is Outcome.FAIL
 
 
 def test_a_missing_candidate_fails(drill: Drill, tmp_path: Path) -> None:
-    assert drill.desk.evaluate(tmp_path / "nobody", tmp_path / "card.json").outcome is Outcome.FAIL
+    assert drill.releases.evaluate(tmp_path / "nobody", tmp_path / "card.json").outcome is Outcome.FAIL
 
 
 def test_there_is_nothing_to_roll_back_to_at_first(drill: Drill) -> None:
     with pytest.raises(UsageError, match="the ledger has no earlier champion to roll back to"):
-        drill.desk.rollback("why not")
+        drill.releases.rollback("why not")
 
 
 def test_roll_back_refuses_a_damaged_release(drill: Drill) -> None:
     for name, numbers in (("one", (0, 1)), ("two", (2, 3))):
         for number in numbers:
             drill.window(name, BETTER, number)
-        drill.desk.promote(drill.candidate(name))
-    (drill.desk.folder / "releases" / drill.hashes["one"] / "weights.safetensors").write_bytes(b"zero")
+        drill.releases.promote(drill.candidate(name))
+    (drill.releases.folder / "releases" / drill.hashes["one"] / "weights.safetensors").write_bytes(b"zero")
     with pytest.raises(DamagedFileError):
-        drill.desk.rollback("back to one")
-    assert drill.desk.champion() == drill.hashes["two"]
-    assert any("release" in problem for problem in drill.desk.verify())
+        drill.releases.rollback("back to one")
+    assert drill.releases.champion() == drill.hashes["two"]
+    assert any("release" in problem for problem in drill.releases.verify())
 
 
 # --- tampering -------------------------------------------------------------------------------------------------------
@@ -228,32 +228,32 @@ def test_a_tampered_ledger_decides_nothing(drill: Drill, how: str) -> None:
     for number in (0, 1):
         drill.window("one", BETTER, number)
     drill.window("two", {}, 2)
-    TAMPERINGS[how](drill.desk.ledger)
+    TAMPERINGS[how](drill.releases.ledger)
     with pytest.raises(LedgerError):
-        read_ledger(drill.desk.ledger)
-    assert drill.desk.verify()
+        read_ledger(drill.releases.ledger)
+    assert drill.releases.verify()
     card = drill.folder / "one_1.json"
-    assert drill.desk.evaluate(drill.candidate("one"), card).outcome is Outcome.FAIL
-    assert drill.desk.promote(drill.candidate("one")).outcome is Outcome.FAIL
+    assert drill.releases.evaluate(drill.candidate("one"), card).outcome is Outcome.FAIL
+    assert drill.releases.promote(drill.candidate("one")).outcome is Outcome.FAIL
 
 
 def test_every_flipped_bit_of_a_ledger_is_noticed(drill: Drill) -> None:
     drill.window("one", BETTER, 0)
     drill.window("one", BETTER, 1)
-    data = drill.desk.ledger.read_bytes()
+    data = drill.releases.ledger.read_bytes()
     for position in range(0, len(data), 97):
-        drill.desk.ledger.write_bytes(data[:position] + bytes([data[position] ^ 1 << position % 8]) + data[position + 1 :])
+        drill.releases.ledger.write_bytes(data[:position] + bytes([data[position] ^ 1 << position % 8]) + data[position + 1 :])
         with pytest.raises(LedgerError):
-            read_ledger(drill.desk.ledger)
+            read_ledger(drill.releases.ledger)
 
 
 def test_evidence_that_was_changed_or_lost_is_reported(drill: Drill) -> None:
     drill.window("one", BETTER, 0)
     drill.window("one", BETTER, 1)
-    first, second = sorted((drill.desk.folder / "evidence").iterdir())
+    first, second = sorted((drill.releases.folder / "evidence").iterdir())
     first.unlink()
     second.write_bytes(second.read_bytes().replace(b"standard", b"stressed"))
-    problems = drill.desk.verify()
+    problems = drill.releases.verify()
     assert len(problems) == 2
     assert any("missing" in problem for problem in problems)
     assert any("was changed" in problem for problem in problems)
@@ -261,13 +261,13 @@ def test_evidence_that_was_changed_or_lost_is_reported(drill: Drill) -> None:
 
 def test_a_torn_last_line_was_never_committed_and_a_late_head_follows(drill: Drill) -> None:
     drill.window("one", BETTER, 0)
-    head = drill.desk.ledger.with_name("ledger.ndjson.head")
+    head = drill.releases.ledger.with_name("ledger.ndjson.head")
     early = head.read_bytes()
     drill.window("one", BETTER, 1)
     head.write_bytes(early)  # stopped between the entry and its head
-    with drill.desk.ledger.open("ab") as file:
+    with drill.releases.ledger.open("ab") as file:
         file.write(b'{"number": 2, "prev')  # stopped within the next entry
-    assert len(drill.desk.entries()) == 2
+    assert len(drill.releases.entries()) == 2
     assert drill.window("two", {}, 2).outcome is Outcome.HOLD
-    assert len(drill.desk.entries()) == 3
+    assert len(drill.releases.entries()) == 3
     assert json.loads(head.read_text())["number"] == 2

@@ -26,8 +26,8 @@ from townlet.policy.checkpoint import load_checkpoint, save_checkpoint, weights_
 from townlet.policy.manifest import dataset_hash, find_manifest, read_manifest
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import RunOptions
-from townlet.promotion.desk import PromotionDesk
 from townlet.promotion.ledger import entry_hash
+from townlet.promotion.releases import Releases
 from townlet.promotion.trace import trace
 from townlet.telemetry.ndjson import read_records
 
@@ -44,7 +44,7 @@ RULES = PromotionConfig(
     gates=(GateConfig(metric="return", rule="at_least", bound=-1e6),),
     ledger="promotion/l.ndjson",
 )
-DESK = PromotionDesk(Path(RULES.ledger), RULES)  # all paths are as seen from the folder the tests are in
+DESK = Releases(Path(RULES.ledger), RULES)  # all paths are as seen from the folder the tests are in
 RUN, DATA, MANIFEST = Path("run"), Path("capture"), "rollout_sample_manifest.json"
 LINKS = ["ledger entry", "scorecard", "weights", "run folder", "log record", "dataset", "sample", "moment", "event"]
 

@@ -12,7 +12,8 @@ import pytest
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
 from townlet.scenarios.catalogue import FOUNDING
-from townlet.world.state import CONFLICT_REASONS, EVENTS, HUNGER, HYGIENE, Array
+from townlet.types import Array
+from townlet.world.state import CONFLICT_REASONS, EVENTS, HUNGER, HYGIENE
 
 
 class Story(NamedTuple):

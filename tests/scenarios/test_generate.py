@@ -10,8 +10,8 @@ import pytest
 from townlet.config.loader import load_config
 from townlet.scenarios.compile import compile_plan, compile_town, read_plan
 from townlet.scenarios.generate import HOME, Block
-from townlet.scenarios.invent import drawn_town, feasible_town, picture, template, written_out
 from townlet.scenarios.lint import lint
+from townlet.scenarios.random_town import drawn_town, feasible_town, picture, template, written_out
 from townlet.world.layout import neighbours, walkable
 
 

@@ -10,9 +10,8 @@ import pytest
 
 from scenario_towns import load, redraw, tree
 from townlet.config.loader import load_config, shipped_configs
-from townlet.scenarios.budget import Offer, day_of
-from townlet.scenarios.lint import VERDICTS, Verdict, lint
-from townlet.studies.week import live_a_week
+from townlet.scenarios.lint import VERDICTS, Offer, Verdict, day_of, lint
+from townlet.studies.agreement import live_a_week
 
 CORE = ("bed", "bench", "cafe_counter", "fridge", "shower", "stove", "table")
 

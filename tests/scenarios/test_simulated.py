@@ -9,12 +9,10 @@ import pytest
 from scenario_towns import load, tree
 from townlet.config.loader import load_config
 from townlet.config.models import config_hash
-from townlet.scenarios.invent import feasible_town
 from townlet.scenarios.lint import lint
-from townlet.studies.agreement import DAMAGES, judge, spoilt_town
-from townlet.studies.figures import figures_of
-from townlet.studies.sight import sight_verdict
-from townlet.studies.week import DAYS, Week, live_a_week
+from townlet.scenarios.random_town import feasible_town
+from townlet.studies.agreement import DAMAGES, DAYS, Week, judge, live_a_week, spoilt_town
+from townlet.studies.figures import figures_of, sight_verdict
 
 
 @pytest.mark.parametrize("name", ["town_day", "two_bathrooms", "rush_hour"])

@@ -13,8 +13,8 @@ from townlet.dto.snapshot import SNAPSHOT_SCHEMA
 from townlet.envs.vector import VectorTown
 from townlet.errors import SnapshotError
 from townlet.policy.runtime import make_policy
+from townlet.sim.divergence import first_divergence
 from townlet.sim.loop import SimulationLoop
-from townlet.sim.parting import first_parting
 from townlet.sim.probes import Digests
 from townlet.sim.snapshot import differences, load_snapshot, open_town, restore, save_snapshot, take_snapshot
 
@@ -123,11 +123,11 @@ def test_differences_name_resident_field_and_both_values() -> None:
     assert (stock.object_id, stock.field, stock.b) == (a.object_ids(0)[3], "stock", 99)
 
 
-def test_the_first_parting_is_found_to_the_tick() -> None:
+def test_the_first_divergence_is_found_to_the_tick() -> None:
     """Two runs of one town, the second with rent a unit higher: they part at midnight, tick 1080 from 06:00, at a wallet."""
     runs = [VectorTown(load_config("town_day", [f"economy.rent={rent}"]), 1) for rent in (0.40, 0.41)]
     policies = [make_policy("scripted", vec) for vec in runs]
-    found, same = first_parting(runs[0], runs[1], policies[0], policies[1], 1440)
+    found, same = first_divergence(runs[0], runs[1], policies[0], policies[1], 1440)
     assert found is not None
     assert same == 1080
     assert found.tick == 1081  # the world after the tick of midnight
@@ -141,9 +141,9 @@ def test_equal_runs_do_not_part_and_other_policies_part_at_a_decision() -> None:
         return VectorTown("town_day", 1), VectorTown("town_day", 1)
 
     a, b = pair()
-    assert first_parting(a, b, make_policy("scripted", a), make_policy("scripted", b), 200) == (None, 200)
+    assert first_divergence(a, b, make_policy("scripted", a), make_policy("scripted", b), 200) == (None, 200)
     a, b = pair()
-    found, _ = first_parting(a, b, make_policy("scripted", a), make_policy("random", b), 200)
+    found, _ = first_divergence(a, b, make_policy("scripted", a), make_policy("random", b), 200)
     assert found is not None
     assert found.table == "decision"
     assert found.a != found.b

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from places import ROOT
+from townlet.cli.common import tick_of
 from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, ScenarioError, UsageError
@@ -141,7 +142,7 @@ def test_the_example_of_the_readme_helps() -> None:
     line = next(line for line in readme.splitlines() if line.startswith("townlet fork ")).partition("#")[0]
     words = shlex.split(line)[2:]
     given = dict(zip(words[1::2], words[2::2]))
-    moment = moment_of_scenario(words[0], int(given["--at"]))
+    moment = moment_of_scenario(words[0], tick_of(load_config(words[0]), given["--at"]))
     result = fork(moment, [given["--edit"]], futures=int(given["--futures"]), ticks=int(given["--ticks"]))
     assert result.effects["conflicts"].effect.high < 0
     assert result.effects["return"].effect.low > 0

@@ -20,7 +20,7 @@ from townlet.evaluation.compare import summarise
 from townlet.files import AppendLog
 from townlet.studies.ablation import BLIND, SIGHTED, ablation, report_text
 from townlet.studies.runner import finished, read_results, report_study, run_job, run_study
-from townlet.studies.spec import Job, StudySpec, job_of, jobs_of, load_spec
+from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of, load_spec
 
 TINY = ("training.towns=4", "training.horizon=6", "training.epochs=1", "training.eval_every=0", "training.checkpoint_every=1")
 
@@ -40,7 +40,7 @@ def tiny(**changes: object) -> StudySpec:
     return StudySpec.model_validate({**fields, **changes})
 
 
-def keep(results: Path, job: Job, mean: float) -> None:
+def keep(results: Path, job: StudyJob, mean: float) -> None:
     rows = town_days(0, 2)
     rows["return"] = [mean - 1.0, mean + 1.0]
     result = ArmResult(

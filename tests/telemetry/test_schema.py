@@ -13,8 +13,8 @@ from townlet.bench.telemetry import share_of_training, telemetry_rows
 from townlet.telemetry import reference
 from townlet.telemetry.example import example_batch, example_record
 from townlet.telemetry.ndjson import TelemetryWriter
-from townlet.telemetry.record import check_record
 from townlet.telemetry.schema import BATCH_FIELDS, FIELDS, PANELS, VERSIONS, comparable, field, project
+from townlet.telemetry.validate import check_record
 
 DOCS = ROOT / "docs"
 

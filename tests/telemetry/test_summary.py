@@ -15,7 +15,7 @@ import pytest
 
 from townlet.telemetry.example import example_batch, example_record
 from townlet.telemetry.ndjson import TelemetryWriter
-from townlet.telemetry.summary import SKETCH, Column, Sketch, as_markdown, as_text, summarise_records
+from townlet.telemetry.summary import SKETCH, FieldSummary, Sketch, as_markdown, as_text, summarise_records
 from townlet.telemetry.validate import validate_log
 
 
@@ -33,7 +33,7 @@ def test_latest_extremes_mean_and_trend_by_hand() -> None:
 def test_chunks_give_what_one_piece_gives() -> None:
     values = np.random.default_rng(0).normal(5, 2, 1000)
     places = np.arange(1000.0)
-    whole, parts = Column("lr"), Column("lr")
+    whole, parts = FieldSummary("lr"), FieldSummary("lr")
     whole.add(values, places, places)
     for cut in np.array_split(np.arange(1000), 7):
         parts.add(values[cut], places[cut], places[cut])

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from townlet import files
 from townlet.bench.rows import Row, paired, row
 from townlet.bench.samples import generated_sample, generated_source, source_of_tables, write_generated
+from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
-from townlet.policy.capture_writer import CaptureWriter
+from townlet.policy.capture import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.rollout import RolloutBuffer
 from townlet.policy.runtime import make_policy
+from townlet.policy.training.contexts import RunOptions
+from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.sim.loop import SimulationLoop
 
 STREAMING_BAR, RECORDING_BAR, WRITING_BAR = 0.8, 2.0, 150.0
@@ -111,3 +119,83 @@ def recording_ratio(towns: int, steps: int, repeats: int) -> float:
 
     run(True)  # touch the memory once
     return paired(lambda: run(True), lambda: run(False), repeats)
+
+
+TRAINING_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One epoch of PPO over a capture folder, in a process of its own."""
+
+    seconds: float  # from opening the manifest to the last update
+    opened_mb: float  # resident memory when one batch had been trained on, the manifest was open and nothing had been read
+    peak_mb: float
+
+
+def _options(batch_size: int) -> dict[str, Any]:
+    return {"batch_size": batch_size, "shuffle": True, "prefetch": PREFETCH}
+
+
+def _train(dataset: ReplayDataset | ReplayDatasetConfig) -> None:
+    config = load_config(SCENARIO, ("training.epochs=1", "training.eval_every=0", "ppo.num_epochs=1"))
+    PolicyTrainingOrchestrator(config).run("replay", RunOptions(dataset=dataset))
+
+
+def measure(folder: Path, *, streaming: bool, batch_size: int = TRAINING_BATCH) -> Pass:
+    whole = ReplayDatasetConfig.from_capture_dir(folder, **_options(batch_size))
+    _train(replace(whole, entries=whole.entries[:batch_size]))  # the network and what an update works with
+    opened = _memory("VmRSS")
+    begin = time.perf_counter()
+    dataset = ReplayDataset(ReplayDatasetConfig.from_capture_dir(folder, streaming=streaming, **_options(batch_size)))
+    if streaming:
+        opened = _memory("VmRSS")
+    _train(dataset)
+    return Pass(time.perf_counter() - begin, opened, _memory("VmHWM"))
+
+
+def batches_alive(folder: Path, *, batch_size: int = TRAINING_BATCH) -> int:
+    """Most batches at a time while PPO learns from a stream; the form that is learned from shares their memory."""
+    dataset = CountedDataset(ReplayDatasetConfig.from_capture_dir(folder, streaming=True, **_options(batch_size)))
+    _train(dataset)
+    return dataset.most
+
+
+def _memory(key: str) -> float:
+    """MB of this process; `ru_maxrss` would also know the parent it was forked from."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 1e3
+
+
+def child(folder: Path, form: str) -> Pass:
+    words = [sys.executable, "-m", "townlet.bench.replay", str(folder), form]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    return Pass(**json.loads(done.stdout))
+
+
+def ppo_rows(folder: Path, repeats: int = 1) -> list[dict[str, Any]]:
+    """Training from a stream against training from memory, in turns."""
+    pairs = [(child(folder, "memory"), child(folder, "stream")) for _ in range(repeats)]
+    ratio = statistics.median(memory.seconds / stream.seconds for memory, stream in pairs)
+    most = batches_alive(folder)
+    memory, stream = pairs[-1]
+    sizes = {
+        "peak_mb": stream.peak_mb,
+        "peak_mb_in_memory": memory.peak_mb,
+        "opened_mb": stream.opened_mb,
+    }
+    return [
+        {"name": "PPO streaming over in-memory", "value": ratio, "unit": "×", "bar": STREAMING_BAR, "ok": ratio >= STREAMING_BAR},
+        {
+            "name": f"batches in memory while PPO streams, prefetch {PREFETCH}",
+            "value": most,
+            "unit": "batches",
+            "bar": PREFETCH + 1,
+            "ok": most <= PREFETCH + 1,
+            **{name: round(value, 1) for name, value in sizes.items()},
+        },
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(measure(Path(sys.argv[1]), streaming=sys.argv[2] == "stream"))))

@@ -9,10 +9,10 @@ import numpy as np
 from townlet import files
 from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
-from townlet.policy.capture_writer import CaptureWriter
+from townlet.policy.capture import CaptureWriter
 from townlet.policy.manifest import PREFIX
+from townlet.policy.rollout import Life, SampleSource, frames_to_replay_sample
 from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample
-from townlet.policy.source import Life, Source, frames_to_replay_sample
 from townlet.policy.trajectory import Trajectory
 from townlet.world.actions import Catalogue, catalogue
 from townlet.world.state import EVENT
@@ -20,21 +20,21 @@ from townlet.world.state import EVENT
 AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit")
 
 
-def generated_source(variant: str = "hybrid", *, values: bool = True, prefix: str = PREFIX) -> Source:
+def generated_source(variant: str = "hybrid", *, values: bool = True, prefix: str = PREFIX) -> SampleSource:
     options = catalogue("option", AFFORDANCES)
     return source_of_tables(
         options, ObservationSpec(variant, options.names, AFFORDANCES, tuple(THREE)), values=values, prefix=prefix
     )
 
 
-def source_of_tables(actions: Catalogue, spec: ObservationSpec, *, values: bool = True, prefix: str = PREFIX) -> Source:
+def source_of_tables(actions: Catalogue, spec: ObservationSpec, *, values: bool = True, prefix: str = PREFIX) -> SampleSource:
     """Samples that look as if they came from a town with these actions and observations."""
     policy = PolicyNote(kind="generated", values="critic" if values else "none")
-    return Source.describe(spec, actions, 10, policy, CaptureNote(config_id="generated", scenario="generated"), prefix)
+    return SampleSource.describe(spec, actions, 10, policy, CaptureNote(config_id="generated", scenario="generated"), prefix)
 
 
 def generated_sample(
-    source: Source, seed: int, timesteps: int = 144, *, agent: str | None = None, expert: bool = True
+    source: SampleSource, seed: int, timesteps: int = 144, *, agent: str | None = None, expert: bool = True
 ) -> ReplaySample:
     """A life of random observations and legal random actions."""
     rng = np.random.default_rng(seed)
@@ -62,7 +62,7 @@ def generated_sample(
 
 
 def write_generated(
-    folder: Path, count: int, *, timesteps: int = 144, variant: str = "hybrid", seed: int = 0, source: Source | None = None
+    folder: Path, count: int, *, timesteps: int = 144, variant: str = "hybrid", seed: int = 0, source: SampleSource | None = None
 ) -> int:
     """A capture folder of generated samples; returns its bytes."""
     writer = CaptureWriter(files.make_folder(folder), PREFIX)

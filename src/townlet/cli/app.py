@@ -17,7 +17,7 @@ from townlet import __version__
 from townlet.errors import TownletError, UsageError
 
 
-class Entry(NamedTuple):
+class Command(NamedTuple):
     group: str
     help: str
     usage_code: int = 2  # exit code of wrong usage
@@ -25,26 +25,26 @@ class Entry(NamedTuple):
 
 SIMULATE, DATA, LEARN, PROVE, TOOLS = "Simulate", "Data", "Learn", "Prove", "Tools"
 COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
-    "run": Entry(SIMULATE, "Simulate a scenario, with a live table of residents and queues."),
-    "observe": Entry(SIMULATE, "The town in the browser: scrub, compare, ask why, what if."),
-    "ask": Entry(SIMULATE, "Who hates whom, the worst conflict, why not, why late, what differs."),
-    "scenarios": Entry(SIMULATE, "List, show, lint, compare and make scenarios."),
-    "snapshot": Entry(SIMULATE, "Save, load and compare worlds; find the first tick at which two runs part."),
-    "fork": Entry(SIMULATE, "Counterfactuals: edit a snapshot and compare its futures."),
-    "capture": Entry(DATA, "Write replay samples, manifest, metrics and events of scenarios."),
-    "replay": Entry(DATA, "Inspect, validate, filter and export replay data."),
-    "train": Entry(LEARN, "Train a policy: behaviour cloning, PPO, anneal."),
-    "runs": Entry(LEARN, "List and compare training runs."),
-    "telemetry": Entry(LEARN, "Validate, watch, summarise, compare, plot and export training logs."),
-    "evaluate": Entry(PROVE, "Measure policies over scenarios and held-out seeds."),
-    "ablate": Entry(PROVE, "Train with and without a sense, and report what it is worth."),
-    "study": Entry(PROVE, "Run arms × seeds of an experiment; goes on after a stop."),
-    "promote": Entry(PROVE, "Gate, promote, roll back; the ledger of champions.", 64),
-    "accept": Entry(PROVE, "Run the acceptance cycles and write their reports."),
-    "report": Entry(TOOLS, "One self-contained HTML page of a run."),
-    "bench": Entry(TOOLS, "Measure speed: simulator, training, replay, telemetry."),
-    "config": Entry(TOOLS, "Show a resolved config, or the schema of all keys."),
-    "doctor": Entry(TOOLS, "What is installed, what works, what to install for the rest."),
+    "run": Command(SIMULATE, "Simulate a scenario, with a live table of residents and queues."),
+    "observe": Command(SIMULATE, "The town in the browser: scrub, compare, ask why, what if."),
+    "ask": Command(SIMULATE, "Who hates whom, the worst conflict, why not, why late, what differs."),
+    "scenarios": Command(SIMULATE, "List, show, lint, compare and make scenarios."),
+    "snapshot": Command(SIMULATE, "Save, load and compare worlds; find the first tick at which two runs part."),
+    "fork": Command(SIMULATE, "Counterfactuals: edit a snapshot and compare its futures."),
+    "capture": Command(DATA, "Write replay samples, manifest, metrics and events of scenarios."),
+    "replay": Command(DATA, "Inspect, validate, filter and export replay data."),
+    "train": Command(LEARN, "Train a policy: behaviour cloning, PPO, anneal."),
+    "runs": Command(LEARN, "List and compare training runs."),
+    "telemetry": Command(LEARN, "Validate, watch, summarise, compare, plot and export training logs."),
+    "evaluate": Command(PROVE, "Measure policies over scenarios and held-out seeds."),
+    "ablate": Command(PROVE, "Train with and without a sense, and report what it is worth."),
+    "study": Command(PROVE, "Run arms × seeds of an experiment; goes on after a stop."),
+    "promote": Command(PROVE, "Gate, promote, roll back; the ledger of champions.", 64),
+    "accept": Command(PROVE, "Run the acceptance cycles and write their reports."),
+    "report": Command(TOOLS, "One self-contained HTML page of a run."),
+    "bench": Command(TOOLS, "Measure speed: simulator, training, replay, telemetry."),
+    "config": Command(TOOLS, "Show a resolved config, or the schema of all keys."),
+    "doctor": Command(TOOLS, "What is installed, what works, what to install for the rest."),
 }
 EPILOG = """\b
 Examples:

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from townlet.cli.common import emit, json_option, seed_option, set_option
+from townlet.cli.common import at_option, emit, json_option, seed_option, set_option
 
-AT = click.option("--at", metavar="HH:MM|TICK", help="Moment of the day, such as 07:00.")
 EPILOG = """\b
 Examples:
   townlet ask feuds rush_hour --at 08:00
@@ -43,16 +42,16 @@ def _open(what: str, policy: str | None, seed: int | None, overrides: tuple[str,
 
 @ask.command()
 @click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
-@AT
+@at_option
 @_common
 def feuds(what: str, at: str | None, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
     """Who hates whom, since when, and what it came from; by default at the end of the day."""
     from townlet.observer.answers import feuds as asked
-    from townlet.observer.answers import tick_at
+    from townlet.observer.answers import tick_in
 
     studio, take = _open(what, policy, seed, overrides)
     header = studio.known(take).header
-    tick = header["first"] + header["ticks"] - 1 if at is None else tick_at(header, at)
+    tick = header["first"] + header["ticks"] - 1 if at is None else tick_in(header, at)
     found = asked(studio, take, tick)
     lines = [
         f"{one['who']} → {one['whom']}: rivalry {one['rivalry']:.2f}{', avoids' if one['avoids'] else ''}, "
@@ -84,7 +83,7 @@ def worst(what: str, policy: str | None, seed: int | None, overrides: tuple[str,
 @click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
 @click.argument("resident")
 @click.argument("option")
-@AT
+@at_option
 @_common
 def why(
     what: str,
@@ -97,13 +96,13 @@ def why(
     as_json: bool,
 ) -> None:
     """Why RESIDENT did not choose OPTION (such as use_shower, or use_shower:calm): at a moment, or over the whole day."""
-    from townlet.observer.answers import tick_at, why_never, why_not
+    from townlet.observer.answers import tick_in, why_never, why_not
 
     studio, take = _open(what, policy, seed, overrides)
     if at is None:
         found = why_never(studio, take, resident, option)
     else:
-        found = why_not(studio, take, resident, option, tick_at(studio.known(take).header, at))
+        found = why_not(studio, take, resident, option, tick_in(studio.known(take).header, at))
     emit(found, found["text"], as_json)
 
 
@@ -131,7 +130,7 @@ def late(what: str, policy: str | None, seed: int | None, overrides: tuple[str, 
 @click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
 @click.argument("policy_a")
 @click.argument("policy_b")
-@AT
+@at_option
 @seed_option
 @set_option
 @json_option
@@ -141,12 +140,12 @@ def differs(
     """What differs between two policies on the same day: where they part, and at a moment who does what."""
     from townlet.cli.observe import policy_id
     from townlet.observer.answers import differs as asked
-    from townlet.observer.answers import tick_at
-    from townlet.observer.story import parting
+    from townlet.observer.answers import tick_in
+    from townlet.observer.story import divergence
 
     studio, a = _open(what, policy_a, seed, overrides)
     b = studio.branch(a, [], policy=policy_id(studio, policy_b)).take.id
-    parted = parting(studio, a, b)
-    rows = [] if at is None else asked(studio, a, b, tick_at(studio.known(a).header, at))
-    lines = [parted["text"], *(f"{row['resident']}: {row['a']} | {row['b']}" for row in rows)]
-    emit({"parting": parted, "at": at, "differs": rows}, "\n".join(lines), as_json)
+    found = divergence(studio, a, b)
+    rows = [] if at is None else asked(studio, a, b, tick_in(studio.known(a).header, at))
+    lines = [found["text"], *(f"{row['resident']}: {row['a']} | {row['b']}" for row in rows)]
+    emit({"divergence": found, "at": at, "differs": rows}, "\n".join(lines), as_json)

@@ -127,7 +127,7 @@ def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> No
         rows += replay_rows(folder, repeats=1 if short else 5)
         if installed("torch"):
             note("training from memory and from the stream")
-            from townlet.bench.replay_training import ppo_rows
+            from townlet.bench.replay import ppo_rows
 
             rows += ppo_rows(folder, repeats=1 if short else 3)
     _report(rows, check, as_json)

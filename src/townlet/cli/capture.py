@@ -108,9 +108,8 @@ def _capture(
     **options: Any,
 ) -> None:
     from townlet.config.loader import load_config
-    from townlet.policy.capture import CaptureOptions
+    from townlet.policy.capture import CaptureOptions, SampleFilter
     from townlet.policy.capture import capture as run
-    from townlet.policy.selection import SampleFilter
     from townlet.policy.training.stop import StopFlag
 
     if golden:

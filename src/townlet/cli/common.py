@@ -8,9 +8,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
+
+if TYPE_CHECKING:
+    from townlet.config import SimulationConfig
 
 
 class Advance(Protocol):
@@ -25,6 +28,7 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Change a config key, such as ppo.learning_rate=1e-4; may be repeated.",
 )
+at_option = click.option("--at", metavar="HH:MM|TICK", help="Moment: a clock time such as 07:00, or a tick.")
 seed_option = click.option("--seed", type=click.IntRange(0), default=None, help="Seed instead of that of the config.")
 
 
@@ -42,6 +46,13 @@ class NameType(click.ParamType[str]):
 
 
 NAME = NameType()
+
+
+def tick_of(config: SimulationConfig, at: str | None) -> int:
+    """The tick of an episode that `--at` names."""
+    from townlet.config.base import tick_at
+
+    return 0 if at is None else tick_at(at, start=config.scenario.start, day=config.world.ticks_per_day)
 
 
 def dumps(value: Any) -> str:

@@ -20,6 +20,7 @@ BASE = (
     "scipy",
     "numba",
     "filelock",
+    "pillow",
     "pydantic",
     "msgspec",
     "PyYAML",
@@ -29,7 +30,7 @@ BASE = (
     "pettingzoo",
     "safetensors",
 )
-DISTRIBUTION = {"PIL": "pillow", "stable_baselines3": "stable-baselines3", "sb3_contrib": "sb3-contrib", "supersuit": "SuperSuit"}
+DISTRIBUTION = {"stable_baselines3": "stable-baselines3", "sb3_contrib": "sb3-contrib", "supersuit": "SuperSuit"}
 GIVES = {  # extra -> what works with it
     "ml": "training (townlet train, ablate, study)",
     "plot": "plots and pictures (townlet telemetry plot, run --render)",

@@ -151,7 +151,7 @@ def _draw(card: Scorecard, html: Path | None, png: Path | None) -> None:
         write_text(html, scorecard_page(card))
         note(f"page written to {html}")
     if png is not None:
-        from townlet.telemetry.plot_scorecard import plot_scorecard
+        from townlet.telemetry.plot import plot_scorecard
 
         note(f"figure written to {plot_scorecard(card, png)}")
 

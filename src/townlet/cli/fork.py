@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, json_option, note, set_option
+from townlet.cli.common import at_option, emit, json_option, note, set_option, tick_of
 
 if TYPE_CHECKING:
     from townlet.dto.studies import ForkResult
@@ -21,7 +21,7 @@ Edits:
 \b
 Examples:
   townlet fork afternoon.npz --edit "objects += shower@5,10" --futures 64
-  townlet fork town_day --at 360 --edit "conflict.quarrel_ticks = 20"
+  townlet fork town_day --at 12:00 --edit "conflict.quarrel_ticks = 20"
 """
 
 
@@ -30,7 +30,7 @@ Examples:
 @click.option("--edit", "edits", multiple=True, help="What is changed; may be repeated. Without any, every effect is exactly 0.")
 @click.option("--futures", type=click.IntRange(1, 100_000), default=64, show_default=True, help="Futures, each lived twice.")
 @click.option("--ticks", type=click.IntRange(1), help="Length of a future; by default to the end of the episode.")
-@click.option("--at", type=click.IntRange(0), default=0, show_default=True, help="Tick of a scenario at which the futures part.")
+@at_option
 @click.option("--policy", default="scripted", show_default=True, help="Who decides in both arms.")
 @set_option
 @json_option
@@ -39,7 +39,7 @@ def fork(
     edits: tuple[str, ...],
     futures: int,
     ticks: int | None,
-    at: int,
+    at: str | None,
     policy: str,
     overrides: tuple[str, ...],
     as_json: bool,
@@ -66,10 +66,14 @@ def fork_text(result: ForkResult) -> str:
     return "\n".join(lines)
 
 
-def _moment(source: str, at: int, policy: str, overrides: tuple[str, ...]) -> Moment:
+def _moment(source: str, at: str | None, policy: str, overrides: tuple[str, ...]) -> Moment:
+    from townlet.config.loader import load_config
+    from townlet.errors import UsageError
     from townlet.studies.fork import moment_of_scenario, moment_of_snapshot
 
     path = Path(source)
     if path.is_file() and path.suffix not in (".yaml", ".yml"):
+        if at is not None:
+            raise UsageError(f"{source} is a snapshot, which is a moment already; leave out --at {at}")
         return moment_of_snapshot(path)
-    return moment_of_scenario(source, at, policy, overrides)
+    return moment_of_scenario(source, tick_of(load_config(source, overrides), at), policy, overrides)

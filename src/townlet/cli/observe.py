@@ -98,8 +98,7 @@ def observe(
 
 
 def _save(observatory: Observatory, path: Path) -> None:
-    from townlet.observer.parts import film_parts
-    from townlet.observer.standalone import write_page
+    from townlet.observer.standalone import film_parts, write_page
 
     takes = [name for name in (observatory.open["take"], observatory.open["vs"]) if name is not None]
     size = write_page(path, film_parts(observatory.studio, takes))

@@ -12,8 +12,8 @@ from townlet.cli.common import emit, json_option, leave, note, progress, set_opt
 
 if TYPE_CHECKING:
     from townlet.config.models import EvaluationConfig, SimulationConfig
-    from townlet.dto.promotion import Decision, LedgerEntry, Trace
-    from townlet.promotion.desk import PromotionDesk
+    from townlet.dto.promotion import LedgerEntry, PromotionDecision, Trace
+    from townlet.promotion.releases import Releases
 
 PATH = click.Path(path_type=Path)
 EPILOG = """\b
@@ -55,10 +55,10 @@ def evaluate(
     as_json: bool,
 ) -> None:
     """Judge one window of a CANDIDATE checkpoint against the champion and write it into the ledger."""
-    desk = open_desk(ledger, config, overrides)
+    releases = open_releases(ledger, config, overrides)
     if scorecard is None:
-        scorecard = _measure(desk, _config(config, overrides).evaluation, candidate, seeds)
-    decision = desk.evaluate(candidate, scorecard)
+        scorecard = _measure(releases, _config(config, overrides).evaluation, candidate, seeds)
+    decision = releases.evaluate(candidate, scorecard)
     emit(decision.model_dump(mode="json"), lambda: decision_text(decision), as_json)
     leave(decision.outcome.exit_code)
 
@@ -73,7 +73,7 @@ def promote_candidate(
     candidate: Path, ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool
 ) -> None:
     """Make a CANDIDATE whose last window said PROMOTE the release."""
-    decision = open_desk(ledger, config, overrides).promote(candidate)
+    decision = open_releases(ledger, config, overrides).promote(candidate)
     emit(decision.model_dump(mode="json"), lambda: decision_text(decision), as_json)
     leave(decision.outcome.exit_code)
 
@@ -89,7 +89,7 @@ def rollback(
     reason: str, to: str | None, ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool
 ) -> None:
     """Make the champion before this one (or --to) the release again."""
-    entry = open_desk(ledger, config, overrides).rollback(reason, to)
+    entry = open_releases(ledger, config, overrides).rollback(reason, to)
     emit(entry.model_dump(mode="json"), f"the champion is {entry.candidate[:12]} again, after {entry.champion[:12]}", as_json)
 
 
@@ -100,7 +100,7 @@ def rollback(
 @json_option
 def history(ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
     """Who was champion when and why, and every window judged."""
-    entries = open_desk(ledger, config, overrides).entries()
+    entries = open_releases(ledger, config, overrides).entries()
     emit([entry.model_dump(mode="json") for entry in entries], lambda: history_text(entries), as_json)
 
 
@@ -111,9 +111,9 @@ def history(ledger: Path | None, config: str | None, overrides: tuple[str, ...],
 @json_option
 def verify(ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
     """Check every hash of ledger, evidence and releases; exit code 2 when anything is amiss."""
-    desk = open_desk(ledger, config, overrides)
-    problems = desk.verify()
-    text = "\n".join(problems) if problems else f"{desk.ledger}: {len(desk.entries())} entries, all hashes hold"
+    releases = open_releases(ledger, config, overrides)
+    problems = releases.verify()
+    text = "\n".join(problems) if problems else f"{releases.ledger}: {len(releases.entries())} entries, all hashes hold"
     emit({"ok": not problems, "problems": problems}, text, as_json)
     leave(2 if problems else 0)
 
@@ -144,19 +144,19 @@ def trace(
     """
     from townlet.promotion.trace import trace as walk_back
 
-    found = walk_back(open_desk(ledger, config, overrides), entry, run=run, data=data, sample=sample)
+    found = walk_back(open_releases(ledger, config, overrides), entry, run=run, data=data, sample=sample)
     emit(found.model_dump(mode="json"), lambda: trace_text(found), as_json)
     leave(0 if found.broken is None else 2)
 
 
-def open_desk(ledger: Path | None, config: str | None, overrides: tuple[str, ...]) -> PromotionDesk:
+def open_releases(ledger: Path | None, config: str | None, overrides: tuple[str, ...]) -> Releases:
     from townlet.errors import ConfigError
     from townlet.files import safe_join
-    from townlet.promotion.desk import PromotionDesk
+    from townlet.promotion.releases import Releases
 
     settings = _config(config, overrides)
     place = ledger or safe_join(".", settings.promotion.ledger, error=ConfigError)
-    return PromotionDesk(place, settings.promotion, settings.evaluation.level)
+    return Releases(place, settings.promotion, settings.evaluation.level)
 
 
 def _config(config: str | None, overrides: tuple[str, ...]) -> SimulationConfig:
@@ -171,7 +171,7 @@ def trace_text(found: Trace) -> str:
     return "\n".join([*lines, last])
 
 
-def decision_text(decision: Decision) -> str:
+def decision_text(decision: PromotionDecision) -> str:
     lines = [decision.outcome.value, *(f"  {reason}" for reason in decision.reasons)]
     lines += [f"  {gate.verdict:>4}  {gate.reason}" for gate in decision.gates if gate.reason not in decision.reasons]
     return "\n".join(lines)
@@ -188,30 +188,30 @@ def history_text(entries: tuple[LedgerEntry, ...]) -> str:
     return "\n".join(lines)
 
 
-def _measure(desk: PromotionDesk, evaluation: EvaluationConfig, candidate: Path, seeds: int | None) -> Path:
+def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, seeds: int | None) -> Path:
     """Candidate and champion in the towns of the coming window; where the scorecard was written."""
     from townlet.evaluation.compare import save_scorecard
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.suites import suite_cases
     from townlet.files import safe_join
-    from townlet.promotion.desk import CANDIDATE, CHAMPION
     from townlet.promotion.ledger import FIRST_CHAMPION
+    from townlet.promotion.releases import CANDIDATE, CHAMPION
 
-    window, release = desk.next_window(candidate), desk.release()
-    cases = suite_cases(desk.rules.suite, evaluation, towns=seeds)
+    window, release = releases.next_window(candidate), releases.release()
+    cases = suite_cases(releases.rules.suite, evaluation, towns=seeds)
     policies = {CANDIDATE: os.fspath(candidate), CHAMPION: FIRST_CHAMPION if release is None else os.fspath(release)}
     with progress(f"window {window}", 2 * len(cases)) as advance:
         card = measure(
             policies,
             cases,
             evaluation=evaluation,
-            suite=desk.rules.suite,
+            suite=releases.rules.suite,
             baseline=CHAMPION,
             window=window,
             purpose="promotion",
             progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
         )
-    path = safe_join(desk.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")
+    path = safe_join(releases.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     save_scorecard(card, path)
     note(f"scorecard written to {path}")

@@ -54,7 +54,7 @@ def inspect(path: Path, step: int, as_json: bool) -> None:
 
 
 def _inspect(path: Path, step: int, as_json: bool) -> None:
-    from townlet.policy.views import dataset_table, sample_view, view_text
+    from townlet.policy.replay_report import dataset_table, sample_view, view_text
     from townlet.telemetry.drawing import table
 
     if path.suffix == ".npz":
@@ -104,7 +104,7 @@ def filter_(
     as_json: bool,
 ) -> None:
     """Write the samples that pass into a capture folder of their own."""
-    from townlet.policy.selection import SampleFilter, filter_samples
+    from townlet.policy.capture import SampleFilter, filter_samples
 
     keep = SampleFilter(agents, scenarios, min_length, min_reward)
     kept, seen = filter_samples(path, output, keep, overwrite=overwrite)

@@ -72,7 +72,7 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     from townlet.config.loader import load_config
     from townlet.scenarios.catalogue import entry
     from townlet.scenarios.compile import read_plan
-    from townlet.scenarios.invent import picture
+    from townlet.scenarios.random_town import picture
 
     config = load_config(name, overrides)
     plan = read_plan(config)
@@ -83,7 +83,7 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
 
 def _drawing(config: Any, plan: Any) -> str:
     from townlet.config.base import clock
-    from townlet.scenarios.invent import MARKS, TILE_MARKS, picture
+    from townlet.scenarios.random_town import MARKS, TILE_MARKS, picture
 
     rows, columns = plan.tiles.shape
     lines = [f"{config.scenario.name or config.config_id}: {config.scenario.description}", ""]
@@ -132,7 +132,7 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, overrides: tu
         report = lint(config, days=days)
         verdicts = [asdict(verdict) for verdict in report.verdicts]
         if sight and report.ok:
-            from townlet.studies.sight import sight_verdict
+            from townlet.studies.figures import sight_verdict
 
             note(f"{name}: measuring the value of sight over 64 days")
             verdicts.append(asdict(sight_verdict(config)))
@@ -182,8 +182,8 @@ def new(name: str, seed: int | None, output: Path | None, overwrite: bool, as_js
     """Write a new scenario: a small template, or with --generate a random town that passes the linter."""
     from townlet.config.loader import load_config
     from townlet.files import write_text
-    from townlet.scenarios.invent import feasible_town, template, written_out
     from townlet.scenarios.lint import lint
+    from townlet.scenarios.random_town import feasible_town, template, written_out
 
     path = Path(f"{name}.yaml") if output is None else output
     if path.exists() and not overwrite:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, seed_option, set_option
+from townlet.cli.common import at_option, emit, json_option, leave, seed_option, set_option, tick_of
 from townlet.cli.run import POLICY, open_scenario
 
 if TYPE_CHECKING:
-    from townlet.dto.snapshot import Parting, SnapshotHeader
+    from townlet.dto.snapshot import Divergence, SnapshotHeader
     from townlet.envs.vector import VectorTown
     from townlet.policy.runtime import RememberingPolicy
 
@@ -25,14 +25,14 @@ def snapshot() -> None:
 
     \b
     Example:
-      townlet snapshot save town_day runs/noon.npz --at 360
+      townlet snapshot save town_day runs/noon.npz --at 12:00
     """
 
 
 @snapshot.command()
 @click.argument("scenario")
 @click.argument("file", type=FILE)
-@click.option("--at", "ticks", type=click.IntRange(0), default=0, show_default=True, help="Tick to save, in whole decisions.")
+@at_option
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
 @click.option("--compress", is_flag=True, help="Deflate the arrays.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
@@ -42,7 +42,7 @@ def snapshot() -> None:
 def save(
     scenario: str,
     file: Path,
-    ticks: int,
+    at: str | None,
     policy: str,
     compress: bool,
     overwrite: bool,
@@ -54,7 +54,7 @@ def save(
 
     \b
     Example:
-      townlet snapshot save town_day runs/noon.npz --at 360
+      townlet snapshot save town_day runs/noon.npz --at 12:00
     """
     from townlet.policy.runtime import make_policy
     from townlet.sim.loop import SimulationLoop
@@ -63,7 +63,7 @@ def save(
     _may_write(file, overwrite)
     vec = open_scenario(scenario, overrides, seed)
     decides = make_policy(policy, vec, seed=vec.seed)
-    if ticks:
+    if ticks := tick_of(vec.config, at):
         SimulationLoop(vec, decides).run(ticks)
     taken = take_snapshot(vec, policy=policy, memory=decides.memory())
     save_snapshot(taken, file, compress=compress or vec.config.snapshot.compress)
@@ -168,13 +168,13 @@ def bisect(
       townlet snapshot bisect town_day town_day --set-b conflict.quarrel_ticks=6
       townlet snapshot bisect runs/noon.npz runs/noon.npz --policy-b random
     """
-    from townlet.sim.parting import first_parting
+    from townlet.sim.divergence import first_divergence
 
     one, decides_a = _open(a, policy_a, seed_a, set_a)
     two, decides_b = _open(b, policy_b, seed_b, set_b)
     length = ticks or one.config.scenario.episode_ticks
-    found, compared = first_parting(one, two, decides_a, decides_b, length)
-    value = {"a": a, "b": b, "same_ticks": compared, "parting": None if found is None else found.model_dump()}
+    found, compared = first_divergence(one, two, decides_a, decides_b, length)
+    value = {"a": a, "b": b, "same_ticks": compared, "divergence": None if found is None else found.model_dump()}
     emit(value, lambda: _parted(found, compared), as_json)
     leave(0 if found is None else 1)
 
@@ -222,19 +222,19 @@ def _show(header: SnapshotHeader, words: str, as_json: bool, more: dict[str, Any
     emit(shown | more, "\n".join(text), as_json)
 
 
-def _line(found: Parting) -> str:
+def _line(found: Divergence) -> str:
     whose = found.resident or found.object_id or found.table
     return f"tick {found.tick:<6} {whose:<16} {found.field:<24} {found.a}  →  {found.b}"
 
 
-def _told(found: list[Parting], what: str) -> str:
+def _told(found: list[Divergence], what: str) -> str:
     if not found:
         return f"{what} are equal"
     more = [f"… and {len(found) - SHOWN} more (--json has all)"] if len(found) > SHOWN else []
     return "\n".join([f"{len(found)} values differ:", *(_line(item) for item in found[:SHOWN]), *more])
 
 
-def _parted(found: Parting | None, compared: int) -> str:
+def _parted(found: Divergence | None, compared: int) -> str:
     if found is None:
         return f"the two runs are the same for {compared} ticks"
     whose = found.resident or found.object_id or "the town"

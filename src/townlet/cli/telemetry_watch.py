@@ -205,7 +205,7 @@ def record_line(record: dict[str, Any]) -> str:
     return f"epoch {short(number(record.get('epoch')))}: " + ", ".join(parts)
 
 
-class LiveTable:
+class WatchTable:
     """A table that is redrawn with each record: latest, smoothed, threshold and curve of every watched field."""
 
     def __init__(self, log: Path, watching: Watch) -> None:
@@ -220,7 +220,7 @@ class LiveTable:
         self.curves: dict[str, deque[float]] = {}
         self.live = Live(console=Console(), auto_refresh=False, get_renderable=self.table)
 
-    def __enter__(self) -> LiveTable:
+    def __enter__(self) -> WatchTable:
         self.live.__enter__()
         return self
 
@@ -270,5 +270,5 @@ class LiveTable:
         return Group(table, *lines)
 
 
-def make_screen(log: Path, watching: Watch, as_json: bool) -> Lines | LiveTable:
-    return LiveTable(log, watching) if sys.stdout.isatty() and not as_json else Lines(as_json)
+def make_screen(log: Path, watching: Watch, as_json: bool) -> Lines | WatchTable:
+    return WatchTable(log, watching) if sys.stdout.isatty() and not as_json else Lines(as_json)

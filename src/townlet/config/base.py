@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import InitErrorDetails
 
+from townlet.errors import UsageError
+
 DAY = 1440
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)")
 DISPLAY_ONLY: dict[str, JsonValue] = {"display_only": True}  # json_schema_extra of a field that is shown and changes nothing else
@@ -77,6 +79,16 @@ def problems_at(found: Iterable[tuple[Sequence[str | int], str]]) -> ValidationE
 def clock(minute: int) -> str:
     """450 → "07:30"."""
     return f"{minute // 60:02d}:{minute % 60:02d}"
+
+
+def tick_at(text: str, *, start: int, day: int, first: int = 0) -> int:
+    """A tick from its number, or from a clock time: the first one after ``first``, which is at minute ``start``."""
+    if re.fullmatch(r"\d{1,8}", text):
+        return int(text)
+    if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", text):
+        raise UsageError(f"the time is {text!r}, expected a clock time such as 07:00 or a tick")
+    hours, rest = text.split(":")
+    return first + (int(hours) * 60 + int(rest) - start) % day
 
 
 _CLOCK_SCHEMA = {"type": ["integer", "string"], "format": "clock", "pattern": "^[0-9]{1,2}:[0-5][0-9]$", "minimum": 0}

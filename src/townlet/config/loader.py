@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from townlet.config.models import SimulationConfig
 from townlet.config.problems import sentences
-from townlet.config.tree import MAX_DEPTH, MAX_NODES, Node, Source, merge, plain, replace
+from townlet.config.tree import MAX_DEPTH, MAX_NODES, Node, SourceLine, merge, plain, replace
 from townlet.errors import ConfigError, TownletError
 from townlet.files import read_bytes, safe_join
 from townlet.names import name_from
@@ -62,7 +62,7 @@ def config_of_text(text: str, name: str = "scenario") -> SimulationConfig:
 
 def default_config(overrides: Sequence[str] = ()) -> SimulationConfig:
     """All defaults, with the shipped affordances and an empty town."""
-    return _build(Node({}, Source("the defaults")), overrides)
+    return _build(Node({}, SourceLine("the defaults")), overrides)
 
 
 def shipped_configs(folder: str = "scenarios") -> dict[str, Path]:
@@ -133,7 +133,7 @@ def _with_affordances(tree: Node) -> Node:
     section = tree.value.get("affordances", Node({}, tree.source))
     if not isinstance(section.value, dict) or "specs" in section.value:
         return tree
-    file = section.value.get("file", Node("core.yaml", Source("the defaults")))
+    file = section.value.get("file", Node("core.yaml", SourceLine("the defaults")))
     if not isinstance(file.value, str):
         return tree  # the model says what is wrong with it
     folders = [folder for folder in (file.source.folder, SHIPPED / "affordances") if folder is not None]
@@ -232,7 +232,7 @@ def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: t
     stack: list[tuple[Node, str | None, list[Any]]] = []  # container, its anchor, [key waiting for its value] or []
     count = 0
     for event in _events(text):
-        source = Source(name, event.start_mark.line + 1 if numbered else 0, folder)
+        source = SourceLine(name, event.start_mark.line + 1 if numbered else 0, folder)
         if isinstance(event, yaml.DocumentStartEvent):
             if root is not None:
                 raise error(f"{source}: a second YAML document begins here; a file holds one")
@@ -272,14 +272,14 @@ def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: t
             container.value[waiting.pop()] = node
         else:
             waiting.append(_key(event, container, source, error))
-    return root if root is not None else Node(None, Source(name, int(numbered), folder))
+    return root if root is not None else Node(None, SourceLine(name, int(numbered), folder))
 
 
 def _events(text: str) -> Iterator[Any]:
     return iter(yaml.parse(text, Loader=_PARSER))
 
 
-def _key(event: Any, container: Node, source: Source, error: type[TownletError]) -> str:
+def _key(event: Any, container: Node, source: SourceLine, error: type[TownletError]) -> str:
     if not isinstance(event, yaml.ScalarEvent):
         raise error(f"{source}: a key must be a plain word")
     if event.value in container.value:
@@ -288,7 +288,7 @@ def _key(event: Any, container: Node, source: Source, error: type[TownletError])
     return str(event.value)
 
 
-def _scalar(event: Any, source: Source, error: type[TownletError]) -> Any:
+def _scalar(event: Any, source: SourceLine, error: type[TownletError]) -> Any:
     text: str = event.value
     if event.tag is not None and event.tag not in _TAGS:
         raise error(f"{source}: the tag {event.tag!r} is not allowed; write plain values")
@@ -297,7 +297,7 @@ def _scalar(event: Any, source: Source, error: type[TownletError]) -> Any:
     return resolve_scalar(text, source, error)
 
 
-def resolve_scalar(text: str, source: Source, error: type[TownletError] = ConfigError) -> Any:
+def resolve_scalar(text: str, source: SourceLine, error: type[TownletError] = ConfigError) -> Any:
     """A plain scalar by the core rules of YAML 1.2: `12:30` and `no` are text, `3e-4` is a number, `010` is ten."""
     if text in _SPECIAL:
         return _SPECIAL[text]

@@ -14,7 +14,7 @@ MAX_DEPTH = 64
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceLine:
     """Where a value was written: a line of a file, or an override (line 0)."""
 
     name: str
@@ -28,7 +28,7 @@ class Source:
 @dataclass(eq=False)
 class Node:
     value: Any  # dict[str, Node], list[Node] or a scalar
-    source: Source
+    source: SourceLine
 
 
 def plain(node: Node, *, error: type[TownletError] = ConfigError) -> Any:

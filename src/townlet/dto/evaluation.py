@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from townlet.dto import FrozenStrict
 
 SCORECARD_VERSION = 1
 
@@ -41,11 +43,7 @@ MEASURES: dict[str, MeasureSpec] = {
 }
 
 
-class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
-
-
-class Measure(Frozen):
+class Measure(FrozenStrict):
     """One number per town-day (null where it does not exist: no wait, no shift), and what they say together."""
 
     values: tuple[float | None, ...]
@@ -56,7 +54,7 @@ class Measure(Frozen):
     high: float | None
 
 
-class Effect(Frozen):
+class Effect(FrozenStrict):
     """Policy minus baseline, paired by town and seed."""
 
     difference: float
@@ -73,7 +71,7 @@ class Effect(Frozen):
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
 
-class PolicyCard(Frozen):
+class PolicyCard(FrozenStrict):
     """One policy in one case."""
 
     name: str
@@ -94,7 +92,7 @@ class PolicyCard(Frozen):
     steps_per_second: float = Field(description="resident-ticks per second, policy included; not compared")
 
 
-class CaseCard(Frozen):
+class CaseCard(FrozenStrict):
     """One town and one way of filling it, under every policy."""
 
     name: str
@@ -114,7 +112,7 @@ class CaseCard(Frozen):
         return next(card for card in self.policies if card.name == name)
 
 
-class Scorecard(Frozen):
+class Scorecard(FrozenStrict):
     """The result of `townlet evaluate`: every policy in every case of a suite."""
 
     schema_version: Literal[1] = 1

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from townlet.dto import Frozen
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class ObservationDTO(_Frozen):
+class ObservationDTO(Frozen):
     agent_id: str
     tick: int = Field(ge=0, description="First tick of the decision.")
     features: dict[str, float]
@@ -17,7 +15,7 @@ class ObservationDTO(_Frozen):
     map_shape: tuple[int, ...] = Field((), description="Channels, rows and columns of the map; empty without one.")
 
 
-class ObservationBatchDTO(_Frozen):
+class ObservationBatchDTO(Frozen):
     """Observations of one variant, in the order of decisions."""
 
     variant: str

@@ -6,22 +6,19 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import ConfigDict, Field, PlainSerializer
 
-from townlet.dto.promotion import Decision
+from townlet.dto import Frozen
+from townlet.dto.promotion import PromotionDecision
 
 Array = Annotated[NDArray[Any], PlainSerializer(lambda a: np.asarray(a).tolist(), when_used="json")]
 Verdict = Literal["PASS", "HOLD", "FAIL"]
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class RolloutFrame(_Frozen):
+class RolloutFrame(Frozen):
     """One decision of one resident: what it saw before, what it did, what came of it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     agent_id: str
     town: int = 0
@@ -39,7 +36,7 @@ class RolloutFrame(_Frozen):
     expert_action: int | None = None
 
 
-class TrainingResult(_Frozen):
+class TrainingResult(Frozen):
     """What every strategy reports."""
 
     strategy: str
@@ -60,7 +57,7 @@ class DryRun(TrainingResult):
     disk_bytes: int
 
 
-class ReplayBatchSummary(_Frozen):
+class ReplayBatchSummary(Frozen):
     batch: int
     samples: int
     transitions: int
@@ -104,25 +101,25 @@ class BCTrainingResult(TrainingResult):
     weights_hash: str
 
 
-class Interval(_Frozen):
+class MeasureInterval(Frozen):
     value: float
     low: float | None = Field(description="null for a single town")
     high: float | None
 
 
-class EvaluationPoint(_Frozen):
+class EvaluationPoint(Frozen):
     """A periodic evaluation on held-out seeds, per resident and day of the residents the day began with."""
 
     epoch: int
     steps: int
-    measures: dict[str, Interval] = Field(description="Measures of the scorecard, mean over towns with its interval.")
+    measures: dict[str, MeasureInterval] = Field(description="Measures of the scorecard, mean over towns with its interval.")
 
     @property
     def episode_return(self) -> float:
         return self.measures["return"].value
 
 
-class EpochFigures(_Frozen):
+class EpochFigures(Frozen):
     """What the guards of anneal stages compare, of one epoch; conflicts are null for replay samples without capture metrics."""
 
     loss_value: float
@@ -155,7 +152,7 @@ class PPOTrainingResult(TrainingResult):
     weights_hash: str
 
 
-class AnnealStageResult(_Frozen):
+class AnnealStageResult(Frozen):
     cycle: int
     mode: Literal["bc", "ppo"]
     bc_weight: float
@@ -184,6 +181,6 @@ class AnnealSummary(TrainingResult):
     reasons: tuple[str, ...]
     epochs: int = Field(description="Epochs made, over all stages.")
     stages: tuple[AnnealStageResult, ...]
-    promotion: Decision | None = None  # with `training.promote`, of a run that passed
+    promotion: PromotionDecision | None = None  # with `training.promote`, of a run that passed
     telemetry_log: str | None = None
     weights_hash: str | None = None

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from townlet.dto.evaluation import Frozen
+from townlet.dto import FrozenStrict
 from townlet.names import Name
 
 LEDGER_VERSION = 2  # 1 named policies by the hash of their weights file
@@ -23,7 +23,7 @@ class Outcome(Enum):
         return {"PROMOTE": 0, "HOLD": 1, "FAIL": 2}[self.value]
 
 
-class GateResult(Frozen):
+class GateResult(FrozenStrict):
     """One condition on one measure: `hold` means the data neither show that it is met nor that it is broken."""
 
     metric: str
@@ -37,7 +37,7 @@ class GateResult(Frozen):
     reason: str
 
 
-class Decision(Frozen):
+class PromotionDecision(FrozenStrict):
     outcome: Outcome
     window: Literal["pass", "hold", "fail"] = Field(description="this window alone")
     passes: int = Field(description="windows passed in a row, this one included")
@@ -46,7 +46,7 @@ class Decision(Frozen):
     reasons: tuple[str, ...]
 
 
-class Evidence(Frozen):
+class Evidence(FrozenStrict):
     """Everything a decision was made from, by hash."""
 
     scorecard: Name | None = Field(description="SHA-256 of the scorecard file; null when it was missing")
@@ -64,7 +64,7 @@ class Evidence(Frozen):
     started_from: str | None = Field(description="weight hash of the checkpoint its run began with; null: it began anew")
 
 
-class TraceLink(Frozen):
+class TraceLink(FrozenStrict):
     """One link of the way back that holds: its name, what was found, and where."""
 
     name: str
@@ -72,7 +72,7 @@ class TraceLink(Frozen):
     where: str
 
 
-class Trace(Frozen):
+class Trace(FrozenStrict):
     """The way back from a ledger entry to the tick: the links that hold, and the first that does not."""
 
     links: tuple[TraceLink, ...]
@@ -80,7 +80,7 @@ class Trace(Frozen):
     reason: str | None
 
 
-class LedgerEntry(Frozen):
+class LedgerEntry(FrozenStrict):
     """One line: a window judged, or the champion changed. `hash` covers the rest of the line, `previous` included."""
 
     schema_version: Literal[2] = 2
@@ -91,7 +91,7 @@ class LedgerEntry(Frozen):
     candidate: Name = Field(description="weight hash of the candidate, or of the champion from now on")
     champion: Name = Field(description="weight hash of the champion at that moment")
     source: str = Field(description="where the candidate's checkpoint was")
-    decision: Decision | None
+    decision: PromotionDecision | None
     evidence: Evidence | None
     reasons: tuple[str, ...]
     hash: str

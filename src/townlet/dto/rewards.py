@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from townlet.dto import Frozen
 
 
-class RewardBreakdownDTO(BaseModel):
+class RewardBreakdownDTO(Frozen):
     """The terms of a tick, a decision or a life; their sum is the reward."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     survival: float = Field(0.0, description="For every living tick.")
     needs: float = Field(0.0, description="Unmet needs, weighted and squared.")

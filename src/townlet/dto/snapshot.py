@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from townlet.dto import Frozen
 
 SNAPSHOT_SCHEMA = 2
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class SnapshotHeader(_Frozen):
+class SnapshotHeader(Frozen):
     schema_version: int = Field(description="Version of the file.")
     townlet: str = Field(description="Version of Townlet that wrote it.")
     config_id: str
@@ -29,7 +27,7 @@ class SnapshotHeader(_Frozen):
     policy: str = Field("", description="Who decided, when it is known.")
 
 
-class Parting(_Frozen):
+class Divergence(Frozen):
     """One value in which two worlds differ."""
 
     town: int

@@ -6,11 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from townlet.dto.evaluation import Effect, Frozen, Measure
+from townlet.dto import FrozenStrict
+from townlet.dto.evaluation import Effect, Measure
 from townlet.names import Name
 
 
-class ForkEffect(Frozen):
+class ForkEffect(FrozenStrict):
     """One measure over all futures, as it was and with the edit."""
 
     before: Measure
@@ -18,7 +19,7 @@ class ForkEffect(Frozen):
     effect: Effect
 
 
-class ForkResult(Frozen):
+class ForkResult(FrozenStrict):
     """What an edit changes in the futures of one moment."""
 
     config_hash: str
@@ -31,7 +32,7 @@ class ForkResult(Frozen):
     effects: dict[str, ForkEffect]
 
 
-class ArmResult(Frozen):
+class ArmResult(FrozenStrict):
     """One finished job of a study: an arm trained on one seed and measured in held-out towns."""
 
     schema_version: Literal[1] = 1
@@ -51,7 +52,7 @@ class ArmResult(Frozen):
     versions: dict[str, str]
 
 
-class Contrast(Frozen):
+class Contrast(FrozenStrict):
     """One arm minus another in one measure: means per seed paired, Student's interval."""
 
     measure: str
@@ -64,7 +65,7 @@ class Contrast(Frozen):
     seeds: int
 
 
-class StudyReport(Frozen):
+class StudyReport(FrozenStrict):
     study: str
     config: str
     minutes: float | None
@@ -75,7 +76,7 @@ class StudyReport(Frozen):
     command: str
 
 
-class SoakCycle(Frozen):
+class SoakCycle(FrozenStrict):
     """One capture and the update on it: the network goes on where the cycle before left it."""
 
     cycle: int
@@ -92,7 +93,7 @@ class SoakCycle(Frozen):
     memory_mb: float = Field(description="resident memory of the process after the cycle")
 
 
-class SoakResult(Frozen):
+class SoakResult(FrozenStrict):
     """All cycles of one scenario and what the telemetry tools said about them."""
 
     scenario: str
@@ -107,13 +108,13 @@ class SoakResult(Frozen):
     seconds: float
 
 
-class Criterion(Frozen):
+class Criterion(FrozenStrict):
     name: str
     met: bool
     evidence: str
 
 
-class Acceptance(Frozen):
+class Acceptance(FrozenStrict):
     """What `townlet accept` ran and found."""
 
     accepted: bool

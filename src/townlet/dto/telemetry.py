@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from townlet.dto import Frozen
 
 
-class SimulationEvent(BaseModel):
+class SimulationEvent(Frozen):
     """One thing that happened. What a type does not have is left out of the line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     schema_version: int = Field(description="Version of the line.")
     run_id: str

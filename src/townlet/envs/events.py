@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from townlet.envs.vector import VectorTown
-from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, Array
+from townlet.types import Array
+from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS
 
 EVENT_SCHEMA = 1
 _REASONS = {"queue_conflict": CONFLICT_REASONS, "quarrel": CONFLICT_REASONS, "exit": EXITS, "perturbation": PERTURBATIONS}

@@ -8,18 +8,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from townlet.envs.events import step_records
+from townlet.envs.flat import Sight, one_town, reward_terms
 from townlet.envs.render import ansi, picture
 from townlet.envs.scene import look
-from townlet.envs.sight import Sight, one_town, reward_terms
 from townlet.envs.vector import Scenario
 from townlet.errors import UsageError
+from townlet.types import Array
 from townlet.world.state import TERMS
 from townlet.world.townspeople import choose_scripted, make_script
-
-Array = NDArray[Any]
 
 
 class ResidentEnv(gymnasium.Env[Array, np.int64]):

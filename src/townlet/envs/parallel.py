@@ -7,19 +7,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
 from townlet.config.base import DAY
 from townlet.envs.events import step_records
+from townlet.envs.flat import Sight, one_town, reward_terms
 from townlet.envs.render import ansi, picture
 from townlet.envs.scene import look
-from townlet.envs.sight import Sight, one_town, reward_terms
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
+from townlet.types import Array
 from townlet.world.state import TERMS
 
-Array = NDArray[Any]
 RENDER_MODES = ("rgb_array", "ansi")
 
 

@@ -2,29 +2,32 @@
 
 On the map a resident is a disc with two letters; its rim tells its worst need (green, amber, red). A dashed line leads from
 whoever waits to what it waits for, a number counts the queue, and a red burst marks a quarrel. The panel beside it has a row
-per resident with a bar for each need.
+per resident with a bar for each need. The name of a building stands on the wall above its floor.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
 
-from townlet.envs.canvas import Canvas, Colour
-from townlet.envs.scene import Figure, Scene, Thing
+from townlet.envs.scene import Figure, Room, Scene, Thing
 from townlet.errors import UsageError
 from townlet.files import write_bytes
-from townlet.optional import require
+from townlet.types import Array
 from townlet.world.state import TILES
 
-Array = NDArray[Any]
+Colour = tuple[int, int, int]
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
 TILE_COLOURS: dict[str, Colour] = {
     "floor": (241, 237, 227), "wall": (112, 106, 96), "door": (205, 170, 115), "road": (217, 213, 203), "object": (241, 237, 227),
 }  # fmt: skip
+TILE_PIXELS = np.array([TILE_COLOURS[name] for name in TILES], np.uint8)  # (K, 3)
 INK, SOFT, PAPER, WHITE = (34, 33, 31), (107, 103, 95), (251, 250, 247), (255, 255, 255)
 GOOD, FAIR, BAD = (0, 128, 95), (222, 148, 0), (204, 41, 0)
 RESIDENT, WAITS, BUSY = (0, 94, 148), (156, 79, 128), (204, 102, 0)
@@ -33,6 +36,7 @@ NEED_COLOURS: tuple[Colour, ...] = (  # in the order of the needs
 )  # fmt: skip
 BARS = 222  # pixels for the bars of all needs
 CELL, PANEL, ROW = 28, 336, 30
+SMALL, LARGE = 10, 17  # sizes of letters
 MOST_PIXELS = 1200
 MOST_ROWS = 64
 FILM = (".gif",)
@@ -51,7 +55,9 @@ def picture(scene: Scene) -> Array:
     height = max(rows * cell, 84 + ROW * min(len(shown), 12))
     per_column = max(1, (height - 84) // ROW)
     panels = max(1, -(-len(shown) // per_column)) if cell >= 12 else 1
-    canvas = Canvas(columns * cell + panels * PANEL, height, PAPER)
+    image = Image.new("RGB", (columns * cell + panels * PANEL, height), PAPER)
+    canvas = ImageDraw.Draw(image)
+    image.paste(Image.fromarray(TILE_PIXELS[scene.tiles].repeat(cell, 0).repeat(cell, 1)), (0, 0))
     _map(canvas, scene, cell)
     left = columns * cell + 16
     _head(canvas, scene, left)
@@ -59,25 +65,24 @@ def picture(scene: Scene) -> Array:
         _row(canvas, one, left + (k // per_column) * PANEL, 80 + (k % per_column) * ROW)
     if 80 + ROW * len(shown) + 70 < height:
         _key(canvas, scene, left, height)
-    return canvas.pixels
+    return np.array(image)
 
 
 # --- the map -------------------------------------------------------------------------------------------------------------
 
 
-def _map(canvas: Canvas, scene: Scene, cell: int) -> None:
-    for y, line in enumerate(scene.tiles):
-        for x, tile in enumerate(line):
-            canvas.box(x * cell, y * cell, cell, cell, TILE_COLOURS[TILES[tile]])
+def _map(canvas: ImageDraw.ImageDraw, scene: Scene, cell: int) -> None:
     for one in scene.residents:
         if one.waiting and one.at is not None:
-            canvas.line(_centre(one.x, one.y, cell), _centre(*one.at, cell), WAITS, max(1, cell // 10), dash=max(2, cell // 5))
+            _dashes(canvas, _centre(one.x, one.y, cell), _centre(*one.at, cell), max(1, cell // 10), max(2, cell // 5))
     for thing in scene.things:
         _thing(canvas, thing, cell)
+    for room in scene.rooms if cell >= 12 else ():
+        _label(canvas, room, cell)
     where = {one.id: (one.x, one.y) for one in scene.residents}
     for actor, rival, _ in scene.clashes:
         if actor in where and rival in where:
-            canvas.line(_centre(*where[actor], cell), _centre(*where[rival], cell), BAD, max(2, cell // 8))
+            canvas.line((_centre(*where[actor], cell), _centre(*where[rival], cell)), BAD, max(2, cell // 8))
     for one in scene.residents:
         _resident(canvas, one, cell)
     for thing in scene.queues:
@@ -88,79 +93,110 @@ def _centre(x: int, y: int, cell: int) -> tuple[int, int]:
     return x * cell + cell // 2, y * cell + cell // 2
 
 
-def _thing(canvas: Canvas, thing: Thing, cell: int) -> None:
+def _thing(canvas: ImageDraw.ImageDraw, thing: Thing, cell: int) -> None:
     x, y = thing.x * cell, thing.y * cell
     edge = BUSY if thing.busy else SOFT
     if cell < 12:
-        canvas.box(x, y, cell, cell, edge)
+        _box(canvas, x, y, cell, cell, edge)
         return
-    canvas.box(x + 2, y + 2, cell - 4, cell - 4, (255, 236, 214) if thing.busy else WHITE)
-    canvas.frame(x + 2, y + 2, cell - 4, cell - 4, edge, 2 if thing.busy else 1)
-    canvas.centred(x + cell // 2, y + cell // 2, thing.mark, INK)
+    inner = (x + 2, y + 2, x + cell - 3, y + cell - 3)
+    canvas.rectangle(inner, (255, 236, 214) if thing.busy else WHITE, edge, 2 if thing.busy else 1)
+    _centred(canvas, x + cell // 2, y + cell // 2, thing.mark, INK)
 
 
-def _resident(canvas: Canvas, one: Figure, cell: int) -> None:
+def _resident(canvas: ImageDraw.ImageDraw, one: Figure, cell: int) -> None:
     x, y = _centre(one.x, one.y, cell)
     worst = need_colour(min(one.needs.values()))
     if cell < 12:
-        canvas.box(
-            one.x * cell, one.y * cell, cell, cell, BAD if one.quarrels else worst if min(one.needs.values()) < 0.25 else RESIDENT
-        )
+        colour = BAD if one.quarrels else worst if min(one.needs.values()) < 0.25 else RESIDENT
+        _box(canvas, one.x * cell, one.y * cell, cell, cell, colour)
         return
     radius = cell // 2 - 1
     if one.quarrels:
         reach = radius + max(3, cell // 5)
         for dx, dy in ((reach, 0), (0, reach), (reach * 7 // 10, reach * 7 // 10), (reach * 7 // 10, -reach * 7 // 10)):
-            canvas.line((x - dx, y - dy), (x + dx, y + dy), BAD, 3)
-    canvas.disc(x, y, radius, WHITE)
-    canvas.disc(x, y, radius - 1, worst)
-    canvas.disc(x, y, radius - 4, WAITS if one.waiting else RESIDENT)
-    canvas.centred(x + 1, y, one.mark, WHITE)
+            canvas.line((x - dx, y - dy, x + dx, y + dy), BAD, 3)
+    canvas.circle((x, y), radius, WHITE)
+    canvas.circle((x, y), radius - 1, worst)
+    canvas.circle((x, y), radius - 4, WAITS if one.waiting else RESIDENT)
+    _centred(canvas, x, y, one.mark, WHITE)
 
 
-def _badge(canvas: Canvas, thing: Thing, cell: int) -> None:
+def _badge(canvas: ImageDraw.ImageDraw, thing: Thing, cell: int) -> None:
     if cell >= 12:
         x, y = thing.x * cell + cell - 3, thing.y * cell + 3
-        canvas.disc(x, y, 6, WAITS)
-        canvas.centred(x + 1, y, str(min(9, len(thing.queue))), WHITE)
+        canvas.circle((x, y), 6, WAITS)
+        _centred(canvas, x, y, str(min(9, len(thing.queue))), WHITE)
+
+
+def _label(canvas: ImageDraw.ImageDraw, room: Room, cell: int) -> None:
+    """The name of a building, as much of it as is as wide as its floor, on the wall above."""
+    words = room.id.replace("_", " ")
+    while words and letters(SMALL).getlength(words) > room.width * cell:
+        words = words[:-1]
+    middle = room.x * cell + room.width * cell // 2, room.y * cell - cell // 2
+    canvas.text(middle, words, WHITE, letters(SMALL), anchor="mm", stroke_width=1, stroke_fill=TILE_COLOURS["wall"])
+
+
+def _box(canvas: ImageDraw.ImageDraw, x: int, y: int, width: int, height: int, colour: Colour) -> None:
+    if width > 0:
+        canvas.rectangle((x, y, x + width - 1, y + height - 1), colour)
+
+
+def _centred(canvas: ImageDraw.ImageDraw, x: int, y: int, words: str, colour: Colour) -> None:
+    canvas.text((x, y), words, colour, letters(SMALL), anchor="mm")
+
+
+def _dashes(canvas: ImageDraw.ImageDraw, start: tuple[int, int], end: tuple[int, int], thick: int, dash: int) -> None:
+    steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
+    points = [(start[0] + (end[0] - start[0]) * k / steps, start[1] + (end[1] - start[1]) * k / steps) for k in range(steps + 1)]
+    for k in range(0, steps, 2 * dash):
+        canvas.line((points[k], points[min(k + dash, steps)]), WAITS, thick)
+
+
+@cache
+def letters(size: int) -> Font:
+    """Pillow's own font."""
+    return ImageFont.load_default(size)
 
 
 # --- the panel -----------------------------------------------------------------------------------------------------------
 
 
-def _head(canvas: Canvas, scene: Scene, left: int) -> None:
-    canvas.text(left, 10, scene.scenario[:22], INK, 2)
-    canvas.text(left, 32, f"day {scene.day}  {scene.time}", SOFT, 2)
+def _head(canvas: ImageDraw.ImageDraw, scene: Scene, left: int) -> None:
+    canvas.text((left, 6), scene.scenario[:26], INK, letters(LARGE))
+    canvas.text((left, 28), f"day {scene.day}  {scene.time}", SOFT, letters(LARGE))
     waiting = sum(len(thing.queue) for thing in scene.things)
     words = [f"{waiting} waiting", f"{len(scene.clashes)} conflicts", *(name.replace("_", " ") for name in scene.troubles)]
-    canvas.text(left, 54, ", ".join(words)[:52], BAD if scene.clashes or scene.troubles else SOFT)
+    canvas.text((left, 50), ", ".join(words)[:58], BAD if scene.clashes or scene.troubles else SOFT, letters(SMALL))
     names = scene.need_names
     for k, need in enumerate(names):
-        canvas.text(left + 92 + k * (BARS // len(names)), 66, need[: BARS // len(names) // 6], NEED_COLOURS[k])
+        canvas.text((left + 92 + k * (BARS // len(names)), 64), need[: BARS // len(names) // 6], NEED_COLOURS[k], letters(SMALL))
 
 
-def _row(canvas: Canvas, one: Figure, left: int, top: int) -> None:
-    canvas.disc(left + 8, top + 8, 9, need_colour(min(one.needs.values())))
-    canvas.disc(left + 8, top + 8, 7, WAITS if one.waiting else RESIDENT)
-    canvas.centred(left + 9, top + 8, one.mark, WHITE)
-    canvas.text(left + 24, top, one.id[:11], INK)
+def _row(canvas: ImageDraw.ImageDraw, one: Figure, left: int, top: int) -> None:
+    canvas.circle((left + 8, top + 8), 9, need_colour(min(one.needs.values())))
+    canvas.circle((left + 8, top + 8), 7, WAITS if one.waiting else RESIDENT)
+    _centred(canvas, left + 8, top + 8, one.mark, WHITE)
+    canvas.text((left + 24, top - 3), one.id[:11], INK, letters(SMALL))
     each = BARS // len(one.needs)
     for k, level in enumerate(one.needs.values()):
         x, length = left + 92 + k * each, each - 8
-        canvas.box(x, top, length, 7, (226, 222, 212))
-        canvas.box(x, top, round(length * level), 7, NEED_COLOURS[k] if level >= 0.25 else BAD)
+        _box(canvas, x, top, length, 7, (226, 222, 212))
+        _box(canvas, x, top, round(length * level), 7, NEED_COLOURS[k] if level >= 0.25 else BAD)
     words = "quarrels, " + one.doing if one.quarrels else one.doing
-    canvas.text(left + 24, top + 12, words[:48], BAD if one.quarrels else WAITS if one.waiting else SOFT)
+    colour = BAD if one.quarrels else WAITS if one.waiting else SOFT
+    canvas.text((left + 24, top + 9), words[:52], colour, letters(SMALL))
 
 
-def _key(canvas: Canvas, scene: Scene, left: int, bottom: int) -> None:
+def _key(canvas: ImageDraw.ImageDraw, scene: Scene, left: int, bottom: int) -> None:
     """What the marks mean, at the foot of the panel."""
     marks = sorted({(thing.mark, thing.kind.replace("_", " ")) for thing in scene.things})
     words = [f"{mark} {kind}" for mark, kind in marks]
     lines = [", ".join(words[k : k + 4]) for k in range(0, len(words), 4)]
     lines += ["rim: worst need; purple: waits; number: queue", "orange box: in use; red: conflict, quarrel"]
     for k, line in enumerate(lines):
-        canvas.text(left, bottom - 12 * (len(lines) - k), line, SOFT)
+        canvas.text((left, bottom - 4 - 12 * (len(lines) - k)), line, SOFT, letters(SMALL))
 
 
 # --- text ----------------------------------------------------------------------------------------------------------------
@@ -194,14 +230,11 @@ def check_picture_name(path: Path) -> None:
     """Refuse, before anything is run, a file that could not be written at the end."""
     if path.suffix.lower() not in STILL + FILM:
         raise UsageError(f"{path} is to hold a picture; name it .png (the last moment) or .gif (a film)")
-    require("PIL", "writing pictures")
 
 
 def write_picture(path: Path, frames: Sequence[Array], *, seconds: float = 0.15) -> None:
     """A PNG of the last frame, or a GIF of all."""
     check_picture_name(path)
-    from PIL import Image
-
     buffer = io.BytesIO()
     stills = [Image.fromarray(frame) for frame in frames]
     if path.suffix.lower() in FILM:

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
-from townlet.envs.sight import Sight, configured, own_seed
+from townlet.envs.flat import Sight, configured, own_seed
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.optional import require
+from townlet.types import Array
 
 require("stable_baselines3", "the town as a VecEnv")
 
@@ -30,8 +30,6 @@ if find_spec("sb3_contrib") is not None:  # its buffer holds the masks; PPO with
     from sb3_contrib.common.maskable.buffers import MaskableRolloutBuffer as AnyRolloutBuffer
 else:
     from stable_baselines3.common.buffers import RolloutBuffer as AnyRolloutBuffer
-
-Array = NDArray[Any]
 
 
 class Ends(np.ndarray[Any, np.dtype[np.bool_]]):

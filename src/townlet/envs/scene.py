@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from string import ascii_lowercase, digits
 from typing import Any
 
-from numpy.typing import NDArray
-
 from townlet.config.base import clock
 from townlet.envs.vector import VectorTown
+from townlet.types import Array
 from townlet.world.events import QUARREL, QUEUE_CONFLICT
 from townlet.world.state import MONEY, PERTURBATIONS, SHIFT_STATES
 
-Array = NDArray[Any]
 SHIFTS_TOLD = {"on_time": "at work", "late": "at work, late"}
 
 
@@ -54,12 +52,23 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Room:
+    """The floor of a building."""
+
+    id: str
+    x: int
+    y: int
+    width: int
+
+
+@dataclass(frozen=True)
 class Scene:
     scenario: str
     tick: int
     day: int
     time: str
     tiles: Array  # (H, W) u1
+    rooms: tuple[Room, ...]
     things: tuple[Thing, ...]
     residents: tuple[Figure, ...]
     clashes: tuple[tuple[str, str, str], ...]  # actor, rival, object id of the conflicts of the last step
@@ -97,6 +106,10 @@ def look(vec: VectorTown, town: int = 0) -> Scene:
         day=int(now["day"]) + 1,
         time=clock(int(now["minute"])),
         tiles=compiled.layout.tiles,
+        rooms=tuple(
+            Room(name, int(box["x0"]), int(box["y0"]), int(box["w"]))
+            for name, box in zip(compiled.building_ids, compiled.layout.buildings)
+        ),
         things=tuple(
             Thing(
                 id=compiled.object_ids[m],

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from townlet.observations.encode import observe
+from townlet.types import Array
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.film import film_town, mark_quarrels
-from townlet.world.state import TERMS, Array, State, Tables, Town
+from townlet.world.state import TERMS, State, Tables, Town
 from townlet.world.tick import begin_episode, boundary, decisions, departures, tick
 
 

@@ -19,6 +19,7 @@ from townlet.envs.step import Buffers, step_towns
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town
+from townlet.types import Array
 from townlet.world._jit import JIT
 from townlet.world.actions import Catalogue, catalogue
 from townlet.world.film import film_bytes
@@ -38,7 +39,6 @@ from townlet.world.state import (
     TERMS,
     TIE,
     TOWN,
-    Array,
     Layout,
     State,
     Tables,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import MEASURES
@@ -17,9 +16,9 @@ from townlet.envs.vector import VectorTown
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
 from townlet.statistics import gini
+from townlet.types import Array
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS
 
-Array = NDArray[Any]
 KIND = {name: index for index, name in enumerate(EVENTS)}
 OVERTAKEN = CONFLICT_REASONS.index("overtaken")
 COLLAPSE = EXITS.index("collapse")

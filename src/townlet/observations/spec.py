@@ -14,8 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from townlet.config.models import SimulationConfig
+from townlet.types import Array
 from townlet.world.actions import catalogue
-from townlet.world.state import PERTURBATIONS, SHIFT_STATES, Array
+from townlet.world.state import PERTURBATIONS, SHIFT_STATES
 
 CONFLICT = "conflict"
 CANDIDATE_FIELDS = ("dx", "dy", "distance", "queue", "busy", "rivalry")
@@ -31,7 +32,7 @@ MAPS = {  # variant -> (channels, window)
 
 
 @dataclass(frozen=True)
-class Field:
+class ObservationField:
     name: str
     group: str
     low: float = 0.0
@@ -57,11 +58,11 @@ class ObservationSpec:
         return cls(variant, catalogue(config.policy.action_level, affordances).names, affordances, tuple(config.needs))
 
     @cached_property
-    def blocks(self) -> dict[str, list[Field]]:
+    def blocks(self) -> dict[str, list[ObservationField]]:
         return _blocks(self.action_names, self.affordances, self.needs)
 
     @cached_property
-    def fields(self) -> tuple[Field, ...]:
+    def fields(self) -> tuple[ObservationField, ...]:
         return tuple(field for block in self.blocks.values() for field in block)
 
     @cached_property
@@ -102,31 +103,31 @@ class ObservationSpec:
         return tuple(i for i, field in enumerate(self.fields) if field.group == group)
 
 
-def _blocks(action_names: Sequence[str], affordances: Sequence[str], needs: Sequence[str]) -> dict[str, list[Field]]:
+def _blocks(action_names: Sequence[str], affordances: Sequence[str], needs: Sequence[str]) -> dict[str, list[ObservationField]]:
     """The table itself: blocks in the order in which they are seen."""
-    rows: dict[str, list[Field]] = {}
+    rows: dict[str, list[ObservationField]] = {}
 
     def one(group: str, *names: str, low: float = 0.0) -> None:
-        rows.update({name: [Field(name, group, low)] for name in names})
+        rows.update({name: [ObservationField(name, group, low)] for name in names})
 
-    rows["needs"] = [Field(f"need_{need}", "self") for need in needs]
+    rows["needs"] = [ObservationField(f"need_{need}", "self") for need in needs]
     one("self", "wallet", "meals", "lateness_counter", "wages_withheld", "on_shift")
     one("town", "time_sin", "time_cos", low=-1.0)
     one("self", "time_to_shift", "shift_left", "attendance_ratio")
-    rows["shift"] = [Field(f"shift_{state}", "self") for state in SHIFT_STATES]
+    rows["shift"] = [ObservationField(f"shift_{state}", "self") for state in SHIFT_STATES]
     one("self", "embedding_slot_norm", "ctx_reset_flag")
     one("town", "episode_progress")
     one(CONFLICT, "rivalry_max", "rivalry_avoid_count")
-    rows["last_action"] = [Field(f"last_action_{name}", "self") for name in action_names]
+    rows["last_action"] = [ObservationField(f"last_action_{name}", "self") for name in action_names]
     one("self", "last_action_success", "reservation_active", "in_queue")
     one(CONFLICT, "queue_position")
     one("self", "ticks_left")
-    rows["using"] = [Field(f"using_{name}", "self") for name in affordances]
-    rows["waiting"] = [Field(f"waiting_{name}", "self") for name in affordances]
+    rows["using"] = [ObservationField(f"using_{name}", "self") for name in affordances]
+    rows["waiting"] = [ObservationField(f"waiting_{name}", "self") for name in affordances]
     one("self", "exit_near", "notice", "rent_unpaid")
-    rows["town"] = [Field(f"town_{name}", "town") for name in PERTURBATIONS]
+    rows["town"] = [ObservationField(f"town_{name}", "town") for name in PERTURBATIONS]
     rows["candidates"] = [
-        Field(
+        ObservationField(
             f"{name}_{how}_{field}",
             CONFLICT if field in ("queue", "busy", "rivalry") else "candidates",
             -1.0 if field in ("dx", "dy") else 0.0,
@@ -137,13 +138,15 @@ def _blocks(action_names: Sequence[str], affordances: Sequence[str], needs: Sequ
     ]
     for place in ("work", "home"):
         rows[place] = [
-            Field(f"at_{place}" if field == "at" else f"{place}_{field}", "places", -1.0 if field in ("dx", "dy") else 0.0)
+            ObservationField(
+                f"at_{place}" if field == "at" else f"{place}_{field}", "places", -1.0 if field in ("dx", "dy") else 0.0
+            )
             for field in PLACE_FIELDS
         ]
     one("self", "extroversion", "forgiveness", "ambition", low=-1.0)
     for slot in SOCIAL_SLOTS:
         rows[slot] = [
-            Field(
+            ObservationField(
                 f"{slot}_{field}",
                 CONFLICT if field == "rivalry" else "social",
                 0.0 if field in ("rivalry", "filled") else -1.0,

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from townlet.config.base import minutes
+from townlet.config.base import tick_at
 from townlet.errors import UsageError
 from townlet.observer.story import events, moments, text_of, time_of
 from townlet.observer.studio import Studio, table_of
 from townlet.observer.witness import ties, witness, witnesses
+from townlet.types import Array
 
-Array = NDArray[Any]
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):[0-5]\d")
 DOING_TOLD = {
     "absent": "is not in town", "idle": "waits", "walks": "walks to {o}", "uses": "is at {o}", "queues": "queues for {o}",
     "called": "is called to {o}", "works": "works", "to_work": "goes to work", "to_home": "goes home",
@@ -26,15 +23,10 @@ DOING_TOLD = {
 BEFORE_WORK = 90  # ticks that are looked at where somebody was late
 
 
-def tick_at(header: Mapping[str, Any], text: str) -> int:
-    """A tick from its number, or from a clock time: the first of the take at which it is so late."""
+def tick_in(header: Mapping[str, Any], text: str) -> int:
+    """A tick of the take, from its number or from a clock time."""
     last = header["first"] + header["ticks"] - 1
-    if text.isdigit() and len(text) < 9:
-        tick = int(text)
-    elif _CLOCK.fullmatch(text):
-        tick = int(header["first"] + (minutes(text) - header["start_minute"]) % header["ticks_per_day"])
-    else:
-        raise UsageError(f"the time is {text!r}, expected a clock time such as 07:00 or a tick")
+    tick = tick_at(text, start=header["start_minute"], day=header["ticks_per_day"], first=header["first"])
     if not header["first"] <= tick <= last:
         raise UsageError(
             f"{text} is outside the take, which runs from {time_of(header, header['first'])} to {time_of(header, last)}"

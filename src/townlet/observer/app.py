@@ -25,9 +25,8 @@ from townlet.errors import TakeError, TownletError, UsageError
 from townlet.observer.guard import Guard
 from townlet.observer.library import Library
 from townlet.observer.news import News
-from townlet.observer.parts import film_parts
-from townlet.observer.standalone import page_html
-from townlet.observer.story import moments, parting, story
+from townlet.observer.standalone import film_parts, page_html
+from townlet.observer.story import divergence, moments, story
 from townlet.observer.studio import MOST_TAKES, Studio
 from townlet.observer.take import MOST_CHANGES, Change, canonical, parse_take
 from townlet.observer.witness import ties, witness
@@ -109,7 +108,7 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
         "/api/takes/{take}/ties/{tick:int}": here.ties,
         "/api/takes/{take}/story/{slot:int}": here.story,
         "/api/takes/{take}/moments": here.moments,
-        "/api/takes/{take}/parting/{other}": here.parting,
+        "/api/takes/{take}/divergence/{other}": here.divergence,
         "/api/takes/{take}/snapshot/{tick:int}": here.snapshot,
         "/api/runs": here.runs,
         "/api/runs/{run}": here.run,
@@ -292,9 +291,9 @@ class _Routes:
     async def moments(self, request: Request) -> Response:
         return _json({"moments": await self.here.shoot(moments, self.studio, request.path_params["take"])})
 
-    async def parting(self, request: Request) -> Response:
+    async def divergence(self, request: Request) -> Response:
         at = request.path_params
-        return _json(await self.here.shoot(parting, self.studio, at["take"], at["other"]))
+        return _json(await self.here.shoot(divergence, self.studio, at["take"], at["other"]))
 
     async def snapshot(self, request: Request) -> Response:
         name, tick = request.path_params["take"], request.path_params["tick"]

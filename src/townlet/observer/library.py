@@ -18,7 +18,7 @@ from townlet.observer.report import log_of
 from townlet.observer.studio import SEEN
 from townlet.policy.checkpoint import names
 from townlet.policy.training.run_folder import RunFolder, find_runs
-from townlet.promotion.desk import PromotionDesk
+from townlet.promotion.releases import Releases
 from townlet.telemetry.follow import NewLine
 from townlet.telemetry.ndjson import UNREADABLE, log_parts
 from townlet.telemetry.rules import default_rules
@@ -32,7 +32,7 @@ class Library:
     """Runs directly under `folder`, and the ledger of promotions."""
 
     def __init__(self, folder: Path, ledger: Path, rules: PromotionConfig) -> None:
-        self.folder, self.desk = folder, PromotionDesk(ledger, rules)
+        self.folder, self.releases = folder, Releases(ledger, rules)
         self._scenarios: list[dict[str, Any]] = []
         self._counted: dict[str, tuple[tuple[int, int], int, int]] = {}  # run → size and time of its log, records, alarms
         self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
@@ -155,14 +155,14 @@ class Library:
     # --- releases -----------------------------------------------------------------------------------------------------
 
     def ledger(self) -> dict[str, Any]:
-        problems = self.desk.verify()
-        entries = [] if problems and not self.desk.ledger.exists() else self._entries()
+        problems = self.releases.verify()
+        entries = [] if problems and not self.releases.ledger.exists() else self._entries()
         text = "; ".join(problems) if problems else "ledger, evidence and releases hold together"
         return {"entries": entries, "verify": {"ok": not problems, "text": text}}
 
     def _entries(self) -> list[Any]:
         try:
-            return [entry.model_dump(mode="json") for entry in self.desk.entries()]
+            return [entry.model_dump(mode="json") for entry in self.releases.entries()]
         except TownletError:
             return []  # `verify` says why
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
@@ -30,9 +29,10 @@ from townlet.sim.edits import (
     transplant,
 )
 from townlet.sim.loop import SimulationLoop
+from townlet.sim.recorder import NOBODY, Decisions
+from townlet.types import Array
 from townlet.world.state import MONEY
 
-Array = NDArray[Any]
 CLOSE = 60  # ticks between stations, where there is room for them
 STATION_BYTES = 256 << 20
 
@@ -55,7 +55,7 @@ class Shot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Thing:
+class TakeObject:
     """An object of the take, in whichever stretch it stands."""
 
     id: str
@@ -275,10 +275,10 @@ class Stage:
 
     # --- objects of several stretches ---------------------------------------------------------------------------------
 
-    def _union(self) -> tuple[list[Thing], list[Array]]:
+    def _union(self) -> tuple[list[TakeObject], list[Array]]:
         """All objects in the order in which they come, and where those of each stretch are among them."""
         index: dict[tuple[int, int, str], int] = {}
-        found: list[Thing] = []
+        found: list[TakeObject] = []
         names: set[str] = set()
         places = []
         ends = [self.first + k * self.interval for k in self._begin[1:]] + [None]
@@ -291,7 +291,7 @@ class Stage:
                     index[key] = len(found)
                     own = name if name not in names else f"{name}_at_{key[0]}_{key[1]}"  # without one, the others are renumbered
                     names.add(own)
-                    found.append(Thing(own, key[2], key[0], key[1], affordance, self.first + begin * self.interval, None))
+                    found.append(TakeObject(own, key[2], key[0], key[1], affordance, self.first + begin * self.interval, None))
                 k = index[key]
                 found[k] = replace(found[k], last=end)
                 here.append(k)
@@ -320,3 +320,36 @@ def _placed_events(rows: Array, place: Array) -> Array:
     rows = rows.copy()
     rows["object"] = np.where(rows["object"] >= 0, place[rows["object"]], -1)
     return rows
+
+
+class RecordedDecisions:
+    """The decisions of one town, by tick; past their end everybody waits."""
+
+    kind, has_values = "recorded", False
+
+    def __init__(self, decisions: Decisions) -> None:
+        self.decisions = decisions
+
+    def reset(self, vec: VectorTown) -> None:
+        if vec.num_towns != 1 or vec.num_residents != self.decisions.actions.shape[1]:
+            raise UsageError(
+                f"the decisions are of one town with {self.decisions.actions.shape[1]} residents, "
+                f"this is {vec.num_towns} with {vec.num_residents}; play them in the town they were recorded in"
+            )
+
+    def act(self, vec: VectorTown) -> Decision:
+        recorded, shape = self.decisions, vec.active.shape
+        k = (int(vec.state.towns[0]["tick"]) - recorded.first) // vec.interval
+        actions, targets = np.zeros(shape, np.int64), None
+        if 0 <= k < len(recorded.actions):
+            row = recorded.actions[k].astype(np.int64)
+            actions[0] = np.where(row == NOBODY, 0, row)
+            if recorded.targets is not None:
+                targets = recorded.targets[k].astype(np.int64)[None] - 1
+        return Decision(actions, np.zeros(shape, np.float32), np.zeros(shape, np.float32), None, targets)
+
+    def memory(self) -> dict[str, Array]:
+        return {}
+
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        """It reads the clock and remembers nothing."""

@@ -98,7 +98,7 @@ def moments(studio: Studio, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def parting(studio: Studio, a: str, b: str) -> dict[str, Any]:
+def divergence(studio: Studio, a: str, b: str) -> dict[str, Any]:
     """The first tick, resident and column in which two takes differ to the eye: a decision before what it leads to."""
     one, two = studio.known(a).header, studio.known(b).header
     if [one[key] for key in ("first", "interval", "actions")] != [two[key] for key in ("first", "interval", "actions")] or len(

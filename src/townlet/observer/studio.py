@@ -13,25 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.loader import load_config, shipped_configs
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.envs.scene import initials, marks_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, UsageError
-from townlet.observer.reel import NO_DECISION, REEL_TICKS, Column, Columns, Reel, columns, pack, planes, unpack, whole
-from townlet.observer.stage import Shot, Stage
+from townlet.observer.reel import NO_DECISION, REEL_TICKS, Columns, Reel, ReelColumn, columns, pack, planes, unpack, whole
+from townlet.observer.stage import RecordedDecisions, Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
 from townlet.observer.words import REASON_WORDS, WORDS
-from townlet.policy.recorded import RecordedDecisions
 from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
 from townlet.sim.recorder import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town
+from townlet.types import Array
 from townlet.world.film import DOING
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, TILES
 
-Array = NDArray[Any]
 MOST_TAKES = 64
 MOST_STAGES = 4
 STAGE_BYTES = 512 << 20  # stations of all stages
@@ -364,7 +362,7 @@ def table_of(header: Mapping[str, Any]) -> Columns:
     return columns([need["name"] for need in header["needs"]], values=header["values"])
 
 
-def _told(column: Column) -> dict[str, Any]:
+def _told(column: ReelColumn) -> dict[str, Any]:
     told: dict[str, Any] = {"name": column.name, "bytes": column.bytes}
     if column.signed:
         told["signed"] = True

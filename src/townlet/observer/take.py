@@ -13,9 +13,10 @@ import zlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
 from townlet import files
+from townlet.dto import FrozenStrict
 from townlet.errors import TakeError
 from townlet.sim.edits import LONGEST, parse_edit
 
@@ -29,16 +30,12 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16,64}$")]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class Change(_Strict):
+class Change(FrozenStrict):
     at: int = Field(ge=0, le=MOST_TICKS)
     do: str = Field(min_length=1, max_length=LONGEST)
 
 
-class Take(_Strict):
+class Take(FrozenStrict):
     v: Literal[1] = VERSION
     town: str = Field(min_length=1, max_length=128)
     config: Digest

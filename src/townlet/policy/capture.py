@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
-from townlet.envs.events import event_records, run_id_of
+from townlet.envs.events import event_lines, event_records, run_id_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, ReplayError, UsageError
 from townlet.names import check_name
-from townlet.policy.capture_writer import CaptureWriter, about
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import (
     EVENTS_NAME,
@@ -24,12 +26,156 @@ from townlet.policy.manifest import (
     manifest_bytes,
     read_manifest,
 )
+from townlet.policy.replay_report import entries_of
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
-from townlet.policy.sample import parse_meta, read_arrays, read_meta
-from townlet.policy.selection import SampleFilter
+from townlet.policy.sample import (
+    SAMPLE_LIMIT,
+    ReplaySample,
+    SampleMeta,
+    encode_sample,
+    parse_meta,
+    read_arrays,
+    read_meta,
+    read_sample,
+)
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
+
+
+@dataclass(frozen=True)
+class SampleFilter:
+    """Which samples are kept; without conditions all."""
+
+    agents: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+    min_length: int = 0
+    min_reward: float | None = None
+
+    def keeps(self, meta: SampleMeta, reward_sum: float) -> bool:
+        return (
+            (not self.agents or meta.agent_id in self.agents)
+            and (not self.scenarios or meta.capture.scenario in self.scenarios)
+            and meta.timesteps >= self.min_length
+            and (self.min_reward is None or reward_sum >= self.min_reward)
+        )
+
+
+def filter_samples(path: Path, output: Path, keep: SampleFilter, *, overwrite: bool = False) -> tuple[int, int]:
+    """Write what passes into a capture folder of its own; returns kept and seen. Bytes of samples stay as they are."""
+    if output.exists() and not overwrite:
+        raise UsageError(f"{output} already exists; choose another folder, or --overwrite to move it aside")
+    entries = entries_of(path)
+    with files.filling(output) as partial:
+        writer = CaptureWriter(partial, PREFIX)
+        for entry in entries:
+            sample = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256)
+            if not keep.keeps(sample.meta, float(sample.rewards.sum(dtype=np.float64))):
+                continue
+            encode_sample(sample)  # refuses what may not be written
+            taken = {row["sample"] for row, _, _ in writer.rows}
+            if f"{sample.meta.sample_id}.npz" in taken:
+                raise ReplayError(f"{path}: holds two samples called {sample.meta.sample_id}; filter by --scenario")
+            data = files.read_bytes(entry.sample, limit=SAMPLE_LIMIT, error=ReplayError)
+            writer.put_bytes(sample.meta, data, files.read_bytes(entry.meta, limit=SAMPLE_LIMIT, error=ReplayError))
+        if not writer.rows:
+            raise UsageError(f"none of the {len(entries)} samples of {path} passes the filter; loosen it")
+        for folder in sorted({entry.sample.parent for entry in entries}):
+            if (folder / EVENTS_NAME).exists():
+                writer.events += read_event_records(folder / EVENTS_NAME)
+        writer.close()
+        files.publish_folder(partial, output, overwrite=overwrite)
+    return len(writer.rows), len(entries)
+
+
+@dataclass
+class CaptureWriter:
+    """The samples of one capture folder while it is filled, oldest first; above `most` bytes the oldest are thrown out."""
+
+    folder: Path
+    prefix: str
+    most: int | None = None
+    rows: list[tuple[dict[str, Any], SampleMeta, int]] = field(default_factory=list)  # manifest row, metadata, bytes
+    events: list[dict[str, Any]] = field(default_factory=list)
+    dropped: int = 0
+    events_lost: int = 0
+    nbytes: int = 0
+
+    def put(self, sample: ReplaySample, *, compress: bool = False) -> None:
+        data, text = encode_sample(sample, compress=compress)
+        self.put_bytes(sample.meta, data, text)
+
+    def put_bytes(self, meta: SampleMeta, data: bytes, text: bytes) -> None:
+        stem = meta.sample_id
+        files.write_bytes(self.folder / f"{stem}.npz", data, sync=False)
+        files.write_bytes(self.folder / f"{stem}.json", text, sync=False)
+        row = {
+            "sample": f"{stem}.npz",
+            "meta": f"{stem}.json",
+            "agent_id": meta.agent_id,
+            "frame_count": meta.frame_count,
+            "sha256": files.sha256_bytes(data),
+            "meta_sha256": files.sha256_bytes(text),
+        }
+        size = len(data) + len(text)
+        self.rows.append((row, meta, size))
+        self.nbytes += size
+        while self.most is not None and self.nbytes > self.most and len(self.rows) > 1:
+            old, _, size = self.rows.pop(0)
+            files.remove(self.folder / old["sample"])
+            files.remove(self.folder / old["meta"])
+            self.nbytes -= size
+            self.dropped += 1
+
+    def close(self) -> None:
+        """Manifest, metrics, events of the lives that are kept, then the sums over everything."""
+        if not self.rows:
+            return
+        self.write_manifest()
+        metrics = {meta.sample_id: meta.metrics for _, meta, _ in self.rows}
+        files.write_json(self.folder / f"{self.prefix}{METRICS_SUFFIX}", metrics, sync=False)
+        days = {(meta.capture.town, meta.capture.episode) for _, meta, _ in self.rows}
+        kept = (event for event in self.events if (event["town"], event["episode"]) in days)
+        files.write_bytes(self.folder / EVENTS_NAME, event_lines(kept), sync=False)
+        files.write_sums(self.folder, known=self.hashes(), sync=False)
+
+    def hashes(self, under: str = "") -> dict[str, str]:
+        """Hash by name of the sample files."""
+        pairs = (("sample", "sha256"), ("meta", "meta_sha256"))
+        return {under + row[name]: row[digest] for row, _, _ in self.rows for name, digest in pairs}
+
+    def write_manifest(self) -> None:
+        manifest = manifest_bytes((row for row, _, _ in self.rows), about([meta for _, meta, _ in self.rows]))
+        files.write_bytes(self.folder / f"{self.prefix}{MANIFEST_SUFFIX}", manifest, sync=False)
+
+    def totals(self) -> dict[str, float]:
+        return totals([meta for _, meta, _ in self.rows])
+
+
+def about(metas: Sequence[SampleMeta]) -> dict[str, Any]:
+    first = metas[0]
+    return {
+        "schema_version": first.schema_version,
+        "variant": first.variant,
+        "action_catalogue_hash": first.action_catalogue_hash,
+        "scenarios": sorted({meta.capture.scenario for meta in metas}),
+        "samples": len(metas),
+        "transitions": sum(meta.timesteps for meta in metas),
+    }
+
+
+SUMMED = ("reward_sum", "queue_conflict_events", "queue_conflict_intensity_sum", "wait_count", "wait_sum")
+
+
+def totals(metas: Sequence[SampleMeta]) -> dict[str, float]:
+    """Sums over samples of what can be summed, and the highest rivalry."""
+    found: dict[str, float] = {"samples": len(metas), "transitions": sum(meta.timesteps for meta in metas)}
+    for name in SUMMED:
+        found[name] = sum(value for meta in metas if isinstance(value := meta.metrics.get(name), int | float))
+    rivalry = [value for meta in metas if isinstance(value := meta.metrics.get("rivalry_max_max"), int | float)]
+    found["rivalry_max_max"] = max(rivalry, default=0.0)
+    return found
+
 
 BUFFER_BYTES = 128 << 20  # towns are run in groups whose frames fit into this; a stopped capture still writes its group
 FRAME_BYTES = 2048  # of one decision of one resident, about

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from townlet import files
 from townlet.errors import CheckpointError, UsageError
 from townlet.names import check_name
+from townlet.types import Array
 
 FORMAT = 1
 WEIGHTS, OPTIMIZER, STATE, WORLD, SUMS = "weights.safetensors", "optimizer.safetensors", "state.json", "world.npz", "SHA256SUMS"
@@ -30,7 +30,7 @@ LATEST, BEST = "latest", "best"
 LIMIT = 8 << 30  # bytes of any one file
 RUN_CHECKPOINTS = "checkpoints"  # where a run folder has them
 STATE_LIMIT = 64 << 20
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Checkpoint:
     world: Arrays = field(default_factory=dict)
 
 
-def weights_hash(weights: Mapping[str, NDArray[Any]]) -> str:
+def weights_hash(weights: Mapping[str, Array]) -> str:
     """THE hash of weights, wherever one is written: SHA-256 over names, types, shapes and bytes, equal for equal weights in any
     order. A built-in policy, which has none, goes by its name; a mix by `mix_hash`."""
     digest = hashlib.sha256()
@@ -160,7 +160,7 @@ def _pointed(pointer: Path) -> Path:
 
 
 # --- tensors ---------------------------------------------------------------------------------------------------------
-def _tensor_bytes(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def _tensor_bytes(arrays: Mapping[str, Array]) -> bytes:
     return bytes(safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from townlet.dto import Frozen
 from townlet.errors import ReplayError
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.policy.sample import ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
-from townlet.policy.trajectory import Array
+from townlet.types import Array
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
 
 
@@ -40,10 +41,8 @@ def conflict_columns(meta: SampleMeta) -> tuple[str, ...]:
     return tuple(spec.feature_names[i] for i in spec.columns(CONFLICT))
 
 
-class ConflictNormalizer(BaseModel):
+class ConflictNormalizer(Frozen):
     """Mean and deviation of the conflict features of one dataset; stored beside what was trained with them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     names: tuple[str, ...]
     mean: tuple[float, ...]

@@ -12,7 +12,7 @@ import numpy as np
 from townlet import files
 from townlet.errors import ReplayError
 from townlet.policy.sample import SampleMeta
-from townlet.policy.trajectory import Array
+from townlet.types import Array
 from townlet.world.state import EVENTS
 
 EVENT_TYPES = EVENTS  # the K axis of `ReplayBatch.events`

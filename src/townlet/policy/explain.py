@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.envs.vector import VectorTown
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.runtime import NetworkPolicy, Policy, RandomPolicy, ScriptedPolicy
 from townlet.ports import Decided
-
-Array = NDArray[Any]
+from townlet.types import Array
 
 
 def probabilities(policy: Policy, vec: VectorTown, decision: Decided) -> Array:

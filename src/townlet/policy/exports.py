@@ -14,7 +14,7 @@ from townlet.errors import ReplayError, UsageError
 from townlet.optional import require
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample
-from townlet.policy.trajectory import Array
+from townlet.types import Array
 
 
 def _may_write(output: Path, overwrite: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from townlet.policy import passes
 from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
 from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
+from townlet.types import Array, Doubles, Floats
 
-Array = NDArray[Any]
-Floats = NDArray[np.float32]
 ROWS_PER_THREAD = 192  # fewer are answered sooner by one thread
 
 
@@ -254,7 +253,7 @@ class FusedNetwork:
         maps: Array | None,  # (B, C, H, W)
         masks: Array,  # (B, A)
         *,
-        draws: NDArray[np.float64] | None = None,  # (B,) uniform in [0, 1); None chooses greedily
+        draws: Doubles | None = None,  # (B,) uniform in [0, 1); None chooses greedily
         state: Floats | None = None,
         starts: Array | None = None,
     ) -> Acted:

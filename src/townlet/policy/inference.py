@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from townlet.errors import CheckpointError, UsageError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.network import CNN_KERNEL, OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
+from townlet.types import Array, Doubles, Floats
 
-Floats = NDArray[np.float32]
 MASKED_LOGIT = -1e9  # exp of it is exactly 0, and 0 × it is a number
 
 
@@ -27,9 +27,7 @@ class Acted(NamedTuple):
     state: Floats  # (B, S)
 
 
-def choose_actions(
-    logits: NDArray[np.floating[Any]], masks: NDArray[Any], draws: NDArray[np.float64] | None
-) -> tuple[NDArray[np.int64], Floats]:
+def choose_actions(logits: NDArray[np.floating[Any]], masks: Array, draws: Doubles | None) -> tuple[NDArray[np.int64], Floats]:
     """Actions (B,) and their log-probabilities (B,) from logits (B, A) under masks (B, A).
 
     With draws u (B,) in [0, 1): the inverse of the distribution function, the first a with u < Σ_{i≤a} p_i, so a row's
@@ -55,7 +53,7 @@ def choose_actions(
 class NumpyPolicy:
     """Forward pass of `ConflictAwarePolicyNetwork`, every kind of it, over (B, ...) arrays."""
 
-    def __init__(self, spec: NetworkSpec, weights: Mapping[str, NDArray[Any]], about: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, spec: NetworkSpec, weights: Mapping[str, Array], about: Mapping[str, Any] | None = None) -> None:
         self.spec, self.about = spec, dict(about or {})
         self.weights = {name: np.ascontiguousarray(array) for name, array in weights.items()}
         for name, shape in weight_shapes(spec).items():
@@ -77,12 +75,12 @@ class NumpyPolicy:
     def act(
         self,
         features: Floats,  # (B, F)
-        maps: NDArray[Any] | None,  # (B, C, H, W)
-        masks: NDArray[Any],  # (B, A)
+        maps: Array | None,  # (B, C, H, W)
+        masks: Array,  # (B, A)
         *,
-        draws: NDArray[np.float64] | None = None,  # (B,) uniform in [0, 1); None chooses greedily
+        draws: Doubles | None = None,  # (B,) uniform in [0, 1); None chooses greedily
         state: Floats | None = None,  # (B, S)
-        starts: NDArray[Any] | None = None,  # (B,): rows whose state is reset first
+        starts: Array | None = None,  # (B,): rows whose state is reset first
     ) -> Acted:
         logits, values, next_state = self.forward(features, maps, state=state, starts=starts)
         actions, log_probs = choose_actions(logits, masks, draws)
@@ -91,10 +89,10 @@ class NumpyPolicy:
     def forward(
         self,
         features: Floats,
-        maps: NDArray[Any] | None = None,
+        maps: Array | None = None,
         *,
         state: Floats | None = None,
-        starts: NDArray[Any] | None = None,
+        starts: Array | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Unmasked logits (B, A), values in the units of the return (B,), next state (B, S)."""
         check_inputs(self.spec, features, maps)
@@ -127,7 +125,7 @@ class NumpyPolicy:
         out: Floats = np.clip((features - mean) / scale, -OBSERVATION_CLIP, OBSERVATION_CLIP)
         return out
 
-    def _encode(self, features: Floats, maps: NDArray[Any] | None) -> Floats:
+    def _encode(self, features: Floats, maps: Array | None) -> Floats:
         parts = [self._active(self._dense("feature", features[:, self._plain]))]
         if self.spec.has_conflict_encoder:
             parts.append(self._active(self._dense("conflict", features[:, self._conflict])))
@@ -188,7 +186,7 @@ def town_means(rows: Floats, town_size: int) -> Floats:
     return np.repeat(means, town_size, axis=-2).reshape(rows.shape)
 
 
-def check_inputs(spec: NetworkSpec, features: NDArray[Any], maps: NDArray[Any] | None) -> None:
+def check_inputs(spec: NetworkSpec, features: Array, maps: Array | None) -> None:
     if features.ndim != 2 or features.shape[1] != spec.features:
         raise UsageError(f"features have shape {features.shape}; the policy was trained on (rows, {spec.features})")
     if spec.sees_map and (maps is None or maps.shape != (len(features), *(spec.map_shape or ()))):

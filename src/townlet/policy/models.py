@@ -8,13 +8,13 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from townlet.errors import CheckpointError
 from townlet.policy.inference import town_means, weight_shapes
 from townlet.policy.network import CELLS, CNN_KERNEL, OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
+from townlet.types import Array
 
 HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
 
@@ -184,11 +184,11 @@ class ConflictAwarePolicyNetwork(nn.Module):
         return carried[0] if self.spec.recurrent == "gru" else torch.cat([part[0] for part in carried], dim=1)
 
     # --- weights ----------------------------------------------------------------------------------------------------
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         """A copy of every weight and statistic, by name."""
         return {name: tensor.detach().numpy().copy() for name, tensor in self.state_dict().items()}
 
-    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def load_arrays(self, arrays: Mapping[str, Array]) -> None:
         expected = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}
         found = {name: array.shape for name, array in arrays.items()}
         if found != expected:

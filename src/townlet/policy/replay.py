@@ -40,7 +40,8 @@ from townlet.policy.sample import (
     read_meta,
 )
 from townlet.policy.sample_metrics import differing
-from townlet.policy.trajectory import Array, Trajectory, to_disk
+from townlet.policy.trajectory import Trajectory, to_disk
+from townlet.types import Array
 
 __all__ = [
     "ConflictNormalizer",
@@ -107,7 +108,7 @@ def read_table(manifest: Path) -> dict[str, Metrics]:
     return metrics
 
 
-class Shape(NamedTuple):
+class BatchShape(NamedTuple):
     """What samples of one batch share."""
 
     timesteps: int
@@ -225,10 +226,10 @@ class ReplayDataset:
                 if (found := difference(self.metas[0], meta, name)) is not None:
                     raise ReplayError(f"{self._name(0)} and {self._name(i)} do not go together: {found}")
 
-    def _bucket(self) -> dict[Shape, list[int]]:
-        buckets: dict[Shape, list[int]] = {}
+    def _bucket(self) -> dict[BatchShape, list[int]]:
+        buckets: dict[BatchShape, list[int]] = {}
         for i, meta in enumerate(self.metas):
-            shape = Shape(meta.timesteps, meta.value_pred_steps, meta.has_expert, meta.sees_end)
+            shape = BatchShape(meta.timesteps, meta.value_pred_steps, meta.has_expert, meta.sees_end)
             buckets.setdefault(shape, []).append(i)
         return buckets
 

@@ -7,28 +7,100 @@ observation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from townlet.envs.vector import VectorTown
+from townlet.observations.spec import ObservationSpec
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import Decision, PolicyRuntime, values_of
-from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample
-from townlet.policy.source import Life, Source, frames_to_replay_sample
-from townlet.policy.trajectory import FIELDS, Array, Trajectory, allocate
+from townlet.policy.sample import SCHEMA_VERSION, CaptureNote, PolicyNote, ReplaySample, SampleMeta
+from townlet.policy.sample_metrics import sample_metrics
+from townlet.policy.trajectory import FIELDS, Trajectory, allocate, to_disk
 from townlet.ports import Decided, Hook
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
+from townlet.types import Array
+from townlet.world.actions import Catalogue
 from townlet.world.state import EVENT, TERMS
+
+
+@dataclass(frozen=True)
+class SampleSource:
+    """What all samples of a rollout have in common, and how many each resident id has had so far."""
+
+    template: dict[str, Any]
+    policy: PolicyNote
+    capture: CaptureNote
+    prefix: str
+    numbers: dict[str, int]
+
+    @classmethod
+    def describe(
+        cls,
+        spec: ObservationSpec,
+        catalogue: Catalogue,
+        interval: int,
+        policy: PolicyNote,
+        capture: CaptureNote,
+        prefix: str = PREFIX,
+    ) -> Self:
+        template = {
+            "schema_version": SCHEMA_VERSION,
+            "variant": spec.variant,
+            "map_shape": spec.map_shape if spec.map_shape[0] else (),
+            "map_channels": spec.map_channels,
+            "feature_names": spec.feature_names,
+            "action_names": catalogue.names,
+            "action_catalogue_hash": catalogue.hash,
+            "action_dim": len(catalogue),
+            "action_level": catalogue.level,
+            "decision_interval": interval,
+        }
+        return cls(template, policy, capture, prefix, {})
+
+
+class Life(NamedTuple):
+    """Whose trajectory it is, and where it began."""
+
+    agent_id: str
+    town: int
+    episode: int
+    life: int  # 0 for a founder, k for newcomer_k
+    first_tick: int
+
+
+def frames_to_replay_sample(frames: Trajectory, who: Life, source: SampleSource, sample_id: str, events: Array) -> ReplaySample:
+    """A validated sample from the trajectory of one life and the events its resident was the actor of (K,) EVENT."""
+    if source.policy.values != "critic":
+        frames = replace(frames, values=np.zeros_like(frames.values))
+    arrays, template = to_disk(frames), source.template
+    terms = np.zeros(len(TERMS)) if frames.terms is None else frames.terms.sum(axis=0, dtype=np.float64)
+    meta = SampleMeta(
+        **template,
+        training_arrays=tuple(arrays),
+        timesteps=frames.steps,
+        value_pred_steps=len(frames.values),
+        agent_id=who.agent_id,
+        sample_id=sample_id,
+        frame_count=frames.steps,
+        first_tick=who.first_tick,
+        policy=source.policy,
+        capture=source.capture.model_copy(update={"town": who.town, "episode": who.episode, "life": who.life}),
+        metrics=sample_metrics(arrays, template["feature_names"], template["action_names"], terms, events),
+    )
+    return ReplaySample.of(arrays, meta)
+
 
 __all__ = ["RolloutBuffer", "collect", "frames_to_replay_sample", "source_of"]
 
 NOBODY_ASKED = -1  # in the column `expert`
 
 
-class Recorder(Probe):
+class TrajectoryRecorder(Probe):
     """Fills a trajectory decision by decision: each of its columns from the moment, from the decision or from the step."""
 
     def __init__(self, vec: VectorTown, capacity: int, leave_out: Sequence[str] = ()) -> None:
@@ -79,7 +151,7 @@ class Span(NamedTuple):
     stop: int
 
 
-class RolloutBuffer(Recorder):
+class RolloutBuffer(TrajectoryRecorder):
     """What residents saw, did and got, for up to `capacity` decisions of every town, and the events of those."""
 
     def __init__(self, vec: VectorTown, capacity: int) -> None:
@@ -160,7 +232,7 @@ class RolloutBuffer(Recorder):
             first_tick=int(self.ticks[start, e]),
         )
 
-    def samples(self, source: Source) -> Iterator[ReplaySample]:
+    def samples(self, source: SampleSource) -> Iterator[ReplaySample]:
         """One sample per resident and life; numbers run over town and life of each resident id."""
         events, episodes = self.events()
         by_town: dict[tuple[int, int], Array] = {}
@@ -184,7 +256,7 @@ class RolloutBuffer(Recorder):
         return ReplayDataset(ReplayDatasetConfig(**({"label": "rollout"} | options)), samples)
 
 
-def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str = PREFIX) -> Source:
+def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str = PREFIX) -> SampleSource:
     """What the samples of a running town have in common."""
     policy = PolicyNote(
         kind=acting.kind, hash=acting.hash, values="critic" if acting.has_values else "none", epsilon=acting.epsilon
@@ -196,7 +268,7 @@ def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str
         seed=vec.seed,
         ticks=ticks,
     )
-    return Source.describe(vec.spec, vec.catalogue, vec.interval, policy, capture, prefix)
+    return SampleSource.describe(vec.spec, vec.catalogue, vec.interval, policy, capture, prefix)
 
 
 def collect(

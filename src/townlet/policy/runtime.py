@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
 from townlet.policy.checkpoint import mix_hash, weights_hash
 from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.schedule import Schedules
+from townlet.types import Array
 from townlet.world.rng import ACT, PICK, SLIP
 from townlet.world.townspeople import choose_random, choose_scripted, make_script
-
-Array = NDArray[Any]
 
 POLICIES = ("scripted", "random", "schedule")
 

@@ -13,13 +13,15 @@ from typing import Any, Literal, Self
 
 import msgspec
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from townlet import files
+from townlet.dto import FrozenStrict
 from townlet.errors import ReplayError
 from townlet.names import Name, NameOrNothing, name_from
 from townlet.policy.sample_metrics import RIVALRY_FIELDS, array_metrics, differing
-from townlet.policy.trajectory import STORED, Array, Trajectory, from_disk, to_disk
+from townlet.policy.trajectory import STORED, Trajectory, from_disk, to_disk
+from townlet.types import Array
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, Catalogue
 
 FIRST_GENERATION = "1.0"  # what a sample without a schema_version counts as
@@ -32,11 +34,7 @@ META_LIMIT = 4 << 20
 OPTIONAL_ARRAYS = ("map", "expert_action", "last_map")
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class PolicyNote(_Record):
+class PolicyNote(FrozenStrict):
     """Which policy acted. `values` is `none` when it has no critic: value_preds are zero then and mean nothing."""
 
     kind: str
@@ -46,7 +44,7 @@ class PolicyNote(_Record):
     epsilon: float = Field(0.0, ge=0.0, le=1.0)
 
 
-class CaptureNote(_Record):
+class CaptureNote(FrozenStrict):
     """Where the sample comes from; with `first_tick` it leads back to the simulator's tick."""
 
     config_id: Name
@@ -62,7 +60,7 @@ class CaptureNote(_Record):
 Metric = int | float | None | list[int] | dict[str, float]
 
 
-class SampleMeta(_Record):
+class SampleMeta(FrozenStrict):
     """The JSON beside a sample's arrays. No clock in it: the same capture gives the same bytes."""
 
     schema_version: str

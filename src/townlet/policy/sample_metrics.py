@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.sim.tally import EventTally
+from townlet.types import Array
 from townlet.world.events import QUEUE_CONFLICT
 from townlet.world.state import TERMS
-
-Array = NDArray[Any]
 
 RIVALRY_FIELDS = ("rivalry_max", "rivalry_avoid_count")
 WAIT_EDGES = (1, 5, 10, 20, 40, 80, 160)  # ticks; the last bin is open

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.scenario import ScheduleStep
 from townlet.envs.vector import VectorTown
 from townlet.errors import ScenarioError
+from townlet.types import Array
 from townlet.world.actions import FIRST_AFFORDANCE, WAIT
 from townlet.world.events import CHAT_FAILURE, CHAT_SUCCESS, USE_END
 from townlet.world.state import SHIFT_STATES
 
-Array = NDArray[Any]
 _LAST_OF_DAY = SHIFT_STATES.index("post_shift")
 
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from townlet.types import Array
 
 
 class Column(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 
 from townlet.config.models import GateConfig
 from townlet.dto.evaluation import MEASURES, Scorecard
-from townlet.dto.promotion import Decision, GateResult, Outcome
+from townlet.dto.promotion import GateResult, Outcome, PromotionDecision
 from townlet.errors import UsageError
 from townlet.statistics import Interval, paired_difference, student_interval, total_variation
 
@@ -31,20 +31,26 @@ def decide(
     passes: int,
     required: int,
     level: float = 0.95,
-) -> Decision:
+) -> PromotionDecision:
     """PROMOTE after `required` windows passed in a row, of which `passes` came before this one; FAIL on one failed gate."""
     results = tuple(judge(gate, scorecard, candidate, champion, level) for gate in gates)
     verdicts = {result.verdict for result in results}
     window = "fail" if "fail" in verdicts else "hold" if "hold" in verdicts or not results else "pass"
     reasons = [result.reason for result in results if result.verdict != "pass"]
     if window == "fail":
-        return Decision(outcome=Outcome.FAIL, window="fail", passes=0, required=required, gates=results, reasons=tuple(reasons))
+        return PromotionDecision(
+            outcome=Outcome.FAIL, window="fail", passes=0, required=required, gates=results, reasons=tuple(reasons)
+        )
     if window == "hold":
-        return Decision(outcome=Outcome.HOLD, window="hold", passes=0, required=required, gates=results, reasons=tuple(reasons))
+        return PromotionDecision(
+            outcome=Outcome.HOLD, window="hold", passes=0, required=required, gates=results, reasons=tuple(reasons)
+        )
     passed = passes + 1
     outcome = Outcome.PROMOTE if passed >= required else Outcome.HOLD
     reasons.append(f"{passed} of {required} windows in a row passed every gate")
-    return Decision(outcome=outcome, window="pass", passes=passed, required=required, gates=results, reasons=tuple(reasons))
+    return PromotionDecision(
+        outcome=outcome, window="pass", passes=passed, required=required, gates=results, reasons=tuple(reasons)
+    )
 
 
 def judge(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str, level: float = 0.95) -> GateResult:

@@ -19,10 +19,10 @@ from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, Manifest, ReplayEntry, check_listed, dataset_hash, find_manifest, read_manifest
 from townlet.policy.sample import SampleMeta, read_sample
-from townlet.policy.training.opening import run_id
+from townlet.policy.training.open_run import run_id
 from townlet.policy.training.run_folder import RunFolder
-from townlet.promotion.desk import CANDIDATE, SCORECARD_LIMIT, Checkpoint, PromotionDesk, read_checkpoint
 from townlet.promotion.ledger import FIRST_CHAMPION
+from townlet.promotion.releases import CANDIDATE, SCORECARD_LIMIT, CheckpointFacts, Releases, read_checkpoint
 from townlet.telemetry.ndjson import read_records
 
 Facts = Mapping[str, Any]
@@ -31,7 +31,7 @@ WAITED = ("use_start", "queue_leave")
 
 
 def trace(
-    desk: PromotionDesk,
+    releases: Releases,
     number: int | None = None,
     *,
     run: Path | None = None,
@@ -43,7 +43,7 @@ def trace(
     `run` and `data` say where the run folder and its data are when they have been moved; `sample` is the id of the one to look
     at, by default the first in which something happened.
     """
-    walk = _Walk(desk, number, run, data, sample)
+    walk = _Walk(releases, number, run, data, sample)
     try:
         walk.back()
     except DamagedFileError as error:
@@ -55,7 +55,7 @@ def trace(
 class _Walk:
     """`at` is the link being opened, `met` those that hold."""
 
-    desk: PromotionDesk
+    releases: Releases
     number: int | None
     run: Path | None
     data: Path | None
@@ -66,7 +66,7 @@ class _Walk:
     def back(self) -> None:
         self.at = "ledger entry"
         entry, evidence = self._entry()
-        self._holds(f"{entry.number}, {entry.kind}", self.desk.ledger)
+        self._holds(f"{entry.number}, {entry.kind}", self.releases.ledger)
 
         self.at = "scorecard"
         self._holds(evidence.scorecard or "", self._scorecard(evidence))
@@ -119,10 +119,10 @@ class _Walk:
 
     def _entry(self) -> tuple[LedgerEntry, Evidence]:
         """The entry meant, with its evidence; a rollback leads to the promotion of the champion it brought back."""
-        entries = self.desk.entries()
+        entries = self.releases.entries()
         if self.number is not None and not 0 <= self.number < len(entries):
             raise UsageError(f"the ledger has no entry {self.number}, its entries are 0 to {len(entries) - 1}")
-        name = self.desk.champion() if self.number is None else entries[self.number].candidate
+        name = self.releases.champion() if self.number is None else entries[self.number].candidate
         if name == FIRST_CHAMPION:
             raise UsageError("the scripted townspeople were not trained, so nothing leads back; name the entry of a candidate")
         entry = None if self.number is None else entries[self.number]
@@ -130,14 +130,14 @@ class _Walk:
             entry = next(e for e in reversed(entries) if e.kind == "promote" and e.candidate == name)
         evidence = entry.evidence
         if evidence is None:
-            raise DamagedFileError(f"entry {entry.number} of {self.desk.ledger} has no evidence; nothing was decided on it")
+            raise DamagedFileError(f"entry {entry.number} of {self.releases.ledger} has no evidence; nothing was decided on it")
         _equal("the evidence", {"candidate": entry.candidate, "champion": entry.champion}, vars(evidence))
         return entry, evidence
 
     def _scorecard(self, evidence: Evidence) -> Path:
         if evidence.scorecard is None:
             raise DamagedFileError("the window was judged without a scorecard; it was missing or damaged then")
-        path = self.desk.evidence(evidence.scorecard)
+        path = self.releases.evidence(evidence.scorecard)
         data = files.read_bytes(path, limit=SCORECARD_LIMIT)
         if files.sha256_bytes(data) != evidence.scorecard:
             raise DamagedFileError(f"{path} was changed since it was judged; restore the evidence")
@@ -149,9 +149,9 @@ class _Walk:
             _equal(str(path), {"policy_hash": evidence.candidate, "dataset_hash": evidence.dataset}, vars(card))
         return path
 
-    def _weights(self, entry: LedgerEntry, evidence: Evidence) -> Checkpoint:
+    def _weights(self, entry: LedgerEntry, evidence: Evidence) -> CheckpointFacts:
         """The release and the checkpoint it was copied from, as far as they are there; what was judged must be among them."""
-        release = self.desk.release_of(entry.candidate)
+        release = self.releases.release_of(entry.candidate)
         places = [release] if entry.kind == "promote" else []
         if Path(entry.source).exists():
             places.append(Path(entry.source))
@@ -163,7 +163,7 @@ class _Walk:
                 raise DamagedFileError(
                     f"{one.source} holds weights {one.weights[:12]}, expected {entry.candidate[:12]}; restore it"
                 )
-        judged: Checkpoint | None = next((one for one in reversed(found) if one.sums == evidence.checkpoint), None)
+        judged: CheckpointFacts | None = next((one for one in reversed(found) if one.sums == evidence.checkpoint), None)
         if judged is None:
             raise DamagedFileError(f"{found[-1].source} was changed since it was judged (its {files.SUMS} differs); restore it")
         facts = {
@@ -175,7 +175,7 @@ class _Walk:
         _equal(f"{judged.source}/state.json", facts, judged.state)
         return judged
 
-    def _run(self, entry: LedgerEntry, checkpoint: Checkpoint) -> tuple[RunFolder, Facts]:
+    def _run(self, entry: LedgerEntry, checkpoint: CheckpointFacts) -> tuple[RunFolder, Facts]:
         """The run the checkpoint lies in: its card, its config and its summary."""
         above = Path(entry.source).parents
         found = [RunFolder(self.run)] if self.run is not None else [run for place in above if (run := RunFolder(place)).exists]
@@ -196,7 +196,7 @@ class _Walk:
                 _equal(f"{folder.path}/summary.json", {"weights_hash": weights}, summary)
         return folder, card
 
-    def _record(self, folder: RunFolder, card: Facts, checkpoint: Checkpoint) -> tuple[str, Path]:
+    def _record(self, folder: RunFolder, card: Facts, checkpoint: CheckpointFacts) -> tuple[str, Path]:
         """The record of the epoch that the checkpoint was taken after, which the checkpoint knows by heart."""
         expected: Facts = checkpoint.state.get("standing", {}).get("last", {})
         position: Facts = checkpoint.state.get("telemetry", {})

@@ -25,7 +25,7 @@ FIGURES = {  # key of the figures file -> heading
 
 
 @dataclass(frozen=True)
-class Entry:
+class ScenarioFacts:
     name: str
     description: str
     residents: int
@@ -38,11 +38,11 @@ class Entry:
     scheduled: int  # residents with orders of their own
 
 
-def entry(config: SimulationConfig, plan: Plan | None = None) -> Entry:
+def entry(config: SimulationConfig, plan: Plan | None = None) -> ScenarioFacts:
     """The facts of one scenario."""
     plan = read_plan(config) if plan is None else plan
     rows, columns = plan.tiles.shape
-    return Entry(
+    return ScenarioFacts(
         name=config.scenario.name or config.config_id,
         description=config.scenario.description,
         residents=len(plan.residents),
@@ -94,7 +94,7 @@ def verdict_words(report: LintReport) -> str:
     return f"fails: {', '.join(failed)}" if failed else "passes"
 
 
-def _section(one: Entry, report: LintReport, figures: dict[str, Any]) -> list[str]:
+def _section(one: ScenarioFacts, report: LintReport, figures: dict[str, Any]) -> list[str]:
     lines = [f"## {one.name}", "", one.description, ""]
     if one.scheduled:
         lines += [f"{one.scheduled} of {one.residents} residents follow orders of the scenario.", ""]

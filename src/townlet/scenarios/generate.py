@@ -33,7 +33,8 @@ from townlet.scenarios.spec import (
     coins,
     object_kinds,
 )
-from townlet.world.state import PROFILES, Array
+from townlet.types import Array
+from townlet.world.state import PROFILES
 
 HOME, WORK, SERVICE, PARK = range(4)
 HOME_KINDS = ("shower", "stove", "fridge", "table")

@@ -16,7 +16,8 @@ from townlet.config.base import nearest_name
 from townlet.config.models import SimulationConfig, weights_of
 from townlet.config.scenario import ScenarioConfig
 from townlet.errors import ScenarioError
-from townlet.world.state import MONEY, TILES, Array
+from townlet.types import Array
+from townlet.world.state import MONEY, TILES
 
 TILE_MARKS = {".": "floor", "#": "wall", "+": "door", "=": "road"}
 FLOOR, WALL, DOOR, ROAD, FURNITURE = range(5)

@@ -21,9 +21,10 @@ from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, UsageError
 from townlet.scenarios.compile import CompiledTown, compile_town
+from townlet.types import Array
 from townlet.world.state import EXITS, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, SCHEDULED
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, Array]
 LONGEST = 400  # characters of a change
 NAME = r"[a-z][a-z0-9_]{0,31}"
 NUMBER = r"[-+]?\d{1,9}(?:\.\d{1,9})?"
@@ -302,11 +303,11 @@ def schedule_perturbations(vec: VectorTown, rows: Iterable[tuple[int, Perturb]])
 # --- from one config to another ----------------------------------------------------------------------------------------------
 
 
-def transplant(vec: VectorTown, old: CompiledTown, arrays: Arrays, town_index: int = 0) -> dict[str, NDArray[Any]]:
+def transplant(vec: VectorTown, old: CompiledTown, arrays: Arrays, town_index: int = 0) -> dict[str, Array]:
     """A moment (`VectorTown.save`), once per town of the batch, with its objects found again by place in the edited town."""
     futures, town = vec.num_towns, vec.towns[0]
     fresh = vec.save()
-    kept: dict[str, NDArray[Any]] = {
+    kept: dict[str, Array] = {
         name: np.repeat(array[town_index : town_index + 1], futures, axis=0) for name, array in arrays.items() if name in fresh
     }
     moved = same_place(old, town)  # (M_old,) index in the edited town, -1 where it was removed
@@ -334,14 +335,14 @@ def same_place(old: CompiledTown, new: CompiledTown) -> NDArray[np.int64]:
     return np.array([where.get((int(o["x"]), int(o["y"]), old.kinds[o["kind"]]), -1) for o in old.layout.objects], dtype=np.int64)
 
 
-def _clear(residents: NDArray[Any], fresh: NDArray[Any], moved: NDArray[np.int64], pointer: str, fields: Sequence[str]) -> None:
+def _clear(residents: Array, fresh: Array, moved: NDArray[np.int64], pointer: str, fields: Sequence[str]) -> None:
     """Whoever points at an object that is gone forgets it: those fields are as at the start of a life."""
     gone = (residents[pointer] >= 0) & (moved[residents[pointer]] < 0)
     for name in fields:
         residents[name][gone] = fresh[name][gone]
 
 
-def _refuse_occupied(town: CompiledTown, there: NDArray[np.bool_], moved: NDArray[np.int64], occupant: NDArray[Any]) -> None:
+def _refuse_occupied(town: CompiledTown, there: NDArray[np.bool_], moved: NDArray[np.int64], occupant: Array) -> None:
     known = set(moved[there].tolist())
     for index, row in enumerate(town.layout.objects):
         if index not in known and occupant[row["y"], row["x"]] >= 0:

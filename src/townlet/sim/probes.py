@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.base import clock
 from townlet.envs.events import run_id_of, step_records
@@ -21,9 +20,9 @@ from townlet.ports import Decided
 from townlet.sim.snapshot import save_snapshot, take_snapshot
 from townlet.sim.tally import EventTally
 from townlet.sim.why import why_masked
+from townlet.types import Array
 from townlet.world.state import TERMS
 
-Array = NDArray[Any]
 MOST_FRAMES = 600
 
 

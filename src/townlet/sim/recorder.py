@@ -5,17 +5,15 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
+from townlet.types import Array
 
-Array = NDArray[Any]
 NOBODY = 255  # no decision: the slot is empty or the town over
 LARGEST = 64 << 20  # bytes of decisions, unpacked
 
@@ -63,7 +61,7 @@ class Decisions:
         return cls(first, np.ascontiguousarray(actions), targets)
 
 
-class Recorder(Probe):
+class DecisionRecorder(Probe):
     """Keeps the decisions of one town of a batch, over the episode under way; the next episode is recorded anew."""
 
     def __init__(self, town: int = 0) -> None:

@@ -9,19 +9,17 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from townlet import __version__, files
 from townlet.config import SimulationConfig, config_hash
-from townlet.dto.snapshot import SNAPSHOT_SCHEMA, Parting, SnapshotHeader
+from townlet.dto.snapshot import SNAPSHOT_SCHEMA, Divergence, SnapshotHeader
 from townlet.envs.vector import FINGERPRINT, VectorTown
 from townlet.errors import SnapshotError
+from townlet.types import Array
 
-Array = NDArray[Any]
 LIMIT = 8 << 30
 HEADER, EVENTS, MEMORY = "header", "last_events", "memory_"
 
@@ -148,26 +146,26 @@ def restore(vec: VectorTown, snapshot: Snapshot) -> None:
 # --- differences ---------------------------------------------------------------------------------------------------------
 
 
-def differences(a: VectorTown, b: VectorTown) -> Iterator[Parting]:
+def differences(a: VectorTown, b: VectorTown) -> Iterator[Divergence]:
     """Every value in which two worlds of one shape differ: by town, residents first, in the order of their fields."""
     for town in range(a.num_towns):
         tick = int(a.state.towns[town]["tick"])
         for table in FINGERPRINT:
             left, right = a.state._asdict()[table][town], b.state._asdict()[table][town]
             if left.shape != right.shape:
-                yield Parting(town=town, tick=tick, table=table, field="shape", a=list(left.shape), b=list(right.shape))
+                yield Divergence(town=town, tick=tick, table=table, field="shape", a=list(left.shape), b=list(right.shape))
             elif left.tobytes() != right.tobytes():
                 yield from _unequal(a, town, tick, table, left, right)
 
 
-def _unequal(vec: VectorTown, town: int, tick: int, table: str, left: Array, right: Array) -> Iterator[Parting]:
+def _unequal(vec: VectorTown, town: int, tick: int, table: str, left: Array, right: Array) -> Iterator[Divergence]:
     for index in np.ndindex(left.shape):
         names = left.dtype.names or ("",)
         for name in names:
             one, two = (array[index][name] if name else array[index] for array in (left, right))
             if np.asarray(one).tobytes() != np.asarray(two).tobytes():
                 owner = index[0] if table in ("residents", "ties") else None
-                yield Parting(
+                yield Divergence(
                     town=town,
                     tick=tick,
                     table=table,

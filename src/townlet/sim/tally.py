@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from townlet.types import Array
 from townlet.world.events import CHAT_SUCCESS, QUEUE_CONFLICT, QUEUE_LEAVE, SHIFT_ABSENT, SHIFT_LATE, SHIFT_ON_TIME, USE_START
-from townlet.world.state import CONFLICT_REASONS, EVENTS, Array
+from townlet.world.state import CONFLICT_REASONS, EVENTS
 
 SHIFTS = (SHIFT_ON_TIME, SHIFT_LATE, SHIFT_ABSENT)
 WAIT_FIELDS, SHIFT_FIELDS = ("town", "actor", "actor_life", "waited"), ("town", "actor", "actor_life", "kind")

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig, config_hash
@@ -36,8 +33,9 @@ from townlet.sim.edits import (
 )
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.snapshot import load_snapshot, open_town
+from townlet.types import Array
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, Array]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
 from townlet.statistics import cohens_d, paired_difference
-from townlet.studies.spec import Job, StudySpec, job_of, jobs_of
+from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of
 
 RESULTS = Path("benchmarks/learning/results")
 RUNS = Path("runs/studies")
@@ -96,7 +96,7 @@ def results_file(spec: StudySpec, results: Path) -> Path:
     return safe_join(results, f"{spec.name}.ndjson", error=UsageError)
 
 
-def measure(spec: StudySpec, job: Job, policy: str) -> dict[str, Measure]:
+def measure(spec: StudySpec, job: StudyJob, policy: str) -> dict[str, Measure]:
     """A policy in the held-out towns of the study, seen as the arm sees them and scored with the committed weights."""
     config = _measured(spec, job)
     case = Case(spec.name, config.config_id, towns=spec.towns, days=spec.days, config=config)
@@ -104,7 +104,7 @@ def measure(spec: StudySpec, job: Job, policy: str) -> dict[str, Measure]:
     return run_case(vec, policy, policy, case).measures
 
 
-def _measured(spec: StudySpec, job: Job) -> SimulationConfig:
+def _measured(spec: StudySpec, job: StudyJob) -> SimulationConfig:
     """The config of the towns an arm is measured in."""
     return job.config if spec.scenario is None else load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]])
 
@@ -155,8 +155,8 @@ def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
     )
 
 
-def _run_all(todo: Sequence[Job], spec_file: Path, results: Path, runs: Path, processes: int, say: Say) -> None:
-    waiting, running = list(todo), dict[subprocess.Popen[bytes], Job]()
+def _run_all(todo: Sequence[StudyJob], spec_file: Path, results: Path, runs: Path, processes: int, say: Say) -> None:
+    waiting, running = list(todo), dict[subprocess.Popen[bytes], StudyJob]()
     failed: list[str] = []
     try:
         while waiting or running:

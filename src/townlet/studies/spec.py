@@ -46,7 +46,7 @@ class StudySpec(Section):
         return self
 
 
-class Job(NamedTuple):
+class StudyJob(NamedTuple):
     """One arm on one seed. The hash covers everything its result depends on, so that a finished job is never run twice."""
 
     arm: str
@@ -63,12 +63,12 @@ def load_spec(path: Path) -> StudySpec:
         raise ConfigError(f"{sentences(error, StudySpec, tree)}; see `townlet study --help` for the fields") from None
 
 
-def jobs_of(spec: StudySpec) -> list[Job]:
+def jobs_of(spec: StudySpec) -> list[StudyJob]:
     """All jobs, seed by seed, so that a stopped study has whole pairs."""
     return [job_of(spec, arm, seed) for seed in range(spec.seeds) for arm in spec.arms]
 
 
-def job_of(spec: StudySpec, arm: str, seed: int) -> Job:
+def job_of(spec: StudySpec, arm: str, seed: int) -> StudyJob:
     if arm not in spec.arms:
         raise ConfigError(f"the study {spec.name} has no arm {arm!r}; known are {', '.join(spec.arms)}")
     words = [*spec.overrides, *spec.arms[arm], f"seed={seed}", "training.threads=1", "training.workers=1"]
@@ -76,4 +76,4 @@ def job_of(spec: StudySpec, arm: str, seed: int) -> Job:
         words.append(f"training.time_limit={spec.minutes}")
     config = load_config(spec.config, words)
     facts = [__version__, config_hash(config), spec.mode, spec.towns, spec.days, spec.scenario]
-    return Job(arm, seed, config, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16])
+    return StudyJob(arm, seed, config, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16])

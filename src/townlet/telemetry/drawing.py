@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from townlet.types import Doubles
 
 BARS = "▁▂▃▄▅▆▇█"
 SHADES = " ░▒▓█"
@@ -15,8 +17,6 @@ MARKS = "●▲■◆✚✖"  # one per run: told apart without colour
 SEVERAL = "∗"  # where runs coincide
 MARGIN = 9  # columns left of the axis, so that charts stand in line
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille dots by row and column of a cell
-
-Floats = NDArray[np.float64]
 
 
 def short(value: float) -> str:
@@ -44,7 +44,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[
     return [line(head), "  ".join("─" * width for width in widths), *(line(row) for row in rows)]
 
 
-def thinned(values: ArrayLike, width: int) -> Floats:
+def thinned(values: ArrayLike, width: int) -> Doubles:
     """At most `width` means of neighbouring values; a stretch without a number stays NaN."""
     array = np.asarray(values, dtype=np.float64)
     if array.size <= width:
@@ -64,7 +64,7 @@ def sparkline(values: ArrayLike, width: int = 30) -> str:
     return "".join(" " if math.isnan(value) else BARS[round((value - low) * scale) if scale else 3] for value in array)
 
 
-def strip(rows: Floats, width: int = 60) -> list[str]:
+def strip(rows: Doubles, width: int = 60) -> list[str]:
     """A heat strip: one text line per column of `rows` (T, B), the last bin on top; darker = more."""
     shown = np.stack([thinned(rows[:, b], width) for b in range(rows.shape[1])])  # (B, width)
     shown = shown[:, [i * shown.shape[1] // width for i in range(width)]]  # a short log is stretched
@@ -118,7 +118,7 @@ def _spread(count: int, slots: int) -> list[int]:
     return [round(i * (slots - 1) / max(1, count - 1)) for i in range(count)]
 
 
-def _braille(values: Floats, low: float, high: float, width: int, height: int) -> list[str]:
+def _braille(values: Doubles, low: float, high: float, width: int, height: int) -> list[str]:
     cells = np.zeros((height, width), dtype=int)
     last: tuple[int, int] | None = None
     for x, value in zip(_spread(len(values), width * 2), values):
@@ -137,7 +137,7 @@ def _line(a: tuple[int, int], b: tuple[int, int]) -> list[tuple[int, int]]:
     return [(round(a[0] + (b[0] - a[0]) * i / steps), round(a[1] + (b[1] - a[1]) * i / steps)) for i in range(steps + 1)]
 
 
-def _marked(series: Sequence[tuple[str, Floats]], low: float, high: float, width: int, height: int) -> list[str]:
+def _marked(series: Sequence[tuple[str, Doubles]], low: float, high: float, width: int, height: int) -> list[str]:
     cells = [[" "] * width for _ in range(height)]
     for index, (_, values) in enumerate(series):
         for x, value in zip(_spread(len(values), width), values):

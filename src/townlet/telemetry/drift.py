@@ -24,7 +24,8 @@ from townlet.files import read_bytes
 from townlet.statistics import ChangePoint, change_point, student_quantile, total_variation
 from townlet.telemetry.ndjson import UNREADABLE, log_parts, read_records
 from townlet.telemetry.schema import FIELDS, field
-from townlet.telemetry.series import Floats, LogSeries, number, series_of
+from townlet.telemetry.series import LogSeries, number, series_of
+from townlet.types import Doubles
 
 DRIFT_NAMES = tuple(item.name for item in FIELDS if item.drift)
 MAX_BASELINE = 64 << 20
@@ -246,7 +247,7 @@ class DriftReport:
         }
 
 
-def persistence(x: Floats) -> float:
+def persistence(x: Doubles) -> float:
     """Correlation of neighbouring values, at least 0; corrected for the series being short, where it comes out too small."""
     deviation = x - x.mean()
     total = float(deviation @ deviation)
@@ -261,7 +262,7 @@ def block_length(count: int, correlation: float = 0.0) -> int:
     return max(1, min(math.ceil((1 + correlation) / (1 - correlation)), count // 3))
 
 
-def block_bootstrap(x: Floats, *, level: float, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+def block_bootstrap(x: Doubles, *, level: float, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
     """Interval of the mean of a series: mean ± t × spread of the means of series resampled in circular blocks.
 
     Student's t for the number of blocks, because a handful of them is far from a normal distribution.
@@ -278,7 +279,7 @@ def block_bootstrap(x: Floats, *, level: float, resamples: int = 2000, seed: int
     return centre - half, centre + half
 
 
-def aligned(current: Floats, baseline: Floats, window: float) -> tuple[Floats, Floats]:
+def aligned(current: Doubles, baseline: Doubles, window: float) -> tuple[Doubles, Doubles]:
     """The last share of the epochs both have, pair by pair, where both have a number."""
     count = min(current.size, baseline.size)
     start = count - max(1, round(count * window))
@@ -311,7 +312,7 @@ def compare(
     return DriftReport(current.label, baseline.label, metrics, distances)
 
 
-def _metric(name: str, a: Floats, b: Floats, level: float, min_effect: float, seed: int) -> MetricDrift:
+def _metric(name: str, a: Doubles, b: Doubles, level: float, min_effect: float, seed: int) -> MetricDrift:
     delta = Delta(name, float(a.mean()), float(b.mean()))
     low, high = block_bootstrap(a - b, level=level, seed=seed)
     clear = low > 0 or high < 0
@@ -321,8 +322,8 @@ def _metric(name: str, a: Floats, b: Floats, level: float, min_effect: float, se
     return MetricDrift(name, delta.value, delta.baseline, delta.absolute, delta.relative, low, high, a.size, alarm, change)
 
 
-def _mixes(current: LogSeries, baseline: LogSeries, window: float) -> Iterator[tuple[str, Floats, Floats]]:
-    def tail(rows: Floats) -> Floats:
+def _mixes(current: LogSeries, baseline: LogSeries, window: float) -> Iterator[tuple[str, Doubles, Doubles]]:
+    def tail(rows: Doubles) -> Doubles:
         rows = rows[len(rows) - max(1, round(len(rows) * window)) :]
         return rows[np.isfinite(rows).all(axis=1)]
 
@@ -336,7 +337,7 @@ def _mixes(current: LogSeries, baseline: LogSeries, window: float) -> Iterator[t
         yield "conflict_reasons", tail(a), tail(b)
 
 
-def _mix(name: str, a: Floats, b: Floats, alpha: float, max_distance: float, seed: int) -> MixDrift:
+def _mix(name: str, a: Doubles, b: Doubles, alpha: float, max_distance: float, seed: int) -> MixDrift:
     """Distance of the mean histograms; its p-value by dealing the epochs' blocks out to both sides anew."""
     if len(a) == 0 or len(b) == 0:
         return MixDrift(name, math.nan, None, 1.0, False)
@@ -355,12 +356,12 @@ def _mix(name: str, a: Floats, b: Floats, alpha: float, max_distance: float, see
     return MixDrift(name, distance, moved, p_value, p_value < alpha and distance >= max_distance)
 
 
-def _shares(rows: Floats) -> Floats:
+def _shares(rows: Doubles) -> Doubles:
     total = rows.sum(axis=-1, keepdims=True)
     return np.asarray(np.divide(rows, total, out=np.zeros_like(rows), where=total > 0), dtype=np.float64)
 
 
-def earth_mover(p: Floats, q: Floats) -> float:
+def earth_mover(p: Doubles, q: Doubles) -> float:
     """Mass × bins moved between two histograms over ordered bins, as a share of the whole range."""
     if not p.sum() or not q.sum():
         return 0.0

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from townlet.dto.evaluation import MEASURES, Scorecard
 from townlet.errors import UsageError
 from townlet.files import write_bytes
 from townlet.optional import require
 from townlet.telemetry.drawing import MARGIN, axis, chart, short, strip, thinned
 from townlet.telemetry.schema import FIELDS, PANELS, RIVALRY_BINS, Panel, field
-from townlet.telemetry.series import Floats, LogSeries, read_series
+from townlet.telemetry.series import LogSeries, read_series
+from townlet.types import Doubles
 
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", ":", "-.")
@@ -169,7 +171,7 @@ def _span(runs: Sequence[LogSeries]) -> tuple[float, float]:
     return -0.02 * last, 1.02 * last
 
 
-def _x_axis(run: LogSeries) -> Floats:
+def _x_axis(run: LogSeries) -> Doubles:
     return run.column("steps") if run.has("steps") else np.arange(1.0, len(run) + 1)
 
 
@@ -280,3 +282,47 @@ def _ends(runs: Sequence[LogSeries]) -> tuple[str, str]:
     epochs = longest.column("epoch") if longest.has("epoch") else np.arange(1.0, len(longest) + 1)
     unequal = " (each run over the whole width)" if len({len(run) for run in runs}) > 1 else ""
     return f"epoch {short(float(epochs[0]))}{unequal}", f"epoch {short(float(epochs[-1]))}"
+
+
+SCORECARD_PANELS = ("return", "exits", "conflicts", "self_sufficiency", "attendance", "wait_mean")
+
+
+def plot_scorecard(card: Scorecard, output: Path | str) -> Path:
+    """Write a PNG or SVG, by the ending of `output`."""
+    output = Path(output)
+    kind = output.suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        raise UsageError(
+            f"{output} ends in {output.suffix or 'nothing'}; a plot is written as {' or '.join('.' + f for f in FORMATS)}"
+        )
+    data = io.BytesIO()
+    dated = {"Date": None} if kind == "svg" else {"Software": None}  # the same bytes for the same card
+    scorecard_figure(card).canvas.print_figure(data, format=kind, dpi=120, metadata=dated)
+    write_bytes(output, data.getvalue())
+    return output
+
+
+def scorecard_figure(card: Scorecard) -> Any:
+    drawn = figure((), title=f"Scorecard: {card.suite}")
+    rows = [(case, policy) for case in card.cases for policy in case.policies]
+    drawn.set_size_inches(12, 1.6 + 2 * (0.9 + 0.3 * len(rows)))
+    grid = drawn.subplots(2, 3, sharey=True)
+    several = len(card.cases) > 1
+    for axes, name in zip(grid.flat, SCORECARD_PANELS):
+        for place, (_, policy) in enumerate(rows):
+            measure, colour = policy.measures[name], OKABE_ITO[card.policies.index(policy.name) % len(OKABE_ITO)]
+            if measure.mean is None:
+                continue
+            if measure.low is not None and measure.high is not None:
+                axes.plot([measure.low, measure.high], [place, place], color=colour, linewidth=2.5, solid_capstyle="round")
+            axes.plot([measure.mean], [place], "o", color=colour, markersize=6)
+        spec = MEASURES[name]
+        arrow = {1: "more is better", -1: "less is better", 0: ""}[spec.better]
+        axes.set_title(f"{name.replace('_', ' ')} ({arrow})", fontsize=10, loc="left")
+        axes.set_xlabel(spec.unit, fontsize=8)
+        axes.grid(True, axis="x", color="0.9", linewidth=0.6)
+        axes.tick_params(labelsize=8)
+    names = [f"{case.name}: {policy.name}" if several else policy.name for case, policy in rows]
+    grid.flat[0].set_yticks(range(len(rows)), names)
+    grid.flat[0].set_ylim(len(rows) - 0.5, -0.5)
+    return drawn

@@ -187,7 +187,7 @@ def _rule(entry: Any, common: Mapping[str, Any], where: str) -> Rule:
 # --- a rule at work --------------------------------------------------------------------------------------------------
 
 
-class Series:
+class RecentValues:
     """The last records of a field, and its past: those before them."""
 
     def __init__(self, window: int, least: int = PAST_LEAST) -> None:
@@ -226,8 +226,8 @@ class RuleState:
         self.rule = rule
         self.value = math.nan  # smoothed
         self.bad = 0  # records running
-        self._series = Series(rule.smoothing)
-        self._excuse = Series(PAST_WINDOW, EXCUSE_LEAST)
+        self._series = RecentValues(rule.smoothing)
+        self._excuse = RecentValues(PAST_WINDOW, EXCUSE_LEAST)
 
     def feed(self, record: Mapping[str, Any]) -> Alarm | None:
         rule = self.rule

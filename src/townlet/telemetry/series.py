@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.errors import TelemetryError
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS
+from townlet.types import Doubles
 
-Floats = NDArray[np.float64]
 CHUNK = 2048  # records held at a time
 NUMERIC = tuple(item.name for item in FIELDS if item.numeric)
 
@@ -26,14 +25,14 @@ class LogSeries:
 
     path: Path
     label: str
-    columns: dict[str, Floats]  # name → (T,)
-    histogram: Floats  # (T, RIVALRY_BINS), NaN where absent
-    reasons: dict[str, Floats]  # conflicts by reason → (T,)
+    columns: dict[str, Doubles]  # name → (T,)
+    histogram: Doubles  # (T, RIVALRY_BINS), NaN where absent
+    reasons: dict[str, Doubles]  # conflicts by reason → (T,)
 
     def __len__(self) -> int:
         return len(self.histogram)
 
-    def column(self, name: str) -> Floats:
+    def column(self, name: str) -> Doubles:
         return self.columns.get(name, np.full(len(self), np.nan))
 
     def has(self, name: str) -> bool:
@@ -51,9 +50,9 @@ def read_series(path: Path | str, names: Sequence[str] = NUMERIC, *, label: str 
 def series_of(
     records: Iterable[Mapping[str, Any]], names: Sequence[str] = NUMERIC, *, path: Path | None = None, label: str = ""
 ) -> LogSeries:
-    columns: dict[str, list[Floats]] = {name: [] for name in names}
-    histograms: list[Floats] = []
-    reasons: dict[str, list[Floats]] = {}
+    columns: dict[str, list[Doubles]] = {name: [] for name in names}
+    histograms: list[Doubles] = []
+    reasons: dict[str, list[Doubles]] = {}
     count = 0
     for chunk in batched((record for record in records if record.get("kind") != "batch"), CHUNK):
         for name, parts in columns.items():
@@ -81,7 +80,7 @@ def batched(records: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Ma
         yield chunk
 
 
-def _numbers(values: list[Any]) -> Floats:
+def _numbers(values: list[Any]) -> Doubles:
     """The values as floats, NaN for null; one by one only when something else is among them."""
     try:
         return np.array(values, dtype=np.float64)
@@ -89,7 +88,7 @@ def _numbers(values: list[Any]) -> Floats:
         return np.array([number(value) for value in values])
 
 
-def _histograms(chunk: list[Mapping[str, Any]]) -> Floats:
+def _histograms(chunk: list[Mapping[str, Any]]) -> Doubles:
     nothing = [np.nan] * RIVALRY_BINS
     rows = [record.get("rivalry_histogram") for record in chunk]
     return np.array([row if isinstance(row, list) and len(row) == RIVALRY_BINS else nothing for row in rows], dtype=np.float64)

@@ -19,7 +19,8 @@ from townlet.telemetry.drawing import short, sparkline, table
 from townlet.telemetry.drift import Delta
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, field
-from townlet.telemetry.series import CHUNK, Floats, batched, number, series_of
+from townlet.telemetry.series import CHUNK, batched, number, series_of
+from townlet.types import Doubles
 
 SKETCH = 64  # points kept for a sparkline
 HIDDEN = ("telemetry_version", "epoch", "log_stream_offset", "cycle_id", "anneal_cycle")  # told in the head of a summary
@@ -36,11 +37,11 @@ class Sketch:
     """A curve in at most `SKETCH` means of equally many neighbours; when it is full, neighbours are joined."""
 
     def __init__(self) -> None:
-        self.points: Floats = np.empty(0)
+        self.points: Doubles = np.empty(0)
         self._each = 1  # values per point
-        self._rest: Floats = np.empty(0)  # fewer values than a point needs
+        self._rest: Doubles = np.empty(0)  # fewer values than a point needs
 
-    def add(self, values: Floats) -> None:
+    def add(self, values: Doubles) -> None:
         waiting = np.concatenate((self._rest, values))
         whole = len(waiting) // self._each * self._each
         self.points = np.concatenate((self.points, waiting[:whole].reshape(-1, self._each).mean(axis=1)))
@@ -51,12 +52,12 @@ class Sketch:
             self._rest = np.concatenate((np.repeat(odd, self._each), self._rest))
             self._each *= 2
 
-    def curve(self) -> Floats:
+    def curve(self) -> Doubles:
         return np.append(self.points, self._rest.mean()) if self._rest.size else self.points
 
 
 @dataclass(slots=True)
-class Column:
+class FieldSummary:
     """One number over the run. The trend is the slope of a line fitted over the record number, times the number of records."""
 
     name: str
@@ -74,7 +75,7 @@ class Column:
     _yy: float = 0.0
     sketch: Sketch = member(default_factory=Sketch)
 
-    def add(self, values: Floats, places: Floats, epochs: Floats) -> None:
+    def add(self, values: Doubles, places: Doubles, epochs: Doubles) -> None:
         """Some finite values (n,), the numbers of their records and their epochs. Sums of squares are joined pairwise."""
         if self.count == 0:
             self.first = float(values[0])
@@ -132,7 +133,7 @@ class Summary:
     cycle: float = math.nan
     steps: float = math.nan
     seconds: float = 0.0
-    columns: dict[str, Column] = member(default_factory=dict)
+    columns: dict[str, FieldSummary] = member(default_factory=dict)
     reasons: Counter[str] = member(default_factory=Counter)
     rivalry: list[float] | None = None  # histogram of the latest record that has one
     anneal: dict[str, Any] = member(default_factory=dict)
@@ -194,7 +195,7 @@ def _add_numbers(summary: Summary, records: Sequence[Mapping[str, Any]]) -> None
         values = series.columns[name]
         there = np.isfinite(values)
         if there.any():
-            summary.columns.setdefault(name, Column(name)).add(values[there], places[there], series.columns["epoch"][there])
+            summary.columns.setdefault(name, FieldSummary(name)).add(values[there], places[there], series.columns["epoch"][there])
 
 
 def _add(summary: Summary, record: Mapping[str, Any]) -> None:
@@ -229,7 +230,7 @@ def _add(summary: Summary, record: Mapping[str, Any]) -> None:
 HEAD = ("metric", "latest", "mean", "min", "at", "max", "at", "trend")
 
 
-def _moving(summary: Summary) -> list[Column]:
+def _moving(summary: Summary) -> list[FieldSummary]:
     return [column for column in summary.columns.values() if column.low < column.high]
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from townlet.types import Array
 from townlet.world.state import (
     COOLDOWNS,
     EVENTS,
@@ -20,7 +21,6 @@ from townlet.world.state import (
     SHIFT_STATES,
     TERMS,
     WALL,
-    Array,
     State,
     Tables,
 )

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from townlet.types import Array
 from townlet.world.actions import STEPS
-from townlet.world.state import CANDIDATES, FAR, IN_VIEW, NEAR, TILES, VIEW, Array
+from townlet.world.state import CANDIDATES, FAR, IN_VIEW, NEAR, TILES, VIEW
 
 WALKABLE_TILES = tuple(TILES.index(name) for name in ("floor", "door", "road"))
 UNREACHABLE = FAR * 8

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from townlet.config.models import SimulationConfig, weights_of
+from townlet.types import Array
 from townlet.world.preconditions import NUMBER, Program, Row, both, check_length, names_of, parse
-from townlet.world.state import AFFORDANCE, HUNGER, MONEY, PROFILES, RULES, TIE_EVENTS, Array
+from townlet.world.state import AFFORDANCE, HUNGER, MONEY, PROFILES, RULES, TIE_EVENTS
 from townlet.world.systems.affordances import OP_AND, OP_GE, OP_LT, OP_OR
 
 QUEUE_REACH = 3  # steps from an object within which its queue can be joined

@@ -13,14 +13,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.needs import MAX_NEEDS as MAX_NEEDS
 from townlet.config.needs import THREE
 from townlet.config.town import CONFLICT_REASONS as CONFLICT_REASONS
 from townlet.config.town import PERTURBATIONS as PERTURBATIONS
-
-Array = NDArray[Any]
+from townlet.types import Array
 
 MONEY = 10_000  # units of one coin
 HUNGER, HYGIENE, ENERGY = range(len(THREE))  # the needs of every town come first; those of a scenario follow

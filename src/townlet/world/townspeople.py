@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from townlet.config.models import SimulationConfig
+from townlet.types import Array
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
-from townlet.world.state import ENERGY, HALF_DISTANCE, MAX_NEEDS, Array
+from townlet.world.state import ENERGY, HALF_DISTANCE, MAX_NEEDS
 
 COLUMNS = (
     "meals", "time_sin", "time_cos", "time_to_shift", "shift_left", "shift_post_shift", "shift_absent", "in_queue",

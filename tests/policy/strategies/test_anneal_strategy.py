@@ -14,8 +14,8 @@ import pytest
 from townlet.config import SimulationConfig
 from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Measure
-from townlet.dto.policy import BCTrainingResult, EpochFigures, EvaluationPoint, Interval, PPOTrainingResult, TrainingResult
-from townlet.dto.promotion import Decision, Outcome
+from townlet.dto.policy import BCTrainingResult, EpochFigures, EvaluationPoint, MeasureInterval, PPOTrainingResult, TrainingResult
+from townlet.dto.promotion import Outcome, PromotionDecision
 from townlet.errors import ConfigError, DivergedError, InterruptedRun
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint
 from townlet.policy.network import NetworkSpec
@@ -126,9 +126,11 @@ class Gates:
     def __init__(self) -> None:
         self.asked: list[Path] = []
 
-    def consider(self, candidate: Path, scorecard: Path) -> Decision:
+    def consider(self, candidate: Path, scorecard: Path) -> PromotionDecision:
         self.asked.append(candidate)
-        return Decision(outcome=Outcome.HOLD, window="pass", passes=1, required=2, gates=(), reasons=("one window of two",))
+        return PromotionDecision(
+            outcome=Outcome.HOLD, window="pass", passes=1, required=2, gates=(), reasons=("one window of two",)
+        )
 
 
 @pytest.mark.parametrize(
@@ -261,7 +263,7 @@ def test_finished_stages_are_not_made_again(small_town: Small, tmp_path: Path, m
 
 
 def point(**values: float) -> EvaluationPoint:
-    intervals = {name: Interval(value=value, low=value - 0.5, high=value + 0.5) for name, value in values.items()}
+    intervals = {name: MeasureInterval(value=value, low=value - 0.5, high=value + 0.5) for name, value in values.items()}
     return EvaluationPoint(epoch=1, steps=1, measures=intervals)
 
 
@@ -278,7 +280,7 @@ def point(**values: float) -> EvaluationPoint:
 )
 def test_score_guards_are_one_sided_and_leave_the_interval_alone(now: EvaluationPoint, fired: int) -> None:
     good = point(**{"return": 10.0, "conflicts": 4.0})
-    random = {"return": Interval(value=0.0, low=-1.0, high=1.0)}
+    random = {"return": MeasureInterval(value=0.0, low=-1.0, high=1.0)}
     assert len(score_guards(now, good, random, {}, AnnealGuardsConfig())) == fired
 
 
@@ -290,7 +292,7 @@ def test_a_rise_inside_the_interval_of_the_good_stage_does_not_fire() -> None:
 def test_no_more_conflicts_than_the_script_is_no_fault() -> None:
     good, now = point(conflicts=1.0), point(conflicts=2.4)
     assert len(score_guards(now, good, {}, {}, AnnealGuardsConfig())) == 1
-    scripted = {"conflicts": Interval(value=2.3, low=2.2, high=2.45)}
+    scripted = {"conflicts": MeasureInterval(value=2.3, low=2.2, high=2.45)}
     assert score_guards(now, good, {}, scripted, AnnealGuardsConfig()) == ()
     assert len(score_guards(point(conflicts=2.7), good, {}, scripted, AnnealGuardsConfig())) == 1
 

@@ -146,12 +146,12 @@ def test_a_promotion_window_is_on_a_seed_of_its_own(small_town: Small, tmp_path:
         return duel(0)
 
     monkeypatch.setattr("townlet.policy.training.services.evaluate", measured)
-    monkeypatch.setattr("townlet.promotion.desk.PromotionDesk.next_window", lambda self, candidate: 3)
+    monkeypatch.setattr("townlet.promotion.releases.Releases.next_window", lambda self, candidate: 3)
     monkeypatch.chdir(tmp_path)
     config = small_town("evaluation.level=0.8")
     PromotionServiceAdapter(config).consider(tmp_path / "nobody", tmp_path / "card.json")
     assert (asked["purpose"], asked["window"], asked["evaluation"]) == ("promotion", 3, config.evaluation)
-    assert PromotionServiceAdapter(config).desk.level == 0.8
+    assert PromotionServiceAdapter(config).releases.level == 0.8
 
 
 def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from townlet.telemetry.ndjson import read_records
 
 pytest.importorskip("torch")
 
-from townlet.policy.training.collect import Collector  # noqa: E402
-from townlet.policy.training.learner import PPOLearner  # noqa: E402
-from townlet.policy.training.services import RolloutCaptureService  # noqa: E402
-from townlet.policy.training.session import network_spec, town_tables  # noqa: E402
+from townlet.policy.training.collect import Collector
+from townlet.policy.training.learner import PPOLearner
+from townlet.policy.training.services import RolloutCaptureService
+from townlet.policy.training.session import network_spec, town_tables
 
 Small = Callable[..., SimulationConfig]
 

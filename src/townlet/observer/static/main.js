@@ -88,7 +88,7 @@ class Page {
     byId("figure-b").hidden = !this.b;
     byId("maps").classList.toggle("two", Boolean(this.b));
     byId("take-b").value = id ?? "";
-    byId("parting").hidden = true;
+    byId("divergence").hidden = true;
     this.timeline.parted = -1;
     this.timeline.otherMoments = [];
     this.timeline.open(this.a, this.b);
@@ -125,11 +125,11 @@ class Page {
 
   /** @param {any} a @param {any} b */
   async showParting(a, b) {
-    const [parting, moments] = await Promise.all([a.parting(b).catch(() => null), b.moments().catch(() => [])]);
+    const [divergence, moments] = await Promise.all([a.divergence(b).catch(() => null), b.moments().catch(() => [])]);
     if (a !== this.a || b !== this.b) return;
     this.timeline.otherMoments = moments;
-    const found = parting ?? (await this.findParting(a, b));
-    const box = byId("parting");
+    const found = divergence ?? (await this.findDivergence(a, b));
+    const box = byId("divergence");
     box.hidden = false;
     if (found.tick === null) box.textContent = "A and B are the same to the end.";
     else {
@@ -144,7 +144,7 @@ class Page {
   }
 
   /** The first moment in which A and B are not the same, from the films alone. @param {any} a @param {any} b */
-  async findParting(a, b) {
+  async findDivergence(a, b) {
     for (let t = Math.max(a.first, b.first); t <= Math.min(a.last, b.last); t++) {
       const p = a.glance(t) ?? (await a.frame(t)), q = b.glance(t) ?? (await b.frame(t));
       for (let slot = 0; slot < Math.min(p.residents, q.residents); slot++) {

@@ -103,7 +103,7 @@ export class Frame {
 
 /** Reels of one take, unpacked as they are needed, within bounds. */
 export class ReelSource extends EventTarget {
-  /** @param {any} head @param {any} store `reel(k)`, `why(t, slot)`, `ties(t)`, `moments()`, `parting(other)` */
+  /** @param {any} head @param {any} store `reel(k)`, `why(t, slot)`, `ties(t)`, `moments()`, `divergence(other)` */
   constructor(head, store) {
     super();
     this.head = head;
@@ -272,8 +272,8 @@ export class ReelSource extends EventTarget {
   }
 
   /** @param {ReelSource} other */
-  parting(other) {
-    return this.once(`parting/${other.head.id}`, () => this.store.parting(other.head.id));
+  divergence(other) {
+    return this.once(`divergence/${other.head.id}`, () => this.store.divergence(other.head.id));
   }
 }
 
@@ -310,8 +310,8 @@ export class InlineStore {
   }
 
   /** @param {string} other */
-  async parting(other) {
-    return this.part.parting?.[other] ?? null;
+  async divergence(other) {
+    return this.part.divergence?.[other] ?? null;
   }
 }
 
@@ -376,8 +376,8 @@ export class HttpStore {
   }
 
   /** @param {string} other */
-  parting(other) {
-    return askJson(`takes/${this.id}/parting/${other}`);
+  divergence(other) {
+    return askJson(`takes/${this.id}/divergence/${other}`);
   }
 }
 

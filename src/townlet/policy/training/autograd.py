@@ -17,8 +17,8 @@ from townlet.policy.training import numerics
 from townlet.policy.training.batches import Coefficients, check_observed
 from townlet.policy.training.numerics import Tensors, shuffled, slice_of
 from townlet.policy.trajectory import Trajectory
+from townlet.types import Array, Floats
 
-Floats = NDArray[np.float32]
 EVALUATION_ROWS = 16384
 
 
@@ -33,7 +33,7 @@ class Autograd:
 
     # --- acting -----------------------------------------------------------------------------------------------------
     @torch.inference_mode()
-    def forward(self, features: Floats, maps: NDArray[Any] | None, state: Floats) -> tuple[Floats, Floats, Floats]:
+    def forward(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]:
         grids = torch.from_numpy(maps) if maps is not None and self.spec.sees_map else None
         logits, values, carried = self.network.step(torch.from_numpy(features), grids, torch.from_numpy(state))
         return logits.numpy(), values.numpy(), carried.numpy()
@@ -54,7 +54,7 @@ class Autograd:
         return torch.cat(log_probs, axis).reshape(steps, width, -1).numpy(), torch.cat(values, axis).reshape(steps, width).numpy()
 
     # --- data -------------------------------------------------------------------------------------------------------
-    def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, NDArray[Any]]) -> Tensors:
+    def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, Array]) -> Tensors:
         """Observations and columns as tensors: active rows (R, ...), or whole sequences (T, B, ...) for a network with memory."""
         check_observed(self.spec, batch)
         with torch.no_grad():
@@ -76,7 +76,7 @@ class Autograd:
                 data["active"] = torch.from_numpy(active)
         return data | {name: self._column(array, active) for name, array in columns.items()}
 
-    def _column(self, array: NDArray[Any], active: NDArray[np.bool_] | None) -> Tensor:
+    def _column(self, array: Array, active: NDArray[np.bool_] | None) -> Tensor:
         if self.recurrent:
             if active is not None and array.ndim == 2:  # whatever stands in absent rows stays out of the arithmetic
                 array = np.where(active, array, array.dtype.type(0))
@@ -111,7 +111,7 @@ class Autograd:
         """Decisions that count."""
         return float(part["active"].sum()) if "active" in part else float(len(part["features"]))
 
-    def watched(self, part: Tensors) -> NDArray[Any]:
+    def watched(self, part: Tensors) -> Array:
         """Figures of the rows that count.  # (R, K)"""
         rows = part["watched"][part["active"]] if "active" in part else part["watched"]
         return rows.numpy()

@@ -12,9 +12,9 @@ from townlet.errors import UsageError
 from townlet.policy.inference import check_inputs
 from townlet.policy.network import NetworkSpec
 from townlet.policy.trajectory import Trajectory
+from townlet.types import Array, Doubles
 
-Floats = NDArray[np.float32]
-Flags = NDArray[Any]  # uint8 or bool
+Flags = Array  # uint8 or bool
 PPO_TERMS = ("loss_policy", "loss_value", "entropy", "clip_fraction", "kl_k1", "kl_k3", "adv_mean", "adv_std")
 ZERO_STD = 1e-6
 
@@ -114,14 +114,14 @@ def permutation(seed: int, stream: int, update: int, epoch: int, length: int) ->
     return np.random.Generator(np.random.Philox(key=words, counter=counter)).permutation(length)
 
 
-def uniform_draws(seed: int, stream: int, step: int, length: int) -> NDArray[np.float64]:
+def uniform_draws(seed: int, stream: int, step: int, length: int) -> Doubles:
     """`length` draws in [0, 1) for one decision step, keyed likewise."""
     words = np.array([seed % 2**64, stream], np.uint64)
     counter = np.array([0, 0, step, 0], np.uint64)
     return np.random.Generator(np.random.Philox(key=words, counter=counter)).random(length)
 
 
-def summary(table: NDArray[np.float64], grads: NDArray[np.float64]) -> dict[str, Any]:
+def summary(table: Doubles, grads: Doubles) -> dict[str, Any]:
     """Fields of UpdateStats from the mini-batches: columns PPO_TERMS, total loss, cloning loss, cloning accuracy."""
     column = {name: table[:, i] for i, name in enumerate((*PPO_TERMS, "loss_total", "bc_loss", "bc_accuracy"))}
     means = {name: float(values.mean()) for name, values in column.items()}

@@ -13,13 +13,14 @@ import numpy as np
 
 from townlet.envs.vector import VectorTown
 from townlet.observations.spec import ObservationSpec
-from townlet.policy.rollout import Recorder
+from townlet.policy.rollout import TrajectoryRecorder
 from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, mix, values_of
-from townlet.policy.trajectory import Array, Trajectory
+from townlet.policy.trajectory import Trajectory
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
 from townlet.sim.tally import EventTally
+from townlet.types import Array
 from townlet.world.rng import DAILY, SHARE
 
 
@@ -84,7 +85,7 @@ class Collector(Probe):
         self.state = np.zeros((E, N, state_width), np.float32)  # recurrent state of the network
         self.returns = np.zeros((E, N))  # of the lives under way
         self.lengths = np.zeros((E, N), np.int64)
-        self._recorder: Recorder | None = None
+        self._recorder: TrajectoryRecorder | None = None
 
     @property
     def spec(self) -> ObservationSpec:
@@ -124,7 +125,7 @@ class Collector(Probe):
         """
         vec = self.vec
         if self._recorder is None or self._recorder.capacity != horizon:
-            self._recorder = Recorder(vec, horizon, leave_out=("terms",) if self.maps else ("terms", "maps"))
+            self._recorder = TrajectoryRecorder(vec, horizon, leave_out=("terms",) if self.maps else ("terms", "maps"))
         recorder, before = self._recorder, self.state.copy()
         recorder.steps = 0
         acting = None if network is None else NetworkPolicy(network, self.seed)

@@ -30,7 +30,7 @@ class Progress(Protocol):
     def say(self, sentence: str) -> None: ...
 
 
-class Silence:
+class NoProgress:
     """Progress that nobody watches."""
 
     def begin(self, what: str, total: int, done: int = 0) -> None:
@@ -95,7 +95,7 @@ class TrainingContext:
     telemetry: TelemetryWriter = field(default_factory=lambda: TelemetryWriter(None))
     log_batches: bool = False
     plan: StagePlan = field(default_factory=StagePlan)
-    progress: Progress = field(default_factory=Silence)
+    progress: Progress = field(default_factory=NoProgress)
     stop: StopFlag = field(default_factory=StopFlag)
     deadline: float = inf  # of perf_counter: when the run ends by itself
 

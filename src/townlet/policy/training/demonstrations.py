@@ -16,7 +16,8 @@ from townlet.policy.training.batches import permutation
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.numerics import discounted_returns
 from townlet.policy.training.sources import observed
-from townlet.policy.trajectory import Array, Trajectory, joined, padded
+from townlet.policy.trajectory import Trajectory, joined, padded
+from townlet.types import Array
 
 SPLIT_STREAM = 11
 SHOWN = ("features", "maps", "masks", "active", "starts", "actions", "expert")  # columns that a network is shown

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.errors import UsageError
 from townlet.policy.replay import ReplayBatch, ReplayDataset
@@ -17,6 +15,7 @@ from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.session import Session
 from townlet.policy.training.sources import replay_batch, rollout_batch, script_batch
 from townlet.policy.training.telemetry import EpochData, replay_town, town_record
+from townlet.types import Array
 
 
 def horizon(context: TrainingContext) -> int:
@@ -51,7 +50,7 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
             scripted_share=scripted_share(context, progress),
             epsilon=context.config.training.bc.epsilon,
         )
-        session.standing.cycle += 1
+        session.counters.cycle += 1
         if rollout.learning.any():
             break
     else:
@@ -86,7 +85,7 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
     """One pass; order by seed and epoch, one update per batch of samples."""
     data = EpochData(baseline=dataset.baseline_metrics())
     metrics, exits = [], 0
-    dataset.set_epoch(session.standing.epoch)
+    dataset.set_epoch(session.counters.epoch)
     for batch in dataset:
         names = batch.metadata[0].feature_names
         rivalry = [
@@ -108,13 +107,13 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
     return data
 
 
-def _learn(session: Session, batch: ReplayBatch, watched: NDArray[Any] | None, progress: float) -> UpdateStats:
+def _learn(session: Session, batch: ReplayBatch, watched: Array | None, progress: float) -> UpdateStats:
     """What is learned from ends here, before the next batch is made."""
     given = replay_batch(batch, session.learner)
     return session.learner.update(given if watched is None else replace(given, watched=watched), progress=progress)
 
 
-def _raw(dataset: ReplayDataset, column: NDArray[Any], name: str) -> NDArray[Any]:
+def _raw(dataset: ReplayDataset, column: Array, name: str) -> Array:
     """A feature as it was observed, when the dataset hands it out normalised."""
     normalizer = dataset.normalizer
     if normalizer is None or name not in normalizer.names:

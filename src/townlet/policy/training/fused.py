@@ -21,8 +21,8 @@ from townlet.policy.network import NetworkSpec
 from townlet.policy.training.batches import Coefficients, check_observed
 from townlet.policy.training.numerics import STD_FLOOR, Optimizer
 from townlet.policy.trajectory import Trajectory
+from townlet.types import Array, Doubles, Floats
 
-Floats = NDArray[np.float32]
 NOTHING = np.zeros(0, np.float32)
 
 
@@ -32,7 +32,7 @@ class Rows:
 
     seen: Observations
     masks: NDArray[np.bool_]  # (R, A)
-    columns: Mapping[str, NDArray[Any]]  # (R, …)
+    columns: Mapping[str, Array]  # (R, …)
 
 
 class Part(NamedTuple):
@@ -48,7 +48,7 @@ class Fused:
     """Gradients gather in the optimiser's; its vector holds the weights."""
 
     def __init__(
-        self, spec: NetworkSpec, names: list[str], optimizer: Optimizer, statistics: Mapping[str, NDArray[Any]], ppo: PPOConfig,
+        self, spec: NetworkSpec, names: list[str], optimizer: Optimizer, statistics: Mapping[str, Array], ppo: PPOConfig,
         *, threads: int, shards: int,
     ) -> None:  # fmt: skip
         self.spec, self.ppo, self.shards = spec, ppo, shards
@@ -63,7 +63,7 @@ class Fused:
         return self.network
 
     # --- acting -----------------------------------------------------------------------------------------------------
-    def forward(self, features: Floats, maps: NDArray[Any] | None, state: Floats) -> tuple[Floats, Floats, Floats]:
+    def forward(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]:
         out = self.refresh().forward(features, maps)
         return out[:, :-1], out[:, -1], state
 
@@ -76,13 +76,13 @@ class Fused:
         return log_probs.reshape(steps, width, -1), out[:, -1].reshape(steps, width)
 
     # --- data -------------------------------------------------------------------------------------------------------
-    def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, NDArray[Any]]) -> Rows:
+    def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, Array]) -> Rows:
         check_observed(self.spec, batch)
         chosen = None if active is None or active.all() else np.flatnonzero(active)
         room = "cloning" if "expert" in columns else "ppo"
         seen = self.refresh().observed(batch.features, batch.maps, chosen, room=room)
 
-        def rows(array: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+        def rows(array: Array, dtype: Any = None) -> Array:
             flat = array.reshape(-1, *array.shape[2:])
             return np.require(flat if chosen is None else flat[chosen], dtype, "CW")
 
@@ -115,7 +115,7 @@ class Fused:
         crossed, error, hits = (sums / count).tolist()
         return [crossed, error, hits, float(count), crossed + value_coef * error]
 
-    def _learn(self, learn: Any, part: Part, terms: int, *given: Any) -> NDArray[np.float64]:
+    def _learn(self, learn: Any, part: Part, terms: int, *given: Any) -> Doubles:
         """Every shard by one of the threads; their gradients and sums in order."""
         network, layout, gradients = self.refresh(), self.network.layout, self._gradients
         (seen, masks), sums = (part.rows.seen, part.rows.masks), np.zeros((self.shards, terms))
@@ -134,7 +134,7 @@ class Fused:
     def weight(self, part: Part) -> float:
         return float(part.end - part.begin)
 
-    def watched(self, part: Part) -> NDArray[Any]:
+    def watched(self, part: Part) -> Array:
         return np.asarray(part.rows.columns["watched"][part.order[part.begin : part.end]])
 
 

@@ -7,7 +7,7 @@ from math import sqrt
 from statistics import fmean, variance
 
 from townlet.config.learning import AnnealGuardsConfig
-from townlet.dto.policy import EpochFigures, EvaluationPoint, Interval, PPOTrainingResult
+from townlet.dto.policy import EpochFigures, EvaluationPoint, MeasureInterval, PPOTrainingResult
 
 RISES = {"conflicts": "conflicts per resident-day", "intensity": "conflict intensity per resident-day"}
 LEAST_EPOCHS = 4  # on either side, before the flags of epochs say anything
@@ -18,8 +18,8 @@ FALLS = {"return": "return per resident-day", "self_sufficiency": "self-sufficie
 def score_guards(
     now: EvaluationPoint,
     good: EvaluationPoint,
-    random: Mapping[str, Interval],
-    scripted: Mapping[str, Interval],
+    random: Mapping[str, MeasureInterval],
+    scripted: Mapping[str, MeasureInterval],
     bounds: AnnealGuardsConfig,
 ) -> tuple[str, ...]:
     """What is worse on the validation seed than the last good stage allows, a sentence each; a single town proves nothing.

@@ -31,9 +31,9 @@ from townlet.policy.training.batches import (
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.fused import Fused, FusedOptimizer
 from townlet.policy.trajectory import Trajectory
+from townlet.types import Array, Doubles, Floats
 from townlet.world._jit import JIT
 
-Floats = NDArray[np.float32]
 MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
 VALUE_HORIZON = 10  # statistics of returns look back over about this many batches
@@ -42,21 +42,21 @@ VALUE_HORIZON = 10  # statistics of returns look back over about this many batch
 class LearnerState(NamedTuple):
     """All that is needed to go on bit for bit: two flat maps of arrays for safetensors, one small map for JSON."""
 
-    weights: dict[str, NDArray[Any]]
-    optimizer: dict[str, NDArray[Any]]
+    weights: dict[str, Array]
+    optimizer: dict[str, Array]
     meta: dict[str, Any]
 
 
 class Passes(Protocol):
     """What turns mini-batches into gradients. `data` and `part` are its own; values are in units of the running statistics."""
 
-    def forward(self, features: Floats, maps: NDArray[Any] | None, state: Floats) -> tuple[Floats, Floats, Floats]: ...
+    def forward(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]: ...
     def evaluate(self, batch: Trajectory) -> tuple[Floats, Floats]: ...
-    def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, NDArray[Any]]) -> Any: ...
+    def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, Array]) -> Any: ...
     def size(self, data: Any) -> tuple[int, int]: ...  # things to shuffle, decisions in each
     def parts(self, data: Any, order: NDArray[np.int64], parts: int, room: str) -> Iterator[Any]: ...
     def weight(self, part: Any) -> float: ...  # decisions that count
-    def watched(self, part: Any) -> NDArray[Any]: ...
+    def watched(self, part: Any) -> Array: ...
 
     # Both add weight × the gradient of the loss to the optimiser's, and give the numbers of PPO_TERMS, or cross-entropy, value
     # loss, accuracy and rows; then the loss.
@@ -103,12 +103,12 @@ class PPOLearner:
     def act(
         self,
         features: Floats,  # (B, F)
-        maps: NDArray[Any] | None,  # (B, C, H, W)
-        masks: NDArray[Any],  # (B, A)
+        maps: Array | None,  # (B, C, H, W)
+        masks: Array,  # (B, A)
         *,
-        draws: NDArray[np.float64] | None = None,  # (B,) uniform in [0, 1); None chooses greedily
+        draws: Doubles | None = None,  # (B,) uniform in [0, 1); None chooses greedily
         state: Floats | None = None,  # (B, S)
-        starts: NDArray[Any] | None = None,  # (B,): rows whose state is reset first
+        starts: Array | None = None,  # (B,): rows whose state is reset first
     ) -> Acted:
         if isinstance(self.passes, Fused):
             return self.passes.refresh().act(features, maps, masks, draws=draws)
@@ -119,10 +119,10 @@ class PPOLearner:
     def forward(
         self,
         features: Floats,
-        maps: NDArray[Any] | None = None,
+        maps: Array | None = None,
         *,
         state: Floats | None = None,
-        starts: NDArray[Any] | None = None,
+        starts: Array | None = None,
     ) -> tuple[Floats, Floats, Floats]:
         """Unmasked logits (B, A), values (B,) in units of the return, next state (B, S)."""
         check_inputs(self.spec, features, maps)
@@ -295,15 +295,13 @@ class PPOLearner:
             network.value.weight.mul_(old_scale / scale)
             network.value.bias.mul_(old_scale / scale).add_((old_mean - mean) / scale)
 
-    def _sums(
-        self, prefix: str, rows: Floats, active: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+    def _sums(self, prefix: str, rows: Floats, active: NDArray[np.bool_] | None = None) -> tuple[Doubles, Doubles, int]:
         """What rows (…, width) add to the statistics of that prefix, and how many they are."""
         tracked, flat = numerics.RunningMeanStd.from_arrays(self._statistics, prefix), rows.reshape(-1, rows.shape[-1])
         chosen = np.arange(len(flat)) if active is None else np.flatnonzero(active)
         return *tracked.sums(flat, chosen), len(chosen)
 
-    def _take_in(self, prefix: str, first: NDArray[Any], second: NDArray[Any], added: int, limit: float = math.inf) -> None:
+    def _take_in(self, prefix: str, first: Array, second: Array, added: int, limit: float = math.inf) -> None:
         tracked = numerics.RunningMeanStd.from_arrays(self._statistics, prefix)
         tracked.take_in(first, second, added, limit)
         for name, array in tracked.arrays(prefix).items():

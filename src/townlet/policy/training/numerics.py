@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +19,8 @@ from torch.nn import Parameter
 
 from townlet.policy import passes
 from townlet.policy.inference import MASKED_LOGIT
+from townlet.types import Array, Doubles, Floats
 
-Floats = NDArray[np.float32]
 # Rows of a network without memory are (R, ...), R over active rows only; with memory they are sequences (T, B, ...) and
 # `active` (T, B) says which rows count. `state` (B, S) then goes with the residents.
 Tensors = dict[str, Tensor]
@@ -31,13 +30,13 @@ LEAST_LOG_PROB = -80.0  # below it exp leaves the normal numbers, where it takes
 
 # --- advantages and returns ------------------------------------------------------------------------------------------
 def gae(
-    rewards: NDArray[Any],  # (T, B)
-    values: NDArray[Any],  # (T, B)
-    last_values: NDArray[Any],  # (B,) value of the observation after the last step
-    terminated: NDArray[Any],  # (T, B)
-    truncated: NDArray[Any],  # (T, B)
-    active: NDArray[Any] | None = None,  # (T, B); all rows when absent
-    final_values: NDArray[Any] | None = None,  # (T, B)
+    rewards: Array,  # (T, B)
+    values: Array,  # (T, B)
+    last_values: Array,  # (B,) value of the observation after the last step
+    terminated: Array,  # (T, B)
+    truncated: Array,  # (T, B)
+    active: Array | None = None,  # (T, B); all rows when absent
+    final_values: Array | None = None,  # (T, B)
     *,
     gamma: float,
     gae_lambda: float,
@@ -71,9 +70,7 @@ def gae(
     return advantages.astype(np.float32), returns.astype(np.float32)
 
 
-def discounted_returns(
-    rewards: NDArray[Any], terminated: NDArray[Any], truncated: NDArray[Any], bootstrap: NDArray[Any], *, gamma: float
-) -> Floats:
+def discounted_returns(rewards: Array, terminated: Array, truncated: Array, bootstrap: Array, *, gamma: float) -> Floats:
     """R_t = r_t + γ R_{t+1}, (T, B); after a death R is 0, after a time limit or the last row `bootstrap[t]`, (T, B)."""
     out = np.zeros(rewards.shape)
     following = bootstrap[-1].astype(np.float64)
@@ -83,7 +80,7 @@ def discounted_returns(
     return out.astype(np.float32)
 
 
-def explained_variance(values: NDArray[Any], returns: NDArray[Any]) -> float:
+def explained_variance(values: Array, returns: Array) -> float:
     """1 − Var(R − V) / Var(R); 0 when the returns do not vary."""
     spread = float(np.var(returns, dtype=np.float64)) if returns.size else 0.0
     if spread == 0.0:
@@ -91,7 +88,7 @@ def explained_variance(values: NDArray[Any], returns: NDArray[Any]) -> float:
     return 1.0 - float(np.var(returns.astype(np.float64) - values.astype(np.float64))) / spread
 
 
-def correlation(x: NDArray[Any], y: NDArray[Any]) -> float:
+def correlation(x: Array, y: Array) -> float:
     """Pearson's r; 0 when either does not vary."""
     if x.size < 2:
         return 0.0
@@ -121,26 +118,26 @@ class RunningMeanStd:
     All in float64, so that saving and loading changes no bit.
     """
 
-    mean: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
-    var: NDArray[np.float64] = field(default_factory=lambda: np.ones(1))
+    mean: Doubles = field(default_factory=lambda: np.zeros(1))
+    var: Doubles = field(default_factory=lambda: np.ones(1))
     count: float = 0.0
 
     @classmethod
     def of_width(cls, width: int) -> RunningMeanStd:
         return cls(np.zeros(width), np.ones(width), 0.0)
 
-    def update(self, rows: NDArray[Any], limit: float = float("inf")) -> None:
+    def update(self, rows: Array, limit: float = float("inf")) -> None:
         """Take in rows (n, width); with a limit, all that came before weighs at most as much as that many rows."""
         self.take_in(*self.sums(rows), len(rows), limit)
 
-    def sums(self, rows: NDArray[Any], chosen: NDArray[np.int64] | None = None) -> tuple[NDArray[np.float64], ...]:
+    def sums(self, rows: Array, chosen: NDArray[np.int64] | None = None) -> tuple[Doubles, Doubles]:
         """Σ (x − mean) and Σ (x − mean)² over rows (n, width), all or those chosen: what there is to take in."""
         first, second = np.zeros(len(self.mean)), np.zeros(len(self.mean))
         chosen = np.arange(len(rows)) if chosen is None else chosen
         passes.column_sums(np.require(rows, requirements="CW"), chosen, self.mean, first, second)
         return first, second
 
-    def take_in(self, first: NDArray[Any], second: NDArray[Any], added: int, limit: float = float("inf")) -> None:
+    def take_in(self, first: Doubles, second: Doubles, added: int, limit: float = float("inf")) -> None:
         if added == 0:
             return
         self.count = min(self.count, limit)
@@ -150,11 +147,11 @@ class RunningMeanStd:
         self.mean = self.mean + delta * (added / total)
         self.var, self.count = squares / total, total
 
-    def arrays(self, prefix: str) -> dict[str, NDArray[np.float64]]:
+    def arrays(self, prefix: str) -> dict[str, Doubles]:
         return {f"{prefix}_mean": self.mean, f"{prefix}_var": self.var, f"{prefix}_count": np.array([self.count])}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> RunningMeanStd:
+    def from_arrays(cls, arrays: Mapping[str, Array], prefix: str) -> RunningMeanStd:
         mean, var, count = (arrays[f"{prefix}_{part}"] for part in ("mean", "var", "count"))
         return cls(mean.astype(np.float64), var.astype(np.float64), float(count[0]))
 

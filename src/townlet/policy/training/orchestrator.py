@@ -11,8 +11,8 @@ from townlet.config.models import SimulationConfig
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, PPOTrainingResult, ReplayBatchSummary, ReplaySummary
 from townlet.errors import UsageError
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
-from townlet.policy.training.contexts import Progress, RunOptions, Silence, TrainingContext, TrainingResult
-from townlet.policy.training.opening import dry_run, opened_run
+from townlet.policy.training.contexts import NoProgress, Progress, RunOptions, TrainingContext, TrainingResult
+from townlet.policy.training.open_run import dry_run, opened_run
 from townlet.policy.training.services import CapturedRollout, TrainingServices
 from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, available
 from townlet.policy.training.strategies.base import TrainingStrategy
@@ -33,7 +33,7 @@ class PolicyTrainingOrchestrator:
         self.config = config
         self.services = services or TrainingServices.of(config)
         self.strategies = dict(STRATEGIES) | dict(strategies or {})
-        self.progress = progress or Silence()
+        self.progress = progress or NoProgress()
 
     def available_strategies(self) -> tuple[str, ...]:
         """Names of the strategies that can run here."""

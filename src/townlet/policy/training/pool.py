@@ -1,8 +1,9 @@
 """Several rollout workers as one collector: each holds a share of the towns; what they bring is laid side by side.
 
 Workers act without torch, by the passes that the learner acts with: however the towns are split, they collect the bytes that one
-collector would. (A recurrent network or one with convolutions acts in NumPy, near the learner's own numbers.) The state of every worker comes back with its rollout: checkpoints are made of it, and a
-worker that dies is replaced and makes the lost rollout again.
+collector would. (A recurrent network, or one with convolutions, acts in NumPy, near the learner's own numbers.) The state of
+every worker comes back with its rollout: checkpoints are made of it, and a worker that dies is replaced and makes the lost
+rollout again.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from townlet.policy.inference import NumpyPolicy
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.collect import Collector, Rollout
 from townlet.policy.training.services import RolloutCaptureService
-from townlet.policy.trajectory import Array, joined
+from townlet.policy.trajectory import joined
 from townlet.policy.workers import ProcessWorker, RolloutWorker, WorkerDied, worker_count
 from townlet.sim.tally import EventTally
+from townlet.types import Array
 
 ENGINES: Mapping[str, Callable[..., RolloutWorker]] = {"process": ProcessWorker}
 ATTEMPTS = 3  # times a rollout is tried before the run ends
 
 
-class Network(Protocol):
+class HasWeights(Protocol):
     def arrays(self) -> dict[str, Array]: ...
 
 
@@ -37,7 +39,7 @@ class Networked(Protocol):
     """Whatever acts with a network whose weights can be sent."""
 
     @property
-    def network(self) -> Network: ...
+    def network(self) -> HasWeights: ...
 
 
 class PoolShare:

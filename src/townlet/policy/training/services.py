@@ -13,8 +13,8 @@ import numpy as np
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import Measure
-from townlet.dto.policy import Interval, ReplayBatchSummary, RolloutFrame
-from townlet.dto.promotion import Decision
+from townlet.dto.policy import MeasureInterval, ReplayBatchSummary, RolloutFrame
+from townlet.dto.promotion import PromotionDecision
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, ReplayError, UsageError
 from townlet.evaluation.compare import save_scorecard
@@ -26,7 +26,7 @@ from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySamp
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.policy.workers import worker_count
-from townlet.promotion.desk import CANDIDATE, CHAMPION, PromotionDesk
+from townlet.promotion.releases import CANDIDATE, CHAMPION, Releases
 
 log = logging.getLogger("townlet.training")
 
@@ -184,10 +184,10 @@ class EvaluationService:
         return run_case(self._towns, "policy", source, case).measures
 
 
-def intervals(measures: dict[str, Measure]) -> dict[str, Interval]:
+def intervals(measures: dict[str, Measure]) -> dict[str, MeasureInterval]:
     """The measures that exist, as value and interval."""
     return {
-        name: Interval(value=measure.mean, low=measure.low, high=measure.high)
+        name: MeasureInterval(value=measure.mean, low=measure.low, high=measure.high)
         for name, measure in measures.items()
         if measure.mean is not None
     }
@@ -200,20 +200,20 @@ class PromotionServiceAdapter:
     config: SimulationConfig
 
     @property
-    def desk(self) -> PromotionDesk:
+    def releases(self) -> Releases:
         place = safe_join(".", self.config.promotion.ledger, error=ConfigError)
-        return PromotionDesk(place, self.config.promotion, self.config.evaluation.level)
+        return Releases(place, self.config.promotion, self.config.evaluation.level)
 
-    def consider(self, candidate: Path, scorecard: Path) -> Decision:
+    def consider(self, candidate: Path, scorecard: Path) -> PromotionDecision:
         """One window: the scorecard of candidate and champion on that window's seed is written, then judged."""
-        desk = self.desk
-        release = desk.release()
+        releases = self.releases
+        release = releases.release()
         policies = {CANDIDATE: str(candidate), CHAMPION: "scripted" if release is None else str(release)}
-        suite, rules, window = self.config.promotion.suite, self.config.evaluation, desk.next_window(candidate)
+        suite, rules, window = self.config.promotion.suite, self.config.evaluation, releases.next_window(candidate)
         cases = suite_cases(suite, rules)
         card = evaluate(policies, cases, evaluation=rules, suite=suite, baseline=CHAMPION, window=window, purpose="promotion")
         save_scorecard(card, scorecard)
-        return desk.evaluate(candidate, scorecard)
+        return releases.evaluate(candidate, scorecard)
 
 
 @dataclass

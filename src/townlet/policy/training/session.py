@@ -28,11 +28,11 @@ from townlet.policy.workers import worker_count
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
 
-RECENT = 12  # epochs that a standing remembers
+RECENT = 12  # epochs that the counters remember
 LOG_START = {"rotation": 0, "byte": 0, "offset": 0, "epochs": 0, "records_dropped": 0}  # position of a log without records
 
 
-class Standing(BaseModel):
+class RunCounters(BaseModel):
     """How far a run has come: the counters of a checkpoint."""
 
     epoch: int = 0  # finished
@@ -82,7 +82,7 @@ def refuse_single_lives(spec: NetworkSpec) -> None:
 @dataclass
 class Session:
     learner: PPOLearner
-    standing: Standing
+    counters: RunCounters
     collector: Collector | CollectorPool | None = None
 
     @property
@@ -99,7 +99,7 @@ class Session:
         about = {
             "network": self.learner.spec.to_json(),
             "learner": state.meta,
-            "standing": self.standing.model_dump(mode="json"),
+            "standing": self.counters.model_dump(mode="json"),
             "telemetry": context.telemetry.position(),
             "config_hash": config_hash(context.config),
             "dataset_hash": context.dataset_hash,
@@ -109,13 +109,13 @@ class Session:
             "run_id": context.run_id,
         }
         checkpoint = Checkpoint(state.weights, about, state.optimizer, world)
-        return context.run.save(self.standing.epoch if number is None else number, checkpoint, best=best)
+        return context.run.save(self.counters.epoch if number is None else number, checkpoint, best=best)
 
     def evaluate(self, context: TrainingContext) -> EvaluationPoint:
-        """Score the network as it stands on the validation seed; the best so far is remembered in `standing`."""
+        """Score the network as it stands on the validation seed; the best so far is remembered in `counters`."""
         measures = context.services.evaluation.score(lambda vec: NetworkPolicy(self.learner, vec.seed))
-        point = EvaluationPoint(epoch=self.standing.epoch, steps=self.standing.steps, measures=intervals(measures))
-        self.standing.evaluations.append(point)
+        point = EvaluationPoint(epoch=self.counters.epoch, steps=self.counters.steps, measures=intervals(measures))
+        self.counters.evaluations.append(point)
         return point
 
 
@@ -153,19 +153,19 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
         shards=training.shards,
     )
     plan = context.plan
-    session = Session(learner, Standing(steps=plan.steps, cycle=plan.collections), collector)
+    session = Session(learner, RunCounters(steps=plan.steps, cycle=plan.collections), collector)
     latest = None if context.run is None else context.run.latest()
     if latest is not None:
         found = load_checkpoint(latest)
         _restore(session, found)
-        session.standing = Standing.model_validate(found.state["standing"])
+        session.counters = RunCounters.model_validate(found.state["standing"])
         context.telemetry.rewind(found.state["telemetry"])
     else:
         context.telemetry.rewind(plan.log_position or LOG_START)
         if plan.start_from is not None:
             _restore(session, load_checkpoint(plan.start_from), with_towns=plan.collections >= 0)
-    if not session.standing.weights_hash_start:
-        session.standing.weights_hash_start = session.weights_hash
+    if not session.counters.weights_hash_start:
+        session.counters.weights_hash_start = session.weights_hash
     return session
 
 

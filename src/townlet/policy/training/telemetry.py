@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.policy.training.batches import UpdateStats
 from townlet.sim.tally import EventTally
 from townlet.statistics import gini
 from townlet.telemetry.schema import CURRENT, FIELDS, RIVALRY_BINS
+from townlet.types import Array
 from townlet.world.events import CHAT_SUCCESS, EXIT, QUEUE_CONFLICT, SHIFT_ABSENT, SHIFT_LATE
 from townlet.world.state import CONFLICT_REASONS, EVENTS
 
-Array = NDArray[Any]
 NOT_ADDED = (
     *("queue_wait_mean", "queue_wait_gini", "chat_quality_mean"),
     *("conflicts_per_resident_day", "exits_per_resident_day", "late_share", "attendance"),

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from townlet import files
-from townlet.dto.policy import AnnealStageResult, EpochFigures, EvaluationPoint, Interval
+from townlet.dto.policy import AnnealStageResult, EpochFigures, EvaluationPoint, MeasureInterval
 from townlet.errors import CheckpointError
 
 TRACKER = "anneal.json"
@@ -19,8 +19,8 @@ class Tracker(BaseModel):
     """How far the schedule has come, kept on disk between stages: a resume starts with the first unfinished one."""
 
     done: list[AnnealStageResult] = Field(default_factory=list)
-    random: dict[str, Interval] = Field(default_factory=dict)
-    scripted: dict[str, Interval] = Field(default_factory=dict)
+    random: dict[str, MeasureInterval] = Field(default_factory=dict)
+    scripted: dict[str, MeasureInterval] = Field(default_factory=dict)
     good: str | None = None  # checkpoint of the last good stage
     good_score: EvaluationPoint | None = None
     good_value_loss: float | None = None

@@ -68,22 +68,22 @@ class BCStrategy:
         train, held = shown.split(bc.validation_fraction, context.seed)
         judged = train if held is None else held
         self._recall_best(context, session)
-        epochs, standing = context.epochs, session.standing
+        epochs, counters = context.epochs, session.counters
         fit_observation_statistics(session.learner, train)
-        context.progress.begin("bc", epochs, standing.epoch)
-        while standing.epoch < epochs and standing.stale < bc.patience and not standing.finished:
-            self._epoch(session, context, train, judged, cloning_rate(bc, standing.epoch, epochs))
+        context.progress.begin("bc", epochs, counters.epoch)
+        while counters.epoch < epochs and counters.stale < bc.patience and not counters.finished:
+            self._epoch(session, context, train, judged, cloning_rate(bc, counters.epoch, epochs))
             if context.seconds_left < 0:
                 break
             if context.stop.asked:
                 saved = session.save(context)
-                where = f"after cloning epoch {standing.epoch}" + (f"; the state is saved in {saved}" if saved else "")
+                where = f"after cloning epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
                 raise context.stop.interruption(where)
         if self._best is not None:
             session.learner.load_state(self._best)
-        if not standing.finished:  # the kept weights become the last checkpoint, whichever epoch they are from
-            standing.finished = True
-            session.save(context, best=True, number=standing.epoch + 1)
+        if not counters.finished:  # the kept weights become the last checkpoint, whichever epoch they are from
+            counters.finished = True
+            session.save(context, best=True, number=counters.epoch + 1)
         expert = train.expert
         assert expert is not None
         counts = np.bincount(expert[train.active], minlength=session.learner.spec.actions)
@@ -104,8 +104,8 @@ class BCStrategy:
             held_out_episodes=0 if held is None else shown.held_out(bc.validation_fraction),
             decisions=train.rows,
             held_out_decisions=0 if held is None else held.rows,
-            epochs=standing.epoch,
-            best_epoch=standing.best_epoch,
+            epochs=counters.epoch,
+            best_epoch=counters.best_epoch,
             loss=stats.loss,
             accuracy=scores.accuracy,
             change_accuracy=scores.change_accuracy,
@@ -128,13 +128,13 @@ class BCStrategy:
 
     def _recall_best(self, context: TrainingContext, session: Session) -> None:
         """After a resume, the weights of the best epoch come from its checkpoint."""
-        best = None if context.run is None or session.standing.epoch == 0 else context.run.best()
+        best = None if context.run is None or session.counters.epoch == 0 else context.run.best()
         if best is not None:
             found = load_checkpoint(best)
             self._best = LearnerState(found.weights, found.optimizer, found.state["learner"])
 
     def _epoch(self, session: Session, context: TrainingContext, train: Trajectory, judged: Trajectory, rate: float) -> None:
-        bc, standing, learner = context.config.training.bc, session.standing, session.learner
+        bc, counters, learner = context.config.training.bc, session.counters, session.learner
         try:
             made = learner.clone(
                 train,
@@ -146,16 +146,16 @@ class BCStrategy:
         except DivergedError as error:
             latest = None if context.run is None else context.run.latest()
             raise DivergedError(
-                f"Cloning diverged in epoch {standing.epoch + 1}: {error}; the last good checkpoint is {latest or 'none yet'}."
+                f"Cloning diverged in epoch {counters.epoch + 1}: {error}; the last good checkpoint is {latest or 'none yet'}."
             ) from error
         stats, _ = learner.assess_cloning(judged)
-        standing.epoch += 1
-        standing.updates += made.updates
-        standing.steps += made.transitions
-        better = standing.best is None or stats.loss < standing.best
-        standing.stale = 0 if better else standing.stale + 1
+        counters.epoch += 1
+        counters.updates += made.updates
+        counters.steps += made.transitions
+        better = counters.best is None or stats.loss < counters.best
+        counters.stale = 0 if better else counters.stale + 1
         if better:
-            standing.best, standing.best_epoch, self._best = stats.loss, standing.epoch, learner.state()
-        if better or standing.epoch % context.config.training.checkpoint_every == 0:
+            counters.best, counters.best_epoch, self._best = stats.loss, counters.epoch, learner.state()
+        if better or counters.epoch % context.config.training.checkpoint_every == 0:
             session.save(context, best=better)
         context.progress.advance({"loss": stats.loss, "accuracy": stats.accuracy, "loss_value": stats.loss_value})

@@ -66,17 +66,17 @@ class PPOStrategy:
     def _run(self, context: TrainingContext) -> PPOTrainingResult:
         started = perf_counter()
         session = open_session(context, self.collector)
-        standing = session.standing
-        context.progress.begin(f"ppo {context.mode}", context.epochs, standing.epoch)
-        while standing.epoch < context.epochs:
+        counters = session.counters
+        context.progress.begin(f"ppo {context.mode}", context.epochs, counters.epoch)
+        while counters.epoch < context.epochs:
             self._turn_to_social_stage(session, context)
             self._epoch(session, context)
-            if standing.epoch == context.epochs:
+            if counters.epoch == context.epochs:
                 context.telemetry.write_last()
             self._evaluate_and_save(session, context)
             if context.stop.asked:
                 saved = session.save(context)
-                where = f"after epoch {standing.epoch}" + (f"; the state is saved in {saved}" if saved else "")
+                where = f"after epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
                 raise context.stop.interruption(where)
             if context.seconds_left < 0:
                 break
@@ -85,8 +85,8 @@ class PPOStrategy:
 
     def _epoch(self, session: Session, context: TrainingContext) -> None:
         """One epoch and its record. A loss that is no number is logged, and ends the run with its last checkpoint intact."""
-        standing, started = session.standing, perf_counter()
-        progress = standing.epoch / context.epochs
+        counters, started = session.counters, perf_counter()
+        progress = counters.epoch / context.epochs
         data = EpochData()
         try:
             if self.data is not None:
@@ -94,49 +94,49 @@ class PPOStrategy:
             if self.collector is not None:
                 data.add(rollout_epoch(session, context, progress))
         except DivergedError as error:
-            context.telemetry.write(diverged_record(standing.last, self._ids(session, context)))
+            context.telemetry.write(diverged_record(counters.last, self._ids(session, context)))
             latest = None if context.run is None else context.run.latest()
             kept = f"the last good checkpoint is {latest}" if latest is not None else "no checkpoint had been written yet"
-            raise DivergedError(f"Training diverged in epoch {standing.epoch + 1}: {error}; {kept}.") from error
+            raise DivergedError(f"Training diverged in epoch {counters.epoch + 1}: {error}; {kept}.") from error
         if not data.updates:
             raise UsageError(
                 "No decision was left to learn from: the replay data gave no batch; lower training.replay.batch_size, or do not "
                 "drop the last batch."
             )
-        standing.epoch += 1
-        standing.updates += sum(update.updates for update in data.updates)
-        standing.steps += sum(update.transitions for update in data.updates)
+        counters.epoch += 1
+        counters.updates += sum(update.updates for update in data.updates)
+        counters.steps += sum(update.transitions for update in data.updates)
         ids = self._ids(session, context)
         record = epoch_record(data, ids, perf_counter() - started)
-        standing.remember(record, data.resident_days)
-        record |= epoch_flags(standing.recent, context.plan.good_epochs, context.config.training.anneal_guards)
-        if standing.loss_value_first is None:
-            standing.loss_value_first = record["loss_value"]
+        counters.remember(record, data.resident_days)
+        record |= epoch_flags(counters.recent, context.plan.good_epochs, context.config.training.anneal_guards)
+        if counters.loss_value_first is None:
+            counters.loss_value_first = record["loss_value"]
         for row in batch_records(data.minibatches, ids, record["lr"]) if context.log_batches else ():
             context.telemetry.write(row)
         context.telemetry.write(record)
-        standing.last = {name: value for name, value in record.items() if name not in VOLATILE}
+        counters.last = {name: value for name, value in record.items() if name not in VOLATILE}
         if record["episode_return_mean"] is not None:
-            standing.last_return = record["episode_return_mean"]
-        context.progress.advance({name: record[name] for name in SHOWN} | {"episode_return_mean": standing.last_return})
+            counters.last_return = record["episode_return_mean"]
+        context.progress.advance({name: record[name] for name in SHOWN} | {"episode_return_mean": counters.last_return})
 
     def _turn_to_social_stage(self, session: Session, context: TrainingContext) -> None:
         """Where the schedule of social rewards moves on, the same towns go on under the new rewards."""
-        now, due = self._social, social_stage(context, session.standing.epoch).features.stages.social_rewards
+        now, due = self._social, social_stage(context, session.counters.epoch).features.stages.social_rewards
         if session.collector is None or now == due:
             return
         world = session.collector.world()
         session.collector.close()
-        self.collector = session.collector = make_collector(context, session.learner.spec, session.standing.epoch)
+        self.collector = session.collector = make_collector(context, session.learner.spec, session.counters.epoch)
         session.collector.restore_world(world)
         self._social = due
 
     def _ids(self, session: Session, context: TrainingContext) -> dict[str, Any]:
-        standing = session.standing
+        counters = session.counters
         return {
-            "epoch": standing.epoch,
-            "cycle_id": standing.cycle,
-            "steps": standing.steps,
+            "epoch": counters.epoch,
+            "cycle_id": counters.cycle,
+            "steps": counters.steps,
             "data_mode": context.mode,
             "run_id": context.run_id,
             "config_hash": config_hash(context.config),
@@ -146,19 +146,19 @@ class PPOStrategy:
         }
 
     def _evaluate_and_save(self, session: Session, context: TrainingContext) -> None:
-        training, standing = context.config.training, session.standing
-        last = standing.epoch == context.epochs
+        training, counters = context.config.training, session.counters
+        last = counters.epoch == context.epochs
         best = False
-        if training.eval_every and (standing.epoch % training.eval_every == 0 or (last and context.epochs > training.eval_every)):
+        if training.eval_every and (counters.epoch % training.eval_every == 0 or (last and context.epochs > training.eval_every)):
             point = session.evaluate(context)
-            best = standing.best is None or point.episode_return > standing.best
-            standing.best = point.episode_return if best else standing.best
-            context.progress.say(f"epoch {standing.epoch}: return {point.episode_return:.2f} on held-out seeds")
-        if best or last or standing.epoch % training.checkpoint_every == 0:
+            best = counters.best is None or point.episode_return > counters.best
+            counters.best = point.episode_return if best else counters.best
+            context.progress.say(f"epoch {counters.epoch}: return {point.episode_return:.2f} on held-out seeds")
+        if best or last or counters.epoch % training.checkpoint_every == 0:
             session.save(context, best=best)
 
     def _result(self, session: Session, context: TrainingContext, seconds: float) -> PPOTrainingResult:
-        standing, last, run = session.standing, session.standing.last, context.run
+        counters, last, run = session.counters, session.counters.last, context.run
         saved = session.save(context)
         best = None if run is None else run.best()
         return PPOTrainingResult(
@@ -167,23 +167,23 @@ class PPOStrategy:
             checkpoint=None if saved is None else str(saved),
             dataset_hash=context.dataset_hash,
             data_mode=context.mode,
-            epochs=standing.epoch,
-            updates=standing.updates,
-            transitions=standing.steps - context.plan.steps,
-            steps=standing.steps,
+            epochs=counters.epoch,
+            updates=counters.updates,
+            transitions=counters.steps - context.plan.steps,
+            steps=counters.steps,
             loss_policy=last["loss_policy"],
             loss_value=last["loss_value"],
-            loss_value_first=standing.loss_value_first or 0.0,
+            loss_value_first=counters.loss_value_first or 0.0,
             loss_entropy=last["loss_entropy"],
             loss_total=last["loss_total"],
             kl_k3=last["kl_k3"],
-            episode_return_mean=standing.last_return,
+            episode_return_mean=counters.last_return,
             queue_conflict_events=last["queue_conflict_events"],
             queue_conflict_intensity_sum=last["queue_conflict_intensity_sum"],
-            recent=tuple(standing.recent),
+            recent=tuple(counters.recent),
             telemetry_log=None if context.telemetry.path is None else str(context.telemetry.path),
-            evaluations=tuple(standing.evaluations),
+            evaluations=tuple(counters.evaluations),
             best_checkpoint=None if best is None else str(best),
-            weights_hash_start=standing.weights_hash_start,
+            weights_hash_start=counters.weights_hash_start,
             weights_hash=session.weights_hash,
         )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from townlet.config.models import PromotionConfig
 from townlet.dto.evaluation import Scorecard
-from townlet.dto.promotion import Decision, Evidence, LedgerEntry, Outcome
+from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision
 from townlet.errors import DamagedFileError, UsageError
 from townlet.files import (
     SUMS,
@@ -32,7 +32,7 @@ CHECKPOINT_LIMIT = 8 << 30
 CANDIDATE, CHAMPION = "candidate", "champion"  # names of the two policies in a scorecard made for promotion
 
 
-class Checkpoint(NamedTuple):
+class CheckpointFacts(NamedTuple):
     """What promotion needs to know of a checkpoint folder."""
 
     source: str
@@ -47,7 +47,7 @@ class Checkpoint(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PromotionDesk:
+class Releases:
     """One ledger with its evidence (`evidence/<hash>.json`) and releases (`releases/<hash>/`)."""
 
     ledger: Path
@@ -65,7 +65,7 @@ class PromotionDesk:
         return champion(self.entries())
 
     def release(self) -> Path | None:
-        """Checkpoint folder of the champion; None while the scripted townspeople hold the place."""
+        """CheckpointFacts folder of the champion; None while the scripted townspeople hold the place."""
         name = self.champion()
         return None if name == FIRST_CHAMPION else self.release_of(name)
 
@@ -74,7 +74,7 @@ class PromotionDesk:
         weights = read_checkpoint(candidate).weights
         return sum(entry.kind == "window" and entry.candidate == weights for entry in self.entries())
 
-    def evaluate(self, candidate: Path, scorecard: Path) -> Decision:
+    def evaluate(self, candidate: Path, scorecard: Path) -> PromotionDecision:
         """Judge one window and write it down; evidence that is missing, damaged or of something else is FAIL."""
         for gate in self.rules.gates:
             check_gate(gate)
@@ -86,7 +86,7 @@ class PromotionDesk:
                 return _failed(str(error), self.rules.required_passes)
             return self._judge(entries, candidate, scorecard)
 
-    def promote(self, candidate: Path) -> Decision:
+    def promote(self, candidate: Path) -> PromotionDecision:
         """Make the candidate the release if its last window said PROMOTE; otherwise that decision stands."""
         with FolderLock(self.folder):
             try:
@@ -116,7 +116,7 @@ class PromotionDesk:
                 wanted = f"earlier champion {to}" if to else "earlier champion"
                 raise UsageError(f"the ledger has no {wanted} to roll back to; `townlet promote history` lists all of them")
             chosen = earlier[-1]
-            checkpoint = Checkpoint(FIRST_CHAMPION, FIRST_CHAMPION, "", {})
+            checkpoint = CheckpointFacts(FIRST_CHAMPION, FIRST_CHAMPION, "", {})
             if chosen != FIRST_CHAMPION:
                 folder = self.release_of(chosen)
                 checkpoint = read_checkpoint(folder)._replace(source=os.fspath(folder))
@@ -151,7 +151,7 @@ class PromotionDesk:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path) -> Decision:
+    def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path) -> PromotionDecision:
         now, rules = champion(entries), gates_hash(self.rules.gates, self.rules.required_passes, self.level)
         required = self.rules.required_passes
         try:
@@ -192,7 +192,7 @@ class PromotionDesk:
         self._append("window", checkpoint, entries, decision, evidence, decision.reasons)
         return decision
 
-    def _refuse(self, card: Scorecard, checkpoint: Checkpoint, now: str) -> str | None:
+    def _refuse(self, card: Scorecard, checkpoint: CheckpointFacts, now: str) -> str | None:
         """Why a scorecard says nothing about this candidate and this champion."""
         for name, expected in ((CANDIDATE, checkpoint.weights), (CHAMPION, now)):
             if name not in card.policies:
@@ -208,9 +208,9 @@ class PromotionDesk:
     def _append(
         self,
         kind: str,
-        checkpoint: Checkpoint,
+        checkpoint: CheckpointFacts,
         entries: tuple[LedgerEntry, ...],
-        decision: Decision | None,
+        decision: PromotionDecision | None,
         evidence: Evidence | None,
         reasons: tuple[str, ...],
     ) -> LedgerEntry:
@@ -251,14 +251,14 @@ class PromotionDesk:
         return [] if found == name else [f"release {name[:12]}: {folder} holds other weights ({found[:12]}); restore the release"]
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
+def read_checkpoint(folder: Path) -> CheckpointFacts:
     """Hashes of a checkpoint whose files all match its SHA256SUMS."""
     folder = resolve(folder)
     state = load_checkpoint(folder, with_optimizer=False, with_world=False).state
-    return Checkpoint(os.fspath(folder), str(state["weights_hash"]), sha256_file(folder / SUMS), state)
+    return CheckpointFacts(os.fspath(folder), str(state["weights_hash"]), sha256_file(folder / SUMS), state)
 
 
-def _evidence_of(card: Scorecard | None, digest: str | None, checkpoint: Checkpoint, now: str, rules: str) -> Evidence:
+def _evidence_of(card: Scorecard | None, digest: str | None, checkpoint: CheckpointFacts, now: str, rules: str) -> Evidence:
     cases = card.cases if card is not None else ()
     return Evidence(
         scorecard=digest,
@@ -284,9 +284,11 @@ def _judged_before(entries: tuple[LedgerEntry, ...], evidence: Evidence) -> bool
     )
 
 
-def _failed(reason: str, required: int) -> Decision:
-    return Decision(outcome=Outcome.FAIL, window="fail", passes=0, required=required, gates=(), reasons=(reason,))
+def _failed(reason: str, required: int) -> PromotionDecision:
+    return PromotionDecision(outcome=Outcome.FAIL, window="fail", passes=0, required=required, gates=(), reasons=(reason,))
 
 
-def _held(reason: str, rules: PromotionConfig) -> Decision:
-    return Decision(outcome=Outcome.HOLD, window="hold", passes=0, required=rules.required_passes, gates=(), reasons=(reason,))
+def _held(reason: str, rules: PromotionConfig) -> PromotionDecision:
+    return PromotionDecision(
+        outcome=Outcome.HOLD, window="hold", passes=0, required=rules.required_passes, gates=(), reasons=(reason,)
+    )

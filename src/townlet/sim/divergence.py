@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from townlet.dto.snapshot import Parting
+from townlet.dto.snapshot import Divergence
 from townlet.envs.vector import FINGERPRINT, VectorTown
 from townlet.errors import UsageError
 from townlet.ports import Decided, PolicyBackend
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.snapshot import differences
+from townlet.types import Array
 
-Array = NDArray[Any]
 SAME_ANYWAY = ("seed",)  # what a run is given says nothing about where it goes
 
 
-def first_parting(
+def first_divergence(
     a: VectorTown, b: VectorTown, policy_a: PolicyBackend, policy_b: PolicyBackend, ticks: int
-) -> tuple[Parting | None, int]:
+) -> tuple[Divergence | None, int]:
     """The first value in which two runs differ, and the ticks that were compared. Policies stand at the same moment."""
     if a.num_towns != 1 or b.num_towns != 1 or a.num_residents != b.num_residents or a.catalogue != b.catalogue:
         raise UsageError("the two runs are of different towns (residents or actions differ); compare runs of one scenario")
@@ -65,14 +62,14 @@ def _same(a: VectorTown, b: VectorTown) -> bool:
     return _differing(a, b) is None
 
 
-def _differing(a: VectorTown, b: VectorTown) -> Parting | None:
+def _differing(a: VectorTown, b: VectorTown) -> Divergence | None:
     tables = [(a.state._asdict()[name], b.state._asdict()[name]) for name in FINGERPRINT]
     if all(one.shape == two.shape and one.tobytes() == two.tobytes() for one, two in tables):
         return None
     return next((found for found in differences(a, b) if not (found.table == "towns" and found.field in SAME_ANYWAY)), None)
 
 
-def _within(a: VectorTown, b: VectorTown, first: Decided, second: Decided) -> Parting | None:
+def _within(a: VectorTown, b: VectorTown, first: Decided, second: Decided) -> Divergence | None:
     """The interval again, a tick longer each time, until the worlds differ."""
     kept, interval = (a.save(), b.save()), a.interval
     try:
@@ -90,11 +87,11 @@ def _within(a: VectorTown, b: VectorTown, first: Decided, second: Decided) -> Pa
     return None
 
 
-def _decision(vec: VectorTown, first: Array, second: Array) -> Parting | None:
+def _decision(vec: VectorTown, first: Array, second: Array) -> Divergence | None:
     """The first resident whose decisions differ, while the worlds are still the same."""
     for slot in np.flatnonzero((first != second)[0] & (vec.active[0] != 0)):
         names = vec.catalogue.names
-        return Parting(
+        return Divergence(
             town=0,
             tick=int(vec.state.towns[0]["tick"]),
             table="decision",

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
 
 from townlet.config import SimulationConfig, load_config
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.observations.spec import ObservationSpec
+from townlet.types import Array
 
-Array = NDArray[Any]
 MAP_LAYOUTS = ("flat", "apart", "none")
 
 
