@@ -31,7 +31,7 @@ VALUES: dict[str, tuple[str, Any, str]] = {
     "--epochs": ("training.epochs", int, "Collections, or passes over the data."),
     "--engine": ("training.engine", click.Choice(("local", "process")), "Where rollouts are made."),
     "--workers": ("training.workers", int, "Cores, or rollout processes; 0 for all cores."),
-    "--device": ("training.device", str, "Device of torch."),
+    "--device": ("training.device", str, "Device of torch: cpu, cuda or cuda:N."),
     "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch, and the last."),
     "--ppo-log-max-entries": ("telemetry.max_entries", int, "Records per file before it is rotated."),
     "--ppo-learning-rate": ("ppo.learning_rate", float, "Step size of the optimiser."),

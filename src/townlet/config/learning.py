@@ -178,7 +178,7 @@ class TrainingConfig(Section):
         None, gt=0, description="Minutes after which the whole run ends by itself; PPO stages of an anneal run share them."
     )
     threads: int = Field(1, ge=1, le=1024, description="Threads of torch; changes bits, so it is kept in the checkpoint.")
-    device: str = Field("cpu", description="Device of torch.")
+    device: str = Field("cpu", description="Device of torch: cpu, cuda or cuda:N. Runs resume bit for bit on the cpu only.")
     engine: Literal["local", "process", "ray"] = Field("local", description="Where rollouts are made.")
     workers: int = Field(
         1, ge=0, le=4096, description="Cores that collect and update, or rollout processes; changes no bit. 0: all there are."

@@ -15,9 +15,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from townlet.config.learning import PPOConfig  # noqa: E402
+from townlet.errors import UsageError  # noqa: E402
 from townlet.policy.checkpoint import weights_hash  # noqa: E402
 from townlet.policy.fused import FusedNetwork  # noqa: E402
 from townlet.policy.network import NetworkSpec  # noqa: E402
+from townlet.policy.training.autograd import check_device  # noqa: E402
 from townlet.policy.training.learner import PPOLearner, is_fused  # noqa: E402
 from townlet.policy.trajectory import Trajectory  # noqa: E402
 
@@ -188,6 +190,37 @@ def test_the_passes_are_left_to_torch_where_they_do_not_reach() -> None:
     assert not is_fused(spec, PPOConfig(bf16=True))
     assert not is_fused(dataclasses.replace(spec, recurrent="gru"), PPOConfig())
     assert not is_fused(dataclasses.replace(spec, **maps), PPOConfig())
+
+
+DEVICES = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
+
+
+@pytest.mark.parametrize("cell", ["none", "gru"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_torch_learns_on_every_device_that_is_there(device: str, cell: str) -> None:
+    """Numbers near those of the processor, a state that goes on there, and acting by arrays."""
+    spec = NetworkSpec(FEATURES, ACTIONS, feature_size=8, trunk_sizes=(8,), recurrent=cell, recurrent_size=5, town_size=5)
+    ppo = PPOConfig(update="torch", recurrent=cell)
+    there, here = PPOLearner(spec, ppo, device=device), PPOLearner(spec, ppo)
+    for seed in range(2):
+        batch = batch_of(here, seed)
+        found, expected = (learner.update(batch, bc_batch=batch, bc_weight=0.2) for learner in (there, here))
+        assert found.loss_total == pytest.approx(expected.loss_total, rel=1e-3)
+    assert there.network.device.type == device.partition(":")[0]
+    here.load_state(there.state())
+    assert weights_hash(here.state().weights) == weights_hash(there.state().weights)
+    row, masks = np.ones((5, FEATURES), np.float32), np.ones((5, ACTIONS), bool)
+    np.testing.assert_allclose(there.act(row, None, masks).values, here.act(row, None, masks).values, rtol=1e-3)
+
+
+@pytest.mark.skipif("torch.cuda.is_available()", reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_refused_with_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for built, lacks in ((None, "is built without CUDA"), ("12.4", "no CUDA device or driver")):
+        monkeypatch.setattr(torch.version, "cuda", built)
+        with pytest.raises(UsageError, match=f"training.device is 'cuda', but .*{lacks}.*, or set it to cpu"):
+            check_device("cuda")
+    with pytest.raises(UsageError, match="it must be cpu, cuda or cuda:N"):
+        check_device("tpu")
 
 
 TRAINED = """

@@ -22,12 +22,30 @@ from townlet.types import Array, Floats
 EVALUATION_ROWS = 16384
 
 
+def check_device(name: str) -> None:
+    """Refuse a device that torch does not have here, with what it lacks."""
+    if name == "cpu":
+        return
+    kind, _, number = name.partition(":")
+    if kind != "cuda" or (number and not number.isdecimal()):
+        raise UsageError(f"training.device is {name!r}; it must be cpu, cuda or cuda:N.")
+    if torch.version.cuda is None:
+        lacks = f"torch {torch.__version__} is built without CUDA; install one that is"
+    elif not torch.cuda.is_available():
+        lacks = "torch finds no CUDA device or driver (`nvidia-smi` tells); make one visible"
+    elif int(number or 0) >= torch.cuda.device_count():
+        lacks = f"there are {torch.cuda.device_count()} CUDA devices, counted from 0; name one of them"
+    else:
+        return
+    raise UsageError(f"training.device is {name!r}, but {lacks}, or set it to cpu.")
+
+
 class Autograd:
-    """Gradients gather in those of the network's parameters."""
+    """Gradients gather in those of the network's parameters, on their device."""
 
     def __init__(self, network: ConflictAwarePolicyNetwork, ppo: PPOConfig) -> None:
         self.network, self.ppo, self.spec = network, ppo, network.spec
-        self.recurrent = self.spec.recurrent != "none"
+        self.device, self.recurrent = network.device, self.spec.recurrent != "none"
         self._scratch: dict[str, Tensors] = {}
         self._terms = torch.compile(_loss, dynamic=True) if ppo.compile else _loss
 
@@ -36,7 +54,7 @@ class Autograd:
     def forward(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]:
         grids = torch.from_numpy(maps) if maps is not None and self.spec.sees_map else None
         logits, values, carried = self.network.step(torch.from_numpy(features), grids, torch.from_numpy(state))
-        return logits.numpy(), values.numpy(), carried.numpy()
+        return logits.cpu().numpy(), values.cpu().numpy(), carried.cpu().numpy()
 
     @torch.inference_mode()
     def evaluate(self, batch: Trajectory) -> tuple[Floats, Floats]:
@@ -51,7 +69,8 @@ class Autograd:
             logits, value = self.network.outputs(part)
             log_probs.append(numerics.masked_log_softmax(logits, part["masks"]))
             values.append(value)
-        return torch.cat(log_probs, axis).reshape(steps, width, -1).numpy(), torch.cat(values, axis).reshape(steps, width).numpy()
+        logs, thought = torch.cat(log_probs, axis).cpu(), torch.cat(values, axis).cpu()
+        return logs.reshape(steps, width, -1).numpy(), thought.reshape(steps, width).numpy()
 
     # --- data -------------------------------------------------------------------------------------------------------
     def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, Array]) -> Tensors:
@@ -74,7 +93,8 @@ class Autograd:
             data |= {"starts": torch.from_numpy(starts), "state": torch.from_numpy(state)}
             if active is not None:
                 data["active"] = torch.from_numpy(active)
-        return data | {name: self._column(array, active) for name, array in columns.items()}
+        data |= {name: self._column(array, active) for name, array in columns.items()}
+        return {name: tensor.to(self.device) for name, tensor in data.items()}
 
     def _column(self, array: Array, active: NDArray[np.bool_] | None) -> Tensor:
         if self.recurrent:
@@ -95,7 +115,7 @@ class Autograd:
 
     # --- gradients --------------------------------------------------------------------------------------------------
     def ppo_terms(self, part: Tensors, with_: Coefficients, weight: float) -> list[float]:
-        scalars = torch.tensor([with_.clip, with_.entropy, with_.value])
+        scalars = torch.tensor([with_.clip, with_.entropy, with_.value], device=self.device)
         with self._precision():
             loss, stats = self._terms(self.network, part, scalars, with_.value_clip, self.ppo.advantage_normalization)
         (loss if weight == 1.0 else loss * weight).backward()
@@ -114,10 +134,10 @@ class Autograd:
     def watched(self, part: Tensors) -> Array:
         """Figures of the rows that count.  # (R, K)"""
         rows = part["watched"][part["active"]] if "active" in part else part["watched"]
-        return rows.numpy()
+        return rows.cpu().numpy()
 
     def _precision(self) -> AbstractContextManager[Any]:
-        return torch.autocast("cpu", dtype=torch.bfloat16) if self.ppo.bf16 else nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.ppo.bf16 else nullcontext()
 
 
 def _loss(

@@ -17,7 +17,7 @@ from townlet.policy.inference import Acted, check_inputs, choose_actions
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import VARIANCE_FLOOR, NetworkSpec
 from townlet.policy.training import numerics
-from townlet.policy.training.autograd import Autograd
+from townlet.policy.training.autograd import Autograd, check_device
 from townlet.policy.training.batches import (
     PPO_TERMS,
     CloningStats,
@@ -64,25 +64,34 @@ class Passes(Protocol):
     def cloning_terms(self, part: Any, value_coef: float, weight: float) -> list[float]: ...
 
 
-def is_fused(spec: NetworkSpec, ppo: PPOConfig) -> bool:
+def is_fused(spec: NetworkSpec, ppo: PPOConfig, device: str = "cpu") -> bool:
     """Whether an update is made by the compiled passes: where the config asks for them and they know the network."""
-    return ppo.update == "fused" and JIT and can_fuse(spec) and not ppo.compile and not ppo.bf16
+    return ppo.update == "fused" and device == "cpu" and JIT and can_fuse(spec) and not ppo.compile and not ppo.bf16
 
 
 class PPOLearner:
     """`workers` threads share the shards of a mini-batch; how many there are changes no bit, the number of shards does."""
 
     def __init__(
-        self, spec: NetworkSpec, ppo: PPOConfig, *, seed: int = 0, threads: int = 1, workers: int = 1, shards: int = 4
+        self,
+        spec: NetworkSpec,
+        ppo: PPOConfig,
+        *,
+        seed: int = 0,
+        threads: int = 1,
+        workers: int = 1,
+        shards: int = 4,
+        device: str = "cpu",
     ) -> None:
+        check_device(device)
         check_precision(ppo)
         torch.set_num_threads(threads)
         self.spec, self.ppo, self.seed = spec, ppo, seed
-        self.network = ConflictAwarePolicyNetwork(spec, seed)
+        self.network = ConflictAwarePolicyNetwork(spec, seed, device)
         self.minibatches: list[dict[str, Any]] = []  # MINIBATCH of each mini-batch of the last update, and what is `watched`
         self.updates = 0  # calls of update and clone: the key of every permutation
         self.gradient_steps = 0
-        self.fused = is_fused(spec, ppo)
+        self.fused = is_fused(spec, ppo, device)
         named, kind = dict(self.network.named_parameters()), FusedOptimizer if self.fused else numerics.Optimizer
         self.optimizer = kind(list(named.values()), ppo.optimizer, ppo.adam_epsilon)
         self._statistics = {name: buffer.numpy() for name, buffer in self.network.named_buffers()}  # they share the memory
@@ -362,7 +371,7 @@ class PPOLearner:
     # --- saving -----------------------------------------------------------------------------------------------------
     def state(self) -> LearnerState:
         optimizer = self.optimizer
-        moments = {name: tensor.numpy().copy() for name, tensor in optimizer.moments().items()}
+        moments = {name: tensor.cpu().numpy().copy() for name, tensor in optimizer.moments().items()}
         meta: dict[str, Any] = {"updates": self.updates, "gradient_steps": self.gradient_steps, "seed": self.seed}
         meta |= {"optimizer": optimizer.kind, "optimizer_steps": optimizer.steps}
         meta |= {"threads": torch.get_num_threads(), "torch": str(torch.__version__)}

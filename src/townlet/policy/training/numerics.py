@@ -297,7 +297,7 @@ class Optimizer:
 def shuffled(data: Tensors, axis: int, order: NDArray[np.int64], parts: int, scratch: Tensors) -> Iterator[Tensors]:
     """Mini-batches of as equal a size as can be, slices of one permuted copy. The copy is made in `scratch`, which is kept:
     fresh memory of that size costs more than filling it."""
-    index = torch.from_numpy(order)
+    index = torch.from_numpy(order).to(next(iter(data.values())).device)
     copy = {}
     for name, tensor in data.items():
         place = scratch.get(name)
@@ -345,12 +345,12 @@ def cloning_terms(logits: Tensor, values: Tensor, part: Tensors, value_coef: flo
     active = part.get("active")
     log_probs = masked_log_softmax(logits, part["masks"])
     loss = crossed = cloning_loss(log_probs, part["expert"], active)
-    error = torch.zeros(())
+    error = crossed.new_zeros(())
     if value_coef > 0 and "returns" in part:
         error = value_loss(values, part["returns"], mask=active)
         loss = crossed + value_coef * error
     with torch.no_grad():
         hits = (log_probs.argmax(-1) == part["expert"]).float()
-        rows = torch.tensor(float(hits.numel())) if active is None else active.float().sum()
+        rows = crossed.new_tensor(float(hits.numel())) if active is None else active.float().sum()
         stats = torch.stack([crossed, error, masked_mean(hits, active), rows]).detach()
     return loss, stats

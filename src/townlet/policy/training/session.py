@@ -18,6 +18,7 @@ from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runtime import NetworkPolicy
+from townlet.policy.training.autograd import check_device
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.learner import LearnerState, PPOLearner
@@ -65,8 +66,7 @@ def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
     """The network a config asks for; what this version cannot do is refused here, before anything is written."""
-    if config.training.device != "cpu":
-        raise UsageError(f"training.device is {config.training.device!r}; this version trains on the cpu only, set it to cpu.")
+    check_device(config.training.device)
     town_size = len(compile_town(config).layout.residents) if config.policy.critic == "central" else 0
     return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo, town_size)
 
@@ -151,6 +151,7 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
         threads=training.threads,
         workers=worker_count(training),
         shards=training.shards,
+        device=training.device,
     )
     plan = context.plan
     session = Session(learner, RunCounters(steps=plan.steps, cycle=plan.collections), collector)
