@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.config.learning import PPOConfig
+from townlet.errors import UsageError
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.training import numerics
 from townlet.policy.training.batches import Coefficients, check_observed
