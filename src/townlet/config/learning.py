@@ -184,7 +184,7 @@ class TrainingConfig(Section):
         1, ge=0, le=4096, description="Cores that collect and update, or rollout processes; changes no bit. 0: all there are."
     )
     shards: int = Field(
-        4, ge=1, le=4096, description="Parts of a mini-batch whose gradients are added in order, whoever works them out; changes bits."
+        4, ge=1, le=4096, description="Parts of a mini-batch whose gradients are added in order; changes bits."
     )
     bc: BCConfig = Field(default_factory=BCConfig, description="Behaviour cloning.")
     anneal_schedule: Annotated[tuple[AnnealStage, ...], Many] = Field(_SCHEDULE, description="Stages of an anneal run, in order.")

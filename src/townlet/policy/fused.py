@@ -23,18 +23,15 @@ def can_fuse(spec: NetworkSpec) -> bool:
 
 
 class Segment(NamedTuple):
-    """Columns of a tile."""
+    """Columns of a block of a tile."""
 
-    at: int
+    at: int  # of its first column in the first row
     size: int
+    row: int  # from one row to the next
 
     @property
     def padded(self) -> int:
-        return -(-self.size // passes.LANES) * passes.LANES
-
-    @property
-    def end(self) -> int:
-        return self.at + self.padded
+        return _padded(self.size)
 
     @property
     def columns(self) -> Array:
@@ -42,46 +39,48 @@ class Segment(NamedTuple):
 
 
 class Layout:
-    """Segments, the plan of layers, and where each number of the flat parameter vector stands in `wide` and `turned`."""
+    """Blocks of a tile, the plan of layers, and where each number of the flat parameter vector stands in `wide` and `turned`."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str]) -> None:
-        self.spec = spec
+        self.spec, self.tile = spec, 0
         shapes = weight_shapes(spec)
-        self._next = 0
-        self.plain = self._segment(len(spec.plain_columns))
-        self.conflict = self._segment(len(spec.conflict_columns) if spec.has_conflict_encoder else 0)
-        self.town = self._segment(spec.features if spec.town_size else 0)
-        self.observed = self._next  # columns of an observation without its map
-        self.map = self._segment(spec.map_inputs if spec.sees_map else 0)
-        first = self._next
+        conflict, town = len(spec.conflict_columns) if spec.has_conflict_encoder else 0, spec.features if spec.town_size else 0
+        self.plain, self.conflict, self.town = self._block(len(spec.plain_columns), conflict, town)
+        self.observed = self.plain.padded + self.conflict.padded + self.town.padded  # columns of an observation without its map
+        (self.map,) = self._block(spec.map_inputs if spec.sees_map else 0)
         inputs = {"feature": self.plain, "conflict": self.conflict, "map": self.map}
-        encoders = [(name, seen, self._segment(shapes[f"{name}.weight"][0])) for name, seen in inputs.items() if seen.size]
-        hidden, columns = Segment(first, self._next - first), np.concatenate([goal.columns for _, _, goal in encoders])
-        layers: list[tuple[Segment, Segment, bool]] = [(seen, goal, True) for _, seen, goal in encoders]
+        seen = {name: segment for name, segment in inputs.items() if segment.size}
+        beside = [spec.feature_size] if spec.town_size else []  # what the critic sees of the town, beside the last hidden layer
+        sizes = [shapes[f"{name}.weight"][0] for name in seen]
+        reached = self._block(*sizes, *([] if spec.trunk_sizes else beside))
+        layers = [(x, y, True) for x, y in zip(seen.values(), reached)]
         owners: list[list[tuple[str, Array, Array]]] = [
-            [(name, np.arange(goal.size), np.arange(seen.size))] for name, seen, goal in encoders
+            [(name, np.arange(y.size), np.arange(x.size))] for name, (x, y, _) in zip(seen, layers)
         ]  # per layer: parameter, its rows and its columns within the layer
+        hidden, columns = _together(reached[: len(seen)])
         for k, size in enumerate(spec.trunk_sizes):
-            goal = self._segment(size)
-            layers.append((hidden, goal, False))
-            owners.append([(f"trunk.{k}", np.arange(size), columns - hidden.at)])
-            hidden, columns = goal, goal.columns
+            reached = self._block(size, *(beside if k == len(spec.trunk_sizes) - 1 else []))
+            layers.append((hidden, reached[0], False))
+            owners.append([(f"trunk.{k}", np.arange(size), columns)])
+            hidden, columns = _together(reached[:1])
         critic = columns
         if spec.town_size:
-            goal = self._segment(spec.feature_size)
-            layers.append((self.town, goal, True))
-            owners.append([("town", np.arange(goal.size), np.arange(self.town.size))])
-            hidden, critic = Segment(hidden.at, goal.end - hidden.at), np.concatenate([columns, goal.columns])
-        self.out = self._segment(spec.actions + 1)
+            layers.append((self.town, reached[-1], True))
+            owners.append([("town", np.arange(spec.feature_size), np.arange(self.town.size))])
+            hidden, critic = _together(reached)
+        (self.out,) = self._block(spec.actions + 1)
         layers.append((hidden, self.out, False))
-        heads = [("policy", np.arange(spec.actions), columns), ("value", np.array([spec.actions]), critic)]
-        owners.append([(name, rows, at - hidden.at) for name, rows, at in heads])
-        self.width = (self._next // passes.LANES | 1) * passes.LANES  # odd in lines of the cache: rows do not share their places
+        owners.append([("policy", np.arange(spec.actions), columns), ("value", np.array([spec.actions]), critic)])
+        self.places = (self.plain.row, self.map.at, self.map.row)
         self._place(layers, owners, {name: shapes[name] for name in names})
 
-    def _segment(self, size: int) -> Segment:
-        made = Segment(self._next, size)
-        self._next = made.end
+    def _block(self, *sizes: int) -> list[Segment]:
+        """Segments side by side. The rows of a block are an odd number of lines of the cache apart: they do not share their
+        places in it."""
+        edges = np.cumsum([0, *map(_padded, sizes)]).tolist()
+        row = (edges[-1] // passes.LANES | 1) * passes.LANES
+        made = [Segment(self.tile + at, size, row) for at, size in zip(edges, sizes)]
+        self.tile += row * passes.TILE
         return made
 
     def _place(
@@ -101,7 +100,8 @@ class Layout:
                 place[f"{name}.bias"] = bias + rows
                 turned_place[f"{name}.weight"] = turned + columns[None, :] * y.padded + rows[:, None]
             kind = 0 if y is self.out else active
-            lines.append((x.at, x.size, x.padded, y.at, y.size, y.padded, weights, bias, turned, kind, int(seen)))
+            where = (weights, bias, turned, kind, int(seen), x.row, y.row)
+            lines.append((x.at, x.size, x.padded, y.at, y.size, y.padded, *where))
             wide, turned = bias + y.padded, turned + x.size * y.padded
         self.plan = np.array(lines, np.int64)  # (layers, PLAN)
         self.wide, self.turned = wide, turned
@@ -121,9 +121,8 @@ class Workspace:
     """What one thread writes into."""
 
     def __init__(self, layout: Layout) -> None:
-        size = passes.TILE * layout.width
-        self.act, self.grad = _aligned(size), _aligned(size)
-        self.sums = np.zeros(layout.width, np.float32)
+        self.act, self.grad = _aligned(layout.tile), _aligned(layout.tile)
+        self.sums = np.zeros(int(layout.plan[:, 5].max()), np.float32)
         self.chances, self.logs = (np.zeros(passes.TILE * layout.spec.actions, np.float32) for _ in range(2))
         self.tops, self.totals, self.spreads = (np.zeros(passes.TILE, np.float32) for _ in range(3))
 
@@ -143,9 +142,8 @@ class FusedNetwork:
         self.wide, self.turned = _aligned(self.layout.wide), _aligned(self.layout.turned)
         self.spaces = [Workspace(self.layout) for _ in range(threads)]
         self._vector = np.full(len(self.layout.place), np.nan, np.float32)
-        self._source = np.array(spec.column_order, np.int64)
-        layout = self.layout
-        self._goal = np.concatenate([layout.plain.columns, layout.conflict.columns]).astype(np.int64)
+        self._goal = np.concatenate([self.layout.plain.columns, self.layout.conflict.columns])
+        self._runs = _runs(np.array(spec.column_order), self._goal)
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.statistics: Mapping[str, Array] = {}
         self._rooms: dict[str, Floats] = {}
@@ -170,18 +168,19 @@ class FusedNetwork:
             for k in range(count):
                 job(self.spaces[0], k)
             return
-        busy = [
-            self._pool.submit(lambda first: [job(self.spaces[first], k) for k in range(first, count, self.threads)], first)
-            for first in range(min(self.threads, count))
-        ]
-        for each in busy:
-            each.result()
+
+        def share(first: int) -> None:
+            for k in range(first, count, self.threads):
+                job(self.spaces[first], k)
+
+        for busy in [self._pool.submit(share, first) for first in range(min(self.threads, count))]:
+            busy.result()
 
     # --- observations -----------------------------------------------------------------------------------------------
     def observed(self, features: Floats, maps: Array | None, rows: Array | None = None, *, room: str = "acting") -> Observations:
         """Rows of features (…, B, F) and maps (…, B, C, H, W), all by default. Whoever asks for the same room writes over it."""
         layout, shape = self.layout, features.shape
-        features = np.require(features.reshape(-1, shape[-1]), np.float32, "CW")
+        features = np.require(features.reshape(-1, shape[-1]), np.float32, ["C", "W"])
         rows = np.arange(len(features)) if rows is None else rows
         x = self._room(room, len(rows))
         self._arrange(features, rows, x)
@@ -194,7 +193,7 @@ class FusedNetwork:
         if self.spec.sees_map:
             assert maps is not None
             flat = maps.reshape(-1, layout.map.size)
-            cells = np.require(flat if len(rows) == len(flat) else flat[rows], np.uint8, "CW")
+            cells = np.require(flat if len(rows) == len(flat) else flat[rows], np.uint8, ["C", "W"])
         return Observations(x, cells)
 
     def _room(self, name: str, rows: int) -> Floats:
@@ -205,13 +204,13 @@ class FusedNetwork:
         return kept[:rows]
 
     def _arrange(self, features: Floats, rows: Array, x: Floats) -> None:
-        passes.arrange(features, rows, self._source, self._goal, *self._normaliser(), x)
+        passes.arrange(features, rows, self._runs, *self._normaliser(), x)
 
     def _normaliser(self) -> tuple[Floats, Floats, np.float32]:
         if not self.spec.normalize_observations:
             nothing = np.zeros(0, np.float32)
             return nothing, nothing, np.float32(0)
-        mean, var = self.statistics["observation_mean"][self._source], self.statistics["observation_var"][self._source]
+        mean, var = self.statistics["observation_mean"], self.statistics["observation_var"]
         return mean.astype(np.float32), np.sqrt(var + VARIANCE_FLOOR).astype(np.float32), np.float32(OBSERVATION_CLIP)
 
     # --- acting -----------------------------------------------------------------------------------------------------
@@ -224,18 +223,8 @@ class FusedNetwork:
 
         def job(space: Workspace, k: int) -> None:
             passes.answer(
-                layout.plan,
-                self.wide,
-                self.turned,
-                space.act,
-                layout.width,
-                *seen,
-                layout.map.at,
-                order,
-                edges[k],
-                edges[k + 1],
-                out,
-            )
+                layout.plan, self.wide, self.turned, space.act, *seen, layout.places, order, edges[k], edges[k + 1], out
+            )  # fmt: skip
 
         self.run(job, parts)
         return out
@@ -259,14 +248,32 @@ class FusedNetwork:
     ) -> Acted:
         out, rows = self.forward(features, maps), len(features)
         actions, log_probs = np.empty(rows, np.int64), np.empty(rows, np.float32)
-        allowed = np.require(masks, np.bool_, "CW")
-        given = np.full(rows, -1.0) if draws is None else np.require(draws, np.float64, "CW")
-        passes.choose(out, allowed, given, 0, rows, actions, log_probs)
+        allowed = np.require(masks, np.bool_, ["C", "W"])
+        given = np.full(rows, -1.0) if draws is None else np.require(draws, np.float64, ["C", "W"])
+        passes.choose(out, allowed, given, np.empty(self.spec.actions), actions, log_probs)
         return Acted(actions, log_probs, self.in_units_of_return(out[:, -1]), self.initial_state(rows))
 
     def in_units_of_return(self, values: Floats) -> Floats:
         mean, var = self.statistics["value_mean"][0], self.statistics["value_var"][0]
-        return (values * np.sqrt(var + VARIANCE_FLOOR) + mean).astype(np.float32)
+        return np.asarray(values * np.sqrt(var + VARIANCE_FLOOR) + mean, np.float32)
+
+
+def _padded(size: int) -> int:
+    return -(-size // passes.LANES) * passes.LANES
+
+
+def _together(segments: Sequence[Segment]) -> tuple[Segment, Array]:
+    """Neighbours of a block as one segment, and which of its columns are not padding."""
+    first, last = segments[0], segments[-1]
+    columns = np.concatenate([segment.columns for segment in segments]) - first.at
+    return Segment(first.at, last.at + last.size - first.at, first.row), columns
+
+
+def _runs(source: Array, goal: Array) -> Array:
+    """Columns that stay together: from, to, length.  # (K, 3)"""
+    begins = np.flatnonzero(np.concatenate([[True], (np.diff(source) != 1) | (np.diff(goal) != 1)]))
+    lengths = np.diff([*begins, len(source)])
+    return np.stack([source[begins], goal[begins], lengths], axis=1).astype(np.int64)
 
 
 def _aligned(size: int) -> Floats:

@@ -1,7 +1,8 @@
 """A feed-forward network as compiled passes over tiles of rows: forward, losses, backward, descent. Nothing is allocated.
 
-A tile of activations is one flat array: rows of `width` numbers in which every layer owns a segment of columns, inputs first,
-outputs last; gradients have an array of the same shape. A line of `plan` is a layer (see PLAN).
+A tile of activations is one flat array of blocks, each of TILE rows: observations, maps, what each layer makes of them, outputs.
+Gradients have an array of the same shape. A line of `plan` is a layer (see PLAN): where its inputs and outputs begin, and how far
+it is from one row of theirs to the next.
 
 Every number is a function of its row, and every sum runs in one order: over inputs one after the other, over the rows of a tile
 one after the other, then tile after tile. Products are added by fused multiply-adds, which IEEE 754 rounds once; exponentials
@@ -14,14 +15,21 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.core.cgutils import get_or_insert_function
-from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
+from numba import extending
+from numba.core import cgutils
+from numba.np import arrayobj
 
-from townlet.world._jit import entry, kernel, leaf
+from townlet.world._jit import entry, kernel, leaf, numba
 
-PLAN = ("input", "inputs", "inputs_padded", "output", "outputs", "outputs_padded", "weights", "bias", "turned", "active", "seen")
+types: Any = numba.types
+intrinsic: Any = extending.intrinsic  # what it makes is called without the context that it is written with
+make_array: Any = arrayobj.make_array
+get_or_insert_function: Any = cgutils.get_or_insert_function
+
+PLAN = (
+    "input", "inputs", "inputs_padded", "output", "outputs", "outputs_padded", "weights", "bias", "turned", "active", "seen",
+    "input_row", "output_row",
+)  # fmt: skip
 RELU, TANH = 1, 2  # `active`; 0 is none. `seen`: the inputs are observations, nothing is passed on to them
 LANES = 16  # segments of columns are padded to it
 TILE = 96  # rows: activations, gradients and weights stay in the second cache
@@ -217,82 +225,82 @@ def _tanh(x: Any) -> Any:
 
 # --- a tile ----------------------------------------------------------------------------------------------------------
 @kernel
-def _load(x: Any, maps: Any, map_at: Any, order: Any, begin: Any, rows: Any, act: Any, width: Any) -> None:
-    """Rows order[begin:begin + rows] of the observations into the first columns of the tile."""
+def _load(x: Any, maps: Any, places: Any, order: Any, begin: Any, rows: Any, act: Any) -> None:
+    """Rows order[begin:begin + rows] of the observations into the tile; `places`: their stride, the first map, its stride."""
     seen, cells = x.shape[1], maps.shape[1]
     for r in range(rows):
-        row, at = order[begin + r], r * width
+        row, at, map_at = order[begin + r], r * places[0], places[1] + r * places[2]
         for j in range(seen):
             act[at + j] = x[row, j]
         for j in range(cells):
-            act[at + map_at + j] = np.float32(maps[row, j])
+            act[map_at + j] = np.float32(maps[row, j])
 
 
 @kernel
-def _forward(plan: Any, wide: Any, turned: Any, act: Any, width: Any, rows: Any) -> None:
+def _forward(plan: Any, wide: Any, turned: Any, act: Any, rows: Any) -> None:
     rows += rows % 2  # there is room; nobody reads it
     for k in range(plan.shape[0]):
         x, inputs, y, outputs, padded = plan[k, 0], plan[k, 1], plan[k, 3], plan[k, 4], plan[k, 5]
-        bias, weights, active = plan[k, 7], plan[k, 8], plan[k, 9]
+        bias, weights, active, x_row, y_row = plan[k, 7], plan[k, 8], plan[k, 9], plan[k, 11], plan[k, 12]
         for j in range(0, padded, LANES):
             i = 0
             if active == RELU:
                 while i + 6 <= rows:
                     _relu6(
-                        act, i * width + y + j, width, act, i * width + x, width, 1, turned, weights + j, padded, inputs,
+                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
                         wide, bias + j,
                     )  # fmt: skip
                     i += 6
                 while i < rows:
                     _relu2(
-                        act, i * width + y + j, width, act, i * width + x, width, 1, turned, weights + j, padded, inputs,
+                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
                         wide, bias + j,
                     )  # fmt: skip
                     i += 2
             else:
                 while i + 6 <= rows:
                     _forward6(
-                        act, i * width + y + j, width, act, i * width + x, width, 1, turned, weights + j, padded, inputs,
+                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
                         wide, bias + j,
                     )  # fmt: skip
                     i += 6
                 while i < rows:
                     _forward2(
-                        act, i * width + y + j, width, act, i * width + x, width, 1, turned, weights + j, padded, inputs,
+                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
                         wide, bias + j,
                     )  # fmt: skip
                     i += 2
         if active == TANH:
             for r in range(rows):
                 for j in range(outputs):
-                    act[r * width + y + j] = _tanh(act[r * width + y + j])
+                    act[r * y_row + y + j] = _tanh(act[r * y_row + y + j])
 
 
 @kernel
-def _backward(plan: Any, wide: Any, act: Any, grad: Any, width: Any, rows: Any, sums: Any, total: Any) -> None:
+def _backward(plan: Any, wide: Any, act: Any, grad: Any, rows: Any, sums: Any, total: Any) -> None:
     """From the gradients of the last segment those of all weights, added to `total`, which is laid out like `wide`."""
     even = rows + rows % 2
     for k in range(plan.shape[0] - 1, -1, -1):
         x, padded, y, outputs = plan[k, 0], plan[k, 2], plan[k, 3], plan[k, 4]
-        weights, bias = plan[k, 6], plan[k, 7]
+        weights, bias, x_row, y_row = plan[k, 6], plan[k, 7], plan[k, 11], plan[k, 12]
         some = outputs + outputs % 2
         for j in range(0, padded, LANES):
             i = 0
             while i + 6 <= some:
                 _weights6(
-                    total, weights + i * padded + j, padded, grad, y + i, 1, width, act, x + j, width, rows, act, 0
+                    total, weights + i * padded + j, padded, grad, y + i, 1, y_row, act, x + j, x_row, rows, act, 0
                 )  # fmt: skip
                 i += 6
             while i < some:
                 _weights2(
-                    total, weights + i * padded + j, padded, grad, y + i, 1, width, act, x + j, width, rows, act, 0
+                    total, weights + i * padded + j, padded, grad, y + i, 1, y_row, act, x + j, x_row, rows, act, 0
                 )  # fmt: skip
                 i += 2
         for i in range(outputs):
             sums[i] = ZERO
         for r in range(rows):
             for i in range(outputs):
-                sums[i] += grad[r * width + y + i]
+                sums[i] += grad[r * y_row + y + i]
         for i in range(outputs):
             total[bias + i] += sums[i]
         if plan[k, 10]:
@@ -303,44 +311,44 @@ def _backward(plan: Any, wide: Any, act: Any, grad: Any, width: Any, rows: Any, 
             if relu:
                 while i + 6 <= even:
                     _gated6(
-                        grad, i * width + x + j, width, grad, i * width + y, width, 1, wide, weights + j, padded, outputs,
-                        act, i * width + x + j,
+                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs,
+                        act, i * x_row + x + j,
                     )  # fmt: skip
                     i += 6
                 while i < even:
                     _gated2(
-                        grad, i * width + x + j, width, grad, i * width + y, width, 1, wide, weights + j, padded, outputs,
-                        act, i * width + x + j,
+                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs,
+                        act, i * x_row + x + j,
                     )  # fmt: skip
                     i += 2
             else:
                 while i + 6 <= even:
                     _back6(
-                        grad, i * width + x + j, width, grad, i * width + y, width, 1, wide, weights + j, padded, outputs, act, 0
+                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs, act, 0
                     )  # fmt: skip
                     i += 6
                 while i < even:
                     _back2(
-                        grad, i * width + x + j, width, grad, i * width + y, width, 1, wide, weights + j, padded, outputs, act, 0
+                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs, act, 0
                     )  # fmt: skip
                     i += 2
         if not relu:
             for r in range(rows):
                 for j in range(padded):
-                    reached = act[r * width + x + j]
-                    grad[r * width + x + j] *= ONE - reached * reached
+                    reached = act[r * x_row + x + j]
+                    grad[r * x_row + x + j] *= ONE - reached * reached
 
 
 @kernel
 def _softmax(
-    act: Any, width: Any, last: Any, rows: Any, masks: Any, order: Any, begin: Any, chances: Any, logs: Any, tops: Any,
+    act: Any, last: Any, stride: Any, rows: Any, masks: Any, order: Any, begin: Any, chances: Any, logs: Any, tops: Any,
     totals: Any, spreads: Any,
 ) -> None:  # fmt: skip
     """p and log p of what the masks allow (p is 0 elsewhere), action by action, and the entropies. A logit that is no number
     makes none of them one.  # chances, logs (A, TILE); tops, totals, spreads (TILE,)"""
     actions = masks.shape[1]
     for r in range(rows):
-        row, at = order[begin + r], r * width + last
+        row, at = order[begin + r], r * stride + last
         for j in range(actions):
             logs[j * TILE + r] = act[at + j] if masks[row, j] else MASKED
     for r in range(rows):
@@ -368,18 +376,23 @@ def _softmax(
 
 # --- what Python calls -----------------------------------------------------------------------------------------------
 @entry
-def arrange(features: Any, rows: Any, source: Any, goal: Any, mean: Any, scale: Any, bound: Any, out: Any) -> None:
-    """Rows of features (·, F), normalised where the bound is above 0, each column at its goal.  # out (R, X) f4"""
+def arrange(features: Any, rows: Any, runs: Any, mean: Any, scale: Any, bound: Any, out: Any) -> None:
+    """Rows of features (·, F), normalised where the bound is above 0; runs of columns (from, to, length) are kept together.
+
+    out (R, X) f4
+    """
     for r in range(rows.shape[0]):
         row = rows[r]
-        if bound > ZERO:
-            for j in range(source.shape[0]):
-                z = (features[row, source[j]] - mean[j]) / scale[j]
-                z = -bound if z < -bound else z
-                out[r, goal[j]] = bound if z > bound else z
-        else:
-            for j in range(source.shape[0]):
-                out[r, goal[j]] = features[row, source[j]]
+        for k in range(runs.shape[0]):
+            source, goal, length = runs[k, 0], runs[k, 1], runs[k, 2]
+            if bound > ZERO:
+                for j in range(length):
+                    z = (features[row, source + j] - mean[source + j]) / scale[source + j]
+                    z = -bound if z < -bound else z
+                    out[r, goal + j] = bound if z > bound else z
+            else:
+                for j in range(length):
+                    out[r, goal + j] = features[row, source + j]
 
 
 @entry
@@ -403,24 +416,24 @@ def collect(shards: Any, place: Any, gradient: Any) -> None:
 
 @entry
 def answer(
-    plan: Any, wide: Any, turned: Any, act: Any, width: Any, x: Any, maps: Any, map_at: Any, order: Any, begin: Any, end: Any,
+    plan: Any, wide: Any, turned: Any, act: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any,
     out: Any,
 ) -> None:  # fmt: skip
     """Logits and value of rows begin to end.  # out (R, A + 1) f4"""
-    last = plan[plan.shape[0] - 1, 3]
+    last, stride = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12]
     for at in range(begin, end, TILE):
         rows = min(TILE, end - at)
-        _load(x, maps, map_at, order, at, rows, act, width)
-        _forward(plan, wide, turned, act, width, rows)
+        _load(x, maps, places, order, at, rows, act)
+        _forward(plan, wide, turned, act, rows)
         for r in range(rows):
             for j in range(out.shape[1]):
-                out[at + r, j] = act[r * width + last + j]
+                out[at + r, j] = act[r * stride + last + j]
 
 
 @entry
 def learn_ppo(
-    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, width: Any, sums: Any, chances: Any, logs: Any, tops: Any,
-    totals: Any, spreads: Any, x: Any, maps: Any, map_at: Any, order: Any, begin: Any, end: Any, masks: Any, actions: Any,
+    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, sums: Any, chances: Any, logs: Any, tops: Any,
+    totals: Any, spreads: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any, masks: Any, actions: Any,
     old: Any, advantages: Any, returns: Any, values: Any, numbers: Any, total: Any, terms: Any,
 ) -> None:  # fmt: skip
     """Gradients of the PPO loss over rows order[begin:end], added to `total`, and sums of TERMS, added to `terms`.
@@ -431,14 +444,14 @@ def learn_ppo(
     """
     mean, inverse, clip, of_value = numbers[0], numbers[1], np.float64(numbers[2]), numbers[3]
     of_spread, held_within, share = numbers[4] * numbers[6], numbers[5], numbers[6]
-    last, count = plan[plan.shape[0] - 1, 3], masks.shape[1]
+    last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], masks.shape[1]
     for at in range(begin, end, TILE):
         rows = min(TILE, end - at)
-        _load(x, maps, map_at, order, at, rows, act, width)
-        _forward(plan, wide, turned, act, width, rows)
-        _softmax(act, width, last, rows, masks, order, at, chances, logs, tops, totals, spreads)
+        _load(x, maps, places, order, at, rows, act)
+        _forward(plan, wide, turned, act, rows)
+        _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
         for r in range(rows):
-            row, place = order[at + r], r * width + last
+            row, place = order[at + r], r * stride + last
             log_ratio = np.float64(logs[actions[row] * TILE + r]) - np.float64(old[row])
             ratio, gain = _exp64(log_ratio), np.float64((advantages[row] - mean) * inverse)
             free, bound = ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain
@@ -465,28 +478,28 @@ def learn_ppo(
                 p = chances[j * TILE + r]
                 chances[j * TILE + r] = of_spread * p * (logs[j * TILE + r] + spreads[r]) - tops[r] * p
         for r in range(rows):
-            place = r * width + last
+            place = r * stride + last
             for j in range(count):
                 grad[place + j] = chances[j * TILE + r]
             grad[place + actions[order[at + r]]] += tops[r]
-        _backward(plan, wide, act, grad, width, rows, sums, total)
+        _backward(plan, wide, act, grad, rows, sums, total)
 
 
 @entry
 def learn_cloning(
-    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, width: Any, sums: Any, chances: Any, logs: Any, tops: Any,
-    totals: Any, spreads: Any, x: Any, maps: Any, map_at: Any, order: Any, begin: Any, end: Any, masks: Any, experts: Any,
+    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, sums: Any, chances: Any, logs: Any, tops: Any,
+    totals: Any, spreads: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any, masks: Any, experts: Any,
     returns: Any, of_value: Any, share: Any, total: Any, terms: Any,
 ) -> None:  # fmt: skip
     """Gradients of the cloning loss, 1/n Σ −log π(expert) + c_v (V − R)², likewise; the latter where there are returns."""
-    last, count = plan[plan.shape[0] - 1, 3], masks.shape[1]
+    last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], masks.shape[1]
     for at in range(begin, end, TILE):
         rows = min(TILE, end - at)
-        _load(x, maps, map_at, order, at, rows, act, width)
-        _forward(plan, wide, turned, act, width, rows)
-        _softmax(act, width, last, rows, masks, order, at, chances, logs, tops, totals, spreads)
+        _load(x, maps, places, order, at, rows, act)
+        _forward(plan, wide, turned, act, rows)
+        _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
         for r in range(rows):
-            row, place, best = order[at + r], r * width + last, 0
+            row, place, best = order[at + r], r * stride + last, 0
             for j in range(count):
                 grad[place + j] = chances[j * TILE + r] * share
                 if logs[j * TILE + r] > logs[best * TILE + r]:
@@ -500,7 +513,7 @@ def learn_cloning(
                 error = value - returns[row]
                 terms[1] += error * error
                 grad[place + count] = of_value * TWO * error * share
-        _backward(plan, wide, act, grad, width, rows, sums, total)
+        _backward(plan, wide, act, grad, rows, sums, total)
 
 
 @entry
@@ -561,24 +574,24 @@ def descend(
 
 
 @entry
-def choose(out: Any, masks: Any, draws: Any, begin: Any, end: Any, actions: Any, log_probs: Any) -> None:
-    """`inference.choose_actions` of rows begin to end: by a draw, or, where that is below 0, the most probable."""
+def choose(out: Any, masks: Any, draws: Any, weights: Any, actions: Any, log_probs: Any) -> None:
+    """`inference.choose_actions`: by a draw, or, where that is below 0, the most probable. `weights` is scratch, (A,) f8."""
     count = masks.shape[1]
-    for r in range(begin, end):
+    for r in range(out.shape[0]):
         top, best, total, chosen = np.float32(-np.inf), 0, 0.0, -1
         for j in range(count):
             if masks[r, j] and out[r, j] > top:
                 top, best = out[r, j], j
         for j in range(count):
-            if masks[r, j]:
-                total += _exp64(np.float64(out[r, j]) - np.float64(top))
+            weights[j] = _exp64(np.float64(out[r, j]) - np.float64(top)) if masks[r, j] else 0.0
+            total += weights[j]
         if draws[r] < 0.0:
             chosen = best
         else:
             reached, goal = 0.0, draws[r] * total
             for j in range(count):
                 if masks[r, j] and (chosen < 0 or reached <= goal):
-                    reached += _exp64(np.float64(out[r, j]) - np.float64(top))
+                    reached += weights[j]
                     chosen = j
         actions[r] = max(chosen, 0)
         log_probs[r] = np.float32(np.float64(out[r, actions[r]]) - np.float64(top) - _log64(total))

@@ -99,7 +99,7 @@ def compare(network: str, batches: range, monkeypatch: pytest.MonkeyPatch, **ppo
     for seed in batches:
         fused.load_state(reference.state())
         batch, help_ = batch_of(reference, seed), seed % 2 * 0.4
-        with_ = {"progress": 0.3, "bc_batch": batch_of(reference, 10**6 + seed), "bc_weight": help_}
+        with_: dict[str, Any] = {"progress": 0.3, "bc_batch": batch_of(reference, 10**6 + seed), "bc_weight": help_}
         begin = len(theirs.gradients)
         found, expected = (learner.update(batch, **with_).as_record() for learner in (fused, reference))
         for name in ("loss_total", "loss_policy", "loss_value", "loss_entropy", "kl_divergence", "kl_k3", "adv_std", "bc_loss"):
@@ -197,7 +197,7 @@ DEVICES = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
 
 @pytest.mark.parametrize("cell", ["none", "gru"])
 @pytest.mark.parametrize("device", DEVICES)
-def test_torch_learns_on_every_device_that_is_there(device: str, cell: str) -> None:
+def test_torch_learns_on_every_device_that_is_there(device: str, cell: Any) -> None:
     """Numbers near those of the processor, a state that goes on there, and acting by arrays."""
     spec = NetworkSpec(FEATURES, ACTIONS, feature_size=8, trunk_sizes=(8,), recurrent=cell, recurrent_size=5, town_size=5)
     ppo = PPOConfig(update="torch", recurrent=cell)

@@ -119,7 +119,7 @@ class Autograd:
         scalars = torch.tensor([with_.clip, with_.entropy, with_.value], device=self.device)
         with self._precision():
             loss, stats = self._terms(self.network, part, scalars, with_.value_clip, self.ppo.advantage_normalization)
-        (loss if weight == 1.0 else loss * weight).backward()
+        (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
         return [*stats.tolist(), float(loss.detach())]
 
     def cloning_terms(self, part: Tensors, value_coef: float, weight: float) -> list[float]:

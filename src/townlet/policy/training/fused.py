@@ -84,7 +84,7 @@ class Fused:
 
         def rows(array: Array, dtype: Any = None) -> Array:
             flat = array.reshape(-1, *array.shape[2:])
-            return np.require(flat if chosen is None else flat[chosen], dtype, "CW")
+            return np.require(flat if chosen is None else flat[chosen], dtype, ["C", "W"])
 
         return Rows(seen, rows(np.asarray(batch.masks), np.bool_), {name: rows(array) for name, array in columns.items()})
 
@@ -123,8 +123,8 @@ class Fused:
 
         def job(space: Workspace, k: int) -> None:
             learn(
-                layout.plan, network.wide, network.turned, space.act, space.grad, layout.width, *space.learning, *seen,
-                layout.map.at, part.order, edges[k], edges[k + 1], masks, *given, gradients[k], sums[k],
+                layout.plan, network.wide, network.turned, space.act, space.grad, *space.learning, *seen,
+                layout.places, part.order, edges[k], edges[k + 1], masks, *given, gradients[k], sums[k],
             )  # fmt: skip
 
         network.run(job, self.shards)
@@ -149,8 +149,10 @@ class FusedOptimizer(Optimizer):
 
     def step(self, rate: float, decay: float = 0.0) -> None:
         self.steps += 1
-        vectors = [vector.numpy() for vector in (self.vector, self.gradient, self.first, self.second)]
+        vector, gradient, first, second = (each.numpy() for each in (self.vector, self.gradient, self.first, self.second))
         decoupled, (of_first, of_second) = self.kind == "adamw", self.BETAS
         lost = np.float32(rate * decay if decoupled else decay)
-        powers = (1.0 - of_first**self.steps, 1.0 - of_second**self.steps)
-        passes.descend(*vectors, rate, lost, decoupled, self.kind != "sgd", self.BETAS, np.float32(self.epsilon), *powers)
+        passes.descend(
+            vector, gradient, first, second, rate, lost, decoupled, self.kind != "sgd", self.BETAS, np.float32(self.epsilon),
+            1.0 - of_first**self.steps, 1.0 - of_second**self.steps,
+        )  # fmt: skip

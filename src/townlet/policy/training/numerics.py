@@ -134,7 +134,7 @@ class RunningMeanStd:
         """Σ (x − mean) and Σ (x − mean)² over rows (n, width), all or those chosen: what there is to take in."""
         first, second = np.zeros(len(self.mean)), np.zeros(len(self.mean))
         chosen = np.arange(len(rows)) if chosen is None else chosen
-        passes.column_sums(np.require(rows, requirements="CW"), chosen, self.mean, first, second)
+        passes.column_sums(np.require(rows, requirements=["C", "W"]), chosen, self.mean, first, second)
         return first, second
 
     def take_in(self, first: Doubles, second: Doubles, added: int, limit: float = float("inf")) -> None:
