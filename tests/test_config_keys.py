@@ -305,6 +305,7 @@ TINY = (
     "training.epochs=2",
     "training.eval_every=0",
     "training.eval_towns=2",
+    "training.eval_days=1",
     "training.checkpoint_every=1",
     "training.bc.towns=4",
     "training.bc.epochs=3",
@@ -322,7 +323,7 @@ STAGES = (
     "training.anneal_schedule=[{cycle: 0, mode: bc, epochs: 2, bc_weight: 1.0, scripted_share: 1.0},"
     " {cycle: 1, mode: ppo, epochs: 2, bc_weight: 0.5, scripted_share: 0.5}]",
     "training.social_reward_schedule=[{cycle: 1, stage: OFF}]",
-    "evaluation.suites={tiny: {scenarios: [town_day], seeds: 1}}",
+    "evaluation.suites={tiny: {scenarios: [town_day], seeds: 1, days: 1}}",
     "promotion.suite=tiny",
     "promotion.ledger=ledger.ndjson",
 )
@@ -440,6 +441,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "training.capture_dir": ("replay",),
     "training.normalize_conflict_features": ("replay",),
     "training.eval_towns": ("anneal",),
+    "training.eval_days": ("anneal",),
     "training.promote": ("anneal",),
     "training.bc": ("bc",),
     "training.anneal": ("anneal", "blend"),
@@ -457,6 +459,8 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
 }
 CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up from the type will not do
     "economy.rent_at": (720,),
+    "behavior.meet_below": ({"hunger": 0.7},),
+    "employment.lates_per_absence": (1,),
     "queue_fairness.max_overtakes": (0,),
     "queue_fairness.cooldown_ticks": ({"use_shower": 0}, {}),
     "conflict.intensity_min": (3.0,),
@@ -523,6 +527,8 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "policy.network.map_channels": ([3, 2],),
     "policy.network.trunk_sizes": ([6],),
     "training.start": ("scenario", 600),
+    "training.episode_days": (1,),
+    "training.wallets": ([0.0, 0.5],),
     "training.rollout_ticks": (30,),
     "training.time_limit": (1e-9,),
     "training.device": ("cuda",),
@@ -536,6 +542,8 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "evaluation.baseline": ("random",),
     "evaluation.self_sufficient_above": (0.9,),
     "evaluation.rewards.clip": (0.01,),
+    "evaluation.rewards.misery_below": (0.9,),
+    "rewards.misery_below": (0.9,),
     "evaluation.rewards.avoid_window": (0, 1000),
     "evaluation.suites.<id>.scenarios": (["newcomer"],),
     "promotion.gates[].metric": ("conflicts", "exits"),

@@ -29,7 +29,9 @@ def test_evaluate_prints_json_and_writes_every_form(capsys: pytest.CaptureFixtur
     pytest.importorskip("matplotlib")
     files = {"--output": tmp_path / "card.json", "--html": tmp_path / "card.html", "--png": tmp_path / "card.png"}
     words = [word for pair in files.items() for word in pair]
-    code, out, err = call(capsys, "evaluate", "random", "scripted", "--scenario", "town_day", "--seeds", 2, "--json", *words)
+    code, out, err = call(
+        capsys, "evaluate", "random", "scripted", "--scenario", "town_day", "--seeds", 2, "--days", 1, "--json", *words
+    )
     assert code == 0
     card = Scorecard.model_validate_json(out)
     assert card == load_scorecard(tmp_path / "card.json")
@@ -42,7 +44,7 @@ def test_evaluate_prints_json_and_writes_every_form(capsys: pytest.CaptureFixtur
 
 def test_evaluate_seats_a_mix_by_resident(capsys: pytest.CaptureFixture[str]) -> None:
     mix = ("--policy", "*=scripted", "--policy", "newcomer_*=random")
-    code, out, _ = call(capsys, "evaluate", *mix, "--scenario", "town_day", "--seeds", 1)
+    code, out, _ = call(capsys, "evaluate", *mix, "--scenario", "town_day", "--seeds", 1, "--days", 1)
     assert code == 0
     assert "mix" in out
 

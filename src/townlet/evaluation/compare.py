@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from townlet.config.models import EvaluationConfig
-from townlet.dto.evaluation import MEASURES, Effect, Measure, PolicyCard, Scorecard
+from townlet.dto.evaluation import MEASURES, SCORECARD_VERSION, Effect, Measure, PolicyCard, Scorecard
 from townlet.errors import DamagedFileError
 from townlet.files import read_bytes, write_json
 from townlet.statistics import Interval, cohens_d, iqm, mean_interval, paired_difference
@@ -71,6 +71,7 @@ def parse_scorecard(data: bytes, path: Path) -> Scorecard:
         return Scorecard.model_validate_json(data)
     except ValueError as error:
         first = str(error).splitlines()
+        why = " ".join(first[1:3]) or first[0]
         raise DamagedFileError(
-            f"{path} is not a scorecard of version 1 ({' '.join(first[1:3]) or first[0]}); make it again with `townlet evaluate`"
+            f"{path} is not a scorecard of version {SCORECARD_VERSION} ({why}); make it again with `townlet evaluate`"
         ) from error

@@ -87,11 +87,11 @@ def policies_of(folder: Path) -> dict[str, str]:
     return found
 
 
-def measure_run(folder: Path, *, towns: int = 32, progress: Progress | None = None) -> Scorecard:
-    """Random, scripted, imitation and trained in the run's own town; kept as the run's scorecard."""
+def measure_run(folder: Path, *, towns: int = 16, days: int = 28, progress: Progress | None = None) -> Scorecard:
+    """Random, both scripts, imitation and trained (drawing its actions) in the run's own town; kept as its scorecard."""
     config = config_of(folder)
-    case = Case(config.config_id, config.config_id, towns=towns, config=config)
-    known = {name: name for name in ("random", "scripted", config.evaluation.baseline)}
+    case = Case(config.config_id, config.config_id, towns=towns, days=days, config=config)
+    known = {name: name for name in ("random", "scripted_plain", "scripted", config.evaluation.baseline)}
     card = evaluate(known | policies_of(folder), [case], progress=progress)
     save_scorecard(card, folder / SCORECARD)
     return card

@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -26,12 +26,34 @@ def worker_count(training: TrainingConfig) -> int:
     return training.workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-class RolloutWorker(Protocol):
-    """`begin` asks for a method of the worker's object, `result` waits for what it gave; one question at a time."""
+def simulator_threads(training: TrainingConfig) -> int:
+    """Threads that step towns in a process: one per worker, where the workers are not processes themselves."""
+    return max(training.threads, worker_count(training)) if training.engine == "local" else training.threads
 
-    def begin(self, method: str, *args: Any, **kwargs: Any) -> None: ...
+
+class RolloutWorker(Protocol):
+    """`begin(method, …)` has a method called on the worker's object, `result` waits for what it gave; one question at a time."""
+
+    def begin(self, method: Callable[..., Any], *args: Any) -> None: ...
     def result(self) -> Any: ...
     def close(self) -> None: ...
+
+
+class LocalWorker:
+    """The object lives here; a question is answered when its result is asked for."""
+
+    def __init__(self, make: Callable[..., Any], *args: Any) -> None:
+        self._object = make(*args)
+        self._asked: Callable[[], Any] = lambda: None
+
+    def begin(self, method: Callable[..., Any], *args: Any) -> None:
+        self._asked = lambda: method(self._object, *args)
+
+    def result(self) -> Any:
+        return self._asked()
+
+    def close(self) -> None:
+        self._object = None
 
 
 class ProcessWorker:
@@ -44,9 +66,9 @@ class ProcessWorker:
         self.process.start()
         theirs.close()
 
-    def begin(self, method: str, *args: Any, **kwargs: Any) -> None:
+    def begin(self, method: Callable[..., Any], *args: Any) -> None:
         try:
-            self._pipe.send((method, args, kwargs))
+            self._pipe.send((method, args))
         except OSError as error:
             raise WorkerDied(f"The rollout worker {self.process.pid} is gone ({error}); start it again.") from error
 
@@ -69,10 +91,6 @@ class ProcessWorker:
             self.process.join()
 
 
-def _call(target: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return vars(type(target))[method](target, *args, **kwargs)
-
-
 def _serve(pipe: Connection, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """Answer questions until the owner closes the pipe. Signals are the owner's affair: it saves and closes."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -80,12 +98,15 @@ def _serve(pipe: Connection, make: Callable[..., Any], args: tuple[Any, ...]) ->
     target: Any = None
     while True:
         try:
-            method, call_args, kwargs = pipe.recv()
+            method, call_args = pipe.recv()
         except (EOFError, OSError):
             return
         try:
             target = make(*args) if target is None else target
-            answer = (True, _call(target, method, call_args, kwargs))
+            answer = (True, method(target, *call_args))
         except (TownletError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError):
             answer = (False, traceback.format_exc(limit=-2))
         pipe.send(answer)
+
+
+ENGINES: Mapping[str, Callable[..., RolloutWorker]] = {"local": LocalWorker, "process": ProcessWorker}  # training.engine

@@ -17,7 +17,7 @@ from townlet.errors import InterruptedRun, TownletError, UsageError
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.pool import CollectorPool
-from townlet.policy.workers import ProcessWorker, WorkerDied, worker_count
+from townlet.policy.workers import LocalWorker, ProcessWorker, WorkerDied, worker_count
 from townlet.telemetry.ndjson import read_records
 
 pytest.importorskip("torch")
@@ -30,18 +30,19 @@ from townlet.policy.training.session import network_spec, town_tables
 Small = Callable[..., SimulationConfig]
 
 
-def test_a_worker_keeps_its_object() -> None:
-    worker = ProcessWorker(deque, (5, 7))
-    worker.begin("append", 7)
+@pytest.mark.parametrize("kind", [LocalWorker, ProcessWorker])
+def test_a_worker_keeps_its_object(kind: Any) -> None:
+    worker = kind(deque, (5, 7))
+    worker.begin(deque.append, 7)
     assert worker.result() is None
-    worker.begin("count", 7)
+    worker.begin(deque.count, 7)
     assert worker.result() == 2
     worker.close()
 
 
 def test_a_failing_and_a_dying_worker_are_told_apart() -> None:
     worker = ProcessWorker(deque)
-    worker.begin("popleft")
+    worker.begin(deque.popleft)
     with pytest.raises(TownletError, match="pop from an empty deque"):
         worker.result()
     os.kill(worker.process.pid or 0, signal.SIGKILL)

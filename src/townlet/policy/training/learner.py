@@ -269,13 +269,12 @@ class PPOLearner:
     def assess_cloning(self, batch: Trajectory) -> tuple[CloningStats, NDArray[np.int64]]:
         """The same measures without learning, and the greedy choices (T, B)."""
         batch = decisions_of(batch)
-        assert batch.expert is not None
         log_probs, values = self.evaluate(batch)
         active = batch.active.astype(bool)
         choices = log_probs.argmax(-1)
         if not active.any():
             return CloningStats(0, 0, 0.0, 0.0, 0.0, 0.0), choices
-        chosen = np.take_along_axis(log_probs, batch.expert[..., None], -1)[..., 0]
+        chosen = np.take_along_axis(log_probs, batch.experts[..., None], -1)[..., 0]
         error = 0.0
         if batch.returns is not None:
             gap = (values - batch.returns)[active].astype(np.float64) / self._value_scale()[1]
@@ -329,8 +328,7 @@ class PPOLearner:
 
     # --- data -------------------------------------------------------------------------------------------------------
     def _cloning_data(self, batch: Trajectory) -> Any:
-        assert batch.expert is not None
-        columns = {"expert": batch.expert}
+        columns = {"expert": batch.experts}
         if batch.returns is not None:
             columns["returns"] = self._normalised(batch.returns)
         return self.passes.data(batch, batch.active.astype(bool), columns)

@@ -25,7 +25,7 @@ from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
-from townlet.policy.workers import worker_count
+from townlet.policy.workers import simulator_threads
 from townlet.promotion.releases import CANDIDATE, CHAMPION, Releases
 
 log = logging.getLogger("townlet.training")
@@ -53,9 +53,18 @@ class RolloutCaptureService:
         seed = draw_seed("training", config.seed * 1_000 + index)
         others = (load_config(name) for name in config.training.scenarios)
         lent = ({"config_id": other.config_id, "scenario": other.scenario, "jobs": other.jobs} for other in others)
-        layouts = [config, *(config.model_copy(update=parts) for parts in lent)]
-        threads = 1 if config.training.engine == "process" else max(config.training.threads, worker_count(config.training))
-        return VectorTown(layouts, num_towns, seed=seed, start=clock, stagger=stagger, threads=threads, first_town=first_town)
+        layouts = [_lasting(one) for one in (config, *(config.model_copy(update=parts) for parts in lent))]
+        training = config.training
+        return VectorTown(
+            layouts,
+            num_towns,
+            seed=seed,
+            start=clock,
+            stagger=stagger,
+            wallets=training.wallets,
+            threads=simulator_threads(training),
+            first_town=first_town,
+        )
 
     def capture(
         self, ticks: int | None = None, *, auto_seed_agents: bool | None = None, policy: str = "schedule", epsilon: float = 0.05
@@ -80,6 +89,14 @@ class RolloutCaptureService:
         buffer = RolloutBuffer(vec, ticks // interval)
         collect(acting, buffer)
         return CapturedRollout(tuple(buffer.samples(source_of(vec, acting, ticks=ticks))), ticks)
+
+
+def _lasting(config: SimulationConfig) -> SimulationConfig:
+    """The config with episodes of `training.episode_days`."""
+    if config.training.episode_days is None:
+        return config
+    ticks = config.training.episode_days * config.world.ticks_per_day
+    return config.model_copy(update={"scenario": config.scenario.model_copy(update={"episode_ticks": ticks})})
 
 
 @dataclass(frozen=True)
@@ -176,11 +193,11 @@ class EvaluationService:
 
     def score(self, source: PolicySource) -> dict[str, Measure]:
         training = self.config.training
-        case = Case("training", self.config.config_id, towns=training.eval_towns, config=self.config)
+        towns, days = training.eval_towns, training.eval_days
+        case = Case("training", self.config.config_id, towns=towns, days=days, config=self.config)
         if self._towns is None:
             seed = draw_seed("validation", 0, self.config.evaluation)
-            threads = max(training.threads, worker_count(training))
-            self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=threads)
+            self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=simulator_threads(training))
         return run_case(self._towns, "policy", source, case).measures
 
 
