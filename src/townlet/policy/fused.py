@@ -7,19 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.policy import passes
 from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
 from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
 from townlet.types import Array, Doubles, Floats
+from townlet.world._jit import JIT
 
 ROWS_PER_THREAD = 192  # fewer are answered sooner by one thread
 
 
 def can_fuse(spec: NetworkSpec) -> bool:
-    """The passes know dense layers; convolutions and cells are torch's."""
-    return spec.recurrent == "none" and spec.map_encoder != "cnn"
+    """The passes know dense layers, and exist compiled only; convolutions and cells are torch's."""
+    return JIT and spec.recurrent == "none" and spec.map_encoder != "cnn"
 
 
 class Segment(NamedTuple):
@@ -114,7 +114,7 @@ class Observations(NamedTuple):
     """What the passes read of R rows."""
 
     x: Floats  # (R, X) arranged
-    maps: NDArray[np.uint8]  # (R, cells)
+    maps: Array  # (R, cells) u1 or f4
 
 
 class Workspace:
@@ -189,11 +189,12 @@ class FusedNetwork:
             self._arrange(features, np.arange(len(features)), whole)
             means = town_means(whole[:, self._goal].reshape(shape), self.spec.town_size)
             x[:, layout.town.columns] = means.reshape(features.shape)[rows]
-        cells = np.zeros((len(rows), 0), np.uint8)
+        cells: Array = np.zeros((len(rows), 0), np.uint8)
         if self.spec.sees_map:
             assert maps is not None
             flat = maps.reshape(-1, layout.map.size)
-            cells = np.require(flat if len(rows) == len(flat) else flat[rows], np.uint8, ["C", "W"])
+            kind = np.uint8 if flat.dtype == np.uint8 else np.float32  # a sample may have either
+            cells = np.require(flat if len(rows) == len(flat) else flat[rows], kind, ["C", "W"])
         return Observations(x, cells)
 
     def _room(self, name: str, rows: int) -> Floats:

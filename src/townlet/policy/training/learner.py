@@ -32,7 +32,6 @@ from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.fused import Fused, FusedOptimizer
 from townlet.policy.trajectory import Trajectory
 from townlet.types import Array, Doubles, Floats
-from townlet.world._jit import JIT
 
 MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
@@ -66,7 +65,7 @@ class Passes(Protocol):
 
 def is_fused(spec: NetworkSpec, ppo: PPOConfig, device: str = "cpu") -> bool:
     """Whether an update is made by the compiled passes: where the config asks for them and they know the network."""
-    return ppo.update == "fused" and device == "cpu" and JIT and can_fuse(spec) and not ppo.compile and not ppo.bf16
+    return ppo.update == "fused" and device == "cpu" and can_fuse(spec) and not ppo.compile and not ppo.bf16
 
 
 class PPOLearner:
