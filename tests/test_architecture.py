@@ -40,6 +40,7 @@ errors types
 DOORS = {  # package -> the modules that may import it
     "torch": {
         "policy.models",
+        "policy.training.autograd",
         "policy.training.numerics",
         "policy.training.learner",
         "policy.training.strategies.bc",
@@ -49,8 +50,8 @@ DOORS = {  # package -> the modules that may import it
     "matplotlib": {"telemetry.plot"},
     "starlette": {"observer.app"},
     "uvicorn": {"observer.app"},
-    "llvmlite": {"engine.wasm"},
-    "numba": {"world._jit", "world._cache", "world._compiler"},
+    "llvmlite": {"engine.wasm", "policy.passes"},
+    "numba": {"world._jit", "world._cache", "world._compiler", "policy.passes"},
     "click": {"cli"},
     "yaml": {"config.loader"},
     "scipy": {"statistics", "studies.bound"},

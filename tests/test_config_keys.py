@@ -206,6 +206,11 @@ def capturing(config: SimulationConfig) -> Iterator[str]:
     yield from (f"{sample.meta.capture.scenario}" for sample in found.samples)
 
 
+def sharing_out(config: SimulationConfig) -> Iterator[str]:
+    """Threads that step the towns; how many there are changes nothing else."""
+    yield f"{RolloutCaptureService(config).towns(2).threads}"
+
+
 def linting(config: SimulationConfig) -> Iterator[str]:
     yield text([verdict.__dict__ for verdict in lint(config).verdicts])
     yield text(sight_verdict(config, days=1).__dict__)
@@ -419,6 +424,8 @@ def scene(name: str) -> Scene:
             return Scene(written("village", VILLAGE), capturing)
         case "lint":
             return Scene(load_config("two_bathrooms"), linting)
+        case "cores":
+            return Scene(load_config("town_day", TINY), sharing_out)
         case "load":
             return Scene(default_config(["affordances.add=[{id: use_well, objects: [well], ticks: 9}]"]), loading)
     raise ValueError(name)
@@ -447,6 +454,8 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "training.replay": ("replay",),
     "training.algorithm": ("awr",),
     "training.offline": ("awr", "iql", "cql"),
+    "training.threads": ("cores",),
+    "training.workers": ("cores",),
     "training.capture_dir": ("replay",),
     "training.normalize_conflict_features": ("replay",),
     "training.eval_towns": ("anneal",),
