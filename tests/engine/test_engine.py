@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_tools import digests_in_node, native_digest, some_network
 
+from engine_tools import digests_in_node, native_digest, some_network
 from townlet.config.loader import shipped_configs
 from townlet.engine.module import engine_module, module_path
 from townlet.engine.network import KernelNetwork

@@ -61,6 +61,8 @@ def sparkline(values: ArrayLike, width: int = 30) -> str:
     if finite.size == 0:
         return ""
     low, high = float(finite.min()), float(finite.max())
+    if not math.isfinite(high - low):  # numbers near the largest there are
+        return sparkline(array / 2, width)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(" " if math.isnan(value) else BARS[round((value - low) * scale) if scale else 3] for value in array)
 
