@@ -37,6 +37,8 @@ COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "telemetry": Command(LEARN, "Validate, watch, summarise, compare, plot and export training logs."),
     "evaluate": Command(PROVE, "Measure policies over scenarios and held-out seeds."),
     "tune": Command(PROVE, "Retune the scripted townspeople for a town."),
+    "plan": Command(PROVE, "How well can a town do: improve a joint plan in the simulator."),
+    "bound": Command(PROVE, "What no policy can exceed in a town."),
     "ablate": Command(PROVE, "Train with and without a sense, and report what it is worth."),
     "study": Command(PROVE, "Run arms × seeds of an experiment; goes on after a stop."),
     "promote": Command(PROVE, "Gate, promote, roll back; the ledger of champions.", 64),

@@ -1,4 +1,8 @@
-"""Reading configs: YAML 1.2, `extends`, overrides. The only module that knows YAML."""
+"""Reading configs: YAML 1.2, `extends`, overrides. The only module that knows YAML.
+
+PyYAML's parser in C gives the events, the rules of YAML 1.2 are ours: ruamel.yaml, which knows them, takes 46 times as long
+(129 ms against 2.8 for the shipped scenarios).
+"""
 
 from __future__ import annotations
 
