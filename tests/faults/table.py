@@ -1,4 +1,4 @@
-"""Put the figures of a sweep into docs/RELIABILITY.md, between its two marks: python tests/faults/table.py [faults.json] [page]."""
+"""Put the figures of a sweep into docs/RELIABILITY.md, between its two marks: table.py [faults.json] [page]."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from townlet.policy.training.contexts import RunOptions
 from townlet.promotion.ledger import entry_hash
 from townlet.promotion.releases import Releases
 from townlet.promotion.trace import trace
+from townlet.sealed import SEAL, seal_of
 from townlet.telemetry.ndjson import read_records
 
 pytest.importorskip("torch")
@@ -151,7 +152,9 @@ def test_the_hash_of_data_sees_arrays_metadata_events_and_order(here: Path) -> N
 def edit(path: Path, **changes: Any) -> None:
     """Changed and sealed anew: what a seal cannot see, the other links must."""
     found = json.loads(path.read_text()) | changes
-    write_sealed(path, {name: value for name, value in found.items() if name != SEAL})
+    if found.pop(SEAL, None) is not None:
+        found[SEAL] = seal_of(found)
+    path.write_text(json.dumps(found))
 
 
 def flip(path: Path, position: int = -20) -> None:
@@ -238,8 +241,7 @@ def listed(change: Callable[[list[dict[str, Any]]], Any]) -> None:
 def forge_sample() -> None:
     """Another town in the metadata, with manifest and sums made to fit."""
     swap(sample_file(".json"), '"town": 1', '"town": 7')
-    from townlet.sealed import SEAL, write_sealed
-from townlet.files import sha256_file
+    from townlet.files import sha256_file
 
     def fit(rows: list[dict[str, Any]]) -> None:
         for row in rows:
