@@ -122,14 +122,14 @@ class Workspace:
 
     def __init__(self, layout: Layout) -> None:
         self.act, self.grad = _aligned(layout.tile), _aligned(layout.tile)
-        self.sums = np.zeros(int(layout.plan[:, 5].max()), np.float32)
-        self.chances, self.logs = (np.zeros(passes.TILE * layout.spec.actions, np.float32) for _ in range(2))
+        self.ones = np.ones(1, np.float32)
+        self.chances, self.logs = (np.zeros((layout.spec.actions, passes.TILE), np.float32) for _ in range(2))
         self.tops, self.totals, self.spreads = (np.zeros(passes.TILE, np.float32) for _ in range(3))
 
     @property
     def learning(self) -> tuple[Array, ...]:
         """What `learn_ppo` and `learn_cloning` need beside a tile and its gradients."""
-        return self.sums, self.chances, self.logs, self.tops, self.totals, self.spreads
+        return self.ones, self.chances, self.logs, self.tops, self.totals, self.spreads
 
 
 class FusedNetwork:
@@ -205,7 +205,7 @@ class FusedNetwork:
         return kept[:rows]
 
     def _arrange(self, features: Floats, rows: Array, x: Floats) -> None:
-        passes.arrange(features, rows, self._runs, *self._normaliser(), x)
+        passes.arrange(features, rows, self._runs, *self._normaliser(), np.empty(self.spec.features, np.float32), x)
 
     def _normaliser(self) -> tuple[Floats, Floats, np.float32]:
         if not self.spec.normalize_observations:
@@ -220,7 +220,7 @@ class FusedNetwork:
         layout, rows = self.layout, len(seen.x)
         out, order = np.empty((rows, self.spec.actions + 1), np.float32), np.arange(rows)
         parts = max(1, min(self.threads, rows // ROWS_PER_THREAD))
-        edges = np.linspace(0, rows, parts + 1).astype(int).tolist()
+        edges = [rows * k // parts for k in range(parts + 1)]
 
         def job(space: Workspace, k: int) -> None:
             passes.answer(

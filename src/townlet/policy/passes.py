@@ -25,6 +25,7 @@ types: Any = numba.types
 intrinsic: Any = extending.intrinsic  # what it makes is called without the context that it is written with
 make_array: Any = arrayobj.make_array
 get_or_insert_function: Any = cgutils.get_or_insert_function
+raw_memcpy: Any = cgutils.raw_memcpy
 
 PLAN = (
     "input", "inputs", "inputs_padded", "output", "outputs", "outputs_padded", "weights", "bias", "turned", "active", "seen",
@@ -125,6 +126,20 @@ _relu6, _relu2 = _block(6, "bias", "relu"), _block(2, "bias", "relu")
 _back6, _back2 = _block(6, "", ""), _block(2, "", "")
 _gated6, _gated2 = _block(6, "", "gate"), _block(2, "", "gate")
 _weights6, _weights2 = _block(6, "", "add"), _block(2, "", "add")
+_sum = _block(1, "", "add")  # of rows, with an A of ones
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _copy(_: Any, to: Any, at: Any, source: Any, begin: Any, count: Any) -> Any:
+    """`count` numbers of `source` from its begin-th on, to[at:at + count]."""
+    whole = types.int64
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        goal, given = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 2))
+        raw_memcpy(builder, builder.gep(goal, [args[1]]), builder.gep(given, [args[3]]), args[4], ir.Constant(_i8, 4))
+        return context.get_dummy_value()
+
+    return types.void(to, whole, source, whole, whole), code
 
 
 # --- elementary functions --------------------------------------------------------------------------------------------
@@ -230,8 +245,7 @@ def _load(x: Any, maps: Any, places: Any, order: Any, begin: Any, rows: Any, act
     seen, cells = x.shape[1], maps.shape[1]
     for r in range(rows):
         row, at, map_at = order[begin + r], r * places[0], places[1] + r * places[2]
-        for j in range(seen):
-            act[at + j] = x[row, j]
+        _copy(act, at, x, row * seen, seen)
         for j in range(cells):
             act[map_at + j] = np.float32(maps[row, j])
 
@@ -277,7 +291,7 @@ def _forward(plan: Any, wide: Any, turned: Any, act: Any, rows: Any) -> None:
 
 
 @kernel
-def _backward(plan: Any, wide: Any, act: Any, grad: Any, rows: Any, sums: Any, total: Any) -> None:
+def _backward(plan: Any, wide: Any, act: Any, grad: Any, rows: Any, ones: Any, total: Any) -> None:
     """From the gradients of the last segment those of all weights, added to `total`, which is laid out like `wide`."""
     even = rows + rows % 2
     for k in range(plan.shape[0] - 1, -1, -1):
@@ -296,13 +310,8 @@ def _backward(plan: Any, wide: Any, act: Any, grad: Any, rows: Any, sums: Any, t
                     total, weights + i * padded + j, padded, grad, y + i, 1, y_row, act, x + j, x_row, rows, act, 0
                 )  # fmt: skip
                 i += 2
-        for i in range(outputs):
-            sums[i] = ZERO
-        for r in range(rows):
-            for i in range(outputs):
-                sums[i] += grad[r * y_row + y + i]
-        for i in range(outputs):
-            total[bias + i] += sums[i]
+        for i in range(0, outputs, LANES):
+            _sum(total, bias + i, 0, ones, 0, 0, 0, grad, y + i, y_row, rows, act, 0)
         if plan[k, 10]:
             continue
         relu = plan[0, 9] == RELU  # of every hidden layer, and the inputs of this one are hidden
@@ -350,49 +359,50 @@ def _softmax(
     for r in range(rows):
         row, at = order[begin + r], r * stride + last
         for j in range(actions):
-            logs[j * TILE + r] = act[at + j] if masks[row, j] else MASKED
+            logs[j, r] = act[at + j] if masks[row, j] else MASKED
     for r in range(rows):
-        tops[r], totals[r], spreads[r] = logs[r], ZERO, ZERO
+        tops[r], totals[r], spreads[r] = logs[0, r], ZERO, ZERO
     for j in range(1, actions):
         for r in range(rows):
-            z = logs[j * TILE + r]
+            z = logs[j, r]
             tops[r] = z if z > tops[r] else tops[r]
     for j in range(actions):
         for r in range(rows):
-            z = logs[j * TILE + r] - tops[r]
+            z = logs[j, r] - tops[r]
             e = _exp32(z if z > LEAST else LEAST)
             e = e if z > ALLOWED else ZERO
-            logs[j * TILE + r], chances[j * TILE + r] = z, e
+            logs[j, r], chances[j, r] = z, e
             totals[r] += e + z * ZERO
     for r in range(rows):
         tops[r] = np.float32(_log64(np.float64(totals[r]))) + totals[r] * ZERO
         totals[r] = ONE / totals[r]
     for j in range(actions):
         for r in range(rows):
-            log, p = logs[j * TILE + r] - tops[r], chances[j * TILE + r] * totals[r]
-            logs[j * TILE + r], chances[j * TILE + r] = log, p
+            log, p = logs[j, r] - tops[r], chances[j, r] * totals[r]
+            logs[j, r], chances[j, r] = log, p
             spreads[r] -= p * log
 
 
 # --- what Python calls -----------------------------------------------------------------------------------------------
 @entry
-def arrange(features: Any, rows: Any, runs: Any, mean: Any, scale: Any, bound: Any, out: Any) -> None:
+def arrange(features: Any, rows: Any, runs: Any, mean: Any, scale: Any, bound: Any, scratch: Any, out: Any) -> None:
     """Rows of features (·, F), normalised where the bound is above 0; runs of columns (from, to, length) are kept together.
 
-    out (R, X) f4
+    scratch (F,) f4, out (R, X) f4
     """
+    count, width = features.shape[1], out.shape[1]
     for r in range(rows.shape[0]):
         row = rows[r]
-        for k in range(runs.shape[0]):
-            source, goal, length = runs[k, 0], runs[k, 1], runs[k, 2]
-            if bound > ZERO:
-                for j in range(length):
-                    z = (features[row, source + j] - mean[source + j]) / scale[source + j]
-                    z = -bound if z < -bound else z
-                    out[r, goal + j] = bound if z > bound else z
-            else:
-                for j in range(length):
-                    out[r, goal + j] = features[row, source + j]
+        if bound > ZERO:
+            for j in range(count):
+                z = (features[row, j] - mean[j]) / scale[j]
+                z = -bound if z < -bound else z
+                scratch[j] = bound if z > bound else z
+            for k in range(runs.shape[0]):
+                _copy(out, r * width + runs[k, 1], scratch, runs[k, 0], runs[k, 2])
+        else:
+            for k in range(runs.shape[0]):
+                _copy(out, r * width + runs[k, 1], features, row * count + runs[k, 0], runs[k, 2])
 
 
 @entry
@@ -432,7 +442,7 @@ def answer(
 
 @entry
 def learn_ppo(
-    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, sums: Any, chances: Any, logs: Any, tops: Any,
+    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, ones: Any, chances: Any, logs: Any, tops: Any,
     totals: Any, spreads: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any, masks: Any, actions: Any,
     old: Any, advantages: Any, returns: Any, values: Any, numbers: Any, total: Any, terms: Any,
 ) -> None:  # fmt: skip
@@ -452,7 +462,7 @@ def learn_ppo(
         _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
         for r in range(rows):
             row, place = order[at + r], r * stride + last
-            log_ratio = np.float64(logs[actions[row] * TILE + r]) - np.float64(old[row])
+            log_ratio = np.float64(logs[actions[row], r]) - np.float64(old[row])
             ratio, gain = _exp64(log_ratio), np.float64((advantages[row] - mean) * inverse)
             free, bound = ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain
             inside = ratio > 1.0 - clip and ratio < 1.0 + clip
@@ -475,19 +485,19 @@ def learn_ppo(
             terms[5] += ratio - 1.0 - log_ratio
         for j in range(count):
             for r in range(rows):
-                p = chances[j * TILE + r]
-                chances[j * TILE + r] = of_spread * p * (logs[j * TILE + r] + spreads[r]) - tops[r] * p
+                p = chances[j, r]
+                chances[j, r] = of_spread * p * (logs[j, r] + spreads[r]) - tops[r] * p
         for r in range(rows):
             place = r * stride + last
             for j in range(count):
-                grad[place + j] = chances[j * TILE + r]
+                grad[place + j] = chances[j, r]
             grad[place + actions[order[at + r]]] += tops[r]
-        _backward(plan, wide, act, grad, rows, sums, total)
+        _backward(plan, wide, act, grad, rows, ones, total)
 
 
 @entry
 def learn_cloning(
-    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, sums: Any, chances: Any, logs: Any, tops: Any,
+    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, ones: Any, chances: Any, logs: Any, tops: Any,
     totals: Any, spreads: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any, masks: Any, experts: Any,
     returns: Any, of_value: Any, share: Any, total: Any, terms: Any,
 ) -> None:  # fmt: skip
@@ -501,19 +511,19 @@ def learn_cloning(
         for r in range(rows):
             row, place, best = order[at + r], r * stride + last, 0
             for j in range(count):
-                grad[place + j] = chances[j * TILE + r] * share
-                if logs[j * TILE + r] > logs[best * TILE + r]:
+                grad[place + j] = chances[j, r] * share
+                if logs[j, r] > logs[best, r]:
                     best = j
             expert, value = experts[row], act[place + count]
             grad[place + expert] -= share
-            terms[0] -= max(logs[expert * TILE + r], NEVER)
+            terms[0] -= max(logs[expert, r], NEVER)
             terms[2] += 1.0 if best == expert else 0.0
             grad[place + count] = ZERO
             if returns.shape[0] > 0:
                 error = value - returns[row]
                 terms[1] += error * error
                 grad[place + count] = of_value * TWO * error * share
-        _backward(plan, wide, act, grad, rows, sums, total)
+        _backward(plan, wide, act, grad, rows, ones, total)
 
 
 @entry

@@ -119,7 +119,7 @@ class Fused:
         """Every shard by one of the threads; their gradients and sums in order."""
         network, layout, gradients = self.refresh(), self.network.layout, self._gradients
         (seen, masks), sums = (part.rows.seen, part.rows.masks), np.zeros((self.shards, terms))
-        edges = np.linspace(part.begin, part.end, self.shards + 1).astype(int).tolist()
+        edges = [part.begin + (part.end - part.begin) * k // self.shards for k in range(self.shards + 1)]
 
         def job(space: Workspace, k: int) -> None:
             learn(
