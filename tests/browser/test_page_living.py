@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_page_file import DECODED, raw_columns
 
 from checkpoints import untrained
-from page_tools import Visit, short
+from page_tools import DECODED, Visit, raw_columns, short
 from townlet.cli.observe import policy_id
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown

@@ -130,7 +130,8 @@ class Performed(Directed):
     def act(self, vec: VectorTown) -> Decision:
         for edit in self.due.get(int(vec.state.towns[0]["tick"]), ()):
             change_world(vec, edit)
-        return super().act(vec)
+        decision = super().act(vec)
+        return decision._replace(expert=decision.actions)  # what was played is what there is to imitate
 
 
 class Stage:
