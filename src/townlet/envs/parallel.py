@@ -12,16 +12,14 @@ from pettingzoo import ParallelEnv
 from townlet.config import SimulationConfig, load_config
 from townlet.config.base import DAY
 from townlet.envs.events import step_records
-from townlet.envs.flat import Sight, configured, one_town, own_seed, reward_terms, with_length
+from townlet.envs.flat import INFOS, Sight, configured, info_of, one_town, own_seed, with_length
 from townlet.envs.render import ansi, picture
 from townlet.envs.scene import look
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.types import Array
-from townlet.world.state import TERMS
 
 RENDER_MODES = ("human", "rgb_array", "ansi")
-INFOS = ("none", "numeric", "full")
 
 
 def parallel_env(
@@ -217,20 +215,8 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         return found
 
     def _info(self, slot: int, events: list[dict[str, Any]]) -> dict[str, Any]:
-        if self.infos == "none":
-            return {}
-        vec = self.vec
-        terms = reward_terms(vec.terms[0, slot], TERMS)
-        info: dict[str, Any] = {
-            "action_mask": vec.masks[0, slot].astype(np.int8),
-            "tick": int(vec.state.towns[0]["tick"]),
-            "illegal": bool(vec.illegal[0, slot]),
-            "active": bool(vec.active[0, slot]),
-        }
-        if self.infos == "numeric":
-            return info | {f"reward_{name}": value for name, value in terms.items()}
-        option = vec.catalogue.names[int(vec.state.residents[0, slot]["action"])]
-        return info | {"option": option, "reward_terms": terms, "events": events}
+        info = info_of(self.vec, slot, self.infos)
+        return info | {"events": events} if self.infos == "full" else info
 
     def _wait_for_somebody(self) -> None:
         """Everybody has left: time passes until a newcomer arrives or the episode is over."""
