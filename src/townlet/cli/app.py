@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import traceback
@@ -14,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from townlet import __version__
-from townlet.errors import TownletError, UsageError
+from townlet.errors import TownletError, UsageError, did_you_mean
 
 
 class Command(NamedTuple):
@@ -70,13 +69,12 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = vars(import_module(f"townlet.cli.{cmd_name}"))[cmd_name]
+        command: click.Command = getattr(import_module(f"townlet.cli.{cmd_name}"), cmd_name)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]}?" if close else "`townlet --help` shows all"
+            hint = did_you_mean(args[0], COMMANDS, cutoff=0.5) or "`townlet --help` shows all"
             raise UsageError(f"there is no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 

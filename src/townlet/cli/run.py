@@ -79,7 +79,7 @@ def run(
       townlet run rush_hour --events runs/rush.ndjson --render runs/rush.gif
     """
     from townlet.envs.render import check_picture_name, write_picture
-    from townlet.errors import UsageError
+    from townlet.files import check_free
     from townlet.policy.runtime import make_policy
     from townlet.policy.training.stop import StopFlag
     from townlet.sim.loop import SimulationLoop
@@ -87,8 +87,8 @@ def run(
     from townlet.sim.snapshot import save_snapshot, take_snapshot
 
     for path in (events, snapshot, render, digests):
-        if path is not None and path.exists() and not overwrite:
-            raise UsageError(f"{path} already exists; choose another file, or --overwrite to replace it")
+        if path is not None:
+            check_free(path, overwrite)
     if render is not None:
         check_picture_name(render)
     vec = open_scenario(scenario, overrides, seed)

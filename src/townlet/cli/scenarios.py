@@ -64,6 +64,22 @@ def measured_figures() -> dict[str, dict[str, Any]]:
 @scenarios.command()
 @click.argument("name", metavar="SCENARIO")
 @set_option
+def rules(name: str, overrides: tuple[str, ...]) -> None:
+    """Tell how a town works (Markdown): needs, things, conflict, money, rewards, actions, every observed number.
+
+    \b
+    Example:
+      townlet scenarios rules town_day > docs/town.md
+    """
+    from townlet.config.loader import load_config
+    from townlet.observer.rules_page import page_text
+
+    click.echo(page_text(load_config(name, overrides)), nl=False)
+
+
+@scenarios.command()
+@click.argument("name", metavar="SCENARIO")
+@set_option
 @json_option
 def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Draw one scenario: map, homes, jobs, residents, ties, what is scheduled."""

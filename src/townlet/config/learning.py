@@ -181,7 +181,7 @@ class TrainingConfig(Section):
     )
     threads: int = Field(1, ge=1, le=1024, description="Threads of torch; changes bits, so it is kept in the checkpoint.")
     device: str = Field("cpu", description="Device of torch.")
-    engine: Literal["local", "process", "ray"] = Field("local", description="Where rollouts are made.")
+    engine: Name = Field("local", description="Where rollouts are made: local, or process (a process per worker).")
     workers: int = Field(1, ge=1, le=4096, description="Rollout workers.")
     bc: BCConfig = Field(default_factory=BCConfig, description="Behaviour cloning.")
     anneal_schedule: Annotated[tuple[AnnealStage, ...], Many] = Field(_SCHEDULE, description="Stages of an anneal run, in order.")
@@ -285,10 +285,10 @@ class GateConfig(Section):
 
 _GATES = (  # better in return, and worse in no other column that a scoreboard shows
     GateConfig(metric="return", rule="better"),
-    GateConfig(metric="exits", rule="not_worse", bound=0.01),
+    GateConfig(metric="exits", rule="not_worse", bound=0.02),
     GateConfig(metric="founders", rule="not_worse", bound=0.05),
     GateConfig(metric="self_sufficiency", rule="not_worse", bound=0.05),
-    GateConfig(metric="attendance", rule="not_worse", bound=0.02),
+    GateConfig(metric="attendance", rule="not_worse", bound=0.05),
     GateConfig(metric="lateness", rule="not_worse", bound=0.02),
     GateConfig(metric="late_minutes", rule="not_worse", bound=1.0),
     GateConfig(metric="conflicts", rule="not_worse", bound=0.5),

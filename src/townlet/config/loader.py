@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 from townlet.config.models import SimulationConfig
 from townlet.config.problems import sentences
 from townlet.config.tree import MAX_DEPTH, MAX_NODES, Node, SourceLine, merge, plain, replace
-from townlet.errors import ConfigError, TownletError
+from townlet.errors import ConfigError, TownletError, did_you_mean
 from townlet.files import read_bytes, safe_join
 from townlet.names import name_from
 
@@ -102,8 +101,8 @@ def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
 
 
 def _nearest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
+    found = did_you_mean(word, known, cutoff=0.5)
+    return found and f"; {found}"
 
 
 # --- from tree to config ------------------------------------------------------------------------------------------------

@@ -100,6 +100,13 @@ class VectorTown:
         self._no_targets: Array = np.full((num_towns, self.num_residents), -1, dtype=np.int64)
         self.reset()
 
+    def __repr__(self) -> str:
+        names = ", ".join(town.config.config_id for town in self.towns)
+        size = f"{self.num_towns} towns × {self.num_residents} residents, {len(self.spec.feature_names)} features"
+        return (
+            f"<VectorTown {names}: {size}, {self.num_actions} actions, seed {self.seed}, tick {int(self.state.towns[0]['tick'])}>"
+        )
+
     # --- buffers ----------------------------------------------------------------------------------------------------
 
     def new_buffers(self) -> Buffers:
@@ -154,9 +161,13 @@ class VectorTown:
             raise UsageError(f"targets are {targets.dtype}{targets.shape}, expected int64 of shape {want}")
         self._step(choices.astype(np.int64, copy=False), self._no_targets if targets is None else targets)
 
-    def _step(self, choices: Array, targets: Array) -> None:
+    def step_arguments(self, choices: Array, targets: Array) -> tuple[Any, ...]:
+        """What `step_towns` is given, but for the towns it is to step."""
         static = (self._conflict, self.primitive, self.sights, self.start_minute, self.film)
-        self._run(step_towns, (self.state, self.tables, self._written, choices, targets, *static))
+        return (self.state, self.tables, self._written, choices, targets, *static)
+
+    def _step(self, choices: Array, targets: Array) -> None:
+        self._run(step_towns, self.step_arguments(choices, targets))
 
     def start_filming(self) -> None:
         """From now on a step leaves what there was to see at each of its ticks in `film (E, interval, bytes) u1`."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any
 
-from townlet import __version__
 from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
 from townlet.dto.evaluation import CaseCard, Ends, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
@@ -21,6 +17,8 @@ from townlet.evaluation.compare import summarise, with_effects
 from townlet.evaluation.ends import shipped_ends, town_hash
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.suites import Case, Purpose, draw_seed
+from townlet.files import short_hash
+from townlet.optional import versions
 from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
 from townlet.policy.runtime import GREEDY, POLICIES, NetworkPolicy, Policy, PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
@@ -78,13 +76,7 @@ def evaluate(
         level=rules.level,
         self_sufficient_above=rules.self_sufficient_above,
         notes=tuple(dict.fromkeys(note for note in notes if note)),
-        versions={
-            "townlet": __version__,
-            "numpy": version("numpy"),
-            "scipy": version("scipy"),
-            "numba": version("numba"),
-            "python": platform.python_version(),
-        },
+        versions=versions("numpy", "scipy", "numba"),
         cases=tuple(cards),
     )
 
@@ -197,4 +189,4 @@ def _case_card(
 
 
 def _hash_of(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return short_hash(json.dumps(value, sort_keys=True))

@@ -6,7 +6,6 @@ column at which it begins (`COLUMNS`) and a map channel into its plane (`CHANNEL
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from townlet.config.models import SimulationConfig
+from townlet.files import short_hash
 from townlet.types import Array
 from townlet.world.actions import catalogue
 from townlet.world.state import PERTURBATIONS, SHIFT_STATES
@@ -77,7 +77,7 @@ class ObservationSpec:
     def hash(self) -> str:
         """Of the variant, all names and the shape of the map: what a network must agree with."""
         words = (self.variant, *self.feature_names, *map(str, self.map_shape))
-        return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+        return short_hash("\n".join(words))
 
     @property
     def map_channels(self) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from pathlib import Path
@@ -13,7 +12,7 @@ import msgspec
 from townlet.config.learning import PromotionConfig
 from townlet.config.loader import load_config, shipped_configs
 from townlet.errors import DamagedFileError, TakeError, TownletError
-from townlet.files import read_bytes, read_json
+from townlet.files import read_bytes, read_json, short_hash
 from townlet.observer.report import log_of
 from townlet.observer.studio import SEEN
 from townlet.policy.checkpoint import names
@@ -195,7 +194,7 @@ def policy_id(checkpoint: Path) -> str | None:
 
 
 def run_id(path: Path) -> str:
-    return hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    return short_hash(str(path.resolve()), 12)
 
 
 def _cursor(read: bytes) -> str:

@@ -63,8 +63,7 @@ class SampleFilter:
 
 def filter_samples(path: Path, output: Path, keep: SampleFilter, *, overwrite: bool = False) -> tuple[int, int]:
     """Write what passes into a capture folder of its own; returns kept and seen. Bytes of samples stay as they are."""
-    if output.exists() and not overwrite:
-        raise UsageError(f"{output} already exists; choose another folder, or --overwrite to move it aside")
+    files.check_free(output, overwrite, "folder")
     entries = entries_of(path)
     with files.filling(output) as partial:
         writer = CaptureWriter(partial, PREFIX)
@@ -239,8 +238,7 @@ def capture(
         raise UsageError("there is no scenario to capture; name one, such as town_day")
     if options.append and len(configs) > 1:
         raise UsageError(f"--append adds to the capture of one scenario, but {len(configs)} were named; append them one by one")
-    if out.exists() and not (options.overwrite or options.append):
-        raise UsageError(f"{out} already exists; choose another folder, or --overwrite to move it aside")
+    files.check_free(out, options.overwrite or options.append, "folder")
     names = [config.scenario.name or config.config_id for config in configs]
     if len(set(names)) < len(names):
         raise UsageError(f"the scenario {max(names, key=names.count)} is named twice; name each once")
@@ -273,7 +271,7 @@ def capture(
             )
         if len(configs) > 1:
             _gather(partial, writers, options.prefix)
-        _publish(partial, out, keep_old=not options.append)
+        files.publish_folder(partial, out, overwrite=True, keep_old=not options.append)  # appended: the new one holds all
     return CaptureResult(
         folder=str(out),
         samples=sum(len(writer.rows) for _, writer in writers),
@@ -285,13 +283,6 @@ def capture(
         interrupted=interrupted,
         scenarios={name: writer.totals() for name, writer in writers if writer.rows},
     )
-
-
-def _publish(partial: Path, out: Path, *, keep_old: bool) -> None:
-    """Put the folder in its place; what an appended capture had before is in the new one and not kept twice."""
-    aside = files.publish_folder(partial, out, overwrite=True)
-    if aside is not None and not keep_old:
-        files.remove(aside)
 
 
 def _run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -114,11 +115,17 @@ class NetworkSpec:
     def cnn_strides(self) -> tuple[int, ...]:
         return (2, *[1] * (len(self.map_channels) - 1))
 
+    @property
+    def window(self) -> tuple[int, int, int]:
+        """(C, H, W) of the map."""
+        if self.map_shape is None:
+            raise UsageError("the network does not see the map; choose a map encoder for a config that observes one")
+        return self.map_shape
+
     @cached_property
     def cnn_sizes(self) -> tuple[tuple[int, int], ...]:
         """(H, W) after each convolution."""
-        assert self.map_shape is not None
-        height, width = self.map_shape[1:]
+        _, height, width = self.window
         sizes = []
         for stride in self.cnn_strides:
             height, width = (height - CNN_KERNEL) // stride + 1, (width - CNN_KERNEL) // stride + 1
@@ -128,10 +135,9 @@ class NetworkSpec:
     @property
     def map_inputs(self) -> int:
         """Inputs of the map's dense layer."""
-        assert self.map_shape is not None
         if self.map_encoder == "cnn":
             return self.map_channels[-1] * self.cnn_sizes[-1][0] * self.cnn_sizes[-1][1]
-        return self.map_shape[0] * self.map_shape[1] * self.map_shape[2]
+        return math.prod(self.window)
 
     @property
     def encoded_width(self) -> int:

@@ -131,7 +131,7 @@ class _Walk:
         evidence = entry.evidence
         if evidence is None:
             raise DamagedFileError(f"entry {entry.number} of {self.releases.ledger} has no evidence; nothing was decided on it")
-        _equal("the evidence", {"candidate": entry.candidate, "champion": entry.champion}, vars(evidence))
+        _equal("the evidence", {"candidate": entry.candidate, "champion": entry.champion}, evidence.model_dump())
         return entry, evidence
 
     def _scorecard(self, evidence: Evidence) -> Path:
@@ -146,7 +146,7 @@ class _Walk:
         except (ValueError, StopIteration) as error:
             raise DamagedFileError(f"{path} is not a scorecard of a {CANDIDATE}; measure it again") from error
         for card in cards:
-            _equal(str(path), {"policy_hash": evidence.candidate, "dataset_hash": evidence.dataset}, vars(card))
+            _equal(str(path), {"policy_hash": evidence.candidate, "dataset_hash": evidence.dataset}, card.model_dump())
         return path
 
     def _weights(self, entry: LedgerEntry, evidence: Evidence) -> CheckpointFacts:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from townlet import __version__
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import MEASURES, Measure
@@ -23,6 +21,7 @@ from townlet.evaluation.compare import ends
 from townlet.evaluation.scorecard import policy_hash, run_case
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.files import AppendLog, make_folder, read_bytes, remove, safe_join, write_json
+from townlet.optional import versions
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
@@ -84,7 +83,7 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
         evaluation_seed=_seed(_measured(spec, job)),
         towns=spec.towns,
         measures=measures,
-        versions={"townlet": __version__, "numpy": np.__version__, "python": platform.python_version()},
+        versions=versions("numpy"),
     )
     with AppendLog(results_file(spec, results)) as kept:
         kept.write(result.model_dump_json(), sync=True)
@@ -115,17 +114,19 @@ def _seed(config: SimulationConfig) -> int:
 
 def read_results(results: Path) -> dict[str, ArmResult]:
     """Every finished job by its hash, whichever study ran it; a line that cannot be read is named, never run over."""
-    found: dict[str, ArmResult] = {}
-    for path in sorted(results.glob("*.ndjson")):
-        for number, line in enumerate(read_bytes(path, limit=RESULT_LIMIT).splitlines(), 1):
-            try:
-                kept = ArmResult.model_validate_json(line)
-            except ValueError as error:
-                raise DamagedFileError(
-                    f"{path}, line {number}: is not a result of version 1; remove the line to run its job again"
-                ) from error
-            found[kept.job] = kept
-    return found
+    return {kept.job: kept for path in sorted(results.glob("*.ndjson")) for kept in parse_results(path)}
+
+
+def parse_results(path: Path) -> Iterator[ArmResult]:
+    """The finished jobs in one file, line by line."""
+    lines = read_bytes(path, limit=RESULT_LIMIT).split(b"\n")[:-1]  # what follows the last newline was never kept
+    for number, line in enumerate(lines, 1):
+        try:
+            yield ArmResult.model_validate_json(line)
+        except ValueError as error:
+            raise DamagedFileError(
+                f"{path}, line {number}: is not a result of version 1; remove the line to run its job again"
+            ) from error
 
 
 def finished(spec: StudySpec, results: Path) -> list[ArmResult]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -16,6 +15,7 @@ from townlet.config.models import SimulationConfig, config_hash
 from townlet.config.problems import sentences
 from townlet.config.tree import plain
 from townlet.errors import ConfigError
+from townlet.files import short_hash
 from townlet.names import Name
 
 Words = Annotated[tuple[str, ...], Many]
@@ -76,4 +76,4 @@ def job_of(spec: StudySpec, arm: str, seed: int) -> StudyJob:
         words.append(f"training.time_limit={spec.minutes}")
     config = load_config(spec.config, words)
     facts = [__version__, config_hash(config), spec.mode, spec.towns, spec.days, spec.scenario]
-    return StudyJob(arm, seed, config, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16])
+    return StudyJob(arm, seed, config, short_hash(json.dumps(facts)))

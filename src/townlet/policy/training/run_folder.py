@@ -21,21 +21,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
-from townlet import __version__, files
+from townlet import files
 from townlet.config.models import SimulationConfig
 from townlet.errors import CheckpointError, StorageError, UsageError
+from townlet.optional import versions
 from townlet.policy.checkpoint import (
     BEST,
     LATEST,
     RUN_CHECKPOINTS,
     Checkpoint,
-    mark,
-    names,
     publish_checkpoint,
+    read_state,
     resolve,
+    tidy,
     weights_hash,
 )
 
@@ -44,12 +44,8 @@ SMALL_FILES = 200_000  # config, environment, summary, plots
 
 
 def environment(command: tuple[str, ...], threads: int) -> dict[str, Any]:
-    versions = {"townlet": __version__, "python": platform.python_version(), "numpy": np.__version__}
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        versions["torch"] = str(torch.__version__)
     return {
-        "versions": versions,
+        "versions": versions("numpy", *(["torch"] if "torch" in sys.modules else [])),
         "machine": platform.machine(),
         "system": platform.platform(),
         "processors": os.cpu_count(),
@@ -113,19 +109,19 @@ class RunFolder:
     def best(self) -> Path | None:
         return pointed(self.checkpoints, BEST)
 
-    def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False) -> Path:
-        """Checkpoint `number`, whole or not at all; then `latest` (and `best`) are moved, then the oldest are dropped."""
-        folder = self.checkpoints / f"{number:06d}"
-        if folder.name not in names(self.checkpoints):
-            return publish_checkpoint(self.checkpoints, folder.name, checkpoint, keep=self.keep, best=best)
-        # Saved before: for another reason, or by a run that was killed before it moved `latest` and has come here again.
-        found = files.read_json(folder / "state.json", limit=1 << 26, error=CheckpointError)
-        if found.get("weights_hash") != weights_hash(checkpoint.weights):
-            return publish_checkpoint(self.checkpoints, folder.name, checkpoint, keep=self.keep, best=best, overwrite=True)
-        if best:
-            mark(self.checkpoints, BEST, folder.name)
-        mark(self.checkpoints, LATEST, folder.name)
-        return folder
+    def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False, scheduled: bool = True) -> Path:
+        """Checkpoint `number`, whole or not at all; one that is not `scheduled` stays until the next."""
+        name, latest = f"{number:06d}", self.latest()
+        saved_before = latest is not None and latest.name == name and (not best or self.best() == latest)
+        if latest is not None and saved_before and read_state(latest)["weights_hash"] == weights_hash(checkpoint.weights):
+            return latest
+        return publish_checkpoint(self.checkpoints, name, checkpoint, keep=self.keep, best=best, scheduled=scheduled)
+
+    def recover(self) -> None:
+        """Remove what an interruption has left; for the one who holds the lock."""
+        if self.path.is_dir():
+            files.sweep(self.path)
+        tidy(self.checkpoints)
 
     def child(self, name: str) -> RunFolder:
         return RunFolder(files.safe_join(self.path, f"stages/{name}", error=CheckpointError), self.keep)

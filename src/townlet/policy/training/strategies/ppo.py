@@ -75,7 +75,7 @@ class PPOStrategy:
                 context.telemetry.write_last()
             self._evaluate_and_save(session, context)
             if context.stop.asked:
-                saved = session.save(context)
+                saved = session.save(context, scheduled=False)
                 where = f"after epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
                 raise context.stop.interruption(where)
             if context.seconds_left < 0:
