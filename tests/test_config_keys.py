@@ -391,6 +391,10 @@ def scene(name: str) -> Scene:
         case "hard days":
             words = ["scenario.episode_ticks=2880", *EVENTFUL[1:], "economy.rent=1.0", "lifecycle.unpaid_days=1"]
             return Scene(load_config("town_day", words), scoring(4))
+        case "long days":
+            return Scene(load_config("town_day", ["scenario.episode_ticks=4320", *EVENTFUL[1:3]]), scoring(4))
+        case "strict":
+            return Scene(load_config("town_day", ["employment.notice_absences=1"]), living("random", 2, 60))
         case "gates":
             return Scene(default_config(), judging)
         case "guards":
@@ -423,6 +427,8 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "scenario.residents[].id": ("named",),
     "scenario.sight_bar": ("lint",),
     "lifecycle.evict": ("evictions",),
+    "rewards.eviction": ("evictions",),
+    "employment.lates_per_absence": ("strict",),
     "affordances.file": ("load",),
     "affordances.add": ("load",),
     "ppo": ("ppo",),
@@ -445,6 +451,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "telemetry.frequency": ("three epochs",),
     "evaluation": ("score",),
     "evaluation.rewards": ("hard days",),
+    "evaluation.rewards.reconciliation": ("long days",),
     "promotion": ("gates",),
     "snapshot": ("snapshots",),
 }
