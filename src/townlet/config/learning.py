@@ -317,10 +317,10 @@ class GateConfig(Section):
 
 _GATES = (  # better in return, and worse in no other column that a scoreboard shows
     GateConfig(metric="return", rule="better"),
-    GateConfig(metric="exits", rule="not_worse", bound=0.01),
+    GateConfig(metric="exits", rule="not_worse", bound=0.02),
     GateConfig(metric="founders", rule="not_worse", bound=0.05),
     GateConfig(metric="self_sufficiency", rule="not_worse", bound=0.05),
-    GateConfig(metric="attendance", rule="not_worse", bound=0.02),
+    GateConfig(metric="attendance", rule="not_worse", bound=0.05),
     GateConfig(metric="lateness", rule="not_worse", bound=0.02),
     GateConfig(metric="late_minutes", rule="not_worse", bound=1.0),
     GateConfig(metric="conflicts", rule="not_worse", bound=0.5),
