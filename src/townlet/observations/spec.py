@@ -19,8 +19,9 @@ from townlet.world.actions import catalogue
 from townlet.world.state import PERTURBATIONS, SHIFT_STATES
 
 CONFLICT = "conflict"
-CANDIDATE_FIELDS = ("dx", "dy", "distance", "queue", "busy", "rivalry")
-PLACE_FIELDS = ("dx", "dy", "distance", "at")
+WAY_FIELDS = ("dx", "dy", "distance")
+CANDIDATE_FIELDS = (*WAY_FIELDS, "queue", "busy", "rivalry")
+PLACE_FIELDS = (*WAY_FIELDS, "at")
 SOCIAL_SLOTS = ("friend_1", "friend_2", "rival_1", "rival_2")
 SOCIAL_FIELDS = ("trust", "familiarity", "rivalry", "dx", "dy", "filled")
 MAPS = {  # variant -> (channels, window)
