@@ -111,7 +111,7 @@ def test_leaving_ends_the_episode() -> None:
     [
         ({"resident": "zoe"}, "alice, bob"),
         ({"map": "apart"}, "flat"),
-        ({"render_mode": "human"}, "rgb_array"),
+        ({"render_mode": "film"}, "rgb_array"),
         ({"overrides": ["policy.action_level=primitive"]}, "parallel_env"),
     ],
 )

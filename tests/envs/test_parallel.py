@@ -184,7 +184,7 @@ def test_stepping_after_the_end_is_refused() -> None:
         env.step({})
 
 
-@pytest.mark.parametrize("options", [{"render_mode": "human"}, {"map": "round"}])
+@pytest.mark.parametrize("options", [{"render_mode": "film"}, {"map": "round"}])
 def test_wrong_options_are_named(options: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="expected"):
         townlet.parallel_env("town_day", **options)

@@ -29,7 +29,7 @@ VALUES: dict[str, tuple[str, Any, str]] = {
     "--bc-manifest": ("training.bc.manifest", str, "Manifest of demonstrations."),
     "--rollout-ticks": ("training.rollout_ticks", int, "Ticks per collection."),
     "--epochs": ("training.epochs", int, "Collections, or passes over the data."),
-    "--engine": ("training.engine", click.Choice(("local", "process")), "Where rollouts are made."),
+    "--engine": ("training.engine", str, "Where rollouts are made: local or process."),
     "--workers": ("training.workers", int, "Rollout workers."),
     "--device": ("training.device", str, "Device of torch."),
     "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch, and the last."),
@@ -111,6 +111,7 @@ def train(config: str | None, **flags: Any) -> None:
 
 def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
     from townlet.errors import UsageError
+    from townlet.library.pipeline import next_free
     from townlet.policy.training.contexts import RunOptions
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
     from townlet.policy.training.run_folder import RunFolder
@@ -138,7 +139,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
     if flags["anneal_log_dir"] is not None:
         log = log or flags["anneal_log_dir"] / config.telemetry.file
     if run_dir is None and not flags["dry_run"]:
-        run_dir = _next_free(config.config_id, mode)
+        run_dir = next_free(config.config_id, mode)
     options = RunOptions(
         dataset=dataset,
         run_dir=run_dir,
@@ -152,10 +153,9 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
     with watcher:
         result = orchestrator.run(mode, options)
     if flags["anneal_log_dir"] is not None and not flags["dry_run"]:
-        from townlet import files
+        from townlet.sealed import write_sealed
 
-        files.make_folder(flags["anneal_log_dir"])
-        files.write_json(flags["anneal_log_dir"] / "anneal_summary.json", result.model_dump(mode="json"))
+        write_sealed(flags["anneal_log_dir"] / "anneal_summary.json", result.model_dump(mode="json"))
     if flags["plots"] and not flags["dry_run"] and mode != "bc":
         _draw(result, f"{config.config_id}, {mode}")
     emit(result.model_dump(mode="json"), lambda: _told(result), flags["as_json"])
@@ -240,13 +240,6 @@ def _draw(result: TrainingResult, title: str) -> None:
         plot_logs([log], Path(result.run_dir) / "curves.png", title=title)
     except (StorageError, TelemetryError) as error:  # the log was stopped, or the disk is full: the training itself is done
         note(f"no curves.png: {error}")
-
-
-def _next_free(config_id: str, mode: str) -> Path:
-    number = 1
-    while (path := Path("runs") / f"{config_id}_{mode}_{number:03d}").exists():
-        number += 1
-    return path
 
 
 def _progress(as_json: bool) -> Any:

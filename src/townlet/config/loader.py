@@ -1,8 +1,11 @@
-"""Reading configs: YAML 1.2, `extends`, overrides. The only module that knows YAML."""
+"""Reading configs: YAML 1.2, `extends`, overrides. The only module that knows YAML.
+
+PyYAML's parser in C gives the events, the rules of YAML 1.2 are ours: ruamel.yaml, which knows them, takes 46 times as long
+(129 ms against 2.8 for the shipped scenarios).
+"""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,13 +17,14 @@ from pydantic import ValidationError
 from townlet.config.models import SimulationConfig
 from townlet.config.problems import sentences
 from townlet.config.tree import MAX_DEPTH, MAX_NODES, Node, SourceLine, merge, plain, replace
-from townlet.errors import ConfigError, TownletError
+from townlet.errors import ConfigError, TownletError, did_you_mean
 from townlet.files import read_bytes, safe_join
 from townlet.names import name_from
 
 SHIPPED = Path(__file__).resolve().parent.parent / "configs"
 FOLDERS = ("scenarios", "examples", "training")
-MAX_BYTES = 64 << 20
+MAX_BYTES = 4 << 20
+MAX_ANCHORS = 1_000
 MAX_CHAIN = 16  # files that extend each other
 _PARSER: Any = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -102,8 +106,8 @@ def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
 
 
 def _nearest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
+    found = did_you_mean(word, known, cutoff=0.5)
+    return found and f"; {found}"
 
 
 # --- from tree to config ------------------------------------------------------------------------------------------------
@@ -249,6 +253,8 @@ def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: t
             node = Node(_scalar(event, source, error), source)
             if event.anchor is not None:
                 anchors[event.anchor] = node
+                if len(anchors) > MAX_ANCHORS:
+                    raise error(f"{source}: more than {MAX_ANCHORS} anchors")
         elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
             if event.tag is not None and event.tag not in _TAGS:
                 raise error(f"{source}: the tag {event.tag!r} is not allowed; write plain values")

@@ -69,9 +69,28 @@ class Sight:
         return seen
 
 
-def one_town(scenario: Scenario, overrides: Sequence[str], seed: int | None, start: str | None, town: int) -> VectorTown:
+def one_town(
+    scenario: Scenario,
+    overrides: Sequence[str],
+    seed: int | None,
+    start: str | None,
+    town: int,
+    max_cycles: int | None = None,
+) -> VectorTown:
     """A batch of one, from a name, a file or a config; overrides need a name or a file."""
-    return VectorTown(configured(scenario, overrides), 1, seed=own_seed(seed, overrides), start=start, first_town=town)
+    chosen = configured(scenario, overrides)
+    if max_cycles is not None:
+        chosen = with_length(chosen if isinstance(chosen, SimulationConfig) else load_config(chosen), max_cycles)
+    return VectorTown(chosen, 1, seed=own_seed(seed, overrides), start=start, first_town=town)
+
+
+def with_length(config: SimulationConfig, cycles: int) -> SimulationConfig:
+    """The config with episodes of so many decisions."""
+    if cycles < 1:
+        raise UsageError(f"max_cycles is {cycles}, expected 1 or more decisions")
+    return config.model_copy(
+        update={"scenario": config.scenario.model_copy(update={"episode_ticks": cycles * config.policy.interval})}
+    )
 
 
 def own_seed(seed: int | None, overrides: Sequence[str]) -> int | None:

@@ -1,8 +1,8 @@
-"""The town as a Gymnasium environment: one learning resident among scripted neighbours."""
+"""The town as a Gymnasium environment: one learning resident among neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -13,22 +13,24 @@ from townlet.envs.events import step_records
 from townlet.envs.flat import Sight, one_town, reward_terms
 from townlet.envs.render import ansi, picture
 from townlet.envs.scene import look
-from townlet.envs.vector import Scenario
+from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.types import Array
+from townlet.world.rng import PICK
 from townlet.world.state import TERMS
-from townlet.world.townspeople import choose_scripted, make_script
+from townlet.world.townspeople import choose_random, choose_scripted, make_script
 
 
 class ResidentEnv(gymnasium.Env[Array, np.int64]):
-    """The life of one founder, `resident` (by default the first); everybody else follows the script.
+    """The life of one founder, `resident` (by default the first), among `neighbours`: "scripted", "random", or a function from
+    the town to everybody's actions (1, N), such as `townlet.load_policy("runs/demo")`.
 
     The observation is the flat row of `Sight`; the mask stands in `info["action_mask"]` and in `action_masks()`, where
     MaskablePPO looks for it. The episode is terminated when the resident leaves, truncated at the end of the scenario, both
     when the resident leaves in the last step.
     """
 
-    metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 6}  # noqa: RUF012  (as Gymnasium declares it)
+    metadata = {"render_modes": ["human", "rgb_array", "ansi"], "render_fps": 6}  # noqa: RUF012  (as Gymnasium declares it)
 
     def __init__(
         self,
@@ -38,17 +40,22 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         overrides: Sequence[str] = (),
         start: str | None = None,
         map: str = "flat",
+        neighbours: str | Callable[[VectorTown], Array] = "scripted",
         render_mode: str | None = None,
     ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
-            raise UsageError(f"render_mode is {render_mode!r}, expected rgb_array, ansi or None")
+            raise UsageError(f"render_mode is {render_mode!r}, expected human, rgb_array, ansi or None")
         if map == "apart":
             raise UsageError("map is 'apart', but this environment gives one row of numbers; use 'flat' or 'none'")
         self.vec = vec = one_town(scenario, overrides, None, start, 0)
-        if vec.catalogue.level != "option":
+        if neighbours == "scripted" and vec.catalogue.level != "option":
             raise UsageError(
                 f"the neighbours follow the script, which chooses options, but policy.action_level is {vec.catalogue.level!r}; "
-                "use 'option', or townlet.parallel_env and act for everybody"
+                "use 'option', other neighbours, or townlet.parallel_env and act for everybody"
+            )
+        if isinstance(neighbours, str) and neighbours not in ("scripted", "random"):
+            raise UsageError(
+                f"neighbours is {neighbours!r}, expected scripted, random or a function; townlet.load_policy makes one of a run"
             )
         names = vec.town_of(0).resident_ids
         if resident is not None and resident not in names:
@@ -57,7 +64,9 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         self.render_mode = render_mode
         self._slot = names.index(self.resident)
         self._sight = Sight(vec.spec, map)
-        self._script = make_script(vec.config, vec.spec.feature_names, vec.catalogue.names)
+        if neighbours == "scripted":
+            self._script = make_script(vec.config, vec.spec.feature_names, vec.catalogue.names)
+        self._neighbours = neighbours
         self._actions = np.zeros((1, vec.num_residents), np.int64)
         self._over = True
         self.observation_space = self._sight.row
@@ -68,17 +77,24 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         super().reset(seed=seed)
         self.vec.reset(seed if seed is not None else 2 * int(self.np_random.integers(1 << 30)))  # even, as training's
         self._over = False
+        self._show()
         return self._sight.of(self.vec, self._slot), self._info()
 
     def step(self, action: np.int64 | int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         if self._over:
             raise UsageError("the episode is over; call reset first")
         vec = self.vec
-        choose_scripted(vec.features[0], vec.masks[0], self._script, self._actions[0])
+        if self._neighbours == "scripted":
+            choose_scripted(vec.features[0], vec.masks[0], self._script, self._actions[0])
+        elif self._neighbours == "random":
+            choose_random(vec.masks[0], vec.draws(PICK)[0], self._actions[0])
+        elif not isinstance(self._neighbours, str):
+            self._actions[:] = self._neighbours(vec)
         self._actions[0, self._slot] = int(action)
         vec.step(self._actions)
         terminated, truncated = bool(vec.terminated[0, self._slot]), bool(vec.truncated[0, self._slot])
         self._over = terminated or truncated
+        self._show()
         return self._sight.of(vec, self._slot), float(vec.rewards[0, self._slot]), terminated, truncated, self._info()
 
     def action_masks(self) -> Array:
@@ -88,7 +104,16 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         if self.render_mode is None:
             return None
         scene = look(self.vec)
-        return picture(scene) if self.render_mode == "rgb_array" else ansi(scene)
+        if self.render_mode == "rgb_array":
+            return picture(scene)
+        if self.render_mode == "ansi":
+            return ansi(scene)
+        print(ansi(scene), flush=True)
+        return None
+
+    def _show(self) -> None:
+        if self.render_mode == "human":
+            self.render()
 
     def _info(self) -> dict[str, Any]:
         vec, slot = self.vec, self._slot

@@ -9,9 +9,10 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
+from townlet.config import SimulationConfig, load_config
 from townlet.config.base import DAY
 from townlet.envs.events import step_records
-from townlet.envs.flat import Sight, one_town, reward_terms
+from townlet.envs.flat import Sight, configured, one_town, own_seed, reward_terms, with_length
 from townlet.envs.render import ansi, picture
 from townlet.envs.scene import look
 from townlet.envs.vector import Scenario, VectorTown
@@ -19,7 +20,8 @@ from townlet.errors import UsageError
 from townlet.types import Array
 from townlet.world.state import TERMS
 
-RENDER_MODES = ("rgb_array", "ansi")
+RENDER_MODES = ("human", "rgb_array", "ansi")
+INFOS = ("none", "numeric", "full")
 
 
 def parallel_env(
@@ -30,32 +32,67 @@ def parallel_env(
     town: int = 0,
     start: str | None = None,
     map: str = "flat",
+    agents: str = "living",
+    names: str = "own",
+    infos: str = "full",
+    rewards: str = "own",
+    max_cycles: int | None = None,
     render_mode: str | None = None,
 ) -> TownParallelEnv:
     """One town for PettingZoo. `overrides` are config keys such as `lifecycle.newcomers_per_day=0`; `map` is of `Sight`.
 
+    agents      "living" come and go as residents do; "fixed" are the places of the town, all there from reset to the last step,
+                for libraries that cannot lose or gain an agent
+    names       "own", or "numbered" (`resident_0`, `resident_1`, …) for libraries that group agents by name
+    infos       "full", "numeric" (numbers and the mask only), or "none", which costs nothing
+    rewards     each its "own", or the mean of the "team"
+    max_cycles  decisions of an episode, by default as many as the scenario says
+
     Without a `seed` one is drawn, as Gymnasium does: no two copies are twins, and `env.vec.seed` tells which it is.
     """
-    return TownParallelEnv(one_town(scenario, overrides, seed, start, town), map_layout=map, render_mode=render_mode)
+    kinds = {"living": TownParallelEnv, "fixed": FixedParallelEnv}
+    for what, found, known in (
+        ("agents", agents, tuple(kinds)),
+        ("names", names, ("own", "numbered")),
+        ("infos", infos, INFOS),
+        ("rewards", rewards, ("own", "team")),
+    ):
+        if found not in known:
+            raise UsageError(f"{what} is {found!r}, expected {' or '.join(known)}")
+    vec = one_town(scenario, overrides, seed, start, town, max_cycles)
+    numbered, team = names == "numbered", rewards == "team"
+    return kinds[agents](vec, map_layout=map, numbered=numbered, infos=infos, team=team, render_mode=render_mode)
 
 
 class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
     """Observations are `{"observation", "action_mask"}` as `Sight` says; actions are indices of `vec.catalogue.names`.
 
     Agents are the founders, then `newcomer_1`, `newcomer_2`, … as they arrive; an id that has left does not come back.
-    An action outside the mask, or for nobody, acts as `wait`; `infos[agent]["illegal"]` tells. Infos hold besides the tick,
-    the option under way, the breakdown of the reward and the events of the step that concern the agent.
+    An action outside the mask, or for nobody, acts as `wait`; `infos[agent]["illegal"]` tells. Infos hold besides the mask, the
+    tick, the option under way, the breakdown of the reward and the events of the step that concern the agent.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "townlet_v0", "render_modes": list(RENDER_MODES), "is_parallelizable": True}
 
-    def __init__(self, vec: VectorTown, *, map_layout: str = "flat", render_mode: str | None = None) -> None:
+    def __init__(
+        self,
+        vec: VectorTown,
+        *,
+        map_layout: str = "flat",
+        numbered: bool = False,
+        infos: str = "full",
+        team: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
         if render_mode not in (None, *RENDER_MODES):
             raise UsageError(f"render_mode is {render_mode!r}, expected {' or '.join(RENDER_MODES)} or None")
         self.vec = vec
         self.sight = Sight(vec.spec, map_layout)
         self.render_mode = render_mode
-        self.possible_agents = [*vec.town_of(0).resident_ids, *(f"newcomer_{k + 1}" for k in range(most_newcomers(vec)))]
+        self.infos, self.team = infos, team
+        ids = self._ids()
+        self._agent_of = {who: f"resident_{k}" if numbered else who for k, who in enumerate(ids)}
+        self.possible_agents = list(self._agent_of.values())
         self.observation_spaces = {agent: self.sight.space() for agent in self.possible_agents}
         self.action_spaces = {agent: spaces.Discrete(vec.num_actions) for agent in self.possible_agents}
         size = vec.num_residents * len(vec.spec.feature_names)
@@ -64,6 +101,9 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         self._slots: dict[str, int] = {}
         self._actions = np.zeros((1, vec.num_residents), np.int64)
         self._fresh = True  # the town stands at the start of its first episode
+
+    def __repr__(self) -> str:
+        return f"<TownParallelEnv {self.vec.config.config_id}: {len(self.agents)} of {len(self.possible_agents)} agents here>"
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         return self.observation_spaces[agent]
@@ -80,8 +120,9 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         elif not self._fresh:
             self._next_episode()
         self._fresh = False
-        self._slots = self._residents()
+        self._slots = self._present()
         self.agents = list(self._slots)
+        self._show()
         return self._observations(self._slots), {agent: self._info(slot, []) for agent, slot in self._slots.items()}
 
     def step(
@@ -94,27 +135,29 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
             if agent in self._slots:
                 self._actions[0, self._slots[agent]] = int(action)
         before = self._slots
+        who = {agent: self.vec.resident_id(0, slot) for agent, slot in before.items()}
+        deciding = [slot for slot in before.values() if self.vec.active[0, slot]]
         self.vec.step(self._actions)
-        events: dict[str, list[dict[str, Any]]] = {}
-        for record in step_records(self.vec):
-            for who in {record.get("actor"), record.get("rival")} - {None}:
-                events.setdefault(str(who), []).append(record)
-        gone = {agent for agent, slot in before.items() if self.vec.terminated[0, slot]}
+        events = self._events()
+        gone = self._gone(before)
         told = dict(before)
         seen = self._observations(before)
-        infos = {agent: self._info(slot, events.get(agent, [])) for agent, slot in before.items()}
+        infos = {agent: self._info(slot, events.get(who[agent], [])) for agent, slot in before.items()}
         rewards = {agent: float(self.vec.rewards[0, slot]) for agent, slot in before.items()}
+        if self.team:
+            rewards = dict.fromkeys(before, float(self.vec.rewards[0, deciding].mean()) if deciding else 0.0)
         if len(gone) == len(before):
             self._wait_for_somebody()
         over = bool(self.vec.state.towns[0]["over"])
-        after = {} if over else self._residents()
+        after = {} if over else self._present()
         for agent, slot in after.items():
             if agent not in told:  # a newcomer: it has done nothing yet
                 told[agent] = slot
-                seen[agent], infos[agent], rewards[agent] = self.sight.dict_of(self.vec, slot), self._info(slot, []), 0.0
-                infos[agent]["events"] = events.get(agent, [])
+                seen[agent], infos[agent] = self._see(slot), self._info(slot, events.get(self.vec.resident_id(0, slot), []))
+                rewards[agent] = 0.0
         self._slots = after
         self.agents = list(after)
+        self._show()
         terminations = {agent: agent in gone for agent in told}
         truncations = dict.fromkeys(told, over)  # also who died in the last step: libraries ask whether *all* are truncated
         return seen, rewards, terminations, truncations, infos
@@ -125,32 +168,69 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         return np.asarray((self.vec.features[0] * present).ravel())
 
     def render(self) -> Array | str | None:
+        """A picture or a text; for people ("human") it is printed after every step, and nothing is given back."""
         if self.render_mode is None:
             return None
         scene = look(self.vec)
-        return picture(scene) if self.render_mode == "rgb_array" else ansi(scene)
+        if self.render_mode == "rgb_array":
+            return picture(scene)
+        if self.render_mode == "ansi":
+            return ansi(scene)
+        print(ansi(scene), flush=True)
+        return None
 
     def close(self) -> None:
         """Nothing is held open."""
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _residents(self) -> dict[str, int]:
+    def _ids(self) -> list[str]:
+        """Whoever can ever be an agent."""
+        return [*self.vec.town_of(0).resident_ids, *(f"newcomer_{k + 1}" for k in range(most_newcomers(self.vec)))]
+
+    def _present(self) -> dict[str, int]:
+        """Agents that act next, with their slots."""
         present = np.flatnonzero(self.vec.state.residents[0]["present"])
-        return {self.vec.resident_id(0, int(slot)): int(slot) for slot in present}
+        return {self._agent_of[self.vec.resident_id(0, int(slot))]: int(slot) for slot in present}
+
+    def _gone(self, before: Mapping[str, int]) -> set[str]:
+        """Agents that end with this step."""
+        return {agent for agent, slot in before.items() if self.vec.terminated[0, slot]}
+
+    def _see(self, slot: int) -> dict[str, Array]:
+        return self.sight.dict_of(self.vec, slot)
 
     def _observations(self, slots: Mapping[str, int]) -> dict[str, dict[str, Array]]:
-        return {agent: self.sight.dict_of(self.vec, slot) for agent, slot in slots.items()}
+        return {agent: self._see(slot) for agent, slot in slots.items()}
+
+    def _show(self) -> None:
+        if self.render_mode == "human":
+            self.render()
+
+    def _events(self) -> dict[str, list[dict[str, Any]]]:
+        """The events of the step by the residents they concern."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        if self.infos == "full":
+            for record in step_records(self.vec):
+                for who in {record.get("actor"), record.get("rival")} - {None}:
+                    found.setdefault(str(who), []).append(record)
+        return found
 
     def _info(self, slot: int, events: list[dict[str, Any]]) -> dict[str, Any]:
+        if self.infos == "none":
+            return {}
         vec = self.vec
-        return {
+        terms = reward_terms(vec.terms[0, slot], TERMS)
+        info: dict[str, Any] = {
+            "action_mask": vec.masks[0, slot].astype(np.int8),
             "tick": int(vec.state.towns[0]["tick"]),
-            "option": vec.catalogue.names[int(vec.state.residents[0, slot]["action"])],
-            "reward_terms": reward_terms(vec.terms[0, slot], TERMS),
             "illegal": bool(vec.illegal[0, slot]),
-            "events": events,
+            "active": bool(vec.active[0, slot]),
         }
+        if self.infos == "numeric":
+            return info | {f"reward_{name}": value for name, value in terms.items()}
+        option = vec.catalogue.names[int(vec.state.residents[0, slot]["action"])]
+        return info | {"option": option, "reward_terms": terms, "events": events}
 
     def _wait_for_somebody(self) -> None:
         """Everybody has left: time passes until a newcomer arrives or the episode is over."""
@@ -161,6 +241,113 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
     def _next_episode(self) -> None:
         self.vec.state.towns["over"] = 1
         self.vec.step(np.zeros_like(self._actions))
+
+
+class FixedParallelEnv(TownParallelEnv):
+    """Agents are the places of the town: all of them are there from reset to the last step, which truncates them together.
+
+    Nobody is terminated. While a place is empty its agent sees zeros, may only wait and earns nothing, and
+    `infos[agent]["active"]` is false; when a newcomer takes the place, the agent goes on as the newcomer.
+    """
+
+    def _ids(self) -> list[str]:
+        return list(self.vec.town_of(0).resident_ids)
+
+    def _present(self) -> dict[str, int]:
+        return {agent: slot for slot, agent in enumerate(self.possible_agents)}
+
+    def _gone(self, before: Mapping[str, int]) -> set[str]:
+        return set()
+
+    def _see(self, slot: int) -> dict[str, Array]:
+        seen = super()._see(slot)
+        if not self.vec.state.residents[0, slot]["present"]:
+            for array in seen.values():
+                array[...] = 0
+            seen["action_mask"][0] = 1
+        return seen
+
+
+def parallel_vec(
+    scenario: Scenario = "town_day",
+    num_envs: int = 8,
+    *,
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+    start: str | None = None,
+    map: str = "flat",
+    names: str = "own",
+    infos: bool = True,
+    max_cycles: int | None = None,
+) -> TownParallelVec:
+    """Many towns behind one PettingZoo-like environment: what `parallel_env` gives per agent, with a first axis of towns.
+
+    The agents are those of `agents="fixed"`. The step after a town's end starts its next episode, as in Gymnasium's vector
+    environments. Much faster than copies in processes: all towns are stepped by one compiled call.
+    """
+    chosen = configured(scenario, overrides)
+    config = chosen if isinstance(chosen, SimulationConfig) else load_config(chosen)
+    config = config if max_cycles is None else with_length(config, max_cycles)
+    vec = VectorTown(config, num_envs, seed=own_seed(seed, overrides), start=start)
+    return TownParallelVec(vec, map_layout=map, numbered=names == "numbered", infos=infos)
+
+
+class TownParallelVec:
+    """`reset` and `step` as a ParallelEnv has them; every array has the towns first (E, …).
+
+    Rows whose `infos[agent]["active"]` is 0 (an empty place, a town that begins anew) take no decision and belong in no mean.
+    """
+
+    def __init__(self, vec: VectorTown, *, map_layout: str = "flat", numbered: bool = False, infos: bool = True) -> None:
+        self.vec, self.num_envs, self.infos = vec, vec.num_towns, infos
+        self.sight = Sight(vec.spec, map_layout)
+        founders = vec.town_of(0).resident_ids
+        self.possible_agents = [f"resident_{k}" for k in range(len(founders))] if numbered else list(founders)
+        self.agents = list(self.possible_agents)
+        self._actions = np.zeros((vec.num_towns, vec.num_residents), np.int64)
+
+    def __repr__(self) -> str:
+        return f"<TownParallelVec {self.vec.config.config_id}: {self.num_envs} towns × {len(self.agents)} agents>"
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """Of one row."""
+        return self.sight.space()
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """Of one row."""
+        return spaces.Discrete(self.vec.num_actions)
+
+    def reset(self, seed: int | None = None) -> tuple[dict[str, dict[str, Array]], dict[str, dict[str, Array]]]:
+        self.vec.reset(seed)
+        return self._seen(), self._told()
+
+    def step(self, actions: Mapping[str, Array]) -> tuple[dict[str, Any], ...]:
+        """Observations, rewards, terminations, truncations, infos; `actions` are whole numbers (E,) per agent."""
+        for slot, agent in enumerate(self.agents):
+            self._actions[:, slot] = actions[agent]
+        vec = self.vec
+        vec.step(self._actions)
+        rewards = self._rows(vec.rewards.copy())
+        return self._seen(), rewards, self._rows(vec.terminated != 0), self._rows(vec.truncated != 0), self._told()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _rows(self, array: Array) -> dict[str, Array]:
+        """(E, N, …) → by agent (E, …)"""
+        return {agent: array[:, slot] for slot, agent in enumerate(self.agents)}
+
+    def _seen(self) -> dict[str, dict[str, Array]]:
+        parts = {"observation": self.sight.rows(self.vec), "action_mask": self.vec.masks.astype(np.int8)}
+        if self.sight.apart and self.vec.maps is not None:
+            parts["map"] = self.vec.maps.copy()
+        return {agent: {name: array[:, slot] for name, array in parts.items()} for slot, agent in enumerate(self.agents)}
+
+    def _told(self) -> dict[str, dict[str, Array]]:
+        if not self.infos:
+            return {agent: {} for agent in self.agents}
+        active, illegal = self._rows(self.vec.active.copy()), self._rows(self.vec.illegal.copy())
+        return {agent: {"active": active[agent], "illegal": illegal[agent]} for agent in self.agents}
 
 
 def most_newcomers(vec: VectorTown) -> int:

@@ -97,6 +97,57 @@ def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str,
     return output
 
 
+class Picture:
+    """A drawn figure: a notebook shows it, `save` writes it, `figure` is matplotlib's own."""
+
+    def __init__(self, figure: Any) -> None:
+        self.figure = figure
+
+    def save(self, output: Path | str) -> Path:
+        """Write a PNG or SVG, by the ending of `output`."""
+        output = Path(output)
+        write_bytes(output, _encoded(self.figure, _kind(output)))
+        return output
+
+    def _repr_png_(self) -> bytes:
+        return _encoded(self.figure, "png")
+
+
+def bars(values: Mapping[str, float], *, title: str, unit: str) -> Any:
+    """A bar per name."""
+    drawn, axes = _lines_of(list(values), title, unit)
+    axes.barh(range(len(values)), list(values.values()), color=OKABE_ITO[0])
+    return drawn
+
+
+def dots(values: Mapping[str, Sequence[float]], *, title: str, unit: str) -> Any:
+    """A line per name: a dot per value, a stroke at their mean."""
+    drawn, axes = _lines_of(list(values), title, unit)
+    for place, found in enumerate(values.values()):
+        colour = OKABE_ITO[place % len(OKABE_ITO)]
+        axes.plot(found, [place] * len(found), "o", color=colour, alpha=0.6)
+        if found:
+            axes.plot([np.mean(found)], [place], "|", color=colour, markersize=22, markeredgewidth=2)
+    return drawn
+
+
+def _lines_of(names: Sequence[str], title: str, unit: str) -> tuple[Any, Any]:
+    """An empty figure with a named line for each, the first on top."""
+    require("matplotlib", "drawing a figure")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(9.0, 1.2 + 0.3 * len(names)), layout="constrained")
+    FigureCanvasAgg(drawn)
+    axes = drawn.add_subplot()
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel(unit, fontsize=9)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
+    axes.grid(True, axis="x", color="0.9", linewidth=0.6)
+    return drawn, axes
+
+
 def image(runs: Sequence[LogSeries], kind: str = "png", *, title: str = "") -> bytes:
     """The figure as bytes; the same bytes for the same logs."""
     return encoded(figure(runs, title=title), kind)
@@ -105,6 +156,9 @@ def image(runs: Sequence[LogSeries], kind: str = "png", *, title: str = "") -> b
 def encoded(drawn: Any, kind: str) -> bytes:
     matplotlib = require("matplotlib", "drawing a figure")
     data = io.BytesIO()
+    if drawn.get_layout_engine() is not None:  # a constrained layout moves a little with every drawing: settle it once
+        drawn.draw_without_rendering()
+        drawn.set_layout_engine("none")
     with matplotlib.rc_context({"svg.hashsalt": "townlet", "svg.fonttype": "none"}):
         drawn.canvas.print_figure(data, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {"Software": None})
     return data.getvalue()
@@ -284,7 +338,7 @@ def _ends(runs: Sequence[LogSeries]) -> tuple[str, str]:
     return f"epoch {short(float(epochs[0]))}{unequal}", f"epoch {short(float(epochs[-1]))}"
 
 
-SCORECARD_PANELS = ("return", "exits", "conflicts", "self_sufficiency", "attendance", "wait_mean")
+SCORECARD_PANELS = ("return", "founders", "conflicts", "self_sufficiency", "attendance", "lateness")
 
 
 def plot_scorecard(card: Scorecard, output: Path | str) -> Path:

@@ -1,0 +1,45 @@
+"""Which take somebody means: a scenario, a run, a checkpoint, a snapshot or a take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from townlet.config.loader import load_config
+from townlet.errors import CheckpointError
+from townlet.observer.studio import Studio
+from townlet.observer.take import read_take
+from townlet.policy.checkpoint import resolve, weights_hash
+from townlet.policy.inference import NumpyPolicy
+from townlet.policy.runtime import POLICIES
+from townlet.policy.training.run_folder import RunFolder
+
+
+def open_take(studio: Studio, what: str, *, policy: str | None, seed: int | None, overrides: tuple[str, ...] = ()) -> str:
+    """The id of the take that WHAT means."""
+    path = Path(what)
+    if path.suffix == ".take":
+        return studio.open(read_take(path)).take.id
+    if path.suffix == ".npz":
+        start, config, own = studio.add_snapshot(path)
+        return studio.new_take(config, seed=own, policy=policy_id(studio, policy or "scripted"), start=start).take.id
+    if (path / "run.json").is_file():
+        run = RunFolder(path)
+        best = run.best() or run.latest()
+        chosen = policy or (str(best) if best is not None else "scripted")
+        return studio.new_take(run.resolved_config(), seed=seed, policy=policy_id(studio, chosen)).take.id
+    if (path / "state.json").is_file() or path.name in ("best", "latest"):
+        run = RunFolder(path.resolve().parent.parent)
+        config = run.resolved_config() if run.exists else load_config("town_day", overrides)
+        return studio.new_take(config, seed=seed, policy=policy_id(studio, policy or what)).take.id
+    return studio.new_take(load_config(what, overrides), seed=seed, policy=policy_id(studio, policy or "scripted")).take.id
+
+
+def policy_id(studio: Studio, policy: str) -> str:
+    """What takes call a policy: its name, or the beginning of the hash of a checkpoint's weights."""
+    if policy in POLICIES:
+        return policy
+    if not Path(policy).exists():
+        raise CheckpointError(f"there is no policy {policy!r}; expected {', '.join(POLICIES)} or the folder of a checkpoint")
+    folder = resolve(Path(policy))
+    name = f"{folder.parent.parent.name}/{folder.name}" if folder.parent.name == "checkpoints" else folder.name
+    return studio.add_checkpoint(name, folder, weights_hash(NumpyPolicy.load(folder).weights))
