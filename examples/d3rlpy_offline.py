@@ -27,7 +27,9 @@ def main(towns: int = 4, steps: int = 2000) -> float:
         action_space=d3rlpy.ActionSpace.DISCRETE,
     )
     bc = d3rlpy.algos.DiscreteBCConfig(batch_size=256).create()
-    bc.fit(dataset, n_steps=steps, n_steps_per_epoch=steps, show_progress=False, logger_adapter=d3rlpy.logging.NoopAdapterFactory())
+    bc.fit(
+        dataset, n_steps=steps, n_steps_per_epoch=steps, show_progress=False, logger_adapter=d3rlpy.logging.NoopAdapterFactory()
+    )
     logits = bc.impl.modules.imitator  # probabilities are masked here: d3rlpy knows no masks
 
     def choose(town: townlet.VectorTown) -> np.ndarray:

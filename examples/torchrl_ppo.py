@@ -24,7 +24,9 @@ def main(steps: int = 144, rounds: int = 4) -> int:
         TensorDictModule(trunk, [seen], [(GROUP, "logits")]), in_keys={"logits": (GROUP, "logits"), "mask": (GROUP, "action_mask")},
         out_keys=[(GROUP, "action")], distribution_class=MaskedCategorical, return_log_prob=True, log_prob_key=(GROUP, "log_prob"),
     )  # fmt: skip
-    critic = ValueOperator(MultiAgentMLP(n_agent_inputs=town.sight.row.shape[0], n_agent_outputs=1, **sizes), [seen], [(GROUP, "state_value")])
+    critic = ValueOperator(
+        MultiAgentMLP(n_agent_inputs=town.sight.row.shape[0], n_agent_outputs=1, **sizes), [seen], [(GROUP, "state_value")]
+    )
     loss = ClipPPOLoss(actor, critic, entropy_coeff=0.01)
     keys = {"reward": "reward", "action": "action", "value": "state_value", "done": "done", "terminated": "terminated"}
     loss.set_keys(sample_log_prob=(GROUP, "log_prob"), **{name: (GROUP, key) for name, key in keys.items()})
