@@ -33,7 +33,8 @@ envs
 observations scenarios
 world telemetry
 config dto
-ports files optional statistics
+sealed
+ports files optional statistics signals
 names
 errors types
 """
@@ -43,11 +44,12 @@ DOORS = {  # package -> the modules that may import it
         "policy.training.autograd",
         "policy.training.numerics",
         "policy.training.learner",
+        "policy.training.offline",
         "policy.training.strategies.bc",
         "policy.training.strategies.ppo",
     },
     "ray": {"policy.ray_workers"},
-    "matplotlib": {"telemetry.plot"},
+    "matplotlib": {"telemetry.plot", "bench.roof"},
     "starlette": {"observer.app"},
     "uvicorn": {"observer.app"},
     "llvmlite": {"engine.wasm", "policy.passes"},

@@ -7,7 +7,7 @@ memory. Counted is what a stage must touch once: records and rows, not what a ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,6 +22,8 @@ from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.files import write_bytes
 from townlet.optional import check_installed, require
+from townlet.ports import Decided
+from townlet.sim.loop import SimulationLoop
 from townlet.world._jit import entry
 from townlet.world.options import legal_option
 from townlet.world.state import MAX_EDGES, OBJECT, RESIDENT, TERMS, TIE, State, Tables, Town
@@ -88,6 +90,20 @@ def mask_towns(s: State, tables: Tables, masks: np.ndarray) -> None:
                 masks[e, i, action] = 1 if legal_option(t, i, action) else 0
 
 
+class _Again:
+    """A policy that does once more what was decided."""
+
+    kind, has_values = "again", False
+
+    def __init__(self, decisions: Sequence[Decided]) -> None:
+        self._decisions = iter(decisions)
+
+    def reset(self, vec: VectorTown) -> None: ...
+
+    def act(self, vec: VectorTown) -> Decided:
+        return next(self._decisions)
+
+
 class Morning:
     """Some decisions of the script, a tick each, that can be lived again with and without observations."""
 
@@ -96,20 +112,21 @@ class Morning:
         script = HeldScript(hold=10)
         script.reset(self.vec)
         self._kept, self._lived = self.vec.save(), []
+        loop = SimulationLoop(self.vec, script)
         for _ in range(decisions):
-            decision = script.act(self.vec)
-            self._lived.append((decision.actions, decision.targets))
-            self.vec.step(decision.actions, decision.targets)
+            self._lived.append(loop.decide())
+            loop.step()
 
     @property
     def rows(self) -> int:
-        return self.vec.num_towns * self.vec.num_residents
+        return int(self.vec.num_towns * self.vec.num_residents)
 
     def seconds(self, *, sights: bool) -> float:
         """Of the processor, per resident and tick."""
         self.vec.restore(self._kept)
         self.vec.sights = sights
-        spent = _seconds(lambda: [self.vec.step(*decision) for decision in self._lived])
+        loop = SimulationLoop(self.vec, _Again(self._lived))
+        spent = _seconds(lambda: loop.run_decisions(len(self._lived)))
         self.vec.sights = True
         return spent / (len(self._lived) * self.rows)
 

@@ -40,7 +40,7 @@ def kernel_sources() -> list[Path]:
     package = Path(__file__).parents[1]
     world = {*package.glob("world/**/*.py")} - {package / "world" / f"{name}.py" for name in NO_KERNELS}
     tables = ("config/needs.py", "config/town.py", "observations/spec.py")  # their rows are constants of the kernels
-    others = ("observations/encode.py", "envs/step.py", "engine/network.py")
+    others = ("observations/encode.py", "envs/step.py", "engine/network.py", "bench/roof.py")
     return sorted([*world, *(package / name for name in (*others, *tables))])
 
 

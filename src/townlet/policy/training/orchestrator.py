@@ -20,7 +20,6 @@ from townlet.policy.training.strategies.base import TrainingStrategy
 
 REPLAY_MODES = ("replay", "mixed")
 Data = ReplayDatasetConfig | ReplayDataset
-
 Result = TypeVar("Result", bound=TrainingResult)
 
 
