@@ -62,13 +62,14 @@ class Ours:
         self.learner = PPOLearner(spec, config.ppo, workers=worker_count(config.training), shards=config.training.shards)
         vec = RolloutCaptureService(config).towns(config.training.towns, stagger=True)
         self.collector = Collector(vec, 0, maps=spec.sees_map, state_width=spec.state_width)
-        self.decisions = self.horizon * vec.num_towns * vec.num_residents
+        self.decisions = 0
 
     def iterate(self) -> Times:
         begin = process_time()
         rollout = self.collector.collect(self.learner, self.horizon)
         collected = process_time() - begin
         self.learner.update(rollout_batch(rollout, self.learner.ppo))
+        self.decisions = rollout.decided  # who is gone decides nothing; the others learn from its rows all the same
         return collected, process_time() - begin
 
 
