@@ -91,7 +91,7 @@ def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
         value = flags[flag.partition("/")[0].removeprefix("--").replace("-", "_")]
         if value is not None:
             found.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
-    if flags["train_ppo"]:
+    if flags["train_ppo"] and flags["resume"] is None:
         found.append("training.algorithm=ppo")
     if flags["seed"] is not None:
         found.append(f"seed={flags['seed']}")
