@@ -106,11 +106,11 @@ class Picture:
     def save(self, output: Path | str) -> Path:
         """Write a PNG or SVG, by the ending of `output`."""
         output = Path(output)
-        write_bytes(output, _encoded(self.figure, _kind(output)))
+        write_bytes(output, encoded(self.figure, image_kind(output)))
         return output
 
     def _repr_png_(self) -> bytes:
-        return _encoded(self.figure, "png")
+        return encoded(self.figure, "png")
 
 
 def bars(values: Mapping[str, float], *, title: str, unit: str) -> Any:
