@@ -110,12 +110,13 @@ def first_start(path: Path) -> float:
 
 
 def pairs(name: str, one: Any, other: Any, rounds: int, unit: str) -> dict[str, Any]:
-    found = []
+    found: list[tuple[float, float]] = []
     for turn in range(rounds):
         if turn % 2:
-            found.append((one(), other()))
+            before, after = one(), other()
         else:
-            found.append(tuple(reversed((other(), one()))))
+            after, before = other(), one()
+        found.append((before, after))
     old, new = (median(side) for side in zip(*found))
     return {"name": name, "unit": unit, "old": old, "new": new, "ratio": median(b / a for a, b in found), "rounds": rounds}
 
