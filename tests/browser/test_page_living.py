@@ -13,10 +13,10 @@ import pytest
 
 from checkpoints import untrained
 from page_tools import DECODED, Visit, raw_columns, short
-from townlet.cli.observe import policy_id
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.observer.living import Carried, file_parts, living_parts
+from townlet.observer.opening import policy_id
 from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 from townlet.observer.take import Change, parse_take
