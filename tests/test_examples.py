@@ -53,6 +53,13 @@ def test_maskable_ppo_trains_through_pettingzoo_and_keeps_to_the_mask() -> None:
     assert main_of("maskable_ppo_pettingzoo")(towns=2, steps=512) == 0
 
 
+def test_dagger_learns_to_do_what_the_script_would_do_where_it_goes_itself() -> None:
+    pytest.importorskip("torch")
+    agreement = main_of("dagger")(rounds=3, towns=2)
+    assert len(agreement) == 3
+    assert agreement[2] > agreement[0]
+
+
 def test_every_example_is_run_here_and_named_in_the_docs() -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     pages = "".join(page.read_text(encoding="utf-8") for page in (EXAMPLES.parent / "docs").rglob("*.md"))

@@ -117,7 +117,7 @@ def _capture(
     from townlet.config.loader import load_config
     from townlet.policy.capture import CaptureOptions, SampleFilter
     from townlet.policy.capture import capture as run
-    from townlet.policy.training.stop import StopFlag
+    from townlet.signals import StopFlag
 
     if golden:
         _golden(golden_dir, check, as_json)
@@ -125,9 +125,9 @@ def _capture(
     if not (scenarios or take) or output is None:
         what = "SCENARIO, such as town_day" if output is not None else "--output, the folder to make"
         raise click.UsageError(f"missing {what}", click.get_current_context())
-    configs, player = [load_config(name, overrides) for name in scenarios], None
+    configs = [load_config(name, overrides) for name in scenarios]
     if take is not None:
-        configs, player, agents, options = _of_take(take, configs, agents, options)
+        configs, agents, options = _of_take(take, configs, agents, options)
     keep = SampleFilter(agents=agents, min_length=min_length, min_reward=min_reward)
     chosen = CaptureOptions(keep=keep, **options)
     total = sum(chosen.ticks or config.scenario.episode_ticks for config in configs) * chosen.towns
@@ -135,10 +135,11 @@ def _capture(
         seen = [0]
 
         def report(done: int, _: int) -> None:
+            stop.begun = True
             advance(done - seen[0])
             seen[0] = done
 
-        result = run(configs, output, chosen, player=player, progress=report, stop=lambda: stop.asked != 0)
+        result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0)
     emit(asdict(result), lambda: _told(asdict(result)), as_json)
     if result.events_lost:
         note(f"{result.events_lost} events did not fit; raise world.event_capacity to keep them all")
@@ -147,7 +148,7 @@ def _capture(
 
 
 def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, ...]:
-    """Configs, who plays, whose lives to keep, and options. SCENARIO is the take's town where that is not shipped."""
+    """Configs, whose lives to keep, and options. SCENARIO is the take's town where that is not shipped."""
     from townlet.observer.studio import Studio
     from townlet.observer.take import read_take
     from townlet.sim.edits import Force, parse_edit
@@ -157,8 +158,8 @@ def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: d
         studio.add_config(config)
     edits = [parse_edit(change.do) for change in take.changes]
     played = tuple(dict.fromkeys(edit.name for edit in edits if isinstance(edit, Force)))
-    of_take = {"seed": take.seed, "ticks": take.ticks, "towns": 1, "start": None}
-    return [studio.config_of(take)], studio.player(take), agents or played, options | of_take
+    of_take = {"policy": studio.player(take), "seed": take.seed, "ticks": take.ticks, "towns": 1, "start": None}
+    return [studio.config_of(take)], agents or played, options | of_take
 
 
 def _told(result: dict[str, Any]) -> str:

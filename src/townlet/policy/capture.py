@@ -192,7 +192,7 @@ class CaptureOptions:
     towns: int = 1
     seed: int | None = None
     start: str | None = None
-    policy: str = "schedule"
+    policy: str | Callable[[VectorTown], Policy] = "schedule"
     epsilon: float = 0.0
     keep: SampleFilter = field(default_factory=SampleFilter)
     prefix: str = PREFIX
@@ -229,14 +229,10 @@ def capture(
     out: Path,
     options: CaptureOptions | None = None,
     *,
-    player: Callable[[VectorTown], Policy] | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> CaptureResult:
-    """Run every scenario and publish `out`; several get a folder each inside it and one manifest over all.
-
-    `player` decides in place of the policy that the options name.
-    """
+    """Run every scenario and publish `out`; several get a folder each inside it and one manifest over all."""
     options = options or CaptureOptions()
     if not configs:
         raise UsageError("there is no scenario to capture; name one, such as town_day")
@@ -261,7 +257,7 @@ def capture(
                 if progress is not None:
                     progress(base + now, total)
 
-            done += _run(config, wanted, writer, options, player, first_town, report, stop or (lambda: False))
+            done += _run(config, wanted, writer, options, first_town, report, stop or (lambda: False))
             writer.close()
             if not writer.rows:
                 files.remove(folder)
@@ -275,7 +271,7 @@ def capture(
             )
         if len(configs) > 1:
             _gather(partial, writers, options.prefix)
-        _publish(partial, out, keep_old=not options.append)
+        files.publish_folder(partial, out, overwrite=True, keep_old=not options.append)  # appended: the new one holds all
     return CaptureResult(
         folder=str(out),
         samples=sum(len(writer.rows) for _, writer in writers),
@@ -289,19 +285,11 @@ def capture(
     )
 
 
-def _publish(partial: Path, out: Path, *, keep_old: bool) -> None:
-    """Put the folder in its place; what an appended capture had before is in the new one and not kept twice."""
-    aside = files.publish_folder(partial, out, overwrite=True)
-    if aside is not None and not keep_old:
-        files.remove(aside)
-
-
 def _run(
     config: SimulationConfig,
     ticks: int,
     writer: CaptureWriter,
     options: CaptureOptions,
-    player: Callable[[VectorTown], Policy] | None,
     first_town: int,
     report: Callable[[int], None],
     stop: Callable[[], bool],
@@ -316,8 +304,12 @@ def _run(
     done, first, last = 0, first_town, first_town + options.towns
     while first < last and not stop():
         vec = VectorTown(config, min(group, last - first), seed=options.seed, first_town=first, start=options.start)
-        chosen = make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed) if player is None else player(vec)
-        policy = PolicyRuntime(vec, chosen)
+        deciding = (
+            make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed)
+            if isinstance(options.policy, str)
+            else options.policy(vec)
+        )
+        policy = PolicyRuntime(vec, deciding)
         buffer = RolloutBuffer(vec, steps)
         collect(policy, buffer, [_Progress(report, done)], stop=stop)
         source = replace(source_of(vec, policy, ticks=ticks, prefix=writer.prefix), numbers=numbers)
