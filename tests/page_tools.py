@@ -32,7 +32,7 @@ class Visit:
 
     def until(self, condition: str) -> None:
         """Wait for an expression to hold. (Playwright's own wait evaluates text in the page, which its policy forbids.)"""
-        for _ in range(300):
+        for _ in range(2000):
             if self.js(f"Boolean({condition})"):
                 return
             self.page.wait_for_timeout(30)

@@ -23,6 +23,7 @@ __main__
 cli testing __init__
 library
 observer studies bench
+engine
 policy.runner promotion.trace
 policy.training
 evaluation promotion
@@ -48,10 +49,11 @@ DOORS = {  # package -> the modules that may import it
     "matplotlib": {"telemetry.plot"},
     "starlette": {"observer.app"},
     "uvicorn": {"observer.app"},
+    "llvmlite": {"engine.wasm"},
     "numba": {"world._jit", "world._cache", "world._compiler"},
     "click": {"cli"},
     "yaml": {"config.loader"},
-    "scipy": {"statistics"},
+    "scipy": {"statistics", "studies.bound"},
     "tensorboardX": {"telemetry.export"},
 }
 MOST_LINES = {"policy/training/orchestrator.py": 150} | {

@@ -300,6 +300,7 @@ TINY = (
     "training.epochs=2",
     "training.eval_every=0",
     "training.eval_towns=2",
+    "training.eval_days=1",
     "training.checkpoint_every=1",
     "training.bc.towns=4",
     "training.bc.epochs=3",
@@ -317,7 +318,7 @@ STAGES = (
     "training.anneal_schedule=[{cycle: 0, mode: bc, epochs: 2, bc_weight: 1.0, scripted_share: 1.0},"
     " {cycle: 1, mode: ppo, epochs: 2, bc_weight: 0.5, scripted_share: 0.5}]",
     "training.social_reward_schedule=[{cycle: 1, stage: OFF}]",
-    "evaluation.suites={tiny: {scenarios: [town_day], seeds: 1}}",
+    "evaluation.suites={tiny: {scenarios: [town_day], seeds: 1, days: 1}}",
     "promotion.suite=tiny",
     "promotion.ledger=ledger.ndjson",
 )
@@ -359,6 +360,12 @@ def scene(name: str) -> Scene:
         case "evictions":
             words = ["scenario.episode_ticks=10080", "economy.rent=5", "economy.first_wallet=0", "lifecycle.unpaid_days=1"]
             return Scene(load_config("town_day", words), living("scripted", 2, 300))
+        case "late":
+            words = ["scenario.episode_ticks=10080", "employment.grace_ticks=0", "employment.work_ahead=0"]
+            return Scene(load_config("town_day", words), living("scripted", 1, 720))
+        case "made up":
+            words = ["scenario.episode_ticks=2880", *EVENTFUL[1:], "conflict.rivalry.decay_per_tick=0.002"]
+            return Scene(load_config("rush_hour", words), scoring(4))
         case "ppo":
             return Scene(load_config("town_day", TINY), training("rollout"))
         case "three epochs":
@@ -422,6 +429,8 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "scenario.residents[].id": ("named",),
     "scenario.sight_bar": ("lint",),
     "lifecycle.evict": ("evictions",),
+    "rewards.eviction": ("evictions",),
+    "employment.lates_per_absence": ("late",),
     "affordances.file": ("load",),
     "affordances.add": ("load",),
     "ppo": ("ppo",),
@@ -431,6 +440,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "training.capture_dir": ("replay",),
     "training.normalize_conflict_features": ("replay",),
     "training.eval_towns": ("anneal",),
+    "training.eval_days": ("anneal",),
     "training.promote": ("anneal",),
     "training.bc": ("bc",),
     "training.anneal": ("anneal", "blend"),
@@ -443,11 +453,14 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "telemetry.frequency": ("three epochs",),
     "evaluation": ("score",),
     "evaluation.rewards": ("hard days",),
+    "evaluation.rewards.reconciliation": ("made up",),
     "promotion": ("gates",),
     "snapshot": ("snapshots",),
 }
 CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up from the type will not do
     "economy.rent_at": (720,),
+    "behavior.meet_below": ({"hunger": 0.7},),
+    "employment.lates_per_absence": (1,),
     "queue_fairness.max_overtakes": (0,),
     "queue_fairness.cooldown_ticks": ({"use_shower": 0}, {}),
     "conflict.intensity_min": (3.0,),
@@ -514,6 +527,8 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "policy.network.map_channels": ([3, 2],),
     "policy.network.trunk_sizes": ([6],),
     "training.start": ("scenario", 600),
+    "training.episode_days": (1,),
+    "training.wallets": ([0.0, 0.5],),
     "training.rollout_ticks": (30,),
     "training.time_limit": (1e-9,),
     "training.device": ("cuda",),
@@ -527,6 +542,8 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "evaluation.baseline": ("random",),
     "evaluation.self_sufficient_above": (0.9,),
     "evaluation.rewards.clip": (0.01,),
+    "evaluation.rewards.misery_below": (0.9,),
+    "rewards.misery_below": (0.9,),
     "evaluation.rewards.avoid_window": (0, 1000),
     "evaluation.suites.<id>.scenarios": (["newcomer"],),
     "promotion.gates[].metric": ("conflicts", "exits"),

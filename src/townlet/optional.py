@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from types import ModuleType
 
+from townlet import __version__
 from townlet.errors import MissingPackageError, TorchNotAvailableError
 
 EXTRA_OF = {
@@ -30,6 +33,11 @@ def installed(name: str) -> bool:
 
 def torch_available() -> bool:
     return installed("torch")
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of Townlet, Python and packages that are there: what a result was made with."""
+    return {"townlet": __version__, "python": platform.python_version()} | {name: version(name) for name in packages}
 
 
 def install_line(name: str) -> str:

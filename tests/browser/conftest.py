@@ -59,7 +59,7 @@ def visit(chromium: Any) -> Iterator[Callable[..., Visit]]:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         found = Visit(page)
         visits.append(found)
         page.on("request", lambda request: found.asked.append(request.url))

@@ -29,7 +29,9 @@ def test_evaluate_prints_json_and_writes_every_form(capsys: pytest.CaptureFixtur
     pytest.importorskip("matplotlib")
     files = {"--output": tmp_path / "card.json", "--html": tmp_path / "card.html", "--png": tmp_path / "card.png"}
     words = [word for pair in files.items() for word in pair]
-    code, out, err = call(capsys, "evaluate", "random", "scripted", "--scenario", "town_day", "--seeds", 2, "--json", *words)
+    code, out, err = call(
+        capsys, "evaluate", "random", "scripted", "--scenario", "town_day", "--seeds", 2, "--days", 1, "--json", *words
+    )
     assert code == 0
     card = Scorecard.model_validate_json(out)
     assert card == load_scorecard(tmp_path / "card.json")
@@ -42,7 +44,7 @@ def test_evaluate_prints_json_and_writes_every_form(capsys: pytest.CaptureFixtur
 
 def test_evaluate_seats_a_mix_by_resident(capsys: pytest.CaptureFixture[str]) -> None:
     mix = ("--policy", "*=scripted", "--policy", "newcomer_*=random")
-    code, out, _ = call(capsys, "evaluate", *mix, "--scenario", "town_day", "--seeds", 1)
+    code, out, _ = call(capsys, "evaluate", *mix, "--scenario", "town_day", "--seeds", 1, "--days", 1)
     assert code == 0
     assert "mix" in out
 
@@ -52,7 +54,7 @@ def test_evaluate_seats_a_mix_by_resident(capsys: pytest.CaptureFixture[str]) ->
     [
         ((), 2, "there is no policy to evaluate"),
         (("scripted", "scripted"), 2, "two policies are called 'scripted'"),
-        (("scripted", "--suite", "grand"), 2, "there is no suite 'grand'; known are standard, social, stress"),
+        (("scripted", "--suite", "grand"), 2, "there is no suite 'grand'; known are standard, short, social, stress"),
         (("scripted", "--scenario", "twon_day"), 2, "did you mean"),
         (("runs/nowhere", "--scenario", "town_day", "--seeds", "1"), 3, "runs/nowhere"),
         (("--policy", "alice", "--scenario", "town_day"), 2, "is not RESIDENT=POLICY"),

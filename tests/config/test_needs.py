@@ -198,7 +198,7 @@ def test_two_things_to_do_cannot_share_an_object(tmp_path: Path) -> None:
 
 def test_a_scorecard_tells_how_often_each_need_was_met(tmp_path: Path) -> None:
     config = load(tmp_path, town())
-    card = evaluate({"scripted": "scripted"}, (Case("bent", "bent", towns=2, config=config),))
+    card = evaluate({"scripted": "scripted"}, (Case("bent", "bent", towns=2, days=1, config=config),))
     needs = card.cases[0].policies[0].needs
     assert list(needs) == [*THREE, "fun"]
     assert all(0.0 < share <= 1.0 for share in needs.values())

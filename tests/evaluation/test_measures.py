@@ -10,13 +10,12 @@ import pytest
 
 from townlet.config.loader import default_config
 from townlet.envs.vector import VectorTown
-from townlet.evaluation.measures import KIND, Tally, worst_living_tick
+from townlet.evaluation.measures import KIND, Tally
 from townlet.policy.runtime import Decision
-from townlet.world.state import CONFLICT_REASONS, EVENT, EXITS, RESIDENT, TERMS, TOWN
+from townlet.world.state import CONFLICT_REASONS, EVENT, EXITS, RESIDENT, SHIFT_STATES, TERMS, TOWN
 
 DAY = 1440
 STEP = 360  # ticks per decision in the told town: four decisions a day
-WORST = 0.05 - 0.02 * 2.4
 
 
 class ToldTown:
@@ -80,10 +79,6 @@ def one(tally: Tally, name: str) -> float | None:
     return tally.row()[name][0]
 
 
-def test_the_worst_living_tick_of_the_committed_weights() -> None:
-    assert worst_living_tick(default_config()) == pytest.approx(0.002)
-
-
 def test_a_whole_day_is_the_mean_over_residents() -> None:
     tally = told(ToldTown(), [([1.0, 2.0], [])] * 4)
     assert one(tally, "return") == pytest.approx((4 + 8) / 2)
@@ -95,7 +90,7 @@ def test_a_whole_day_is_the_mean_over_residents() -> None:
     assert not tally.open.any()
 
 
-def test_ticks_after_an_exit_count_as_the_worst_living_tick_and_a_newcomer_does_not_fill_the_gap() -> None:
+def test_an_exit_is_charged_to_the_end_and_a_newcomer_does_not_fill_the_gap() -> None:
     """Resident 1 leaves at tick 369 (the tenth of step two): 370 ticks lived, 1,070 missed. A newcomer earns 7 at last."""
     town = ToldTown()
     leaving = event("exit", actor=1, tick=369, reason=EXITS.index("collapse"))
@@ -107,21 +102,32 @@ def test_ticks_after_an_exit_count_as_the_worst_living_tick_and_a_newcomer_does_
     tally.after_step(tally.vec, chose(np.zeros(0)))
     assert tally.lived[0] == DAY + 370
     assert tally.expected[0] == 2 * DAY
-    assert one(tally, "return") == pytest.approx((4.0 + 2.5 + 1070 * WORST) / 2)
+    assert one(tally, "return") == pytest.approx((4.0 + 2.5) / 2)
     assert one(tally, "newcomer_return") == pytest.approx(7.0 * 4)  # a quarter of a day
     assert one(tally, "exits") == one(tally, "collapses") == 0.5
     assert one(tally, "self_sufficiency") == 0.5
 
 
-def test_the_second_day_begins_with_whoever_is_there() -> None:
-    """Day one: two residents, one evicted at its last tick. Day two: the one who stayed."""
+def test_whoever_left_on_the_first_day_is_missing_on_the_second() -> None:
+    """Day one: two residents with jobs, one evicted at its last tick. Day two: its place earns nothing and misses its shift."""
     leaving = event("exit", actor=0, tick=DAY - 1, reason=EXITS.index("eviction"))
     town = ToldTown(episode=2 * DAY)
-    tally = told(town, [([1.0, 1.0], [])] * 3 + [([1.0, 1.0], [leaving])] + [([0.0, 3.0], [])] * 4)
-    assert tally.expected[0] == 3 * DAY
-    assert one(tally, "return") == pytest.approx((4 + 4 + 12) / 3)
-    assert one(tally, "exits") == pytest.approx(1 / 3)
+    town.state.residents["job"] = 0
+    town.state.residents["wallet"], town.state.residents["debt"] = 10_000, [[0, 5_000]]
+    on_time = [event("shift_on_time", actor=0), event("shift_on_time", actor=1)]
+    steps: list[Any] = [([1.0, 1.0], on_time), ([1.0, 1.0], []), ([1.0, 1.0], []), ([1.0, 1.0], [leaving])]
+    tally = told(
+        town, [*steps, ([0.0, 3.0], [event("queue_conflict", actor=1)]), *[([0.0, 3.0], on_time[1:])], *[([0.0, 3.0], [])] * 2]
+    )
+    assert tally.expected[0] == 4 * DAY
+    assert one(tally, "return") == pytest.approx((4 + 4 + 12) / 4)
+    assert one(tally, "exits") == pytest.approx(1 / 4)
+    assert one(tally, "founders") == 0.5
     assert one(tally, "collapses") == 0.0
+    assert one(tally, "self_sufficiency") == 0.5  # gone on its first day and on its second
+    assert one(tally, "attendance") == 0.75
+    assert one(tally, "conflicts") == pytest.approx(1 / 3)  # of days lived: who is gone has none
+    assert (one(tally, "wallet"), one(tally, "debt")) == (0.5, 0.25)  # who is gone has neither
 
 
 def test_a_need_that_was_low_yesterday_does_not_spoil_today() -> None:
@@ -158,6 +164,23 @@ def test_shifts_fall_due_once() -> None:
     tally = told(ToldTown(), [(0.0, day), (0.0, []), (0.0, []), (0.0, [])])
     assert one(tally, "attendance") == 0.5
     assert one(tally, "lateness") == 0.5
+
+
+def test_minutes_of_lateness_end_with_the_arrival_and_with_the_day() -> None:
+    """0 arrives 17 minutes late, 1 never: 31 minutes, when it counts as absent. Two shifts fell due."""
+    town = ToldTown()
+    tally = Tally(cast(VectorTown, town))
+    for step in range(4):
+        tally.before_step(tally.vec, chose(np.zeros((1, 2), dtype=np.int64)))
+        town.state.residents["late_ticks"] = [[17, 120 * step]]
+        town.state.residents["arrived"][0, 0] = step == 1
+        town.state.residents["shift"] = SHIFT_STATES.index("late")
+        town.state.residents["shift"][0, 1] = SHIFT_STATES.index("absent" if step == 2 else "late")
+        late = [event("shift_late", actor=0), event("shift_late", actor=1)] if step == 0 else []
+        town.step(0.0, late + ([event("shift_absent", actor=1)] if step == 2 else []))
+        tally.after_step(tally.vec, chose(np.zeros(0)))
+    assert one(tally, "lateness") == 1.0
+    assert one(tally, "late_minutes") == (17 + 31) / 2
 
 
 def test_a_worker_who_left_before_the_shift_missed_it() -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from places import ROOT
 from scorecards import duel
 from townlet.config.loader import load_config
-from townlet.config.models import EvaluationConfig, RewardsConfig, SuiteConfig
+from townlet.config.models import EvaluationConfig, PromotionConfig, RewardsConfig, SuiteConfig
 from townlet.dto.evaluation import MEASURES, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, DamagedFileError, UsageError
@@ -23,14 +23,14 @@ from townlet.evaluation.compare import load_scorecard, save_scorecard, summarise
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.scorecard import PolicySource, evaluate, policy_hash, run_case, seat
 from townlet.evaluation.suites import PURPOSES, WINDOWS, Case, draw_seed, suite_cases
-from townlet.evaluation.table import scorecard_text
+from townlet.evaluation.table import COLUMNS, scorecard_text
 from townlet.files import write_sums
 from townlet.observer.scoreboard import scorecard_page
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
 
-TOWN = Case("town_day", "town_day", towns=4)
+TOWN = Case("town_day", "town_day", towns=4, days=1)
 DOCS = ROOT / "docs"
 SURVIVAL = TERMS.index("survival")
 
@@ -87,7 +87,8 @@ def test_a_policy_draws_from_the_seed_of_its_window(source: PolicySource) -> Non
 
 def test_ticks_lived_are_those_the_survival_term_was_paid_for() -> None:
     """Random residents collapse: an independent count of the ticks lived, from the reward itself."""
-    vec = VectorTown(TOWN.town(), 4, seed=draw_seed("evaluation", 3))
+    case = replace(TOWN, overrides=("evaluation.rewards.misery_below=0",))  # every tick is paid in full
+    vec = VectorTown(case.town(), 4, seed=draw_seed("evaluation", 3))
     tally = Tally(vec)
     loop = SimulationLoop(vec, make_policy("random", vec), [tally])
     paid = 0.0
@@ -128,7 +129,7 @@ def test_towns_do_not_depend_on_how_many_there_are(card: Scorecard) -> None:
 def test_returns_are_measured_with_the_committed_weights() -> None:
     """Whatever a config rewards, its card is that of evaluation.rewards."""
     config = load_config("town_day", ["rewards.survival=0.5", "rewards.conflict_weight=9"])
-    changed = evaluate({"random": "random"}, [Case("own", "own", towns=2, config=config)])
+    changed = evaluate({"random": "random"}, [Case("own", "own", towns=2, days=1, config=config)])
     plain = evaluate({"random": "random"}, [replace(TOWN, towns=2)])
     assert row(changed, "random").measures["return"] == row(plain, "random").measures["return"]
     assert changed.rewards_hash == plain.rewards_hash
@@ -191,7 +192,7 @@ def test_a_scorecard_survives_its_file_and_a_damaged_one_is_named(tmp_path: Path
     save_scorecard(duel(0), path)
     assert load_scorecard(path) == duel(0)
     path.write_text('{"suite": 3}')
-    with pytest.raises(DamagedFileError, match=r"card\.json is not a scorecard of version 1"):
+    with pytest.raises(DamagedFileError, match=r"card\.json is not a scorecard of version 2"):
         load_scorecard(path)
     with pytest.raises(DamagedFileError):
         load_scorecard(tmp_path / "nowhere.json")
@@ -199,17 +200,19 @@ def test_a_scorecard_survives_its_file_and_a_damaged_one_is_named(tmp_path: Path
 
 def test_the_table_begins_with_exits_and_names_the_baseline(card: Scorecard) -> None:
     text = scorecard_text(card)
-    head = next(line for line in text.splitlines() if "policy" in line)
-    assert head.split()[:3] == ["policy", "exits", "return"]
+    rows = [line.split()[0] for line in text.splitlines()[4:] if line.strip()]
+    assert rows[:4] == ["exits", "founders", "score", "return"]
+    assert {MEASURES[name].label.split()[0] for name in COLUMNS} <= set(rows)
     assert "the difference to scripted" in text
     assert max(map(len, text.splitlines())) <= 118
     assert "…" in text
     assert "… " not in text, "an interval was cut"
+    assert set(COLUMNS) - {"score"} == {gate.metric for gate in PromotionConfig().gates}  # the defaults hold on every column
 
 
 def judged(*overrides: str, **options: Any) -> Scorecard:
     words = [f"evaluation.{word}" for word in overrides]
-    case = Case("own", "own", towns=3, config=load_config("town_day", words))
+    case = Case("own", "own", towns=3, days=1, config=load_config("town_day", words))
     return evaluate({"random": "random", "scripted": "scripted"}, [case], **options)
 
 
@@ -258,7 +261,9 @@ def test_resamples_of_the_config_are_those_of_an_interval_of_ten_towns_or_more()
 
 def test_a_section_given_to_evaluate_holds_for_every_town_of_the_card() -> None:
     rules = EvaluationConfig(first_seed=5_000_001, level=0.8, rewards=RewardsConfig(conflict_weight=7.0))
-    card = evaluate({"random": "random"}, [replace(TOWN, towns=2), Case("rush_hour", "rush_hour", towns=2)], evaluation=rules)
+    card = evaluate(
+        {"random": "random"}, [replace(TOWN, towns=2), Case("rush_hour", "rush_hour", towns=2, days=1)], evaluation=rules
+    )
     assert {case.seed for case in card.cases} == {5_000_001}
     assert card.level == 0.8
     assert card.notes == ("Environments and training pay conflict_weight 3; scorecards count 7 (evaluation.rewards).",)

@@ -55,7 +55,7 @@ def small(*overrides: str) -> SimulationConfig:
 
 def promoted(checkpoint: Path) -> None:
     """Measure a checkpoint in a few short towns and promote it."""
-    case = Case("short", "town_day", overrides=("scenario.episode_ticks=60",), towns=5)
+    case = Case("short", "town_day", overrides=("scenario.episode_ticks=60",), towns=5, days=1)
     policies = {"candidate": str(checkpoint), "champion": str(DESK.release() or "scripted")}
     card = evaluate(policies, [case], suite="short", window=DESK.next_window(checkpoint))
     save_scorecard(card, Path("card.json"))
@@ -364,7 +364,7 @@ def test_a_window_and_a_rollback_lead_back_and_the_script_does_not(here: Path) -
 def test_a_checkpoint_that_was_changed_after_its_window_is_not_promoted(here: Path) -> None:
     DESK.rollback("a drill")
     promoted_again = RUN / "checkpoints" / "000003"
-    case = Case("short", "town_day", overrides=("scenario.episode_ticks=60",), towns=5)
+    case = Case("short", "town_day", overrides=("scenario.episode_ticks=60",), towns=5, days=1)
     policies = {"candidate": str(promoted_again), "champion": "scripted"}
     save_scorecard(evaluate(policies, [case], suite="short", window=1), Path("card.json"))
     assert DESK.evaluate(promoted_again, Path("card.json")).outcome is Outcome.PROMOTE

@@ -235,7 +235,7 @@ def test_a_full_disk_is_told_in_one_sentence_and_nothing_half_written_stays(
 
 def test_what_is_there_is_not_overwritten_unasked(log: Path, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("mine")
-    with pytest.raises(UsageError, match="exists; choose another place or give --overwrite"):
+    with pytest.raises(UsageError, match="already exists; choose another place, or --overwrite"):
         export(log, tmp_path / "a.csv", "csv")
     export(log, tmp_path / "a.csv", "csv", overwrite=True)
     assert (tmp_path / "a.csv").read_text().startswith("epoch,")

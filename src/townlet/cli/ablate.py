@@ -22,6 +22,7 @@ Example:
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), default=4.0, show_default=True, help="Training per job.")
 @click.option("--epochs", type=click.IntRange(1), help="A fixed number of epochs per job instead of minutes.")
 @click.option("--towns", type=click.IntRange(1, 10_000), default=64, show_default=True, help="Held-out towns measured in.")
+@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town.")
 @click.option("--mode", help="Training mode; by default that of the config.")
 @results_option
 @runs_option
@@ -36,6 +37,7 @@ def ablate(
     minutes: float,
     epochs: int | None,
     towns: int,
+    days: int,
     mode: str | None,
     results: Path,
     runs: Path,
@@ -49,9 +51,8 @@ def ablate(
     from townlet.studies.runner import run_study
 
     words = (*overrides, *(() if epochs is None else (f"training.epochs={epochs}",)))
-    spec = ablation(
-        config, blind, seeds=seeds, minutes=None if epochs is not None else minutes, mode=mode, overrides=words, towns=towns
-    )
+    budget = None if epochs is not None else minutes
+    spec = ablation(config, blind, seeds=seeds, minutes=budget, mode=mode, overrides=words, towns=towns, days=days)
     report = run_study(spec, results=results, runs=runs, processes=processes, say=note)
     command = f"townlet ablate {config} --blind {blind} --seeds {seeds} " + (
         f"--minutes {minutes:g}" if epochs is None else f"--epochs {epochs}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 import traceback
@@ -13,8 +12,8 @@ from typing import NamedTuple, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from townlet import __version__
-from townlet.errors import TownletError, UsageError
+from townlet import __version__, signals
+from townlet.errors import TownletError, UsageError, did_you_mean
 
 
 class Command(NamedTuple):
@@ -37,6 +36,9 @@ COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "runs": Command(LEARN, "List and compare training runs."),
     "telemetry": Command(LEARN, "Validate, watch, summarise, compare, plot and export training logs."),
     "evaluate": Command(PROVE, "Measure policies over scenarios and held-out seeds."),
+    "tune": Command(PROVE, "Retune the scripted townspeople for a town."),
+    "plan": Command(PROVE, "How well can a town do: improve a joint plan in the simulator."),
+    "bound": Command(PROVE, "What no policy can exceed in a town."),
     "ablate": Command(PROVE, "Train with and without a sense, and report what it is worth."),
     "study": Command(PROVE, "Run arms × seeds of an experiment; goes on after a stop."),
     "promote": Command(PROVE, "Gate, promote, roll back; the ledger of champions.", 64),
@@ -67,13 +69,12 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = vars(import_module(f"townlet.cli.{cmd_name}"))[cmd_name]
+        command: click.Command = getattr(import_module(f"townlet.cli.{cmd_name}"), cmd_name)
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
-            hint = f"did you mean {close[0]}?" if close else "`townlet --help` shows all"
+            hint = did_you_mean(args[0], COMMANDS, cutoff=0.5) or "`townlet --help` shows all"
             raise UsageError(f"there is no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
@@ -101,6 +102,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 
 def run(command: click.Command, args: Sequence[str] | None = None, name: str | None = None) -> NoReturn:
     """Call a command and leave with its exit code; an error is one sentence on stderr. Scripts use it too."""
+    if args is None:
+        signals.answer()
     words = list(sys.argv[1:] if args is None else args)
     options = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in options

@@ -33,20 +33,24 @@ Examples:
 @click.argument("policies", nargs=-1, metavar="[NAME=]POLICY...")
 @click.option("--policy", "mix", multiple=True, metavar="RESIDENT=POLICY", help="Seat a policy by resident id; '*' for the rest.")
 @click.option(
-    "--suite", default="standard", show_default=True, help="Suite of towns: standard, social, stress, or one of the config."
+    "--suite",
+    default="standard",
+    show_default=True,
+    help="Suite of towns: standard (28 days), short (7), social, stress, your own.",
 )
 @click.option("--config", metavar="NAME|FILE", help="Config whose `evaluation` section holds; by default that of the first town.")
 @click.option(
     "--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="These towns instead of a suite; may be repeated."
 )
 @click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case, each with draws of its own.")
-@click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default one.")
+@click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default those of the suite, for --scenario 28.")
 @click.option(
     "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which of the evaluation seeds to use."
 )
 @click.option("--neighbours", help="Policy of everybody but the first resident, which then is measured alone.")
 @click.option("--release", help="Checkpoint that also serves as neighbours in the social suite.")
 @click.option("--baseline", help="Policy that effects are measured against; by default evaluation.baseline.")
+@click.option("--ends", type=PATH, help="Ends of the score, made by `townlet plan`, beside the shipped ones.")
 @click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Threads of the simulator.")
 @click.option("--output", type=PATH, help="Write the scorecard as JSON.")
 @click.option("--html", type=PATH, help="Write it as one HTML page.")
@@ -65,6 +69,7 @@ def evaluate(
     neighbours: str | None,
     release: str | None,
     baseline: str | None,
+    ends: Path | None,
     threads: int,
     output: Path | None,
     html: Path | None,
@@ -72,9 +77,11 @@ def evaluate(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Measure policies (scripted, random, a checkpoint folder) in the same towns, on seeds that training never sees."""
+    """Measure policies (scripted, scripted_plain, random, a checkpoint folder) in the same towns, on seeds that training never
+    sees. A network draws its actions; `greedy:FOLDER` takes the likeliest."""
     from townlet.config.loader import load_config
     from townlet.evaluation.compare import save_scorecard
+    from townlet.evaluation.ends import load_ends
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.table import scorecard_text
 
@@ -90,6 +97,7 @@ def evaluate(
             baseline=baseline,
             window=window,
             threads=threads,
+            ends=None if ends is None else load_ends(ends),
             progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
         )
     if output is not None:

@@ -41,6 +41,7 @@ def promote() -> None:
     "--scorecard", type=PATH, help="Judge this scorecard (policies `candidate` and `champion`) instead of evaluating now."
 )
 @click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case of the evaluation.")
+@click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default those of the suite.")
 @ledger_option
 @config_option
 @set_option
@@ -49,6 +50,7 @@ def evaluate(
     candidate: Path,
     scorecard: Path | None,
     seeds: int | None,
+    days: int | None,
     ledger: Path | None,
     config: str | None,
     overrides: tuple[str, ...],
@@ -57,7 +59,7 @@ def evaluate(
     """Judge one window of a CANDIDATE checkpoint against the champion and write it into the ledger."""
     releases = open_releases(ledger, config, overrides)
     if scorecard is None:
-        scorecard = _measure(releases, _config(config, overrides).evaluation, candidate, seeds)
+        scorecard = _measure(releases, _config(config, overrides).evaluation, candidate, seeds, days)
     decision = releases.evaluate(candidate, scorecard)
     emit(decision.model_dump(mode="json"), lambda: decision_text(decision), as_json)
     leave(decision.outcome.exit_code)
@@ -188,7 +190,7 @@ def history_text(entries: tuple[LedgerEntry, ...]) -> str:
     return "\n".join(lines)
 
 
-def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, seeds: int | None) -> Path:
+def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, seeds: int | None, days: int | None) -> Path:
     """Candidate and champion in the towns of the coming window; where the scorecard was written."""
     from townlet.evaluation.compare import save_scorecard
     from townlet.evaluation.scorecard import evaluate as measure
@@ -198,7 +200,7 @@ def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, 
     from townlet.promotion.releases import CANDIDATE, CHAMPION
 
     window, release = releases.next_window(candidate), releases.release()
-    cases = suite_cases(releases.rules.suite, evaluation, towns=seeds)
+    cases = suite_cases(releases.rules.suite, evaluation, towns=seeds, days=days)
     policies = {CANDIDATE: os.fspath(candidate), CHAMPION: FIRST_CHAMPION if release is None else os.fspath(release)}
     with progress(f"window {window}", 2 * len(cases)) as advance:
         card = measure(

@@ -24,10 +24,13 @@ Example:
 @click.option("--log", type=PATH, help="Telemetry log, when the run kept it outside its folder (--ppo-log).")
 @click.option("--scorecard", type=PATH, help="Scorecard to show; by default RUN/scorecard.json, made now if it is not there.")
 @click.option(
-    "--seeds", type=click.IntRange(1, 10_000), default=32, show_default=True, help="Towns, when the scorecard is made now."
+    "--seeds", type=click.IntRange(1, 10_000), default=16, show_default=True, help="Towns, when the scorecard is made now."
 )
+@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town, likewise.")
 @json_option
-def report(run: Path, output: Path | None, log: Path | None, scorecard: Path | None, seeds: int, as_json: bool) -> None:
+def report(
+    run: Path, output: Path | None, log: Path | None, scorecard: Path | None, seeds: int, days: int, as_json: bool
+) -> None:
     """Write one self-contained HTML page of a training RUN: scoreboard, curves, the town, config and hashes."""
     from townlet.evaluation.compare import load_scorecard
     from townlet.files import write_text
@@ -35,11 +38,13 @@ def report(run: Path, output: Path | None, log: Path | None, scorecard: Path | N
     from townlet.observer.town import town_picture
 
     record = read_run(run, log)
+    for sentence in record.damaged:
+        note(f"damaged: {sentence}")
     if scorecard is not None:
         record = replace(record, scorecard=load_scorecard(scorecard))
     elif record.scorecard is None:
         with progress("evaluating", None) as advance:
-            card = measure_run(run, towns=seeds, progress=lambda case, policy, done, total: advance(1, policy))
+            card = measure_run(run, towns=seeds, days=days, progress=lambda case, policy, done, total: advance(1, policy))
         record = replace(record, scorecard=card)
         note(f"scorecard written to {run / 'scorecard.json'}")
     target = output or run / "report.html"

@@ -79,16 +79,16 @@ def run(
       townlet run rush_hour --events runs/rush.ndjson --render runs/rush.gif
     """
     from townlet.envs.render import check_picture_name, write_picture
-    from townlet.errors import UsageError
+    from townlet.files import check_free
     from townlet.policy.runtime import make_policy
-    from townlet.policy.training.stop import StopFlag
+    from townlet.signals import StopFlag
     from townlet.sim.loop import SimulationLoop
     from townlet.sim.probes import Counts, Digests, EventLog, Exits, Film, Follow, SnapshotEvery
     from townlet.sim.snapshot import save_snapshot, take_snapshot
 
     for path in (events, snapshot, render, digests):
-        if path is not None and path.exists() and not overwrite:
-            raise UsageError(f"{path} already exists; choose another file, or --overwrite to replace it")
+        if path is not None:
+            check_free(path, overwrite)
     if render is not None:
         check_picture_name(render)
     vec = open_scenario(scenario, overrides, seed)
@@ -113,9 +113,15 @@ def run(
 
         loop.hooks.append(RunTable(vec, counts, wanted))
     began = time.perf_counter()
-    with StopFlag() as stop:
+    stop = StopFlag()
+
+    def stopped() -> bool:
+        stop.begun = loop.ticks > 0
+        return stop.asked != 0
+
+    with stop:
         try:
-            made = loop.run(wanted, stop=lambda: stop.asked != 0)
+            made = loop.run(wanted, stop=stopped)
         finally:
             loop.finish()
     seconds = time.perf_counter() - began

@@ -56,11 +56,12 @@ def save(
     Example:
       townlet snapshot save town_day runs/noon.npz --at 12:00
     """
+    from townlet.files import check_free
     from townlet.policy.runtime import make_policy
     from townlet.sim.loop import SimulationLoop
     from townlet.sim.snapshot import save_snapshot, take_snapshot
 
-    _may_write(file, overwrite)
+    check_free(file, overwrite)
     vec = open_scenario(scenario, overrides, seed)
     decides = make_policy(policy, vec, seed=vec.seed)
     if ticks := tick_of(vec.config, at):
@@ -96,11 +97,12 @@ def load(
       townlet snapshot load runs/noon.npz --ticks 120 --output runs/two.npz
     """
     from townlet.config.loader import load_config
+    from townlet.files import check_free
     from townlet.sim.loop import SimulationLoop
     from townlet.sim.snapshot import load_snapshot, save_snapshot, take_snapshot
 
     if output is not None:
-        _may_write(output, overwrite)
+        check_free(output, overwrite)
     found = load_snapshot(file, None if scenario is None else load_config(scenario, overrides))
     vec, decides, spec = _resume(file, policy)
     made = SimulationLoop(vec, decides).run(ticks) if ticks else 0
@@ -180,13 +182,6 @@ def bisect(
 
 
 # --- parts ---------------------------------------------------------------------------------------------------------------
-
-
-def _may_write(path: Path, overwrite: bool) -> None:
-    from townlet.errors import UsageError
-
-    if path.exists() and not overwrite:
-        raise UsageError(f"{path} already exists; choose another file, or --overwrite to replace it")
 
 
 def _resume(file: Path, policy: str | None) -> tuple[VectorTown, RememberingPolicy, str]:

@@ -83,6 +83,9 @@ def print_report(report: Any) -> None:
     click.echo(
         f"{verdict}: {report.records} records{batches} in {len(report.files)} files" + (f" ({versions})" if versions else "")
     )
+    bare = report.records + report.batches - report.sealed
+    if bare > 0:
+        click.echo(f"{bare} of them carry no seal: a changed number in one would not be seen")
 
 
 def print_drift(drift: Any) -> None:
@@ -219,9 +222,7 @@ def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], t
 
 @telemetry.command()
 @click.argument("log", type=LOG)
-@click.option(
-    "--format", "form", type=click.Choice(("tensorboard", "csv", "parquet", "wandb", "mlflow", "prometheus")), required=True
-)
+@click.option("--format", "form", required=True, help="tensorboard, csv, parquet, wandb, mlflow or prometheus.")
 @click.option("--output", "-o", type=LOG, required=True, help="File, or folder for TensorBoard, W&B and MLflow.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there (a folder is moved aside).")
 @json_option

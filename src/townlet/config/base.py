@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import InitErrorDetails
 
-from townlet.errors import UsageError
+from townlet.errors import UsageError, did_you_mean
 
 DAY = 1440
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)")
@@ -56,8 +55,8 @@ def minutes(value: Any) -> Any:
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
     """`did you mean 'x'?`, or the whole list when nothing is close."""
-    close = get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
+    known = list(known)
+    return did_you_mean(name, known, show=repr) or f"known are {', '.join(known) or 'none'}"
 
 
 Fault = tuple[tuple[str | int, ...], str]  # a place below a section, and what is wrong there

@@ -156,6 +156,12 @@ class TrainingConfig(Section):
     start: Literal["random", "scenario"] | Clock = Field(
         "random", description="Clock time at which towns start: random, that of the scenario, or one time for all."
     )
+    episode_days: int | None = Field(
+        None, ge=1, le=365, description="Days per training episode; null: the scenario's. Ends are staggered over them."
+    )
+    wallets: Annotated[tuple[Positive, Positive] | None, Many] = Field(
+        None, description="Coins between which first wallets are drawn in training; null: the scenario's."
+    )
     scenarios: Annotated[tuple[str, ...], Many] = Field(
         (), description="Further scenarios to train on: their maps, people and jobs, under this config's rules."
     )
@@ -167,14 +173,15 @@ class TrainingConfig(Section):
     checkpoint_every: int = Field(10, ge=1, description="Epochs between two checkpoints.")
     keep_checkpoints: int = Field(5, ge=1, le=10000, description="Checkpoints kept beside `best`.")
     eval_every: int = Field(20, ge=0, description="Epochs between two evaluations; 0 for none.")
-    eval_towns: int = Field(32, ge=1, le=65536, description="Towns of a periodic evaluation.")
+    eval_towns: int = Field(16, ge=1, le=65536, description="Towns of a periodic evaluation.")
+    eval_days: int = Field(7, ge=1, le=365, description="Days of a periodic evaluation, and of the one behind guards.")
     promote: bool = Field(False, description="Put the checkpoint of an anneal run that passes before the promotion gates.")
     time_limit: float | None = Field(
         None, gt=0, description="Minutes after which the whole run ends by itself; PPO stages of an anneal run share them."
     )
     threads: int = Field(1, ge=1, le=1024, description="Threads of torch; changes bits, so it is kept in the checkpoint.")
     device: str = Field("cpu", description="Device of torch.")
-    engine: Literal["local", "process", "ray"] = Field("local", description="Where rollouts are made.")
+    engine: Name = Field("local", description="Where rollouts are made: local, or process (a process per worker).")
     workers: int = Field(1, ge=1, le=4096, description="Rollout workers.")
     bc: BCConfig = Field(default_factory=BCConfig, description="Behaviour cloning.")
     anneal_schedule: Annotated[tuple[AnnealStage, ...], Many] = Field(_SCHEDULE, description="Stages of an anneal run, in order.")
@@ -195,6 +202,8 @@ class TrainingConfig(Section):
             for before, after in pairwise(cycles):
                 if after <= before:
                     raise ValueError(f"{name}: cycle {after} follows {before}; cycles must grow")
+        if self.wallets is not None and self.wallets[0] > self.wallets[1]:
+            raise ValueError(f"wallets {self.wallets[0]:g} to {self.wallets[1]:g} run backwards; the first is the lower bound")
         return self
 
 
@@ -217,7 +226,7 @@ class TelemetryConfig(Section):
 class SuiteConfig(Section):
     scenarios: Annotated[tuple[str, ...], Many] = Field(("town_day",), min_length=1, description="Scenarios of the suite.")
     seeds: int = Field(16, ge=1, le=10000, description="Towns per scenario.")
-    days: int = Field(1, ge=1, le=365, description="Days per town.")
+    days: int = Field(28, ge=1, le=365, description="Days per town.")
     neighbours: Literal["same", "scripted", "random"] = Field(
         "same", description="Who lives beside the resident that is measured."
     )
@@ -225,6 +234,7 @@ class SuiteConfig(Section):
 
 _SUITES = {
     "standard": SuiteConfig(scenarios=("town_day", "rush_hour", "two_bathrooms")),
+    "short": SuiteConfig(scenarios=("town_day", "rush_hour", "two_bathrooms"), seeds=8, days=7),
     "social": SuiteConfig(scenarios=("newcomer", "two_bathrooms"), neighbours="scripted"),
     "stress": SuiteConfig(scenarios=("blackout_evening", "rush_hour")),
 }
@@ -273,12 +283,20 @@ class GateConfig(Section):
     bound: float = Field(0.0, description="Bound or margin of the rule.")
 
 
-_GATES = (
+_GATES = (  # better in return, and worse in no other column that a scoreboard shows
     GateConfig(metric="return", rule="better"),
+    GateConfig(metric="exits", rule="not_worse", bound=0.01),
+    GateConfig(metric="founders", rule="not_worse", bound=0.05),
     GateConfig(metric="self_sufficiency", rule="not_worse", bound=0.05),
-    GateConfig(metric="attendance", rule="not_worse", bound=0.05),
-    GateConfig(metric="exits", rule="not_worse", bound=0.02),
+    GateConfig(metric="attendance", rule="not_worse", bound=0.02),
+    GateConfig(metric="lateness", rule="not_worse", bound=0.02),
+    GateConfig(metric="late_minutes", rule="not_worse", bound=1.0),
     GateConfig(metric="conflicts", rule="not_worse", bound=0.5),
+    GateConfig(metric="quarrels", rule="not_worse", bound=0.2),
+    GateConfig(metric="wait_mean", rule="not_worse", bound=5.0),
+    GateConfig(metric="wait_gini", rule="not_worse", bound=0.1),
+    GateConfig(metric="wallet", rule="not_worse", bound=0.5),
+    GateConfig(metric="debt", rule="not_worse", bound=0.05),
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Self
@@ -56,6 +55,7 @@ from townlet.config.town import (
     StockConfig,
     WorldConfig,
 )
+from townlet.files import short_hash
 from townlet.names import Name
 
 __all__ = [
@@ -242,4 +242,4 @@ def weights_of(needs: Mapping[str, NeedConfig], own: PersonalityConfig) -> tuple
 def config_hash(config: SimulationConfig) -> str:
     """Sixteen hex digits that change with any value of the config, and with nothing else."""
     text = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return short_hash(text)

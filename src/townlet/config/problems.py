@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from townlet.config.base import ID_PATTERN
 from townlet.config.tree import Node, locate
+from townlet.errors import did_you_mean
 
 Path = tuple[str | int, ...]
 _NAME = "a small letter, then small letters, digits and _, at most 32"
@@ -72,9 +72,9 @@ def _hint(path: Path, model: type[BaseModel]) -> str:
         return f"; write {_MOVED[dotted(path)]}"
     here = _model_at(path[:-1], model)
     keys = list(here.model_fields) if here is not None else []
-    close = difflib.get_close_matches(word, keys, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {close[0]}?"
+    near = did_you_mean(word, keys)
+    if near:
+        return f"; {near}"
     elsewhere = [known for known in known_paths(model) if known.rpartition(".")[2] == word]
     if elsewhere:
         return f"; did you mean {elsewhere[0]}?"

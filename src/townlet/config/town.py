@@ -46,9 +46,11 @@ class ObservationsConfig(Section):
 
 class RewardsConfig(Section):
     survival: float = Field(0.05, ge=0, le=1, description="Per living tick.")
+    misery_below: Share = Field(0.2, description="A lowest need below this scales what the tick is worth, to nothing at 0.")
     needs_scale: float = Field(0.02, ge=0, le=1, description="Per tick: minus this × Σ weight of the need × (1 − need)².")
-    wage_rate: float = Field(0.01, ge=0, le=1, description="Per tick present on shift.")
-    punctuality: float = Field(0.05, ge=0, le=1, description="For an on-time shift, spread over it.")
+    wage_rate: float = Field(0.04, ge=0, le=1, description="Per tick present on shift.")
+    spending: float = Field(5.0, ge=0, le=100, description="Minus this per coin of a price, when it is paid.")
+    punctuality: float = Field(2.0, ge=0, le=10, description="For an on-time shift, spread over it.")
     chat_base: Positive = Field(0.01, description="C1: a good chat, to each, times its quality.")
     chat_trust: Positive = Field(0.03, description="C1: added per unit of trust.")
     chat_familiarity: Positive = Field(0.02, description="C1: added per unit of familiarity.")
@@ -64,7 +66,7 @@ class RewardsConfig(Section):
         description="Multiplies what the parties of a conflict pay (conflict.reasons); the point of the trade-off study at which "
         "the trained beat the scripted in return and in conflicts.",
     )
-    clip: float = Field(1.0, gt=0, le=1000, description="Bound of the sum of a tick, before terminal penalties.")
+    clip: float = Field(5.0, gt=0, le=1000, description="Bound of the sum of a tick, before terminal penalties.")
     collapse: float = Field(-1.0, le=0, description="Terminal penalty of a collapse.")
     eviction: float = Field(-2.0, le=0, description="Terminal penalty of an eviction.")
 
@@ -88,7 +90,7 @@ class StockConfig(Section):
 
 
 class EconomyConfig(Section):
-    rent: Positive = Field(0.40, description="Coins a day.")
+    rent: Positive = Field(0.40, description="Coins a day; what a wallet cannot pay is owed and taken from the next income.")
     rent_at: Clock = Field(0, lt=1440, description="Clock time at which rent is due.")
     first_wallet: Positive = Field(1.0, description="Coins of a resident at the start.")
     stock: StockConfig = Field(default_factory=StockConfig, description="Full stock by object kind.")
@@ -120,9 +122,15 @@ class EmploymentConfig(Section):
     absence_slack: Ticks = Field(20, description="Away longer than this in the middle of a shift is absent.")
     work_ahead: Ticks = Field(60, description="`work` may be chosen this many ticks before the shift.")
     notice_absences: int = Field(3, ge=1, le=7, description="Absences in seven days that put a resident on notice.")
+    lates_per_absence: int = Field(2, ge=0, le=7, description="So many late shifts count as an absence; 0 for never.")
 
 
 class BehaviorConfig(Section):
+    """The script's numbers. `townlet tune` finds better ones for a town; the defaults are those of `scripted_plain`."""
+
+    meet_below: dict[Id, Share] = Field(
+        default_factory=dict, description="Need → the line below which it is met, instead of the need's own `act_below`."
+    )
     worth_it: Share = Field(0.1, description="A use is chosen for a need that it raises by at least this.")
     leave_above: Share = Field(0.98, description="A use is left once its need is above this.")
     meals_in_hand: int = Field(1, ge=0, le=6, description="Cook when fewer meals are in hand.")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from townlet.dto import FrozenStrict
 
-SCORECARD_VERSION = 1
+SCORECARD_VERSION = 2
 
 
 class MeasureSpec(NamedTuple):
@@ -20,13 +20,14 @@ class MeasureSpec(NamedTuple):
 
 
 MEASURES: dict[str, MeasureSpec] = {
-    "exits": MeasureSpec("exits", "per resident-day", -1, 3, "collapses and evictions of the residents the day began with"),
-    "return": MeasureSpec(
-        "return", "per resident-day", 1, 2, "reward of the residents the day began with; after an exit, the worst living tick"
-    ),
+    "exits": MeasureSpec("exits", "per resident-day", -1, 3, "collapses and evictions of founders"),
+    "founders": MeasureSpec("founders", "share", 1, 2, "residents of the first day who are there at the end"),
+    "score": MeasureSpec("score", "0 random, 1 planner", 1, 3, "(return − random's) / (planner's − random's), both committed"),
+    "return": MeasureSpec("return", "per resident-day", 1, 2, "reward of the founders; after an exit nothing, to the end"),
     "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "residents whose needs all stayed above the line all day"),
     "attendance": MeasureSpec("attendance", "share", 1, 3, "shifts that did not end absent, of those that fell due"),
     "lateness": MeasureSpec("late", "share", -1, 3, "shifts that turned late (absent ones among them), of those that fell due"),
+    "late_minutes": MeasureSpec("late min", "minutes per shift", -1, 2, "from the start of a shift to a late arrival; 0 on time"),
     "conflicts": MeasureSpec("conflicts", "per resident-day", -1, 2, "queue conflicts"),
     "intensity": MeasureSpec("intensity", "per resident-day", -1, 2, "sum of the intensities of the conflicts"),
     "quarrels": MeasureSpec("quarrels", "per resident-day", -1, 2, "conflicts that became quarrels"),
@@ -34,17 +35,19 @@ MEASURES: dict[str, MeasureSpec] = {
     "wait_mean": MeasureSpec("wait", "ticks", -1, 1, "mean length of the waits that ended"),
     "wait_p95": MeasureSpec("wait p95", "ticks", -1, 1, "95th percentile of the waits that ended"),
     "wait_gini": MeasureSpec("wait Gini", "0 to 1", -1, 3, "inequality of the time waited, over residents"),
+    "wallet": MeasureSpec("wallet", "coins", 1, 2, "of a founder at the end; who is gone has none"),
+    "debt": MeasureSpec("debt", "coins", -1, 2, "rent and penalties a founder owes at the end"),
     "reconciliation": MeasureSpec(
         "reconciled", "ticks", -1, 0, "time from a pair's last conflict above the avoidance line to below half of it"
     ),
     "collapses": MeasureSpec("collapses", "per resident-day", -1, 3, "exits at the bottom of a need, such as hunger"),
     "switching": MeasureSpec("switching", "share", 0, 3, "decisions that differ from the resident's decision before"),
-    "newcomer_return": MeasureSpec("newcomers", "per resident-day", 1, 2, "reward of those who came during the day, apart"),
+    "newcomer_return": MeasureSpec("newcomers", "per resident-day", 1, 2, "reward of those who came later, apart"),
 }
 
 
 class Measure(FrozenStrict):
-    """One number per town-day (null where it does not exist: no wait, no shift), and what they say together."""
+    """One number per town (null where it does not exist: no wait, no shift), and what they say together."""
 
     values: tuple[float | None, ...]
     count: int = Field(description="values that exist")
@@ -71,6 +74,16 @@ class Effect(FrozenStrict):
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
 
+class LateRow(FrozenStrict):
+    """Lateness of one resident over all towns; the hour is that of its shift."""
+
+    resident: str
+    hour: int
+    shifts: int = Field(description="that fell due")
+    late: float = Field(description="share of them that turned late")
+    minutes: float = Field(description="late per shift that fell due")
+
+
 class PolicyCard(FrozenStrict):
     """One policy in one case."""
 
@@ -88,8 +101,30 @@ class PolicyCard(FrozenStrict):
     needs: dict[str, float] = Field(
         default_factory=dict, description="share of decisions at which each need was above the line of self-sufficiency"
     )
+    late: tuple[LateRow, ...] = Field((), description="lateness by resident and hour of the shift")
+    sampled: bool | None = Field(default=None, description="of a network: it draws its actions, or takes the likeliest")
     decisions: int
     steps_per_second: float = Field(description="resident-ticks per second, policy included; not compared")
+
+
+class Ends(FrozenStrict):
+    """Figures of one town, per resident-day."""
+
+    scenario: str
+    town: str = Field(description="`town_hash` of the config that was measured")
+    days: float
+    random: float
+    base: float = Field(description="of the policy that the plan began with, in the towns planned")
+    planner: float
+    bound: float = Field(description="what no policy can exceed")
+    towns: int = Field(description="planned")
+    command: str
+
+    def score(self, earned: float | None) -> float | None:
+        """0 for random, 1 for the planner; None where they do not differ."""
+        if earned is None or self.planner <= self.random:
+            return None
+        return (earned - self.random) / (self.planner - self.random)
 
 
 class CaseCard(FrozenStrict):
@@ -106,6 +141,7 @@ class CaseCard(FrozenStrict):
     towns: int = Field(description="towns 0, 1, … of that seed: the order of every measure's values")
     residents: int
     days: float
+    ends: Ends | None = Field(default=None, description="the scale of `score`; null: nobody has planned this town")
     policies: tuple[PolicyCard, ...]
 
     def policy(self, name: str) -> PolicyCard:
@@ -115,7 +151,7 @@ class CaseCard(FrozenStrict):
 class Scorecard(FrozenStrict):
     """The result of `townlet evaluate`: every policy in every case of a suite."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     suite: str
     baseline: str | None
     policies: tuple[str, ...]

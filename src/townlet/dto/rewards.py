@@ -10,9 +10,10 @@ from townlet.dto import Frozen
 class RewardBreakdownDTO(Frozen):
     """The terms of a tick, a decision or a life; their sum is the reward."""
 
-    survival: float = Field(0.0, description="For every living tick.")
+    survival: float = Field(0.0, description="For every living tick, less of it in misery.")
     needs: float = Field(0.0, description="Unmet needs, weighted and squared.")
     wage: float = Field(0.0, description="While present on shift.")
+    spending: float = Field(0.0, description="Prices paid.")
     punctuality: float = Field(0.0, description="Spread over a shift begun on time.")
     social: float = Field(0.0, description="Good chats.")
     conflict: float = Field(0.0, description="What quarrels over objects cost.")

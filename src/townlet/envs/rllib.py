@@ -29,11 +29,12 @@ class TownMultiAgentEnv(MultiAgentEnv):
     def __init__(self, scenario: Scenario = "town_day", **options: Any) -> None:
         super().__init__()
         self.env = parallel_env(scenario, **({"infos": "numeric", "map": "none"} | options))
-        self.possible_agents, self.agents = list(self.env.possible_agents), []
+        self.possible_agents = list(self.env.possible_agents)
+        self.agents: list[str] = []
         mask = spaces.Box(0.0, 1.0, (self.env.vec.num_actions,), np.float32)
         seen = spaces.Dict({"observations": self.env.sight.row, "action_mask": mask})
-        self.observation_spaces = dict.fromkeys(self.possible_agents, seen)
-        self.action_spaces = self.env.action_spaces
+        self.observation_spaces: dict[str, spaces.Space[Any]] = dict.fromkeys(self.possible_agents, seen)
+        self.action_spaces: dict[str, spaces.Space[Any]] = dict(self.env.action_spaces)
         self.observation_space, self.action_space = spaces.Dict(self.observation_spaces), spaces.Dict(self.action_spaces)
 
     def reset(

@@ -52,6 +52,7 @@ class VectorTown:
     """E towns × N residents, stepped together. Next-step auto-reset, as in Gymnasium's vector environments.
 
     `start` is the clock time of an episode's first tick: None (the scenario's), "random" (drawn per town) or "06:30".
+    `wallets` are the bounds between which every first wallet is drawn, in coins; None takes the scenario's.
     `stagger` ends the first episode of each town after a drawn number of decisions, so that the towns do not end together.
     """
 
@@ -64,6 +65,7 @@ class VectorTown:
         first_town: int = 0,
         start: str | None = None,
         stagger: bool = False,
+        wallets: tuple[float, float] | None = None,
         threads: int = 1,
     ) -> None:
         if num_towns < 1 or threads < 1:
@@ -81,7 +83,7 @@ class VectorTown:
         affordances = tuple(spec.id for spec in self.config.affordances.specs)
         self.catalogue: Catalogue = catalogue(self.config.policy.action_level, affordances)
         self.spec = ObservationSpec.of(self.config)
-        self.tables = _stack(self.towns, self.spec, random_start=start == "random", stagger=stagger)
+        self.tables = _stack(self.towns, self.spec, random_start=start == "random", stagger=stagger, wallets=wallets)
         self.start_minute = self.config.scenario.start if start in (None, "random") else int(minutes(start))
         self.num_residents = self.tables.start.shape[1]
         self.num_actions = len(self.catalogue)
@@ -159,9 +161,13 @@ class VectorTown:
             raise UsageError(f"targets are {targets.dtype}{targets.shape}, expected int64 of shape {want}")
         self._step(choices.astype(np.int64, copy=False), self._no_targets if targets is None else targets)
 
-    def _step(self, choices: Array, targets: Array) -> None:
+    def step_arguments(self, choices: Array, targets: Array) -> tuple[Any, ...]:
+        """What `step_towns` is given, but for the towns it is to step."""
         static = (self._conflict, self.primitive, self.sights, self.start_minute, self.film)
-        self._run(step_towns, (self.state, self.tables, self._written, choices, targets, *static))
+        return (self.state, self.tables, self._written, choices, targets, *static)
+
+    def _step(self, choices: Array, targets: Array) -> None:
+        self._run(step_towns, self.step_arguments(choices, targets))
 
     def start_filming(self) -> None:
         """From now on a step leaves what there was to see at each of its ticks in `film (E, interval, bytes) u1`."""
@@ -279,7 +285,7 @@ def _blank_state(tables: Tables, config: SimulationConfig, towns: int) -> State:
     )
 
 
-def _stack(towns: Sequence[CompiledTown], spec: ObservationSpec, **options: bool) -> Tables:
+def _stack(towns: Sequence[CompiledTown], spec: ObservationSpec, **options: Any) -> Tables:
     """Layouts of one size side by side; shorter lists are padded with rows that no index points to. `options` of `make_rules`."""
     config, layouts = towns[0].config, [town.layout for town in towns]
     first = layouts[0]

@@ -1,7 +1,8 @@
 """What a scorecard counts while towns run: one `Tally` per batch, a hook of the loop.
 
-The watched residents are those the day began with (or, for a newcomer's card, those who came since). Ticks after an exit
-count as the worst living tick, so that leaving never improves a score; whoever takes the empty place is counted apart.
+The watched residents are the founders, those the episode began with (or, for a newcomer's card, those who came since). An exit
+is charged to the end of the horizon: from then on its place earns nothing, misses its shifts and is not self-sufficient, so
+that leaving never improves a score. Whoever takes the empty place is counted apart and never fills the gap.
 """
 
 from __future__ import annotations
@@ -10,25 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from townlet.config.models import SimulationConfig
-from townlet.dto.evaluation import MEASURES
+from townlet.dto.evaluation import MEASURES, LateRow
 from townlet.envs.vector import VectorTown
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
 from townlet.statistics import gini
 from townlet.types import Array
-from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS
+from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, MONEY, SHIFT_STATES
 
 KIND = {name: index for index, name in enumerate(EVENTS)}
 OVERTAKEN = CONFLICT_REASONS.index("overtaken")
 COLLAPSE = EXITS.index("collapse")
 RIVALRY_BINS = 10
 SHIFTS = ("shift_on_time", "shift_late", "shift_absent")
-
-
-def worst_living_tick(config: SimulationConfig) -> float:
-    """The reward of a tick with every need at zero and nothing else happening."""
-    return config.rewards.worst_tick(sum(need.weight for need in config.needs.values()))
+OVER = [SHIFT_STATES.index(name) for name in ("absent", "post_shift")]
+ALIVE = ("conflicts", "intensity", "quarrels", "overtakes")  # per day lived: who is gone has none
 
 
 class Tally(Probe):
@@ -39,7 +36,6 @@ class Tally(Probe):
         self.vec = vec
         self.learners = learners
         self.ticks_per_day = vec.config.world.ticks_per_day
-        self.worst = worst_living_tick(vec.config)
         self.avoid = vec.config.conflict.rivalry.avoid_threshold
         self.rivalry_column = vec.spec.offsets["rivalry_max"]
         self.counts = {name: np.zeros(E) for name in ("exits", "collapses", "conflicts", "intensity", "quarrels", "overtakes")}
@@ -49,8 +45,12 @@ class Tally(Probe):
         self.newcomer_reward = np.zeros(E)
         self.newcomer_ticks = np.zeros(E)
         self.insufficient = np.zeros(E)
-        self.resident_days = np.zeros(E)  # watched lives begun, a day each
-        self.shifts = {name: np.zeros(E) for name in (*SHIFTS, "due")}
+        self.resident_days = np.zeros(E)  # of the watched, gone or not
+        self.shifts = {name: np.zeros((E, N)) for name in (*SHIFTS, "due")}
+        self.late_minutes = np.zeros((E, N))  # from the start of the shift to the arrival, of late shifts
+        self.late_open = np.zeros((E, N), dtype=bool)  # late and not arrived so far
+        self.wallet = np.zeros((E, N))  # coins at the end; who is gone has none
+        self.debt = np.zeros((E, N))
         self.waited = np.zeros((E, N))  # ticks waited per slot, watched lives only
         self.waits: list[list[float]] = [[] for _ in range(E)]
         self.reconciled: list[list[float]] = [[] for _ in range(E)]
@@ -85,10 +85,12 @@ class Tally(Probe):
         if self.learners == "newcomers":
             arrived = present & ~self.watched & (residents["life"] > 0)
             self._watch(arrived)
+            self.resident_days += (arrived & ~dawn[:, None]).sum(axis=1)  # the day of arrival
         else:
             chosen = present if self.learners == "all" else present & (np.arange(present.shape[1]) == 0)
-            self.watched[dawn] = False
-            self._watch(chosen & dawn[:, None])
+            self._watch(chosen & (day == 0)[:, None] & dawn[:, None])
+        self.resident_days[dawn] += self.watched[dawn].sum(axis=1)
+        self.shift_open[dawn] = self.shift_seen[dawn] = False
         self.alive = self.watched & ~self.gone & present  # (E, N)
         self.strangers = present & ~(self.watched & ~self.gone) & (residents["life"] > 0)
         self.tick = towns["tick"].astype(np.int64)
@@ -106,27 +108,44 @@ class Tally(Probe):
         self.lived += self.alive.sum(axis=1) * elapsed
         self.ticks += int((self.vec.state.residents["present"].astype(bool) & self.open[:, None]).sum(axis=1) @ elapsed)
         self._count_events(self.vec.events(), elapsed)
+        self._count_minutes()
         over = self.open & (towns["over"] != 0)
         self._close_day(over)
+        kept, residents = (over[:, None] & self.watched & ~self.gone), self.vec.state.residents
+        self.wallet[kept], self.debt[kept] = residents["wallet"][kept] / MONEY, residents["debt"][kept] / MONEY
         self.open &= ~over
 
     def row(self) -> dict[str, list[float | None]]:
         """Measure → one value per town; None where there is nothing to measure."""
-        days = self.expected / self.ticks_per_day  # (E,) resident-days
-        fill = (self.expected - self.lived) * self.worst
-        due = self.shifts["due"]
-        columns: dict[str, Array] = {name: _ratio(total, days) for name, total in self.counts.items()}
-        columns["return"] = _ratio(self.reward + fill, days)
+        days, lived = self.expected / self.ticks_per_day, self.lived / self.ticks_per_day  # (E,) resident-days
+        shifts, heads = {name: each.sum(axis=1) for name, each in self.shifts.items()}, self.watched.sum(axis=1)
+        columns: dict[str, Array] = {name: _ratio(total, lived if name in ALIVE else days) for name, total in self.counts.items()}
+        columns["return"] = _ratio(self.reward, days)
+        columns["founders"] = 1.0 - _ratio((self.watched & self.gone).sum(axis=1), heads)
         columns["self_sufficiency"] = 1.0 - _ratio(self.insufficient, self.resident_days)
-        columns["attendance"] = 1.0 - _ratio(self.shifts["shift_absent"], due)
-        columns["lateness"] = _ratio(self.shifts["shift_late"], due)
+        columns["attendance"] = 1.0 - _ratio(shifts["shift_absent"], shifts["due"])
+        columns["lateness"] = _ratio(shifts["shift_late"], shifts["due"])
+        columns["late_minutes"] = _ratio(self.late_minutes.sum(axis=1), shifts["due"])
+        columns["wallet"], columns["debt"] = _ratio(self.wallet.sum(axis=1), heads), _ratio(self.debt.sum(axis=1), heads)
         columns["wait_mean"] = np.array([np.mean(w) if w else np.nan for w in self.waits])
         columns["wait_p95"] = np.array([np.percentile(w, 95) if w else np.nan for w in self.waits])
         columns["wait_gini"] = np.array([gini(w[s]) if s.any() else np.nan for w, s in zip(self.waited, self.life >= 0)])
         columns["reconciliation"] = np.array([np.mean(r) if r else np.nan for r in self.reconciled])
         columns["switching"] = _ratio(self.switches, self.choices)
         columns["newcomer_return"] = _ratio(self.newcomer_reward, self.newcomer_ticks / self.ticks_per_day)
+        columns["score"] = np.full(days.shape, np.nan)  # the scorecard knows both ends of the scale
         return {name: [None if np.isnan(value) else float(value) for value in columns[name]] for name in MEASURES}
+
+    def late(self) -> tuple[LateRow, ...]:
+        """Lateness by resident and hour of the shift, over all towns."""
+        rows, jobs = [], self.vec.tables.jobs[0]
+        for slot in np.flatnonzero(self.shifts["due"].sum(axis=0)):
+            due, late = (float(self.shifts[name][:, slot].sum()) for name in ("due", "shift_late"))
+            start = int(jobs[self.vec.tables.start[0, slot]["job"]]["start"])
+            minutes = float(self.late_minutes[:, slot].sum())
+            name = self.vec.resident_name(0, int(slot), 0)
+            rows.append(LateRow(resident=name, hour=start // 60, shifts=int(due), late=late / due, minutes=minutes / due))
+        return tuple(rows)
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
@@ -134,15 +153,23 @@ class Tally(Probe):
         self.watched |= rows
         self.gone[rows] = False
         self.life[rows] = self.vec.state.residents["life"][rows]
-        self.shift_open[rows] = False
-        self.shift_seen[rows] = False
-        self.resident_days += rows.sum(axis=1)
 
     def _close_day(self, towns: Array) -> None:
-        """Self-sufficiency of the day that ends: gone, or low in some need at some tick."""
-        rows = self.watched & towns[:, None]
-        low = self.gone | (self.vec.state.residents["low"] != 0)
-        self.insufficient += (rows & low).sum(axis=1)
+        """The day that ends: who is gone, or was low in some need at some tick, was not self-sufficient; the gone missed work."""
+        rows, residents = self.watched & towns[:, None], self.vec.state.residents
+        self.insufficient += (rows & (self.gone | (residents["low"] != 0))).sum(axis=1)
+        missed = rows & self.gone & (residents["job"] >= 0) & ~self.shift_seen
+        self.shifts["due"] += missed
+        self.shifts["shift_absent"] += missed
+
+    def _count_minutes(self) -> None:
+        """Late shifts that were begun, given up or ended since."""
+        residents = self.vec.state.residents
+        done = self.late_open & ((residents["arrived"] == 1) | np.isin(residents["shift"], OVER) | self.gone)
+        if done.any():
+            most = self.vec.config.employment.absent_cutoff + 1
+            self.late_minutes[done] += np.minimum(residents["late_ticks"][done], most)
+            self.late_open &= ~done
 
     def _count_choices(self, actions: Array, rows: Array) -> None:
         life = self.vec.state.residents["life"]
@@ -201,8 +228,9 @@ class Tally(Probe):
         """A shift falls due once: on time or late, and absent instead of either when that comes after."""
         name, slot = EVENTS[event["kind"]], event["actor"]
         began = bool(self.shift_open[e, slot])
-        self.shifts["due"][e] += not (name == "shift_absent" and began)
-        self.shifts[name][e] += 1
+        self.shifts["due"][e, slot] += not (name == "shift_absent" and began)
+        self.shifts[name][e, slot] += 1
+        self.late_open[e, slot] |= name == "shift_late"
         self.shift_open[e, slot] = name != "shift_absent"
         self.shift_seen[e, slot] = True
 
@@ -215,13 +243,9 @@ class Tally(Probe):
             self.reconciled[e].append(float(event["tick"] - self.last_feud.pop(pair)))
 
     def _count_exit(self, e: int, event: Any, elapsed: Array) -> None:
-        """The exit's own tick was lived; a shift that had not fallen due yet counts as missed."""
-        slot = event["actor"]
+        """The exit's own tick was lived."""
         self.lived[e] -= elapsed[e] - (event["tick"] - self.tick[e] + 1)
-        self.gone[e, slot] = True
-        if self.vec.state.residents["job"][e, slot] >= 0 and not self.shift_seen[e, slot]:
-            self.shifts["due"][e] += 1
-            self.shifts["shift_absent"][e] += 1
+        self.gone[e, event["actor"]] = True
 
 
 def _ratio(total: Array, over: Array) -> Array:

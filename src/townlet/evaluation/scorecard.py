@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any
 
-from townlet import __version__
 from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
-from townlet.dto.evaluation import CaseCard, PolicyCard, Scorecard
+from townlet.dto.evaluation import CaseCard, Ends, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.compare import summarise, with_effects
+from townlet.evaluation.ends import shipped_ends, town_hash
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.suites import Case, Purpose, draw_seed
+from townlet.files import short_hash
+from townlet.optional import versions
 from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
-from townlet.policy.runtime import Policy, PolicyRuntime, make_policy
+from townlet.policy.runtime import GREEDY, POLICIES, NetworkPolicy, Policy, PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
-
-BUILT_IN = ("scripted", "random", "schedule")
 
 PolicySource = str | Mapping[str, str] | Callable[[VectorTown], Policy]
 """A spec of `make_policy`, a mix of them by resident id, or a function that makes a policy for a batch of towns."""
@@ -41,11 +38,13 @@ def evaluate(
     window: int = 0,
     purpose: Purpose = "evaluation",
     threads: int = 1,
+    ends: Mapping[str, Ends] | None = None,
     progress: Progress | None = None,
 ) -> Scorecard:
     """Every policy in every case, all on the same towns of the window's seed.
 
-    One `evaluation` section holds for the whole card: the one given, else that of the first case.
+    One `evaluation` section holds for the whole card: the one given, else that of the first case. `ends` are known beside the
+    shipped ones.
     """
     if not policies:
         raise UsageError("there is no policy to evaluate; name at least one, such as scripted or a checkpoint folder")
@@ -67,8 +66,8 @@ def evaluate(
         for name, source in policies.items():
             if progress is not None:
                 progress(case.name, name, len(cards) * len(policies) + len(done), total)
-            done.append(run_case(vec, name, source, case))
-        cards.append(_case_card(case, config, vec, with_effects(done, baseline, rules)))
+            done.append(run_case(vec, name, source, case, ends))
+        cards.append(_case_card(case, config, vec, with_effects(done, baseline, rules), ends))
     return Scorecard(
         suite=suite,
         baseline=baseline,
@@ -77,18 +76,12 @@ def evaluate(
         level=rules.level,
         self_sufficient_above=rules.self_sufficient_above,
         notes=tuple(dict.fromkeys(note for note in notes if note)),
-        versions={
-            "townlet": __version__,
-            "numpy": version("numpy"),
-            "scipy": version("scipy"),
-            "numba": version("numba"),
-            "python": platform.python_version(),
-        },
+        versions=versions("numpy", "scipy", "numba"),
         cases=tuple(cards),
     )
 
 
-def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case) -> PolicyCard:
+def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, ends: Mapping[str, Ends] | None = None) -> PolicyCard:
     """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns."""
     vec.reset()
     policy = seat(vec, source, case)
@@ -101,7 +94,10 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case) -> Po
         if not uncounted:  # the first decision may have to compile
             started, uncounted = time.perf_counter(), tally.ticks
     seconds = time.perf_counter() - started
-    measures = {key: summarise(values, vec.config.evaluation) for key, values in tally.row().items()}
+    rows, scale = tally.row(), ends_of(vec.config, case, ends)
+    if scale is not None:
+        rows["score"] = [scale.score(earned) for earned in rows["return"]]
+    measures = {key: summarise(values, vec.config.evaluation) for key, values in rows.items()}
     return PolicyCard(
         name=name,
         source=describe(source),
@@ -113,14 +109,24 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case) -> Po
         actions={action: int(count) for action, count in zip(vec.catalogue.names, tally.actions)},
         rivalry_histogram=tuple(int(count) for count in tally.rivalry),
         needs={name: float(met) / max(1, tally.decisions) for name, met in zip(vec.config.needs, tally.met)},
+        late=tally.late(),
+        sampled=not policy.greedy if isinstance(policy, NetworkPolicy) else None,
         decisions=tally.decisions,
         steps_per_second=(tally.ticks - uncounted) / seconds,
     )
 
 
+def ends_of(config: SimulationConfig, case: Case, ends: Mapping[str, Ends] | None = None) -> Ends | None:
+    """The scale of a case: of a town in which everybody follows the policy, where somebody has planned it."""
+    return {**shipped_ends(), **(ends or {})}.get(town_hash(config)) if case.learners == "all" else None
+
+
 def locate(spec: str) -> str:
     """A built-in policy's name as it is; otherwise the checkpoint folder meant by a folder, a pointer (`best`) or a run."""
-    return spec if spec in BUILT_IN else os.fspath(resolve(spec))
+    if spec in POLICIES:
+        return spec
+    folder = spec.removeprefix(GREEDY)
+    return spec[: len(spec) - len(folder)] + os.fspath(resolve(folder))
 
 
 def describe(source: PolicySource) -> str:
@@ -134,7 +140,7 @@ def describe(source: PolicySource) -> str:
 def policy_hash(source: PolicySource) -> str:
     """The name of a built-in policy; the `weights_hash` of a checkpoint; the `mix_hash` of a mix."""
     if isinstance(source, str):
-        return source if source in BUILT_IN else str(_state(source)["weights_hash"])
+        return source if source in POLICIES else str(_state(source)["weights_hash"])
     if isinstance(source, Mapping):
         return mix_hash({pattern: policy_hash(spec) for pattern, spec in source.items()})
     return "unsaved"
@@ -142,14 +148,14 @@ def policy_hash(source: PolicySource) -> str:
 
 def trained_on(source: PolicySource) -> str | None:
     """Hash of the data a checkpoint was trained on; None for everything else, and for one that was given no data."""
-    if not isinstance(source, str) or source in BUILT_IN:
+    if not isinstance(source, str) or source in POLICIES:
         return None
     found = _state(source).get("dataset_hash")
     return None if found is None else str(found)
 
 
 def _state(folder: str) -> dict[str, Any]:
-    return load_checkpoint(folder, with_optimizer=False, with_world=False).state
+    return load_checkpoint(folder.removeprefix(GREEDY), with_optimizer=False, with_world=False).state
 
 
 def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
@@ -162,7 +168,9 @@ def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
     return PolicyRuntime(vec, {learner: policy, "*": make_policy(locate(case.neighbours), vec, seed=vec.seed)})
 
 
-def _case_card(case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard]) -> CaseCard:
+def _case_card(
+    case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard], ends: Mapping[str, Ends] | None
+) -> CaseCard:
     return CaseCard(
         name=case.name,
         scenario=case.scenario,
@@ -175,9 +183,10 @@ def _case_card(case: Case, config: SimulationConfig, vec: VectorTown, cards: lis
         towns=vec.num_towns,
         residents=vec.num_residents,
         days=config.scenario.episode_ticks / config.world.ticks_per_day,
+        ends=ends_of(config, case, ends),
         policies=tuple(cards),
     )
 
 
 def _hash_of(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return short_hash(json.dumps(value, sort_keys=True))

@@ -42,7 +42,7 @@ class Case:
     learners: str = "all"  # whose residents the evaluated policy controls: all, first, newcomers
     neighbours: str | None = None  # policy of the others; None: the evaluated policy itself
     towns: int = 16
-    days: int | None = 1  # None: as long as the scenario's episode
+    days: int | None = 28  # None: as long as the scenario's episode
     overrides: tuple[str, ...] = ()
     config: SimulationConfig | None = field(default=None, compare=False)  # instead of loading the scenario
 
@@ -62,7 +62,12 @@ class Case:
 
 
 def suite_cases(
-    name: str, evaluation: EvaluationConfig | None = None, *, towns: int | None = None, release: str | None = None
+    name: str,
+    evaluation: EvaluationConfig | None = None,
+    *,
+    towns: int | None = None,
+    days: int | None = None,
+    release: str | None = None,
 ) -> tuple[Case, ...]:
     """The cases of a suite of `evaluation.suites`.
 
@@ -76,7 +81,7 @@ def suite_cases(
     suite = evaluation.suites[name]
     cases: list[Case] = []
     for scenario in suite.scenarios:
-        common = {"scenario": scenario, "towns": towns or suite.seeds, "days": suite.days}
+        common = {"scenario": scenario, "towns": towns or suite.seeds, "days": days or suite.days}
         cases.append(Case(scenario, **common))  # type: ignore[arg-type]
         if suite.neighbours == "same":
             continue

@@ -1,4 +1,4 @@
-"""A scorecard as a table for the terminal: exits first, each figure with its interval."""
+"""A scorecard as a table for the terminal: exits first, each figure with its interval and the difference to the baseline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from rich.text import Text
 
 from townlet.dto.evaluation import MEASURES, CaseCard, PolicyCard, Scorecard
 
-COLUMNS = ("exits", "return", "self_sufficiency", "attendance", "lateness", "conflicts", "wait_mean")  # the rest: HTML, JSON
+COLUMNS = (
+    *("exits", "founders", "score", "return", "self_sufficiency", "attendance", "lateness", "late_minutes"),
+    *("conflicts", "quarrels", "wait_mean", "wait_gini", "wallet", "debt"),
+)  # the rest: HTML, JSON
 WIDTH = 118
 
 
@@ -20,8 +23,11 @@ def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) 
     console = Console(file=out, force_terminal=color, no_color=not color, width=max(width, WIDTH), highlight=False)
     for case in card.cases:
         console.print(_table(case))
-    against = "" if card.baseline is None else f"; below it, the difference to {card.baseline}, paired by town"
-    console.print(f"Small figures: {percent(card.level)} interval{against}.")
+        if case.ends is not None:
+            ends = case.ends
+            console.print(f"score 0: random {ends.random:.2f}; 1: planner {ends.planner:.2f}; nobody exceeds {ends.bound:.2f}.")
+    against = "" if card.baseline is None else f", then the difference to {card.baseline}, paired by town"
+    console.print(f"Beside each figure its {percent(card.level)} interval{against}.")
     for sentence in card.notes:
         console.print(sentence)
     return out.getvalue().rstrip("\n")
@@ -33,14 +39,15 @@ def percent(level: float) -> str:
 
 
 def _table(case: CaseCard) -> Table:
+    """A row per measure, a column per policy: nothing is left out because it does not fit."""
     title = f"{case.name}: {case.towns} towns × {case.residents} residents × {case.days:g} days, seed {case.seed}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column("policy")
-    for name in COLUMNS:
-        table.add_column(MEASURES[name].label, justify="right", no_wrap=True)
-    table.add_column("steps/s", justify="right")
+    table.add_column("")
     for policy in case.policies:
-        table.add_row(policy.name, *(_cell(policy, name) for name in COLUMNS), f"{policy.steps_per_second:,.0f}")
+        table.add_column(policy.name, justify="right", no_wrap=True)
+    for name in COLUMNS:
+        table.add_row(MEASURES[name].label, *(_cell(policy, name) for policy in case.policies))
+    table.add_row("steps/s", *(f"{policy.steps_per_second:,.0f}" for policy in case.policies))
     return table
 
 
@@ -49,10 +56,9 @@ def _cell(policy: PolicyCard, name: str) -> Text:
     if measure.mean is None:
         return Text("none", style="dim")
     digits = spec.decimals
-    text = Text(f"{measure.mean:.{digits}f}")
     ends = "one value" if measure.low is None or measure.high is None else f"{measure.low:.{digits}f}…{measure.high:.{digits}f}"
-    text.append(f"\n{ends}", style="dim")
+    text = Text(f"{measure.mean:.{digits}f}").append(f" {ends}", style="dim")
     if effect is not None:
         style = {1: "green", -1: "red", 0: "dim"}[effect.sign * spec.better]
-        text.append(f"\n{effect.difference:+.{digits}f}", style=style)
+        text.append(f" {effect.difference:+.{digits}f}", style=style)
     return text

@@ -68,6 +68,7 @@ def write_own(t: Town, i: int, circle: np.ndarray, at: Any, out: np.ndarray) -> 
     for k in range(rules["needs"]):
         out[at["needs"] + k] = me["needs"][k]
     out[at["wallet"]] = squash(float(me["wallet"]), float(MONEY))
+    out[at["debt"]] = squash(float(me["debt"]), float(MONEY))
     out[at["meals"]] = me["meals"] / MAX_MEALS
     out[at["lateness_counter"]] = squash(float(me["late_count"]), 1.0)
     out[at["wages_withheld"]] = squash(float(me["withheld"]), float(MONEY))

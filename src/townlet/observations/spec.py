@@ -6,7 +6,6 @@ column at which it begins (`COLUMNS`) and a map channel into its plane (`CHANNEL
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from townlet.config.models import SimulationConfig
+from townlet.files import short_hash
 from townlet.types import Array
 from townlet.world.actions import catalogue
 from townlet.world.state import PERTURBATIONS, SHIFT_STATES
@@ -77,7 +77,7 @@ class ObservationSpec:
     def hash(self) -> str:
         """Of the variant, all names and the shape of the map: what a network must agree with."""
         words = (self.variant, *self.feature_names, *map(str, self.map_shape))
-        return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+        return short_hash("\n".join(words))
 
     @property
     def map_channels(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def _blocks(action_names: Sequence[str], affordances: Sequence[str], needs: Sequ
         rows.update({name: [ObservationField(name, group, low)] for name in names})
 
     rows["needs"] = [ObservationField(f"need_{need}", "self") for need in needs]
-    one("self", "wallet", "meals", "lateness_counter", "wages_withheld", "on_shift")
+    one("self", "wallet", "debt", "meals", "lateness_counter", "wages_withheld", "on_shift")
     one("town", "time_sin", "time_cos", low=-1.0)
     one("self", "time_to_shift", "shift_left", "attendance_ratio")
     rows["shift"] = [ObservationField(f"shift_{state}", "self") for state in SHIFT_STATES]

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from html import escape
 
-from townlet.dto.evaluation import MEASURES, CaseCard, PolicyCard, Scorecard
+from townlet.dto.evaluation import MEASURES, CaseCard, LateRow, PolicyCard, Scorecard
+from townlet.evaluation.table import COLUMNS as EVERYWHERE
 from townlet.evaluation.table import percent
 from townlet.observer.charts import Estimate, interval_chart
 from townlet.observer.style import page
 
-COLUMNS = (
-    "exits",
-    "return",
-    "self_sufficiency",
-    "attendance",
-    "lateness",
-    "conflicts",
-    "intensity",
-    "quarrels",
-    "wait_mean",
-    "wait_p95",
-    "wait_gini",
-    "overtakes",
-    "switching",
-    "newcomer_return",
-)
+COLUMNS = (*EVERYWHERE, "intensity", "wait_p95", "overtakes", "switching", "newcomer_return")
 CHARTED = ("return", "conflicts")
 
 
@@ -68,8 +54,34 @@ def _case(card: Scorecard, case: CaseCard) -> str:
         f'<h2>{escape(case.name)}</h2><p class="soft">{case.towns} towns × {case.residents} residents × {case.days:g} days, '
         f"seed {case.seed}{who}</p>"
         f'<div class="scroll"><table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-        f'<div class="grid2" style="margin-top:16px">{charts}</div>'
+        f'<div class="grid2" style="margin-top:16px">{charts}</div>{_late(case)}'
     )
+
+
+def _late(case: CaseCard) -> str:
+    """Lateness by resident and hour: a row per resident, a column per policy."""
+    rows: dict[str, dict[str, LateRow]] = {}
+    for policy in case.policies:
+        for row in policy.late:
+            rows.setdefault(f"{row.resident}, {row.hour:02d}:00", {})[policy.name] = row
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(policy.name)}</th>" for policy in case.policies)
+    body = "".join(
+        f"<tr><td>{escape(who)}</td>{''.join(_late_cell(told.get(policy.name)) for policy in case.policies)}</tr>"
+        for who, told in rows.items()
+    )
+    return (
+        f"<details><summary>Late, by resident and hour of the shift</summary>"
+        f'<div class="scroll"><table><thead><tr><th>resident, shift</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        f"</details>"
+    )
+
+
+def _late_cell(row: LateRow | None) -> str:
+    if row is None:
+        return '<td><span class="soft">none</span></td>'
+    return f"<td>{row.late:.3f}<small>{row.minutes:.2f} min per shift, {row.shifts} shifts</small></td>"
 
 
 def _row(policy: PolicyCard, shown: list[str]) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 import zlib
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import Field, StringConstraints, ValidationError
 from townlet import files
 from townlet.dto import FrozenStrict
 from townlet.errors import TakeError
+from townlet.files import sha256_bytes
 from townlet.sim.edits import LONGEST, parse_edit
 
 VERSION: Literal[1] = 1
@@ -49,7 +49,7 @@ class Take(FrozenStrict):
 
     @property
     def id(self) -> str:
-        return hashlib.sha256(canonical(self)).hexdigest()[:12]
+        return sha256_bytes(canonical(self))[:12]
 
     @property
     def link(self) -> str:

@@ -28,7 +28,7 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.replay_report import entries_of
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
-from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.policy.runtime import Policy, PolicyRuntime, make_policy
 from townlet.policy.sample import (
     SAMPLE_LIMIT,
     ReplaySample,
@@ -63,8 +63,7 @@ class SampleFilter:
 
 def filter_samples(path: Path, output: Path, keep: SampleFilter, *, overwrite: bool = False) -> tuple[int, int]:
     """Write what passes into a capture folder of its own; returns kept and seen. Bytes of samples stay as they are."""
-    if output.exists() and not overwrite:
-        raise UsageError(f"{output} already exists; choose another folder, or --overwrite to move it aside")
+    files.check_free(output, overwrite, "folder")
     entries = entries_of(path)
     with files.filling(output) as partial:
         writer = CaptureWriter(partial, PREFIX)
@@ -193,7 +192,7 @@ class CaptureOptions:
     towns: int = 1
     seed: int | None = None
     start: str | None = None
-    policy: str = "schedule"
+    policy: str | Callable[[VectorTown], Policy] = "schedule"
     epsilon: float = 0.0
     keep: SampleFilter = field(default_factory=SampleFilter)
     prefix: str = PREFIX
@@ -239,8 +238,7 @@ def capture(
         raise UsageError("there is no scenario to capture; name one, such as town_day")
     if options.append and len(configs) > 1:
         raise UsageError(f"--append adds to the capture of one scenario, but {len(configs)} were named; append them one by one")
-    if out.exists() and not (options.overwrite or options.append):
-        raise UsageError(f"{out} already exists; choose another folder, or --overwrite to move it aside")
+    files.check_free(out, options.overwrite or options.append, "folder")
     names = [config.scenario.name or config.config_id for config in configs]
     if len(set(names)) < len(names):
         raise UsageError(f"the scenario {max(names, key=names.count)} is named twice; name each once")
@@ -273,7 +271,7 @@ def capture(
             )
         if len(configs) > 1:
             _gather(partial, writers, options.prefix)
-        _publish(partial, out, keep_old=not options.append)
+        files.publish_folder(partial, out, overwrite=True, keep_old=not options.append)  # appended: the new one holds all
     return CaptureResult(
         folder=str(out),
         samples=sum(len(writer.rows) for _, writer in writers),
@@ -285,13 +283,6 @@ def capture(
         interrupted=interrupted,
         scenarios={name: writer.totals() for name, writer in writers if writer.rows},
     )
-
-
-def _publish(partial: Path, out: Path, *, keep_old: bool) -> None:
-    """Put the folder in its place; what an appended capture had before is in the new one and not kept twice."""
-    aside = files.publish_folder(partial, out, overwrite=True)
-    if aside is not None and not keep_old:
-        files.remove(aside)
 
 
 def _run(
@@ -313,7 +304,12 @@ def _run(
     done, first, last = 0, first_town, first_town + options.towns
     while first < last and not stop():
         vec = VectorTown(config, min(group, last - first), seed=options.seed, first_town=first, start=options.start)
-        policy = PolicyRuntime(vec, make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed))
+        deciding = (
+            make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed)
+            if isinstance(options.policy, str)
+            else options.policy(vec)
+        )
+        policy = PolicyRuntime(vec, deciding)
         buffer = RolloutBuffer(vec, steps)
         collect(policy, buffer, [_Progress(report, done)], stop=stop)
         source = replace(source_of(vec, policy, ticks=ticks, prefix=writer.prefix), numbers=numbers)

@@ -10,17 +10,12 @@ from typing import Any
 import numpy as np
 
 from townlet import files
-from townlet.errors import ReplayError, UsageError
+from townlet.errors import ReplayError
+from townlet.files import check_free
 from townlet.optional import require
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample
 from townlet.types import Array
-
-
-def _may_write(output: Path, overwrite: bool) -> None:
-    if output.exists() and not overwrite:
-        raise UsageError(f"{output} already exists; choose another place, or --overwrite to replace it")
-
 
 # --- Parquet -------------------------------------------------------------------------------------------------------------
 
@@ -34,7 +29,7 @@ def export_parquet(path: Path, output: Path, *, overwrite: bool = False) -> dict
     arrow = require("pyarrow", "writing Parquet")
     from pyarrow import parquet
 
-    _may_write(output, overwrite)
+    check_free(output, overwrite, "place")
     rows = samples = 0
     with tempfile.TemporaryDirectory() as place:
         target = Path(place) / "replay.parquet"
@@ -111,7 +106,7 @@ def export_minari(path: Path, output: Path, *, overwrite: bool = False) -> dict[
     `MINARI_DATASETS_PATH=<folder>` and `minari.load_dataset("townlet/<scenario>-v0")`.
     """
     require("minari", "writing a Minari dataset")
-    _may_write(output, overwrite)
+    check_free(output, overwrite, "place")
     groups: dict[str, list[ReplaySample]] = {}
     for sample in samples_of(path):
         groups.setdefault(sample.meta.capture.scenario or "replay", []).append(sample)

@@ -129,8 +129,7 @@ class NumpyPolicy:
         parts = [self._active(self._dense("feature", features[:, self._plain]))]
         if self.spec.has_conflict_encoder:
             parts.append(self._active(self._dense("conflict", features[:, self._conflict])))
-        if self.spec.sees_map:
-            assert maps is not None
+        if maps is not None and self.spec.sees_map:
             grid = maps.astype(np.float32)  # (B, C, H, W)
             if self.spec.map_encoder == "cnn":
                 for layer, stride in enumerate(self.spec.cnn_strides):
@@ -216,8 +215,7 @@ def weight_shapes(spec: NetworkSpec) -> dict[str, tuple[int, ...]]:
     for name, shape in dense.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     if spec.map_encoder == "cnn":
-        assert spec.map_shape is not None
-        channels = spec.map_shape[0]
+        channels = spec.window[0]
         for layer, size in enumerate(spec.map_channels):
             shapes |= {f"conv.{layer}.weight": (size, channels, CNN_KERNEL, CNN_KERNEL), f"conv.{layer}.bias": (size,)}
             channels = size

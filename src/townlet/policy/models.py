@@ -49,8 +49,7 @@ class ConflictAwarePolicyNetwork(nn.Module):
         if spec.has_conflict_encoder:
             self.conflict = _dense(len(spec.conflict_columns), spec.conflict_size)
         if spec.map_encoder == "cnn":
-            assert spec.map_shape is not None
-            channels = (spec.map_shape[0], *spec.map_channels)
+            channels = (spec.window[0], *spec.map_channels)
             steps = zip(channels, channels[1:], spec.cnn_strides)
             self.conv = nn.ModuleList(_initialised(nn.Conv2d(c, k, CNN_KERNEL, stride)) for c, k, stride in steps)
         if spec.sees_map:
@@ -86,8 +85,7 @@ class ConflictAwarePolicyNetwork(nn.Module):
         parts = [self._active(self.feature(ordered[:, : self._plain]))]
         if self.spec.has_conflict_encoder:
             parts.append(self._active(self.conflict(ordered[:, self._plain :])))
-        if self.spec.sees_map:
-            assert maps is not None
+        if maps is not None and self.spec.sees_map:
             grid = maps.float()
             if self.spec.map_encoder == "cnn":
                 for convolution in self.conv:
@@ -206,8 +204,8 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 def _initialised(module: Layer, gain: float = HIDDEN_GAIN) -> Layer:
     nn.init.orthogonal_(module.weight, gain)
-    assert module.bias is not None
-    nn.init.zeros_(module.bias)
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)
     return module
 
 

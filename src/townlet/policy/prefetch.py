@@ -11,11 +11,22 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from time import monotonic
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 AWAY = 0.002  # seconds between two batches from which on a reader counts as busy
+
+
+@dataclass(frozen=True, eq=False)
+class _Planned(Generic[T]):
+    build: Callable[[], T]
+
+
+@dataclass(frozen=True, eq=False)
+class _Failed:
+    error: BaseException
 
 
 class _ReadyQueue(Generic[T]):
@@ -25,7 +36,7 @@ class _ReadyQueue(Generic[T]):
         self.most = ahead + 1
         self.alive = 0  # results that exist anywhere, the one in use among them
         self._builders = deque(builders)
-        self._ready: deque[tuple[T | None, BaseException | None]] = deque()
+        self._ready: deque[T | _Failed] = deque()
         self._changed = threading.Condition()  # its lock may be taken again by a finaliser in the same thread
         self._thread: threading.Thread | None = None
         self._building = self._closed = self._inside = False
@@ -37,23 +48,20 @@ class _ReadyQueue(Generic[T]):
         with self._changed:
             self._inside, self._busy = True, monotonic() - self._left_at > AWAY
             self._changed.wait_for(lambda: self._ready or not self._building)
-            result, error = self._ready.popleft() if self._ready else (None, None)
-            build = self._begin() if result is None and error is None else None
-        if error is not None:
-            raise error
-        if build is not None:
-            result = self._built(build)
-        assert result is not None
+            found = self._ready.popleft() if self._ready else self._begin()
+        if isinstance(found, _Failed):
+            raise found.error
+        result = self._built(found.build) if isinstance(found, _Planned) else found
         with self._changed:
             self._inside, self._left_at = False, monotonic()
             if self._busy and self._builders:
                 self._work_ahead()
         return result
 
-    def _begin(self) -> Callable[[], T]:
-        """The next builder; what it will build counts from here on."""
+    def _begin(self) -> _Planned[T]:
+        """The next to build; it counts from here on."""
         self.alive += 1
-        return self._builders.popleft()
+        return _Planned(self._builders.popleft())
 
     def _built(self, build: Callable[[], T]) -> T:
         with ExitStack() as undo:
@@ -83,18 +91,17 @@ class _ReadyQueue(Generic[T]):
                 self._changed.wait_for(self._may_begin)
                 if self._closed or not self._builders:
                     return
-                build, self._building = self._begin(), True
-            result, wrong = None, None
+                planned, self._building = self._begin(), True
             try:
-                result = self._built(build)
+                result: T | _Failed = self._built(planned.build)
             except BaseException as error:  # it is the reader's to meet, when its turn comes
-                wrong = error
+                result = _Failed(error)
             with self._changed:
                 self._building = False
-                self._ready.append((result, wrong))
-                if wrong is not None:
+                self._ready.append(result)
+                if isinstance(result, _Failed):
                     self._builders.clear()
-                del result, wrong
+                del result
                 self._changed.notify_all()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -284,7 +285,7 @@ ALIKE = {
 
 def difference(one: SampleMeta, other: SampleMeta, name: str) -> str | None:
     """What keeps two samples apart in a field of ALIKE, or None."""
-    told = [meta.generation if name == "generation" else vars(meta)[name] for meta in (one, other)]
+    told = [attrgetter(name)(meta) for meta in (one, other)]
     if told[0] == told[1]:
         return None
     if name == "generation":

@@ -118,7 +118,8 @@ class TrajectoryRecorder(Probe):
         return self.steps >= self.capacity
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
-        assert isinstance(decision, Decision)
+        if not isinstance(decision, Decision):
+            raise TypeError(f"a trajectory is recorded from a Decision, which has log_probs; {type(decision).__name__} is none")
         self._take(self._moment(world))
         self._take(decision._asdict())
 

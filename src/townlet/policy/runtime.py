@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
+from townlet.config.models import BehaviorConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
 from townlet.policy.checkpoint import mix_hash, weights_hash
@@ -21,9 +22,11 @@ from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.types import Array
 from townlet.world.rng import ACT, PICK, SLIP
-from townlet.world.townspeople import choose_random, choose_scripted, make_script
+from townlet.world.townspeople import PLAIN, choose_random, choose_scripted, make_script
 
-POLICIES = ("scripted", "random", "schedule")
+SCRIPTS = ("scripted", "scripted_plain", "schedule")
+POLICIES = ("scripted", "scripted_plain", "random", "schedule")
+GREEDY = "greedy:"  # before the folder of a checkpoint: the likeliest action instead of a drawn one
 
 
 class Decision(NamedTuple):
@@ -124,14 +127,18 @@ class RandomPolicy:
 
 
 class ScriptedPolicy:
-    """The scripted townspeople, ε-soft on request; with `follow_schedules` the orders of the scenario come first."""
+    """The scripted townspeople with the numbers of the config, ε-soft on request; as `schedule` the orders of the scenario come
+    first, as `scripted_plain` the numbers are those before anything was tuned. `behavior` gives numbers of one's own."""
 
     has_values = False
 
-    def __init__(self, epsilon: float = 0.0, seed: int = 0, *, follow_schedules: bool = False) -> None:
+    def __init__(
+        self, epsilon: float = 0.0, seed: int = 0, *, kind: str = "scripted", behavior: BehaviorConfig | None = None
+    ) -> None:
         if not 0.0 <= epsilon <= 1.0:
             raise UsageError(f"epsilon is {epsilon}, expected 0 to 1")
-        self.kind = "schedule" if follow_schedules else "scripted"
+        self.kind = kind
+        self.behavior = PLAIN if kind == "scripted_plain" else behavior
         self.epsilon = epsilon
         self.seed = seed
         self._schedules: Schedules | None = None
@@ -141,7 +148,7 @@ class ScriptedPolicy:
             raise UsageError(
                 f"the script chooses options, but policy.action_level is {vec.catalogue.level!r}; use random or 'option'"
             )
-        self._script = make_script(vec.config, vec.spec.feature_names, vec.catalogue.names)
+        self._script = make_script(vec.config, vec.spec.feature_names, vec.catalogue.names, behavior=self.behavior)
         self._schedules = Schedules(vec) if self.kind == "schedule" else None
 
     def act(self, vec: VectorTown) -> Decision:
@@ -172,15 +179,16 @@ class NetworkPolicy:
 
     has_values = True
 
-    def __init__(self, network: Network, seed: int = 0, *, kind: str = "network", digest: str = "") -> None:
-        self.network, self.seed, self.kind, self.hash = network, seed, kind, digest
+    def __init__(self, network: Network, seed: int = 0, *, kind: str = "network", digest: str = "", greedy: bool = False) -> None:
+        self.network, self.seed, self.kind, self.hash, self.greedy = network, seed, kind, digest, greedy
 
     def reset(self, vec: VectorTown) -> None:
         rows = self.network.initial_state(vec.active.size)
         self.state: Array = rows.reshape(*vec.active.shape, rows.shape[1])  # (E, N, S)
 
     def act(self, vec: VectorTown) -> Decision:
-        acted = self._ask(vec, draws=vec.draws(ACT, self.seed).ravel(), starts=vec.starts.ravel())
+        draws = None if self.greedy else vec.draws(ACT, self.seed).ravel()
+        acted = self._ask(vec, draws=draws, starts=vec.starts.ravel())
         self.state = acted.state.reshape(self.state.shape)
         shape = vec.active.shape
         return Decision(acted.actions.reshape(shape), acted.log_probs.reshape(shape), acted.values.reshape(shape))
@@ -227,17 +235,19 @@ def load_network(folder: Path, vec: VectorTown) -> NumpyPolicy:
 
 
 def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int = 0) -> RememberingPolicy:
-    """A policy by its name, or the checkpoint in a folder; ε concerns the scripted ones."""
+    """A policy by its name, or the checkpoint in a folder (`greedy:FOLDER`: its likeliest actions); ε concerns the scripts."""
     policy: RememberingPolicy
-    if spec in ("scripted", "schedule"):
-        policy = ScriptedPolicy(epsilon, seed, follow_schedules=spec == "schedule")
+    folder = spec.removeprefix(GREEDY)
+    if spec in SCRIPTS:
+        policy = ScriptedPolicy(epsilon, seed, kind=spec)
     elif epsilon > 0.0:
-        raise UsageError(f"epsilon is {epsilon} but the policy is {spec!r}; only scripted and schedule are made ε-soft")
+        raise UsageError(f"epsilon is {epsilon} but the policy is {spec!r}; only {', '.join(SCRIPTS)} are made ε-soft")
     elif spec == "random":
         policy = RandomPolicy(seed)
-    elif Path(spec).exists():
-        network = load_network(Path(spec), vec)
-        policy = NetworkPolicy(network, seed, kind="checkpoint", digest=weights_hash(network.weights))
+    elif Path(folder).exists():
+        network = load_network(Path(folder), vec)
+        kind = "greedy" if spec != folder else "checkpoint"
+        policy = NetworkPolicy(network, seed, kind=kind, digest=weights_hash(network.weights), greedy=spec != folder)
     elif "/" in spec or "." in spec:
         raise CheckpointError(f"there is no checkpoint folder {spec}; expected one, or {', '.join(POLICIES)}")
     else:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from townlet.errors import UsageError
 from townlet.types import Array
 
 
@@ -75,6 +76,13 @@ class Trajectory:
     returns: Array | None = column("", "f4", "", "discounted rewards to come")
     watched: Array | None = column("K", "f4", "", "figures whose mean and largest each mini-batch tells")
     state: Array | None = None  # (batch, S) f4: recurrent state before the first decision
+
+    @property
+    def experts(self) -> Array:
+        """What the script would have done, in data that tells."""
+        if self.expert is None:
+            raise UsageError("the data has no expert_action to learn from; capture it again with the script beside the policy")
+        return self.expert
 
     @property
     def steps(self) -> int:

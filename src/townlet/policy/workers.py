@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -20,9 +20,9 @@ class WorkerDied(TownletError):
 
 
 class RolloutWorker(Protocol):
-    """`begin` asks for a method of the worker's object, `result` waits for what it gave; one question at a time."""
+    """`begin(method, …)` has a method called on the worker's object, `result` waits for what it gave; one question at a time."""
 
-    def begin(self, method: str, *args: Any, **kwargs: Any) -> None: ...
+    def begin(self, method: Callable[..., Any], *args: Any) -> None: ...
     def result(self) -> Any: ...
     def close(self) -> None: ...
 
@@ -34,8 +34,8 @@ class LocalWorker:
         self._object = make(*args)
         self._asked: Callable[[], Any] = lambda: None
 
-    def begin(self, method: str, *args: Any, **kwargs: Any) -> None:
-        self._asked = lambda: _call(self._object, method, args, kwargs)
+    def begin(self, method: Callable[..., Any], *args: Any) -> None:
+        self._asked = lambda: method(self._object, *args)
 
     def result(self) -> Any:
         return self._asked()
@@ -54,9 +54,9 @@ class ProcessWorker:
         self.process.start()
         theirs.close()
 
-    def begin(self, method: str, *args: Any, **kwargs: Any) -> None:
+    def begin(self, method: Callable[..., Any], *args: Any) -> None:
         try:
-            self._pipe.send((method, args, kwargs))
+            self._pipe.send((method, args))
         except OSError as error:
             raise WorkerDied(f"The rollout worker {self.process.pid} is gone ({error}); start it again.") from error
 
@@ -79,10 +79,6 @@ class ProcessWorker:
             self.process.join()
 
 
-def _call(target: Any, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return vars(type(target))[method](target, *args, **kwargs)
-
-
 def _serve(pipe: Connection, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """Answer questions until the owner closes the pipe. Signals are the owner's affair: it saves and closes."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -90,12 +86,15 @@ def _serve(pipe: Connection, make: Callable[..., Any], args: tuple[Any, ...]) ->
     target: Any = None
     while True:
         try:
-            method, call_args, kwargs = pipe.recv()
+            method, call_args = pipe.recv()
         except (EOFError, OSError):
             return
         try:
             target = make(*args) if target is None else target
-            answer = (True, _call(target, method, call_args, kwargs))
+            answer = (True, method(target, *call_args))
         except (TownletError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError):
             answer = (False, traceback.format_exc(limit=-2))
         pipe.send(answer)
+
+
+ENGINES: Mapping[str, Callable[..., RolloutWorker]] = {"local": LocalWorker, "process": ProcessWorker}  # training.engine

@@ -6,7 +6,6 @@ wholly beyond the margin, and holds in between or when there is too little data.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 
@@ -16,6 +15,7 @@ from townlet.config.models import GateConfig
 from townlet.dto.evaluation import MEASURES, Scorecard
 from townlet.dto.promotion import GateResult, Outcome, PromotionDecision
 from townlet.errors import UsageError
+from townlet.files import short_hash
 from townlet.statistics import Interval, paired_difference, student_interval, total_variation
 
 MIN_PAIRS = 5
@@ -74,7 +74,7 @@ def check_gate(gate: GateConfig) -> None:
 
 def gates_hash(gates: Sequence[GateConfig], required: int, level: float = 0.95) -> str:
     text = json.dumps([required, level, [gate.model_dump(mode="json") for gate in gates]], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return short_hash(text)
 
 
 def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]], level: float) -> GateResult:

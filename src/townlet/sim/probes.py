@@ -15,7 +15,7 @@ from townlet.envs.render import picture
 from townlet.envs.scene import look
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.files import AppendLog, remove
+from townlet.files import AppendLog, check_free, remove
 from townlet.ports import Decided
 from townlet.sim.snapshot import save_snapshot, take_snapshot
 from townlet.sim.tally import EventTally
@@ -46,14 +46,10 @@ class EventLog(Probe):
     """Every event as a line of NDJSON. A file that is there is refused, or replaced with `overwrite`."""
 
     def __init__(self, path: Path, run_id: str | None = None, *, overwrite: bool = False) -> None:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder; name a file")
+        check_free(path, overwrite)
         if path.exists():
-            if not overwrite or path.is_dir():
-                what = (
-                    "is a folder; name a file"
-                    if path.is_dir()
-                    else "already exists; choose another file, or --overwrite to replace it"
-                )
-                raise UsageError(f"{path} {what}")
             remove(path)
         self.path, self.run_id, self.written = path, run_id, 0
         self._log = AppendLog(path)

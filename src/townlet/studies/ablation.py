@@ -24,6 +24,7 @@ def ablation(
     mode: str | None = None,
     overrides: Sequence[str] = (),
     towns: int = 64,
+    days: int = 28,
 ) -> StudySpec:
     """The study of two arms, paired by seed."""
     return StudySpec(
@@ -33,6 +34,7 @@ def ablation(
         minutes=minutes,
         seeds=seeds,
         towns=towns,
+        days=days,
         overrides=tuple(overrides),
         arms={SIGHTED: (), BLIND: (f"observations.blind=[{blind}]",)},
         contrasts=((SIGHTED, BLIND),),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from townlet import __version__
 from townlet.config.loader import load_config
 from townlet.dto.studies import Acceptance, Criterion, SoakResult
 from townlet.files import make_folder, write_json, write_text
+from townlet.optional import versions
 from townlet.studies.soak import run_soak
 
 PRIMARY = ("queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline", "kitchen_breakfast")
@@ -49,7 +48,7 @@ def accept(
         accepted=all(criterion.met for criterion in criteria),
         criteria=tuple(criteria),
         soaks=tuple(soaks),
-        versions={"townlet": __version__, "numpy": np.__version__, "python": platform.python_version()},
+        versions=versions("numpy"),
         command=f"townlet accept --cycles {cycles} --soak-cycles {soak_cycles}",
     )
     write_json(make_folder(artifacts) / "acceptance.json", result.model_dump(mode="json"))

@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 
 from townlet.config.models import SimulationConfig, config_hash
-from townlet.dto.policy import PPOTrainingResult
 from townlet.dto.studies import SoakCycle, SoakResult
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
@@ -81,9 +80,9 @@ def _cycle(config: SimulationConfig, work: Path, log: Path, cycle: int, towns: i
         log_path=log,
         start_from=last,
     )
-    trained = PolicyTrainingOrchestrator(config).run("mixed", options)
-    assert isinstance(trained, PPOTrainingResult)
-    assert trained.checkpoint is not None
+    trained = PolicyTrainingOrchestrator(config).run_ppo(options=options, mode="mixed")
+    if trained.checkpoint is None:
+        raise UsageError(f"cycle {cycle} left no checkpoint in {options.run_dir}; nothing to go on from")
     sums = sha256_file(data / "SHA256SUMS")
     remove(data)
     if last is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -16,6 +15,7 @@ from townlet.config.models import SimulationConfig, config_hash
 from townlet.config.problems import sentences
 from townlet.config.tree import plain
 from townlet.errors import ConfigError
+from townlet.files import short_hash
 from townlet.names import Name
 
 Words = Annotated[tuple[str, ...], Many]
@@ -31,7 +31,7 @@ class StudySpec(Section):
     minutes: float | None = Field(None, gt=0, description="Minutes of PPO per job; null leaves it to training.epochs.")
     seeds: int = Field(5, ge=1, le=1000, description="Training seeds per arm.")
     towns: int = Field(64, ge=1, le=10_000, description="Held-out towns every trained policy is measured in.")
-    days: int | None = Field(1, ge=1, le=365, description="Days per town; null: the scenario's episode.")
+    days: int | None = Field(28, ge=1, le=365, description="Days per town; null: the scenario's episode.")
     scenario: str | None = Field(None, description="Measure in this town instead of the one trained in.")
     overrides: Words = Field((), description="Config overrides of every arm, as a.b=c.")
     arms: dict[Name, Words] = Field(min_length=1, description="Arm → its own overrides.")
@@ -76,4 +76,4 @@ def job_of(spec: StudySpec, arm: str, seed: int) -> StudyJob:
         words.append(f"training.time_limit={spec.minutes}")
     config = load_config(spec.config, words)
     facts = [__version__, config_hash(config), spec.mode, spec.towns, spec.days, spec.scenario]
-    return StudyJob(arm, seed, config, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16])
+    return StudyJob(arm, seed, config, short_hash(json.dumps(facts)))

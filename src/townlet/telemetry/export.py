@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from townlet.errors import MissingPackageError, TelemetryError, UsageError
-from townlet.files import filling, publish_folder, write_bytes
+from townlet.files import check_free, filling, publish_folder, write_bytes
 from townlet.optional import installed, require
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, Field, declared, field
@@ -238,6 +238,6 @@ def export(path: Path | str, output: Path | str, kind: str, *, overwrite: bool =
     if kind not in EXPORTS:
         raise UsageError(f"{kind!r} is no export; choose one of {', '.join(EXPORTS)}")
     path, output = Path(path), Path(output)
-    if output.exists() and not overwrite and kind in ("tensorboard", "csv", "parquet"):
-        raise UsageError(f"{output} exists; choose another place or give --overwrite")
+    if kind not in ("wandb", "mlflow", "prometheus"):  # which add to what is there, or are written again and again
+        check_free(output, overwrite, "place")
     return EXPORTS[kind](path, output, overwrite=overwrite)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from townlet.errors import TelemetryError
+from townlet.files import open_file
 from townlet.telemetry.ndjson import CHUNK, MAX_LINE, is_object, last_rotation, rotated, rotations
 
 KEPT_LINES = 4096  # remembered by place and checksum, to find the place again when a resumed run cuts its log back
@@ -63,16 +65,17 @@ class Follower:
 
     def poll(self) -> Iterator[NewLine | Notice]:
         while True:
-            if self._file is None and not self._open_next():
+            file = self._file or self._open_next()
+            if file is None:
                 if not self._missing:
                     self._missing = True
                     yield Notice("waiting", f"{self.path} is not there; waiting for it")
                 return
-            yield from self._changes()
-            yield from self._lines()
+            yield from self._changes(file)
+            yield from self._lines(file)
             if _identity(self.path) == self._identity:
                 return
-            yield from self._leave()
+            yield from self._leave(file)
 
     def finish(self) -> Iterator[NewLine | Notice]:
         """At the end of a log that is not followed: the last line without a newline, when it is whole, or a word on it."""
@@ -87,31 +90,32 @@ class Follower:
             self._file.close()
             self._file = None
 
-    def _open_next(self) -> bool:
-        """Open the oldest part not read yet, else the log itself; False when there is none."""
+    def _open_next(self) -> BinaryIO | None:
+        """Open the oldest part not read yet, else the log itself; None when there is none."""
         number = self._next_part()
         if number is not None:
             return self._open(rotated(self.path, number), number)
-        if not self._open(self.path, None):
-            return False
+        opened = self._open(self.path, None)
         # Between the look and the opening the log may have been rotated: then its older part comes first.
         older = rotated(self.path, self._done + 1)
-        if _identity(older) not in (None, self._identity):
+        if opened is not None and _identity(older) not in (None, self._identity):
             self.close()
             return self._open(older, self._done + 1)
-        return True
+        return opened
 
     def _next_part(self) -> int | None:
         if rotated(self.path, self._done + 1).exists():
             return self._done + 1
         return next((number for number in rotations(self.path) if number > self._done), None)
 
-    def _open(self, path: Path, number: int | None) -> bool:
+    def _open(self, path: Path, number: int | None) -> BinaryIO | None:
         try:
-            self._file = open(path, "rb")  # noqa: SIM115  held until its successor is known
-        except OSError:
-            return False
-        found = os.fstat(self._file.fileno())
+            self._file = file = open_file(path, TelemetryError)  # held until its successor is known
+        except TelemetryError:
+            if path.exists() and not path.is_file():
+                raise  # such as a pipe, which would be waited for
+            return None
+        found = os.fstat(file.fileno())
         self._identity = (found.st_dev, found.st_ino)
         self._rest, self._number, self._position = b"", 0, 0
         self._read.clear()
@@ -120,12 +124,11 @@ class Follower:
             self._done = number
         if self._skip:
             self._skip = False
-            self._position = _end_of_lines(self._file)
-        return True
+            self._position = _end_of_lines(file)
+        return file
 
-    def _lines(self) -> Iterator[NewLine | Notice]:
-        assert self._file is not None
-        while block := self._file.read(CHUNK):
+    def _lines(self, file: BinaryIO) -> Iterator[NewLine | Notice]:
+        while block := file.read(CHUNK):
             start = self._position - len(self._rest)
             self._position += len(block)
             lines = (self._rest + block).split(b"\n")
@@ -140,37 +143,35 @@ class Follower:
                 yield Notice("long", f"{self.path}: line {self._number + 1} is longer than {MAX_LINE} bytes; it is skipped")
                 self._rest = b""
 
-    def _changes(self) -> Iterator[Notice]:
+    def _changes(self, file: BinaryIO) -> Iterator[Notice]:
         """Notice when the open file was cut back or written anew."""
-        assert self._file is not None
-        size = os.fstat(self._file.fileno()).st_size
-        if size >= self._position and self._tail_stands():
+        size = os.fstat(file.fileno()).st_size
+        if size >= self._position and self._tail_stands(file):
             return
         what = "truncated" if size < self._position else "rewritten"
-        while self._read and not self._tail_stands():
+        while self._read and not self._tail_stands(file):
             self._read.pop()
             self._number -= 1
         self._rest = b""
         if self._read:
-            self._position = self._file.seek(self._read[-1][1])
+            self._position = file.seek(self._read[-1][1])
             yield Notice(what, f"{self.path} was cut back to byte {size}; going on after line {self._number}")
         else:
             self._number = 0
-            self._position = self._file.seek(0)
+            self._position = file.seek(0)
             yield Notice(what, f"{self.path} was {what}; reading it from the start")
 
-    def _tail_stands(self) -> bool:
+    def _tail_stands(self, file: BinaryIO) -> bool:
         """Is the last line that was read still where it was?"""
-        assert self._file is not None
         if not self._read:
             return True
         start, end, checksum = self._read[-1]
-        raw = os.pread(self._file.fileno(), end - start, start)
+        raw = os.pread(file.fileno(), end - start, start)
         return len(raw) == end - start and raw.endswith(b"\n") and zlib.crc32(raw[:-1]) == checksum
 
-    def _leave(self) -> Iterator[NewLine | Notice]:
+    def _leave(self, file: BinaryIO) -> Iterator[NewLine | Notice]:
         """The open file is no longer the log: read it to its end and let it go."""
-        yield from self._lines()
+        yield from self._lines(file)
         identity = self._identity
         number: int | None = self._done + 1
         if _identity(rotated(self.path, self._done + 1)) != identity:

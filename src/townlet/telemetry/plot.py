@@ -156,6 +156,9 @@ def image(runs: Sequence[LogSeries], kind: str = "png", *, title: str = "") -> b
 def _encoded(drawn: Any, kind: str) -> bytes:
     matplotlib = require("matplotlib", "drawing a figure")
     data = io.BytesIO()
+    if drawn.get_layout_engine() is not None:  # a constrained layout moves a little with every drawing: settle it once
+        drawn.draw_without_rendering()
+        drawn.set_layout_engine("none")
     with matplotlib.rc_context({"svg.hashsalt": "townlet", "svg.fonttype": "none"}):
         drawn.canvas.print_figure(data, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {"Software": None})
     return data.getvalue()
@@ -335,7 +338,7 @@ def _ends(runs: Sequence[LogSeries]) -> tuple[str, str]:
     return f"epoch {short(float(epochs[0]))}{unequal}", f"epoch {short(float(epochs[-1]))}"
 
 
-SCORECARD_PANELS = ("return", "exits", "conflicts", "self_sufficiency", "attendance", "wait_mean")
+SCORECARD_PANELS = ("return", "founders", "conflicts", "self_sufficiency", "attendance", "lateness")
 
 
 def plot_scorecard(card: Scorecard, output: Path | str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import statistics
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from townlet.errors import ConfigError
+from townlet.errors import ConfigError, did_you_mean
 from townlet.files import read_json
 from townlet.telemetry.drawing import short
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS, declared, field
@@ -81,7 +80,7 @@ def default_rules() -> list[Rule]:
 
 def flag_rules(values: Mapping[str, float | None]) -> list[Rule]:
     """Rules of the thresholds given by flag, flag → value."""
-    by_flag = {item.alert.flag: item for item in FIELDS if item.alert is not None}
+    declared_alerts = {item.alert.flag: (item.name, item.alert.side) for item in FIELDS if item.alert is not None}
     rules = []
     for flag, value in values.items():
         if value is None:
@@ -93,9 +92,7 @@ def flag_rules(values: Mapping[str, float | None]) -> list[Rule]:
             name, side, _, margin, unless = PAST_ALERTS[flag]
             rules.append(Rule(name, side, value, PAST, smoothing=PAST_WINDOW, margin=margin, unless=unless))
         else:
-            item = by_flag[flag]
-            assert item.alert is not None
-            rules.append(Rule(item.name, item.alert.side, value))
+            rules.append(Rule(*declared_alerts[flag], value))
     return rules
 
 
@@ -145,8 +142,7 @@ def rules_of(tree: Any, name: str = "rules") -> RulesFile:
 def _known(tree: Mapping[Any, Any], keys: tuple[str, ...], where: str) -> None:
     for key in tree:
         if key not in keys:
-            near = difflib.get_close_matches(str(key), keys, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(keys)}"
+            hint = did_you_mean(str(key), keys) or f"known are {', '.join(keys)}"
             raise ConfigError(f"{where}: {key!r} is not a key of a rule; {hint}")
 
 
@@ -156,8 +152,8 @@ def _rule(entry: Any, common: Mapping[str, Any], where: str) -> Rule:
     _known(entry, RULE_KEYS, where)
     name = entry.get("field")
     if not isinstance(name, str) or not declared(name):
-        near = difflib.get_close_matches(str(name), [item.name for item in FIELDS], 1)
-        raise ConfigError(f"{where}: field is {name!r}, which no record has" + (f"; did you mean {near[0]}?" if near else ""))
+        near = did_you_mean(str(name), [item.name for item in FIELDS])
+        raise ConfigError(f"{where}: field is {name!r}, which no record has" + (near and f"; {near}"))
     sides = [side for side in SIDES if side in entry]
     if len(sides) != 1:
         raise ConfigError(f"{where}: {name} needs exactly one of above, below and is")

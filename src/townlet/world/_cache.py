@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,8 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
 
 from townlet.errors import StorageError
-from townlet.files import FolderLock
+from townlet.files import FolderLock, write_bytes
+from townlet.world._compiler import EntryModule
 
 KEPT_CACHES = 12
 NO_KERNELS = ("_cache", "invariants", "layout", "preconditions", "rules")
@@ -37,7 +39,8 @@ def kernel_sources() -> list[Path]:
     package = Path(__file__).parents[1]
     world = {*package.glob("world/**/*.py")} - {package / "world" / f"{name}.py" for name in NO_KERNELS}
     tables = ("config/needs.py", "config/town.py", "observations/spec.py")  # their rows are constants of the kernels
-    return sorted([*world, package / "observations/encode.py", package / "envs/step.py", *(package / name for name in tables)])
+    others = ("observations/encode.py", "envs/step.py", "engine/network.py")
+    return sorted([*world, *(package / name for name in (*others, *tables))])
 
 
 @functools.cache
@@ -101,7 +104,26 @@ class EntryCache(FunctionCache):
             name = self._cache_file._load_index().get(self._index_key(signature, codegen))
         except OSError:
             return False
-        return name is not None and Path(self._cache_file._data_path(name)).exists()
+        there = name is not None and Path(self._cache_file._data_path(name)).exists()
+        return there and self._bitcode(signature).exists()
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        return super().load_overload(signature, target_context) if self._bitcode(signature).exists() else None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        if self._enabled:
+            write_bytes(self._bitcode(signature), zlib.compress(result.library.portable, 6), sync=False)
+        super().save_overload(signature, result)
+
+    def _bitcode(self, signature: Any) -> Path:
+        kind = hashlib.sha256(str(tuple(signature)).encode()).hexdigest()[:8]
+        return cache_folder() / f"{self._impl.locator.name}.{kind}.bc"
+
+    def portable(self, signature: Any, result: Any) -> bytes:
+        """LLVM bitcode of a compiled entry with all it reaches, as it was before it was fitted to a processor."""
+        if isinstance(result.library, EntryModule):  # compiled by this very process
+            return result.library.portable
+        return zlib.decompress(self._bitcode(signature).read_bytes())
 
 
 _compiling = False  # by this process; Numba's lock lets one thread at a time come here

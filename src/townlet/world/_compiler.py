@@ -47,6 +47,8 @@ class KernelModule(codegen.JITCodeLibrary):
 class EntryModule(codegen.JITCodeLibrary):
     """An entry and all kernels it reaches. What only it can call, LLVM inlines where that pays and drops where it did."""
 
+    portable = b""  # LLVM bitcode of the whole, before any pass that knows this processor
+
     def finalize(self) -> None:
         self._linking_libraries = list(_reached(self._linking_libraries, {}))
         super().finalize()
@@ -55,6 +57,7 @@ class EntryModule(codegen.JITCodeLibrary):
         for function in self.get_defined_functions():
             if function.linkage.name == "linkonce_odr":
                 function.linkage = "internal"
+        self.portable = self._final_module.as_bitcode()
         super()._optimize_final_module()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import numba as _numba
@@ -39,6 +39,14 @@ def entry(function: Callable[P, R]) -> Callable[P, R]:
     if JIT:
         keep(compiled)
     return compiled
+
+
+def portable(compiled: Any, args: Sequence[object]) -> bytes:
+    """LLVM bitcode of an entry for arguments of these types, before it is fitted to a processor: for `townlet.engine`."""
+    signature = tuple(numba.typeof(value) for value in args)
+    compiled.compile(signature)
+    bitcode: bytes = compiled._cache.portable(signature, compiled.overloads[signature])
+    return bitcode
 
 
 def _kernel(function: Callable[P, R], inlined: bool) -> Callable[P, R]:

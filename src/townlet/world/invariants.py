@@ -108,6 +108,8 @@ def _money(t: _Town) -> Iterator[str]:
         yield f"wallets hold {wealth} and the purse {purse} units; they must add up to 0"
     for i in np.flatnonzero(t.residents["wallet"] < 0):
         yield f"the wallet of resident {i} is {t.residents['wallet'][i]}, below 0"
+    for i in np.flatnonzero(t.residents["debt"] < 0):
+        yield f"resident {i} owes {t.residents['debt'][i]}, below 0"
 
 
 def _bodies(t: _Town) -> Iterator[str]:
@@ -279,8 +281,9 @@ def _cooldowns(t: _Town) -> Iterator[str]:
 def _empty_slots(t: _Town) -> Iterator[str]:
     for i in np.flatnonzero(t.residents["present"] == 0):
         me = t.residents[i]
-        if me["wallet"] != 0 or max(me["using"], me["queued"], me["called"]) >= 0 or (t.ties["other"][i] >= 0).any():
-            yield f"the empty slot {i} still has a wallet, an object, a queue or a tie"
+        busy = max(me["using"], me["queued"], me["called"]) >= 0
+        if me["wallet"] != 0 or me["debt"] != 0 or busy or (t.ties["other"][i] >= 0).any():
+            yield f"the empty slot {i} still has a wallet, a debt, an object, a queue or a tie"
     assert t.ties.shape[1] == MAX_EDGES
 
 

@@ -19,9 +19,9 @@ WORLD, DAILY, POLICY, SPAWN = range(4)  # streams; POLICY is drawn with the seed
     TURN,  # WORLD: who acts first in a tick; one for the town
     CHAT,  # WORLD: whether a chat succeeds
     CHAT_QUALITY,  # WORLD
-    QUARREL_BLOCKED,  # WORLD: whether a conflict becomes a quarrel; one for each of CONFLICT_REASONS, in their order
-    QUARREL_OVERTAKEN,
-    QUARREL_GHOST_STEP,
+    QUARREL,  # WORLD: whether a conflict becomes a quarrel; one for each of the first CONFLICT_REASONS, in their order
+    _QUARREL_2,
+    _QUARREL_3,
     STRIKE,  # DAILY: whether a perturbation strikes today; per kind
     STRIKE_MINUTE,  # DAILY: and when; per kind
     SHARE,  # DAILY: whom the script controls today
@@ -30,9 +30,11 @@ WORLD, DAILY, POLICY, SPAWN = range(4)  # streams; POLICY is drawn with the seed
     ACT,  # POLICY: the draw of a network
     START_MINUTE,  # SPAWN: clock time of an episode's first tick; one for the town
     FIRST_DECISIONS,  # SPAWN: length of a staggered town's first episode; one for the town
+    FIRST_WALLET,  # SPAWN: wallet at the start of an episode, where it is drawn
     NEWCOMER_DELAY,  # SPAWN
     NEWCOMER_PROFILE,  # SPAWN
-) = range(16)
+) = range(17)
+LATER_QUARRELS = 17  # and up: WORLD, those of the reasons after the third
 
 _A = np.uint64(0xBF58476D1CE4E5B9)
 _B = np.uint64(0x94D049BB133111EB)
@@ -48,6 +50,12 @@ def mix(x: np.uint64) -> np.uint64:
     x = (x ^ (x >> _S30)) * _A
     x = (x ^ (x >> _S27)) * _B
     return x ^ (x >> _S31)
+
+
+@leaf
+def quarrel_of(reason: int) -> int:
+    """The draw by which a conflict of that reason becomes a quarrel."""
+    return QUARREL + reason if reason < 3 else LATER_QUARRELS + reason - 3
 
 
 @entry

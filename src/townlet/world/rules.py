@@ -19,8 +19,10 @@ def money(coins: float) -> int:
     return round(coins * MONEY)
 
 
-def make_rules(config: SimulationConfig, *, random_start: bool = False, stagger: bool = False) -> Array:
-    """The (1,) RULES array of a config."""
+def make_rules(
+    config: SimulationConfig, *, random_start: bool = False, stagger: bool = False, wallets: tuple[float, float] | None = None
+) -> Array:
+    """The (1,) RULES array of a config; first wallets are the scenario's, or drawn evenly between `wallets`."""
     rules = np.zeros(1, dtype=RULES)
     r = rules[0]
     rewards = config.rewards
@@ -29,13 +31,16 @@ def make_rules(config: SimulationConfig, *, random_start: bool = False, stagger:
     r["interval"] = config.policy.interval
     r["episode_ticks"] = config.scenario.episode_ticks
     r["random_start"], r["stagger"] = random_start, stagger
+    low, high = (-1, -1) if wallets is None else (money(wallets[0]), money(wallets[1]))
+    r["wallet_low"], r["wallet_spread"] = low, high - low
     r["blind_conflict"] = "conflict" in config.observations.blind
     r["calm_rivalry_ticks"] = config.policy.calm_rivalry_ticks
     r["queue_reach"] = QUEUE_REACH
     _fill_queues_and_conflict(r, config)
     _fill_ties(r, config)
     _fill_work_and_money(r, config)
-    r["survival"], r["needs_weight"], r["wage_rate"] = rewards.survival, rewards.needs_scale, rewards.wage_rate
+    r["survival"], r["misery_below"], r["needs_weight"] = rewards.survival, rewards.misery_below, rewards.needs_scale
+    r["wage_rate"], r["spending"] = rewards.wage_rate, rewards.spending
     r["punctuality"], r["conflict_weight"], r["reward_clip"] = rewards.punctuality, rewards.conflict_weight, rewards.clip
     r["chat_reward"], r["chat_reward_trust"] = rewards.chat_base, rewards.chat_trust
     r["chat_reward_familiarity"] = rewards.chat_familiarity
@@ -106,6 +111,7 @@ def _fill_work_and_money(r: np.void, config: SimulationConfig) -> None:
     work, economy, life, upsets = config.employment, config.economy, config.lifecycle, config.perturbations
     r["grace_ticks"], r["absent_cutoff"], r["absence_slack"] = work.grace_ticks, work.absent_cutoff, work.absence_slack
     r["await_ticks"], r["notice_absences"] = work.work_ahead, work.notice_absences
+    r["lates_per_absence"] = work.lates_per_absence
     r["rent"], r["rent_minute"], r["restock_minute"] = money(economy.rent), economy.rent_at, economy.refill_at
     r["first_wallet"] = money(economy.first_wallet)
     r["exit_notice"] = life.exit_warning

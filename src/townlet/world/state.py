@@ -27,7 +27,10 @@ COOLDOWNS = 4
 MAX_MEALS = 6
 PROGRAM_ROWS = 12
 CANDIDATES = 4  # K: nearest objects kept per tile and affordance
-TERMS = ("survival", "needs", "wage", "punctuality", "social", "conflict", "shaping", "exit_guard", "clip", "terminal")
+TERMS = (
+    *("survival", "needs", "wage", "spending", "punctuality", "social", "conflict", "shaping"),
+    *("exit_guard", "clip", "terminal"),
+)
 PROFILES = ("balanced", "socialite", "industrious", "stoic")
 SHIFT_STATES = ("pre_shift", "await_start", "on_time", "late", "absent", "post_shift")
 EXITS = ("collapse", "eviction", "scheduled")
@@ -46,6 +49,7 @@ RESIDENT = np.dtype(
         ("needs", "f8", (MAX_NEEDS,)),  # levels
         ("weights", "f8", (MAX_NEEDS,)),  # what a lack of each costs in reward: the need's weight × the personality's
         ("wallet", "i4"),
+        ("debt", "i4"),  # rent and penalties that the wallet could not pay; taken from the next income
         ("meals", "i4"),
         ("extroversion", "f8"),
         ("forgiveness", "f8"),
@@ -92,7 +96,8 @@ RESIDENT = np.dtype(
         ("shifts_done", "i4"),
         ("attended", "f8", (3,)),  # share of the last three shifts
         ("present_ticks", "i4"),
-        ("absences", "i4", (7,)),  # absences by weekday ring
+        ("absences", "i4", (7,)),  # absences by weekday ring, …
+        ("lates", "i4", (7,)),  # … and shifts that were late and no worse
         ("notice", "u1"),
         ("withheld", "i4"),  # wages and penalties withheld so far
         ("late_count", "i4"),
@@ -290,13 +295,15 @@ _FLOAT_RULES = (
     "age_priority_weight", "queue_length_boost", "intensity_min", "intensity_max", "quarrel_energy",
     "rivalry_increment", "rivalry_decay", "avoid_threshold", "trust_decay", "familiarity_decay",
     "tie_floor", "ambition_scale", "forgiveness_scale", "chat_base", "chat_trust", "chat_familiarity", "chat_extroversion",
-    "survival", "needs_weight", "wage_rate", "punctuality", "conflict_weight", "chat_reward", "chat_reward_trust",
+    "survival", "misery_below", "needs_weight", "wage_rate", "spending", "punctuality", "conflict_weight",
+    "chat_reward", "chat_reward_trust",
     "chat_reward_familiarity", "avoid_bonus", "reconcile_bonus", "reward_clip", "terminal_collapse", "terminal_eviction",
     "calm_rivalry_ticks", "price_spike_factor", "newcomer_need", "index_cost", "quality_floor", "meet_min_rivalry",
 )  # fmt: skip
 _INT_RULES = (
     "ticks_per_day", "interval", "episode_ticks", "ghost_step_after", "queue_reach", "max_overtakes", "quarrel_ticks",
     "rent", "restock_minute", "first_wallet", "grace_ticks", "absent_cutoff", "absence_slack", "await_ticks", "notice_absences",
+    "lates_per_absence", "wallet_low", "wallet_spread",
     "needs", "deadly", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
     "newcomer_delay", "newcomer_spread", "chat_cooldown", "avoid_cooldown", "social_stage", "blind_conflict", "newcomer_meals",
     "random_start", "stagger", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",

@@ -144,6 +144,9 @@ def begin_episode(t: Town, tables: Tables, start_minute: int) -> None:
         for s in range(MAX_EDGES):
             t.ties[i, s] = tables.start_ties[k, i, s]
         me = t.residents[i]
+        if rules["wallet_low"] >= 0:
+            spread = rng.below(rng.now(clock, rng.SPAWN), i, rng.FIRST_WALLET, int(rules["wallet_spread"]) + 1)
+            me["wallet"] = rules["wallet_low"] + spread
         wealth += me["wallet"]
         if me["present"] == 1:
             if t.grid[me["y"], me["x"]]["occupant"] >= 0:

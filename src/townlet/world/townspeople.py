@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from townlet.config.models import SimulationConfig
+from townlet.config.models import BehaviorConfig, SimulationConfig
 from townlet.types import Array
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
@@ -58,14 +58,27 @@ class Script(NamedTuple):
     uses: Array  # (A,) USE
 
 
+PLAIN = BehaviorConfig()  # the script before anything was tuned
+
+
 def make_script(
-    config: SimulationConfig, feature_names: tuple[str, ...], action_names: tuple[str, ...], *, calm: bool | None = None
+    config: SimulationConfig,
+    feature_names: tuple[str, ...],
+    action_names: tuple[str, ...],
+    *,
+    calm: bool | None = None,
+    behavior: BehaviorConfig | None = None,
 ) -> Script:
-    """The script of a config over its observation and options; `calm` overrides `behavior.avoid_rivals`."""
+    """The script of a config over its observation and options; `behavior` instead of the config's, `calm` instead of its
+    `avoid_rivals`."""
+    behavior = behavior or config.behavior
+    if calm is not None:
+        behavior = behavior.model_copy(update={"avoid_rivals": calm})
     offsets = {name: i for i, name in enumerate(feature_names)}
     needs = np.zeros(len(config.needs), dtype=NEED)
     for k, (name, need) in enumerate(config.needs.items()):
-        needs[k] = (offsets[f"need_{name}"], need.act_below, need.decay, need.at_bottom == "collapse")
+        line = behavior.meet_below.get(name, need.act_below)
+        needs[k] = (offsets[f"need_{name}"], line, need.decay, need.at_bottom == "collapse")
     uses = np.zeros(len(config.affordances.specs), dtype=USE)
     for use, spec in zip(uses, config.affordances.specs):
         use["near"] = action_names.index(f"{spec.id}:near")
@@ -77,11 +90,10 @@ def make_script(
         use["free"], use["takes_meals"], use["gives_meals"] = spec.price == 0, spec.takes_meals > 0, spec.gives_meals > 0
         use["asleep"], use["hours"] = spec.asleep, spec.hours is not None
         use["spends"] = spec.takes_meals > 0 or spec.uses_stock  # a thing is gone with the start, so it is used to the end
-    return Script(_habits(config, offsets, calm), needs, uses)
+    return Script(_habits(config, offsets, behavior), needs, uses)
 
 
-def _habits(config: SimulationConfig, offsets: dict[str, int], calm: bool | None) -> Array:
-    behavior = config.behavior
+def _habits(config: SimulationConfig, offsets: dict[str, int], behavior: BehaviorConfig) -> Array:
     h = np.zeros(1, dtype=HABITS)
     row = h[0]
     for name in COLUMNS:
@@ -92,7 +104,7 @@ def _habits(config: SimulationConfig, offsets: dict[str, int], calm: bool | None
     middle = 2.0 * np.pi * (behavior.sleep_from + night) / DAY
     row["night_sin"], row["night_cos"], row["night_bound"] = np.sin(middle), np.cos(middle), np.cos(2.0 * np.pi * night / DAY)
     row["sleep_below"], row["chat_above"] = behavior.sleep_below, behavior.chat_above
-    row["calm"] = behavior.avoid_rivals if calm is None else calm
+    row["calm"] = behavior.avoid_rivals
     made = config.scenario.generate  # a generated town has its shifts there
     row["shift_length"] = max((job.length for job in config.jobs.values()), default=0 if made is None else made.shift_ticks)
     sleep = [spec.effects.get("energy", 0.0) / spec.ticks for spec in config.affordances.specs if spec.asleep]

@@ -124,7 +124,7 @@ def test_periodic_evaluation_is_on_the_validation_seed_and_so_is_its_policy(smal
     made, named = service.score(source), service.score("random")
     assert seen == [draw_seed("validation", 0)]
     assert made == named == EvaluationService(config).score("random")
-    card = evaluate({"random": "random"}, [Case("own", "own", towns=2, config=config)])
+    card = evaluate({"random": "random"}, [Case("own", "own", towns=2, days=1, config=config)])
     assert card.cases[0].seed == 3_000_001
     assert card.cases[0].policies[0].measures["return"].values != made["return"].values
 

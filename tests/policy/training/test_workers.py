@@ -30,16 +30,16 @@ Small = Callable[..., SimulationConfig]
 @pytest.mark.parametrize("kind", [LocalWorker, ProcessWorker])
 def test_a_worker_keeps_its_object(kind: Any) -> None:
     worker = kind(deque, (5, 7))
-    worker.begin("append", 7)
+    worker.begin(deque.append, 7)
     assert worker.result() is None
-    worker.begin("count", 7)
+    worker.begin(deque.count, 7)
     assert worker.result() == 2
     worker.close()
 
 
 def test_a_failing_and_a_dying_worker_are_told_apart() -> None:
     worker = ProcessWorker(deque)
-    worker.begin("popleft")
+    worker.begin(deque.popleft)
     with pytest.raises(TownletError, match="pop from an empty deque"):
         worker.result()
     os.kill(worker.process.pid or 0, signal.SIGKILL)

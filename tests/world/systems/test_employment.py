@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from townlet.envs.vector import VectorTown
 from townlet.testing import tiny_town
+from townlet.world.invariants import problems
 from townlet.world.state import HUNGER, SHIFT_STATES
 from world_tools import Play, people
 
@@ -31,7 +33,7 @@ def to_phase(play: Play, phase: int) -> None:
 
 
 def test_a_whole_shift_pays_240_wages_and_its_rewards() -> None:
-    """240 × 0.0035 = 0.84 coins; wage term 240 × 0.01 = 2.4, punctuality 0.05; attendance 1.
+    """240 × 0.0035 = 0.84 coins; wage term 240 × 0.04 = 9.6, punctuality 2; attendance 1.
 
     Bob is absent after 31 ticks, and Alice has his wage for the other 209: 0.7315.
     """
@@ -45,8 +47,8 @@ def test_a_whole_shift_pays_240_wages_and_its_rewards() -> None:
         punctuality += play.term("alice", "punctuality")
         seen.add(state(play, "alice"))
     assert play["alice"]["wallet"] == 10_000 + 8_400 + 7_315
-    assert wage == pytest.approx(2.4)
-    assert punctuality == pytest.approx(0.05)
+    assert wage == pytest.approx(9.6)
+    assert punctuality == pytest.approx(2.0)
     assert seen == {"await_start", "on_time", "post_shift"}
     assert play["alice"]["attended"].tolist() == [1.0, 1.0, 1.0]
     assert play["alice"]["shifts_done"] == 1
@@ -151,18 +153,63 @@ def test_absences_of_a_week_ago_are_forgotten() -> None:
     assert play["alice"]["absences"].tolist() == [0, 0, 1, 0, 0, 0, 0]
 
 
-def test_rent_is_taken_at_midnight_if_it_is_there() -> None:
-    """0.40 of 1.00; Bob has 0.39 and keeps it, the day counts as unpaid."""
+def test_rent_is_taken_at_midnight_and_what_is_missing_is_owed() -> None:
+    """0.40 of 1.00; Bob has 0.39 and owes 0.01, and the day counts as unpaid."""
     residents: list[dict[str, Any]] = [{"id": "alice"}, {"id": "bob", "wallet": 0.39}]
     play = Play(tiny_town(residents=residents, scenario={"start": "23:59"}))
     play.go()
     assert play["alice"]["wallet"] == 10_000
     play.go()
-    assert (play["alice"]["wallet"], play["bob"]["wallet"]) == (6_000, 3_900)
+    assert (play["alice"]["wallet"], play["bob"]["wallet"]) == (6_000, 0)
+    assert (play["alice"]["debt"], play["bob"]["debt"]) == (0, 100)
+    assert play.town["purse"] == -6_000
+    assert play.sees("bob", "debt") == pytest.approx(0.01 / 1.01)
     assert (play["alice"]["unpaid_days"], play["bob"]["unpaid_days"]) == (0, 1)
     assert len(play.told("rent_paid")) == len(play.told("rent_unpaid")) == 1
     play.go(5)
     assert play["alice"]["wallet"] == 6_000
+
+
+def test_a_debt_is_paid_first_from_the_next_income() -> None:
+    """0.01 owed: two ticks at 0.0035 go into it, of the third 0.0030, and the rest is Alice's. Money is only moved."""
+    play = office(start="09:00", alice=DESK)
+    play["alice"]["debt"] = 100
+    play["alice"]["wallet"], play.town["purse"] = 0, 0
+    told = []
+    for _ in range(4):
+        play.go(alice="work")
+        told.append((int(play["alice"]["debt"]), int(play["alice"]["wallet"])))
+        assert play.town["purse"] == -play["alice"]["wallet"]
+    assert told == [(65, 0), (30, 0), (0, 5), (0, 40)]
+
+
+def test_a_penalty_that_cannot_be_paid_is_owed() -> None:
+    play = office(start="09:00", alice=OUTSIDE)
+    play["alice"]["wallet"], play.town["purse"] = 200, -200
+    to_phase(play, 7)
+    assert (play["alice"]["wallet"], play["alice"]["debt"]) == (0, 300)
+    assert problems(play.vec) == []
+
+
+@pytest.mark.parametrize(("lates", "absences", "noticed"), [(5, 0, True), (4, 0, False), (1, 2, True), (0, 2, False)])
+def test_two_late_shifts_count_as_an_absence(lates: int, absences: int, noticed: bool) -> None:
+    """One more late shift, at 09:06: with five before it makes three absences, with one and two absences as well."""
+    play = office(start="09:00", alice=OUTSIDE)
+    play["alice"]["lates"][3], play["alice"]["absences"][4] = lates, absences
+    to_phase(play, 7)
+    assert play["alice"]["notice"] == noticed
+    if not noticed:
+        to_phase(play, 32)
+        assert (play["alice"]["lates"].sum(), play["alice"]["absences"].sum()) == (lates, absences + 1)  # no longer late
+
+
+def test_first_wallets_may_be_drawn() -> None:
+    """Between 0 and 1.5 coins, each resident and episode its own; all money is still accounted for."""
+    vec = VectorTown(tiny_town(residents=4), 64, wallets=(0.0, 1.5))
+    wallets = vec.state.residents["wallet"] / 10_000
+    assert (wallets.min() < 0.05, wallets.max() > 1.45) == (True, True)
+    assert wallets.mean() == pytest.approx(0.75, abs=0.1)
+    assert problems(vec) == []
 
 
 def test_two_unpaid_days_end_in_eviction_and_a_paid_one_clears_the_count() -> None:

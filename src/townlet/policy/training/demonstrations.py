@@ -102,8 +102,7 @@ class Imitation(NamedTuple):
 
 def imitation(batch: Trajectory, choices: Array, majority: int) -> Imitation:
     """`choices` (T, B) against the expert: overall, where the expert changes its mind, and for the two empty strategies."""
-    assert batch.expert is not None
-    active, experts = batch.active, batch.expert
+    active, experts = batch.active, batch.experts
     starts = np.zeros_like(active) if batch.starts is None else batch.starts
     follows = active[1:] & active[:-1] & ~starts[1:]  # (T-1, B): a decision with one before it in the same life
     changes = follows & (experts[1:] != experts[:-1])

@@ -38,8 +38,7 @@ def resident_days(decisions: int, interval: int, context: TrainingContext) -> fl
 
 
 def rollout_epoch(session: Session, context: TrainingContext, progress: float) -> EpochData:
-    collector, learner = session.collector, session.learner
-    assert collector is not None
+    collector, learner = session.towns, session.learner
     bc_weight = context.plan.bc_weight_at(progress)
     started = perf_counter()
     for _ in range(1 + context.config.scenario.episode_ticks // (horizon(context) * context.config.policy.interval)):

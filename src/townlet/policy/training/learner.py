@@ -247,13 +247,12 @@ class PPOLearner:
     def assess_cloning(self, batch: Trajectory) -> tuple[CloningStats, NDArray[np.int64]]:
         """The same measures without learning, and the greedy choices (T, B)."""
         batch = decisions_of(batch)
-        assert batch.expert is not None
         log_probs, values = self.evaluate(batch)
         active = batch.active.astype(bool)
         choices = log_probs.argmax(-1)
         if not active.any():
             return CloningStats(0, 0, 0.0, 0.0, 0.0, 0.0), choices
-        chosen = np.take_along_axis(log_probs, batch.expert[..., None], -1)[..., 0]
+        chosen = np.take_along_axis(log_probs, batch.experts[..., None], -1)[..., 0]
         error = 0.0
         if batch.returns is not None:
             gap = (values - batch.returns)[active].astype(np.float64) / self._value_scale()[1]
@@ -327,9 +326,8 @@ class PPOLearner:
         return data
 
     def _cloning_data(self, batch: Trajectory) -> Tensors:
-        assert batch.expert is not None
         active = batch.active.astype(bool)
-        data = self._data(batch, active) | {"expert": self._column(batch.expert, active)}
+        data = self._data(batch, active) | {"expert": self._column(batch.experts, active)}
         if batch.returns is not None:
             data["returns"] = self._column(self._normalised(batch.returns), active)
         return data

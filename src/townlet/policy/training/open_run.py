@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from townlet import files
 from townlet.config.models import config_hash
 from townlet.dto.policy import DryRun
 from townlet.errors import CheckpointError, UsageError
+from townlet.files import short_hash
 from townlet.names import check_name
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import RunOptions, TrainingContext
@@ -31,7 +31,7 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
         log = options.log_path
         if options.run_dir is not None:
             context.run = RunFolder(options.run_dir, context.config.training.keep_checkpoints)
-            _check_folder(context, options)
+            _check_folder(context.run, context, options)
             log = log or _log_of(context.run, options, settings.file)
             stack.enter_context(files.FolderLock(options.run_dir))
             if not options.resume:
@@ -68,7 +68,7 @@ def dry_run(context: TrainingContext, strategy: str) -> DryRun:
 def run_id(config: str, mode: str, epochs: int, dataset: str | None, started_from: str | None) -> str:
     """A hash of config (with its seed), data, first weights and what was asked: the same for a run and its repetition."""
     text = "\n".join((config, mode, str(epochs), dataset or "", started_from or ""))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return short_hash(text)
 
 
 def _start_of(options: RunOptions) -> str | None:
@@ -120,9 +120,7 @@ def _environment(context: TrainingContext, options: RunOptions) -> dict[str, Any
     return environment(options.command, context.config.training.threads)
 
 
-def _check_folder(context: TrainingContext, options: RunOptions) -> None:
-    run = context.run
-    assert run is not None
+def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions) -> None:
     if not options.resume:
         if run.exists:
             raise UsageError(f"{run.path} already holds a run; go on with --resume {run.path}, or choose another --run-dir.")

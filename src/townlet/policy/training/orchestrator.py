@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from typing import TypeVar
 
 from townlet.config.models import SimulationConfig
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, PPOTrainingResult, ReplayBatchSummary, ReplaySummary
@@ -19,6 +20,8 @@ from townlet.policy.training.strategies.base import TrainingStrategy
 
 REPLAY_MODES = ("replay", "mixed")
 Data = ReplayDatasetConfig | ReplayDataset
+
+Result = TypeVar("Result", bound=TrainingResult)
 
 
 class PolicyTrainingOrchestrator:
@@ -78,9 +81,7 @@ class PolicyTrainingOrchestrator:
         manifest = manifest or self.config.training.bc.manifest
         if manifest is not None and options.dataset is None:
             options = replace(options, dataset=self.services.replay.dataset_config(Path(manifest)))
-        result = self.run("bc", options)
-        assert isinstance(result, BCTrainingResult)
-        return result
+        return _as(BCTrainingResult, self.run("bc", options))
 
     def run_ppo(
         self,
@@ -93,14 +94,10 @@ class PolicyTrainingOrchestrator:
         options = options or RunOptions()
         if dataset is not None:
             options, mode = replace(options, dataset=dataset), mode or "replay"
-        result = self.run(mode or self._ppo_mode(), options)
-        assert isinstance(result, PPOTrainingResult)
-        return result
+        return _as(PPOTrainingResult, self.run(mode or self._ppo_mode(), options))
 
     def run_anneal(self, options: RunOptions | None = None) -> AnnealSummary:
-        result = self.run("anneal", options)
-        assert isinstance(result, AnnealSummary)
-        return result
+        return _as(AnnealSummary, self.run("anneal", options))
 
     def capture_rollout(self, ticks: int | None = None, *, auto_seed_agents: bool | None = None) -> CapturedRollout:
         """Frames of the config's town under its scripted residents; its `build_dataset` feeds them to `run_ppo`."""
@@ -143,3 +140,9 @@ class PolicyTrainingOrchestrator:
     def _ppo_mode(self) -> str:
         source = self.config.training.source
         return source if STRATEGY_OF_MODE[source] == "ppo" else "rollout"
+
+
+def _as(kind: type[Result], result: TrainingResult) -> Result:
+    if not isinstance(result, kind):
+        raise TypeError(f"the strategy {result.strategy} gave a {type(result).__name__}, expected a {kind.__name__}")
+    return result

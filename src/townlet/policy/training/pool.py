@@ -7,7 +7,7 @@ worker that dies is replaced and makes the lost rollout again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -21,11 +21,10 @@ from townlet.policy.network import NetworkSpec
 from townlet.policy.training.collect import Collector, Rollout
 from townlet.policy.training.services import RolloutCaptureService
 from townlet.policy.trajectory import joined
-from townlet.policy.workers import LocalWorker, ProcessWorker, RolloutWorker, WorkerDied
+from townlet.policy.workers import ENGINES, RolloutWorker, WorkerDied
 from townlet.sim.tally import EventTally
 from townlet.types import Array
 
-ENGINES: Mapping[str, Callable[..., RolloutWorker]] = {"local": LocalWorker, "process": ProcessWorker}
 ATTEMPTS = 3  # times a rollout is tried before the run ends
 
 
@@ -33,7 +32,7 @@ class HasWeights(Protocol):
     def arrays(self) -> dict[str, Array]: ...
 
 
-class Networked(Protocol):
+class HasNetwork(Protocol):
     """Whatever acts with a network whose weights can be sent."""
 
     @property
@@ -97,11 +96,11 @@ class CollectorPool:
             return
         self._workers = [self._make(PoolShare, *share) for share in self._shares]
         for worker in self._workers:
-            worker.begin("world")
+            worker.begin(PoolShare.world)
         self._worlds = [worker.result() for worker in self._workers]
         self._moved = [False] * len(self._workers)
 
-    def collect(self, actor: Networked, horizon: int, **options: Any) -> Rollout:
+    def collect(self, actor: HasNetwork, horizon: int, **options: Any) -> Rollout:
         self._start()
         weights = actor.network.arrays()
         for k in range(len(self._workers)):
@@ -115,7 +114,7 @@ class CollectorPool:
         self._workers = []
 
     def _ask(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, Any]) -> None:
-        self._workers[k].begin("collect", weights, self._worlds[k] if self._moved[k] else None, horizon, options)
+        self._workers[k].begin(PoolShare.collect, weights, self._worlds[k] if self._moved[k] else None, horizon, options)
 
     def _answer(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, Any]) -> Rollout:
         for attempt in range(ATTEMPTS):

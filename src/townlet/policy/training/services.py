@@ -52,9 +52,18 @@ class RolloutCaptureService:
         seed = draw_seed("training", config.seed * 1_000 + index)
         others = (load_config(name) for name in config.training.scenarios)
         lent = ({"config_id": other.config_id, "scenario": other.scenario, "jobs": other.jobs} for other in others)
-        layouts = [config, *(config.model_copy(update=parts) for parts in lent)]
-        threads = config.training.threads
-        return VectorTown(layouts, num_towns, seed=seed, start=clock, stagger=stagger, threads=threads, first_town=first_town)
+        layouts = [_lasting(one) for one in (config, *(config.model_copy(update=parts) for parts in lent))]
+        training = config.training
+        return VectorTown(
+            layouts,
+            num_towns,
+            seed=seed,
+            start=clock,
+            stagger=stagger,
+            wallets=training.wallets,
+            threads=training.threads,
+            first_town=first_town,
+        )
 
     def capture(
         self, ticks: int | None = None, *, auto_seed_agents: bool | None = None, policy: str = "schedule", epsilon: float = 0.05
@@ -79,6 +88,14 @@ class RolloutCaptureService:
         buffer = RolloutBuffer(vec, ticks // interval)
         collect(acting, buffer)
         return CapturedRollout(tuple(buffer.samples(source_of(vec, acting, ticks=ticks))), ticks)
+
+
+def _lasting(config: SimulationConfig) -> SimulationConfig:
+    """The config with episodes of `training.episode_days`."""
+    if config.training.episode_days is None:
+        return config
+    ticks = config.training.episode_days * config.world.ticks_per_day
+    return config.model_copy(update={"scenario": config.scenario.model_copy(update={"episode_ticks": ticks})})
 
 
 @dataclass(frozen=True)
@@ -175,7 +192,8 @@ class EvaluationService:
 
     def score(self, source: PolicySource) -> dict[str, Measure]:
         training = self.config.training
-        case = Case("training", self.config.config_id, towns=training.eval_towns, config=self.config)
+        towns, days = training.eval_towns, training.eval_days
+        case = Case("training", self.config.config_id, towns=towns, days=days, config=self.config)
         if self._towns is None:
             seed = draw_seed("validation", 0, self.config.evaluation)
             self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=training.threads)

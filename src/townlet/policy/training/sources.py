@@ -26,8 +26,7 @@ def rollout_batch(rollout: Rollout, ppo: PPOConfig) -> Trajectory:
 def script_batch(rollout: Rollout) -> Trajectory:
     """What the script would have done at every decision, whoever made it."""
     lives = rollout.flat()
-    assert lives.expert is not None
-    return replace(lives, active=lives.active[: lives.steps] & (lives.expert >= 0), expert=np.maximum(lives.expert, 0))
+    return replace(lives, active=lives.active[: lives.steps] & (lives.experts >= 0), expert=np.maximum(lives.experts, 0))
 
 
 def with_advantages(lives: Trajectory, ppo: PPOConfig) -> Trajectory:

@@ -20,7 +20,11 @@ NOT_ADDED = (
     *("queue_wait_mean", "queue_wait_gini", "chat_quality_mean"),
     *("conflicts_per_resident_day", "exits_per_resident_day", "late_share", "attendance"),
 )
-COUNTED = ("shared_meal", "late_help", "shift_takeover", "chat_success", "chat_failure")
+COUNTED = tuple(  # a field KIND_events counts the events of that kind
+    kind
+    for item in FIELDS
+    if item.name.endswith("_events") and (kind := item.name.removesuffix("_events")) in EVENTS and kind != "queue_conflict"
+)
 TOWN_FIELDS = (
     *("queue_conflict_events", "queue_conflict_intensity_sum", "conflict_reasons", "queue_wait_mean", "queue_wait_gini"),
     *(f"{name}_events" for name in COUNTED),

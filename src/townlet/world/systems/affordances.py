@@ -9,13 +9,14 @@ from __future__ import annotations
 from townlet.config.needs import OWN_NAMES, TOWN_NAMES
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import USE_END, USE_START, emit
-from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_MEALS, MAX_NEEDS, MONEY, PERTURBATIONS, Town
+from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_MEALS, MAX_NEEDS, MONEY, PERTURBATIONS, TERMS, Town
 
 # The operations a precondition compiles to (`preconditions.py`).
 OP_AND, OP_OR, OP_NOT, OP_LT, OP_LE, OP_GT, OP_GE, OP_EQ, OP_NE = range(9)
 WATER, POWER, STOCK, MINUTE = range(len(TOWN_NAMES))
 MEALS, WALLET = range(len(TOWN_NAMES), len(TOWN_NAMES + OWN_NAMES))
 FIRST_NEED = len(TOWN_NAMES + OWN_NAMES)
+SPENDING = TERMS.index("spending")
 PRICE_SPIKE, BLACKOUT, OUTAGE = (PERTURBATIONS.index(kind) for kind in ("price_spike", "blackout", "outage"))
 
 
@@ -138,6 +139,7 @@ def begin(t: Town, i: int, thing: int, waited: int) -> None:
     price = price_now(t, a)
     me["wallet"] -= price
     clock["purse"] += price
+    t.terms[i, SPENDING] -= t.rules["spending"] * price / MONEY
     me["meals"] -= what["meals_taken"]
     if o["stock"] >= 0 and what["meals_given"] == 0:
         o["stock"] -= what["stock_taken"]

@@ -46,7 +46,7 @@ def clash(t: Town, actor: int, rival: int, thing: int, reason: int) -> None:
         event["rivalry_after"] = after
     t.terms[actor, COST] -= rules["conflict_weight"] * rules["reason_actor_pays"][reason] * intensity
     t.terms[rival, COST] -= rules["conflict_weight"] * rules["reason_rival_pays"][reason] * intensity
-    if rng.uniform(rng.now(clock, rng.WORLD), actor, rng.QUARREL_BLOCKED + reason) < before:
+    if rng.uniform(rng.now(clock, rng.WORLD), actor, rng.quarrel_of(reason)) < before:
         emit(t, QUARREL, actor, rival, thing, reason, intensity)
         me["needs"][ENERGY] = max(me["needs"][ENERGY] - rules["quarrel_energy"], 0.0)
         other["needs"][ENERGY] = max(other["needs"][ENERGY] - rules["quarrel_energy"], 0.0)

@@ -1,4 +1,4 @@
-"""Rent at midnight, stock at dawn. Money only moves between wallets and the town's purse."""
+"""Rent at midnight, stock at dawn. Money only moves between wallets and the town's purse; what is owed is no money yet."""
 
 from __future__ import annotations
 
@@ -7,16 +7,37 @@ from townlet.world.events import RENT_PAID, RENT_UNPAID, emit
 from townlet.world.state import Town
 
 
+@leaf
+def charge(t: Town, i: int, amount: int) -> None:
+    """Take from the wallet what is there; the rest is owed."""
+    me = t.residents[i]
+    paid = min(amount, me["wallet"])
+    me["wallet"] -= paid
+    me["debt"] += amount - paid
+    t.clock["purse"] += paid
+
+
+@leaf
+def pay(t: Town, i: int, amount: int) -> None:
+    """Income: debts first."""
+    me = t.residents[i]
+    kept = amount - min(amount, me["debt"])
+    me["debt"] -= amount - kept
+    me["wallet"] += kept
+    t.clock["purse"] -= kept
+
+
 @kernel
 def collect_rent(t: Town) -> None:
-    rent = t.rules["rent"]
+    """The rent and what is owed fall due; a day that ends in debt counts as unpaid."""
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["present"] == 0:
             continue
-        if me["wallet"] >= rent:
-            me["wallet"] -= rent
-            t.clock["purse"] += rent
+        due = t.rules["rent"] + me["debt"]
+        me["debt"] = 0
+        charge(t, i, int(due))
+        if me["debt"] == 0:
             me["unpaid_days"] = 0
             emit(t, RENT_PAID, i, -1, -1, -1, 0.0)
         else:

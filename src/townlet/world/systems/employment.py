@@ -6,6 +6,7 @@ from townlet.world._jit import kernel, leaf
 from townlet.world.events import LATE_HELP, NOTICE, SHIFT_ABSENT, SHIFT_LATE, SHIFT_ON_TIME, SHIFT_TAKEOVER, emit
 from townlet.world.options import inside, shift_phase
 from townlet.world.state import Town
+from townlet.world.systems.economy import charge, pay
 from townlet.world.systems.relationships import TIE_LATE_HELP, TIE_SHIFT_TAKEOVER, tie_event
 
 PRE_SHIFT, AWAIT_START, ON_TIME, LATE, ABSENT, POST_SHIFT = range(6)
@@ -30,9 +31,17 @@ def colleague(t: Town, i: int) -> int:
 
 
 @leaf
-def pay(t: Town, i: int, amount: int) -> None:
-    t.residents[i]["wallet"] += amount
-    t.clock["purse"] -= amount
+def give_notice(t: Town, i: int) -> None:
+    """Too many absences in seven days; so many late shifts count as one."""
+    me, rules, total, lates = t.residents[i], t.rules, 0, 0
+    for d in range(7):
+        total += me["absences"][d]
+        lates += me["lates"][d]
+    if rules["lates_per_absence"] > 0:
+        total += lates // rules["lates_per_absence"]
+    if total >= rules["notice_absences"] and me["notice"] == 0:
+        me["notice"] = 1
+        emit(t, NOTICE, i, -1, -1, -1, 0.0)
 
 
 @kernel
@@ -40,11 +49,12 @@ def turn_late(t: Town, i: int) -> None:
     me, clock = t.residents[i], t.clock
     me["shift"] = LATE
     me["late_count"] += 1
-    penalty = min(t.jobs[me["job"]]["penalty"], me["wallet"])
-    me["wallet"] -= penalty
-    clock["purse"] += penalty
+    me["lates"][clock["day"] % 7] += 1
+    penalty = t.jobs[me["job"]]["penalty"]
+    charge(t, i, int(penalty))
     me["withheld"] += penalty
     emit(t, SHIFT_LATE, i, -1, -1, -1, 0.0)
+    give_notice(t, i)
     j = colleague(t, i)
     if j >= 0 and t.residents[j]["covers"] == 0:
         t.residents[j]["covers"] = 1
@@ -56,15 +66,12 @@ def turn_late(t: Town, i: int) -> None:
 @kernel
 def turn_absent(t: Town, i: int) -> None:
     me, clock = t.residents[i], t.clock
+    if me["shift"] == LATE:
+        me["lates"][clock["day"] % 7] -= 1  # not both
     me["shift"] = ABSENT
     me["absences"][clock["day"] % 7] += 1
     emit(t, SHIFT_ABSENT, i, -1, -1, -1, 0.0)
-    total = 0
-    for d in range(7):
-        total += me["absences"][d]
-    if total >= t.rules["notice_absences"] and me["notice"] == 0:
-        me["notice"] = 1
-        emit(t, NOTICE, i, -1, -1, -1, 0.0)
+    give_notice(t, i)
     j = colleague(t, i)
     if j >= 0:
         me["replaced_by"] = j
@@ -153,6 +160,7 @@ def employment(t: Town) -> None:
             continue
         if clock["minute"] == 0:
             me["absences"][clock["day"] % 7] = 0
+            me["lates"][clock["day"] % 7] = 0
         phase, length = shift_phase(t, i), t.jobs[me["job"]]["length"]
         if phase == 0:
             start_shift(t, i)

@@ -111,6 +111,7 @@ def depart(t: Town, i: int) -> None:
     lift(t, i)
     clock["purse"] += me["wallet"]
     me["wallet"] = 0
+    me["debt"] = 0  # nobody is left to pay it
     me["present"] = 0
     me["leaving"] = 0
     me["working"] = 0

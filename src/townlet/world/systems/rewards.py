@@ -1,4 +1,4 @@
-"""Rewards: ten named terms a tick whose float64 sum is the reward, exactly."""
+"""Rewards: eleven named terms a tick whose float64 sum is the reward, exactly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from townlet.world.state import MAX_NEEDS, TERMS, Town
 from townlet.world.systems.employment import ABSENT, ON_TIME
 from townlet.world.systems.lifecycle import doomed
 
-SURVIVAL, NEEDS, WAGE, PUNCTUALITY, SOCIAL, CONFLICT, SHAPING, EXIT_GUARD, CLIP, TERMINAL = range(len(TERMS))
+SURVIVAL, NEEDS, WAGE, SPENDING, PUNCTUALITY, SOCIAL, CONFLICT, SHAPING, EXIT_GUARD, CLIP, TERMINAL = range(len(TERMS))
 
 
 @leaf
@@ -27,16 +27,21 @@ def rewards(t: Town) -> None:
         if me["present"] == 0:
             continue
         terms = t.terms[i]
-        terms[SURVIVAL] = rules["survival"]
-        levels, weights, lack = me["needs"], me["weights"], 0.0
+        levels, weights, lack, lowest = me["needs"], me["weights"], 0.0, 1.0
         for k in range(MAX_NEEDS):
             missing = 1.0 - levels[k]
             lack += weights[k] * missing * missing
-        terms[NEEDS] = -rules["needs_weight"] * lack
+            if rules["need_sufficient_above"][k] >= 0.0:
+                lowest = min(lowest, levels[k])
+        worth = lowest / rules["misery_below"] if lowest < rules["misery_below"] else 1.0  # a life in misery is worth nothing
+        terms[SURVIVAL] = rules["survival"] * worth
+        terms[NEEDS] = -rules["needs_weight"] * lack * worth
         if me["working"] == 1 and me["shift"] != ABSENT:
-            terms[WAGE] = rules["wage_rate"]
+            terms[WAGE] = rules["wage_rate"] * worth
             if me["shift"] == ON_TIME:
-                terms[PUNCTUALITY] = rules["punctuality"] / t.jobs[me["job"]]["length"]
+                terms[PUNCTUALITY] = rules["punctuality"] / t.jobs[me["job"]]["length"] * worth
+        for k in (SPENDING, SOCIAL, CONFLICT, SHAPING):
+            terms[k] *= worth
         if doomed(t, i):
             gained = 0.0
             for k in range(EXIT_GUARD):

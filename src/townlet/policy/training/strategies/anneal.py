@@ -12,6 +12,7 @@ from townlet.errors import DivergedError, UsageError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
 from townlet.policy.training.guards import baselines, score_guards, update_guards
+from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies.base import TrainingStrategy
 from townlet.policy.training.tracker import Tracker
@@ -40,6 +41,7 @@ class AnnealStrategy:
         started = perf_counter()
         if context.run is None:
             raise UsageError("An anneal run keeps its stages in a run folder; name one with --run-dir.")
+        context.run.recover()
         schedule = context.config.training.anneal_schedule
         tracker = Tracker.read(context.run.path)
         if not tracker.random:
@@ -53,10 +55,9 @@ class AnnealStrategy:
             tracker.write(context.run.path)
             if context.stop.asked:
                 raise context.stop.interruption(f"after stage {stage.cycle}; the state is saved in {context.run.path}")
-        return self._summary(context, tracker, perf_counter() - started)
+        return self._summary(context, context.run, tracker, perf_counter() - started)
 
     def _stage(self, context: TrainingContext, tracker: Tracker, stage: AnnealStage, before: float) -> None:
-        assert context.run is not None
         weight, share = stage.bc_weight, stage.scripted_share
         if tracker.frozen and tracker.mix is not None and stage.mode == "ppo":
             weight, share = tracker.mix
@@ -157,8 +158,7 @@ class AnnealStrategy:
             )
         )
 
-    def _summary(self, context: TrainingContext, tracker: Tracker, seconds: float) -> AnnealSummary:
-        assert context.run is not None
+    def _summary(self, context: TrainingContext, run: RunFolder, tracker: Tracker, seconds: float) -> AnnealSummary:
         reasons = [f"stage {stage.cycle}: {guard}" for stage in tracker.done for guard in stage.guards]
         reasons += [f"stage {stage.cycle}: {_gate(stage.bc)}" for stage in tracker.done if stage.bc and not stage.bc.passed]
         left = context.config.training.anneal_schedule[len(tracker.done) :]
@@ -167,13 +167,13 @@ class AnnealStrategy:
         status: Literal["PASS", "HOLD", "FAIL"] = "HOLD" if reasons else "PASS"
         if tracker.strikes >= STRIKES or (tracker.done and tracker.done[-1].guards and tracker.good is None):
             status = "FAIL"
-        kept = None if tracker.good is None else context.run.save(len(tracker.done), load_checkpoint(tracker.good), best=True)
+        kept = None if tracker.good is None else run.save(len(tracker.done), load_checkpoint(tracker.good), best=True)
         judged = None
         if kept is not None and status == "PASS" and context.config.training.promote:
-            judged = context.services.promotion.consider(kept, context.run.path / "promotion_scorecard.json")
+            judged = context.services.promotion.consider(kept, run.path / "promotion_scorecard.json")
         return AnnealSummary(
             duration_sec=seconds,
-            run_dir=str(context.run.path),
+            run_dir=str(run.path),
             checkpoint=None if kept is None else str(kept),
             dataset_hash=context.dataset_hash,
             status=status,

@@ -41,8 +41,7 @@ class BCStrategy:
     requires_torch: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self.data: ReplayDataset | None = None
-        self.collector: Collector | None = None
+        self.source: ReplayDataset | Collector
         self._best: LearnerState | None = None
 
     def prepare(self, context: TrainingContext) -> None:
@@ -53,12 +52,12 @@ class BCStrategy:
         if source is not None:
             refuse_single_lives(spec)
             service = context.services.replay
-            self.data = service.build(service.dataset_config(source) if isinstance(source, str) else source)
-            check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
-            context.note_data(self.data.hash, self.data.config.source)
+            self.source = service.build(service.dataset_config(source) if isinstance(source, str) else source)
+            check_samples(self.source, *town_tables(config), needs_map=spec.sees_map)
+            context.note_data(self.source.hash, self.source.config.source)
         else:
             vec = context.services.capture.towns(config.training.bc.towns, index=DEMONSTRATION_TOWNS)
-            self.collector = Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
+            self.source = Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
         context.disk_needed = disk_needed(context, spec, None)
 
     def run(self, context: TrainingContext) -> BCTrainingResult:
@@ -76,7 +75,7 @@ class BCStrategy:
             if context.seconds_left < 0:
                 break
             if context.stop.asked:
-                saved = session.save(context)
+                saved = session.save(context, scheduled=False)
                 where = f"after cloning epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
                 raise context.stop.interruption(where)
         if self._best is not None:
@@ -84,9 +83,7 @@ class BCStrategy:
         if not counters.finished:  # the kept weights become the last checkpoint, whichever epoch they are from
             counters.finished = True
             session.save(context, best=True, number=counters.epoch + 1)
-        expert = train.expert
-        assert expert is not None
-        counts = np.bincount(expert[train.active], minlength=session.learner.spec.actions)
+        counts = np.bincount(train.experts[train.active], minlength=session.learner.spec.actions)
         stats, choices = session.learner.assess_cloning(judged)
         scores = imitation(judged, choices, int(counts.argmax()))
         training, run = context.config.training, context.run
@@ -120,11 +117,10 @@ class BCStrategy:
 
     def _demonstrations(self, context: TrainingContext, session: Session) -> Demonstrations:
         spec, ppo, bc = session.learner.spec, context.config.ppo, context.config.training.bc
-        if self.data is not None:
-            return stored(self.data, actions=spec.actions, state_width=spec.state_width, gamma=ppo.gamma, maps=spec.sees_map)
-        assert self.collector is not None
+        if isinstance(self.source, ReplayDataset):
+            return stored(self.source, actions=spec.actions, state_width=spec.state_width, gamma=ppo.gamma, maps=spec.sees_map)
         day = -(-context.config.scenario.episode_ticks // context.config.policy.interval)
-        return watched(self.collector, day, epsilon=bc.epsilon, gamma=ppo.gamma)
+        return watched(self.source, day, epsilon=bc.epsilon, gamma=ppo.gamma)
 
     def _recall_best(self, context: TrainingContext, session: Session) -> None:
         """After a resume, the weights of the best epoch come from its checkpoint."""
@@ -150,6 +146,7 @@ class BCStrategy:
             ) from error
         stats, _ = learner.assess_cloning(judged)
         counters.epoch += 1
+        context.stop.begun = True
         counters.updates += made.updates
         counters.steps += made.transitions
         better = counters.best is None or stats.loss < counters.best

@@ -1,0 +1,44 @@
+"""`townlet tune`: the script's numbers, found anew for a town."""
+
+from __future__ import annotations
+
+import click
+
+from townlet.cli.common import emit, json_option, note, set_option
+
+EPILOG = """\b
+Example:
+  townlet tune two_bathrooms --tries 200
+
+\b
+The block that is printed goes into the scenario's file. The script then decides by it, as `scripted`; `scripted_plain` keeps the
+numbers before anything was tuned.
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("scenario")
+@click.option("--tries", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Moves tried.")
+@click.option("--towns", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Towns each is tried in.")
+@click.option("--days", type=click.IntRange(1, 365), default=7, show_default=True, help="Days each is tried for.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Training seed, and seed of the search.")
+@set_option
+@json_option
+def tune(scenario: str, tries: int, towns: int, days: int, seed: int, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Retune the nine numbers of the scripted townspeople for SCENARIO, on training seeds; the same words, the same numbers."""
+    from townlet.config.loader import load_config
+    from townlet.studies.tuning import numbers_of
+    from townlet.studies.tuning import tune as search
+
+    config = load_config(scenario, overrides)
+    found = search(config, tries=tries, towns=towns, days=days, seed=seed, say=note)
+    numbers = numbers_of(found.behavior, config)
+    told = {"scenario": scenario, "tries": tries, "before": found.before, "after": found.value, "numbers": numbers}
+    emit(told, lambda: _block(numbers), as_json)
+
+
+def _block(numbers: dict[str, float]) -> str:
+    """The `behavior` block of a scenario file."""
+    lines = ", ".join(f"{name.partition('.')[2]}: {value:g}" for name, value in numbers.items() if "." in name)
+    rest = ", ".join(f"{name}: {value:g}" for name, value in numbers.items() if "." not in name)
+    return f"behavior: {{meet_below: {{{lines}}}, {rest}}}"

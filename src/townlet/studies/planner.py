@@ -1,0 +1,276 @@
+"""How well can a town do? A joint plan, improved in the simulator itself: the upper end of the scale that policies are scored on.
+
+A plan is the decisions of a base policy with some of them replaced. It is improved day by day: many copies of the town live
+the day and a while after it with changed plans, and what earns the founders more is kept. Clairvoyant, the copies share the
+town's luck; with `futures`, they have other luck than the town that the plan is then lived in. The same words find the same plan.
+
+Axes: B copies, T decisions, N resident slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from townlet.config.models import SimulationConfig
+from townlet.dto.evaluation import Ends
+from townlet.envs.vector import VectorTown
+from townlet.evaluation.ends import town_hash
+from townlet.evaluation.scorecard import locate, run_case
+from townlet.evaluation.suites import Case, draw_seed
+from townlet.policy.runtime import Decision, RememberingPolicy, make_policy
+from townlet.ports import Decided
+from townlet.sim.loop import SimulationLoop
+from townlet.studies.bound import bound
+from townlet.types import Array
+from townlet.world.actions import LEAVE, WAIT
+
+BASE = -1  # in a plan: as the base decides
+LOST = 200.0  # what the exit of a founder costs a plan, beside what it no longer earns
+OTHER_LUCK = 1_000_000  # ids of towns whose luck stands for sampled futures
+
+
+class PlannedPolicy:
+    """A base policy with some of its decisions replaced; where the mask forbids a replacement, the base decides."""
+
+    kind, has_values = "planned", False
+
+    def __init__(self, base: RememberingPolicy, plans: Mapping[int, Array]) -> None:
+        self.base, self.plans = base, plans  # town id → (T, N)
+
+    def reset(self, vec: VectorTown) -> None:
+        self.base.reset(vec)
+
+    def act(self, vec: VectorTown) -> Decision:
+        ids, steps = vec.state.towns["id"].tolist(), (vec.state.towns["tick"] // vec.interval).tolist()
+        nothing = np.full(vec.num_residents, BASE)
+        plans = [self.plans.get(town, nothing[None][:0]) for town in ids]
+        wanted = [plan[step] if step < len(plan) else nothing for plan, step in zip(plans, steps)]
+        return replaced(self.base.act(vec), np.stack(wanted), vec)
+
+
+def replaced(decided: Decision, wanted: Array, vec: VectorTown) -> Decision:
+    """The decision with `wanted` (B, N) where it is not BASE and is allowed."""
+    allowed = np.take_along_axis(vec.masks, np.maximum(wanted, 0)[..., None].astype(np.int64), axis=-1)[..., 0] == 1
+    actions = np.where((wanted != BASE) & allowed, wanted, decided.actions).astype(np.int64)
+    return decided._replace(actions=actions, log_probs=np.zeros_like(decided.log_probs), values=np.zeros_like(decided.values))
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard to search. A generation is `copies` lives of a day and `ahead` decisions."""
+
+    generations: int = 12
+    copies: int = 32
+    ahead: int = 72
+    futures: int = 0  # sampled ones per plan; 0: clairvoyant
+
+
+class TownPlan(NamedTuple):
+    town: int
+    plan: Array  # (T, N) i8
+    value: float  # reward of the founders per resident-day
+    base: float
+
+
+def plan_town(
+    config: SimulationConfig,
+    base: str,
+    town: int,
+    *,
+    seed: int,
+    effort: Effort | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> TownPlan:
+    """The best plan found for one town over the episode of the config; never worse than the base when it is clairvoyant."""
+    effort = effort or Effort()
+    search = _Search(config, base, town, seed, effort)
+    days, per_day = search.days, search.per_day
+    plan = np.full((days * per_day, search.vec.num_residents), BASE, np.int64)
+    for day in range(days):
+        chosen = search.improve(day)
+        plan[day * per_day : day * per_day + len(chosen)] = chosen
+        say(f"town {town}, day {day + 1} of {days}: {search.earned / search.people / (day + 1):.3f} per resident-day")
+    with_plan = search.live(plan)
+    without = search.live(np.full_like(plan, BASE))
+    if with_plan < without and effort.futures == 0:  # days look well alone and not together: the base stands
+        plan[:], with_plan = BASE, without
+    return TownPlan(town, plan, with_plan, without)
+
+
+class CasePlan(NamedTuple):
+    """The planned towns of a case, and the ends of the scale they give."""
+
+    plans: tuple[TownPlan, ...]
+    ends: Ends
+    seed: int
+    base: str
+
+    def policy(self, vec: VectorTown) -> PlannedPolicy:
+        return PlannedPolicy(make_policy(self.base, vec, seed=self.seed), {one.town: one.plan for one in self.plans})
+
+
+def plan_case(
+    case: Case,
+    base: str,
+    *,
+    window: int = 0,
+    effort: Effort | None = None,
+    command: str = "",
+    say: Callable[[str], None] = lambda line: None,
+) -> CasePlan:
+    """Every town of the case planned; random measured in the same towns, and the bound of all of them."""
+    config, base = case.town(), locate(base)
+    seed = draw_seed("evaluation", window, config.evaluation)
+    plans = tuple(plan_town(config, base, town, seed=seed, effort=effort, say=say) for town in range(case.towns))
+    chance = run_case(VectorTown(config, case.towns, seed=seed), "random", "random", case).measures["return"].mean
+    ends = Ends(
+        scenario=case.name,
+        town=town_hash(config),
+        days=config.scenario.episode_ticks / config.world.ticks_per_day,
+        random=float(chance or 0.0),
+        base=float(np.mean([one.base for one in plans])),
+        planner=float(np.mean([one.value for one in plans])),
+        bound=bound(config).mean,
+        towns=case.towns,
+        command=command,
+    )
+    return CasePlan(plans, ends, seed, base)
+
+
+class _Lived:
+    """Plans as they are lived, and what the founders earn by them: the policy of a loop, and its hook."""
+
+    kind, has_values = "planned", False
+
+    def __init__(self, base: RememberingPolicy, plans: Array, lost: float) -> None:
+        self.base, self.plans, self.lost = base, plans, lost
+        self.total, self.step = np.zeros(len(plans)), 0  # (B,)
+        self.nobody = np.full(plans[:, 0].shape, BASE)  # (B, N)
+
+    def reset(self, vec: VectorTown) -> None:
+        self.base.reset(vec)
+
+    def act(self, vec: VectorTown) -> Decision:
+        wanted = self.plans[:, self.step] if self.step < self.plans.shape[1] else self.nobody
+        return replaced(self.base.act(vec), wanted, vec)
+
+    def before_decision(self, world: VectorTown) -> None:
+        self.founders = (world.state.residents["life"] == 0) & (world.state.residents["present"] == 1)
+
+    def before_step(self, world: VectorTown, decision: Decided) -> None: ...
+
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
+        self.total += np.where(self.founders, world.terms.sum(axis=2) - self.lost * world.terminated, 0.0).sum(axis=1)
+        self.step += 1
+
+    def finish(self, world: VectorTown) -> None: ...
+
+
+class _Search:
+    """Copies of one town, at the start of a day, and the plans they live."""
+
+    def __init__(self, config: SimulationConfig, base: str, town: int, seed: int, effort: Effort) -> None:
+        self.effort, self.town = effort, town
+        self.vec = VectorTown(config, effort.copies, seed=seed)
+        self.vec.state.towns["id"] = town
+        self.vec.reset()
+        self.policy = make_policy(base, self.vec, seed=seed)
+        self.per_day = config.world.ticks_per_day // self.vec.interval
+        self.days = -(-config.scenario.episode_ticks // config.world.ticks_per_day)
+        self.people = int(self.vec.state.residents["present"][0].sum())
+        self.length = config.scenario.episode_ticks / config.world.ticks_per_day
+        self.rng = np.random.default_rng([seed, town])
+        self.earned = 0.0
+        self.start = self.vec.save(), self.policy.memory()
+
+    def improve(self, day: int) -> Array:
+        """The best plan found for the day that begins now; the copies stand at its end afterwards.  # (T, N)"""
+        effort, people = self.effort, self.vec.num_residents
+        steps = min(self.per_day, -(-self._left() // self.vec.interval))
+        best = np.full((steps, people), BASE, np.int64)
+        groups = max(1, effort.copies // max(1, effort.futures))  # plans per generation
+        value: float | None = None
+        for _ in range(effort.generations):
+            trials = np.repeat(best[None], groups, axis=0)
+            for n in range(1, groups):
+                for _ in range(1 + int(self.rng.integers(3))):
+                    self._mutate(trials[n], (n + int(self.rng.integers(people))) % people)
+            values = self._try(trials)
+            value = float(values[0])
+            better = [int(n) for n in np.argsort(-values, kind="stable") if values[n] > value + 1e-9]
+            if not better:
+                continue
+            best, value = trials[better[0]], float(values[better[0]])
+            joined = self._join(best, [trials[n] for n in better[1:people]], trials[0], groups)
+            values = self._try(joined)
+            if values.max() > value:
+                best = joined[int(values.argmax())]
+        self.vec.restore(self.start[0])
+        self.policy.recall(self.start[1])
+        self.vec.state.towns["id"] = self.town
+        self.earned += float(self._live(np.repeat(best[None], effort.copies, axis=0))[0])
+        self.start = self.vec.save(), self.policy.memory()
+        return best
+
+    def live(self, plan: Array) -> float:
+        """Reward of the founders per resident-day of a whole plan in the town's own luck, from the beginning."""
+        self.vec.state.towns["id"] = self.town
+        self.vec.reset()
+        self.policy.reset(self.vec)
+        total = float(self._live(np.repeat(plan[None], self.effort.copies, axis=0), lost=0.0)[0])
+        return total / self.people / self.length
+
+    def _left(self) -> int:
+        return int(self.vec.config.scenario.episode_ticks - self.vec.state.towns["tick"][0])
+
+    def _try(self, trials: Array) -> Array:
+        """What each plan (G, T, N) earns over the day and the time ahead, over its futures.  # (G,)"""
+        self.vec.restore(self.start[0])
+        self.policy.recall(self.start[1])
+        copies, each = self.effort.copies, max(1, self.effort.futures)
+        plans = np.repeat(trials, each, axis=0)
+        plans = np.concatenate([plans, np.repeat(plans[:1], copies - len(plans), axis=0)])
+        if self.effort.futures:
+            self.vec.state.towns["id"] = OTHER_LUCK + np.arange(copies) % each
+        earned = self._live(plans, self.effort.ahead)
+        return np.asarray(earned[: len(trials) * each].reshape(len(trials), each).mean(axis=1))
+
+    def _live(self, plans: Array, ahead: int = 0, *, lost: float = LOST) -> Array:
+        """Reward of the founders over the plans (B, T, N), then as the base decides.  # (B,)"""
+        lived = _Lived(self.policy, plans, lost)
+        loop = SimulationLoop(self.vec, lived, [lived])
+        for _ in range(plans.shape[1] + ahead):
+            if (self.vec.state.towns["over"] != 0).any():
+                break
+            loop.step()
+        return lived.total
+
+    def _join(self, first: Array, others: list[Array], before: Array, groups: int) -> Array:
+        """The best change and, one after the other, the next best of other residents on top of it.  # (G, T, N)"""
+        joined, out = first, [first]
+        for other in others[: groups - 1]:
+            joined = np.where((other != before) & (joined == before), other, joined)
+            out.append(joined)
+        return np.stack(out)
+
+    def _mutate(self, plan: Array, who: int) -> None:
+        """Change a stretch of one resident's day, in place."""
+        rng, steps = self.rng, len(plan)
+        at, kind = int(rng.integers(steps)), float(rng.random())
+        length = int(rng.integers(1, 6))
+        if kind < 0.45:  # something else, and then let it happen
+            plan[at : at + length, who] = int(rng.integers(self.vec.num_actions))
+            if rng.random() < 0.4:
+                plan[at + length : at + length + int(rng.integers(1, 6)), who] = WAIT
+        elif kind < 0.6:  # stay out of it for a while
+            plan[at : at + length, who] = WAIT
+        elif kind < 0.7:  # end what is under way
+            plan[at, who] = LEAVE
+        elif kind < 0.85:  # back to the base
+            plan[at : at + int(rng.integers(2, 40)), who] = BASE
+        else:  # the same, a little earlier or later
+            plan[at:, who] = np.roll(plan[at:, who], int(rng.integers(-3, 4)))

@@ -1,0 +1,71 @@
+"""What tests of the engine share: towns, networks and the digests that the native town ends with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from townlet.engine.image import town_image
+from townlet.engine.network import KernelNetwork, make_network
+from townlet.envs.vector import VectorTown
+from townlet.observer import standalone
+from townlet.policy.inference import NumpyPolicy, weight_shapes
+from townlet.policy.network import NetworkSpec
+from townlet.policy.runtime import NetworkPolicy, make_policy
+
+PROGRAM = Path(__file__).parent / "engine" / "digests.mjs"
+STATIC = Path(standalone.__file__).parent / "static"
+
+
+def some_network(vec: VectorTown, activation: str = "relu") -> NumpyPolicy:
+    """An untrained network over a town's observations, with everything that a trained one may have."""
+    spec = NetworkSpec(
+        features=vec.features.shape[2],
+        actions=vec.num_actions,
+        conflict_columns=tuple(int(k) for k in vec.step_arguments(vec._no_targets, vec._no_targets)[5]),
+        feature_size=24,
+        conflict_size=9,
+        trunk_sizes=(17, 12),
+        activation=activation,
+        normalize_observations=True,
+    )
+    luck = np.random.default_rng(5)
+    weights = {name: luck.normal(0.0, 0.7, shape).astype(np.float32) for name, shape in weight_shapes(spec).items()}
+    weights |= {name: np.abs(weights[name]) + 0.5 for name in ("observation_var", "value_var")}
+    return NumpyPolicy(spec, weights)
+
+
+def native_digest(name: str, policy: str, seed: int, decisions: int) -> str:
+    vec = VectorTown(name, 1, seed=seed)
+    if policy == "network":
+        chooser: Any = NetworkPolicy(KernelNetwork(some_network(vec)), seed)
+        chooser.reset(vec)
+    else:
+        chooser = make_policy(policy, vec, seed=seed)
+    for _ in range(decisions):
+        vec.step(chooser.act(vec).actions)
+    return vec.digest()
+
+
+def write_image(folder: Path, name: str) -> None:
+    vec = VectorTown(name, 1)
+    image = town_image(vec, {"network": make_network(some_network(vec))})
+    (folder / f"{name}.json").write_text(json.dumps(image.header))
+    (folder / f"{name}.bin").write_bytes(image.data)
+
+
+def digests_in_node(folder: Path, module: bytes, runs: Sequence[dict[str, Any]]) -> list[str]:
+    """The digest of each seed of each run, simulated by Node."""
+    for name in {run["town"] for run in runs}:
+        write_image(folder, name)
+    (folder / "engine.wasm").write_bytes(module)
+    (folder / "runs.json").write_text(json.dumps(runs))
+    shutil.copy(STATIC / "engine.js", folder / "engine.mjs")
+    command = ["node", str(PROGRAM), str(folder), str(folder / "engine.mjs")]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=3000).stdout.split()
