@@ -7,6 +7,7 @@ from pathlib import Path
 
 import d3rlpy
 import numpy as np
+import torch
 
 import townlet
 from townlet.policy.replay_report import samples_of
@@ -20,7 +21,7 @@ def main(towns: int = 4, steps: int = 2000) -> float:
         observations=np.concatenate([life.features[: life.steps] for life in lives]),
         actions=np.concatenate([life.actions for life in lives])[:, None],
         rewards=np.concatenate([life.rewards for life in lives])[:, None],
-        terminals=np.concatenate([np.r_[life.terminated[:-1], life.terminated[-1]] for life in lives]).astype(np.float32),
+        terminals=np.concatenate([life.terminated for life in lives]).astype(np.float32),
         timeouts=np.concatenate([np.arange(life.steps) == life.steps - 1 for life in lives])
         & ~np.concatenate([life.terminated for life in lives]),
         action_size=lives[0].meta.action_dim,
@@ -33,8 +34,6 @@ def main(towns: int = 4, steps: int = 2000) -> float:
     logits = bc.impl.modules.imitator  # probabilities are masked here: d3rlpy knows no masks
 
     def choose(town: townlet.VectorTown) -> np.ndarray:
-        import torch
-
         rows = torch.from_numpy(town.features.reshape(-1, town.features.shape[-1]).copy())
         with torch.no_grad():
             scores = logits(rows).logits.numpy().reshape(town.masks.shape)

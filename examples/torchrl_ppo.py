@@ -21,29 +21,25 @@ def main(steps: int = 144, rounds: int = 4) -> int:
     seen = (GROUP, "observation", "observation")
     trunk = MultiAgentMLP(n_agent_inputs=town.sight.row.shape[0], n_agent_outputs=actions, **sizes)
     actor = ProbabilisticActor(
-        TensorDictModule(trunk, [seen], [(GROUP, "logits")]), in_keys={"logits": (GROUP, "logits"), "mask": (GROUP, "action_mask")},
-        out_keys=[(GROUP, "action")], distribution_class=MaskedCategorical, return_log_prob=True, log_prob_key=(GROUP, "log_prob"),
+        TensorDictModule(trunk, [seen], [(GROUP, "logits")]), {"logits": (GROUP, "logits"), "mask": (GROUP, "action_mask")},
+        [(GROUP, "action")], distribution_class=MaskedCategorical, return_log_prob=True, log_prob_key=(GROUP, "log_prob"),
     )  # fmt: skip
-    critic = ValueOperator(
-        MultiAgentMLP(n_agent_inputs=town.sight.row.shape[0], n_agent_outputs=1, **sizes), [seen], [(GROUP, "state_value")]
-    )
+    value = MultiAgentMLP(n_agent_inputs=town.sight.row.shape[0], n_agent_outputs=1, **sizes)
+    critic = ValueOperator(value, [seen], [(GROUP, "state_value")])
     loss = ClipPPOLoss(actor, critic, entropy_coeff=0.01)
     keys = {"reward": "reward", "action": "action", "value": "state_value", "done": "done", "terminated": "terminated"}
     loss.set_keys(sample_log_prob=(GROUP, "log_prob"), **{name: (GROUP, key) for name, key in keys.items()})
     loss.make_value_estimator(ValueEstimators.GAE, gamma=0.99, lmbda=0.95)
     optimiser = torch.optim.Adam(loss.parameters(), 3e-4)
-    illegal = 0
     for number in range(rounds):
         with torch.no_grad():
             data = loss.value_estimator(env.rollout(steps, actor, break_when_any_done=False))
-        mask, action = data[GROUP, "action_mask"], data[GROUP, "action"]
-        illegal += int((~mask.gather(-1, action.unsqueeze(-1))).sum())
         for _ in range(4):
             parts = loss(data)
             sum(value for name, value in parts.items() if name.startswith("loss")).backward()
             optimiser.step(), optimiser.zero_grad()
-        print(f"round {number}: reward per decision {data['next', GROUP, 'reward'].mean():.3f}, illegal actions {illegal}")
-    return illegal
+        print(f"round {number}: reward per decision {data['next', GROUP, 'reward'].mean():.3f}, illegal actions {town.illegal}")
+    return int(town.illegal)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ BOTH_WAYS = {"--ppo-normalize-advantages/--ppo-no-normalize-advantages": "ppo.ad
 def founding_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     """Every flag of the founding documents, as one decorator."""
     options = [
+        click.option("--recipe", metavar="NAME", help="Train with the settings of a shipped config, such as demo."),
         click.option("--replay-sample", type=PATH, help="One replay sample (.npz) instead of a manifest."),
         click.option("--replay-meta", type=PATH, help="Its metadata, when they are not beside it."),
         click.option("--train-ppo", is_flag=True, help="Train on the replay data instead of only reading them."),
@@ -107,6 +108,7 @@ def train(config: str | None, **flags: Any) -> None:
     \b
     Examples:
       townlet train town_day --mode anneal --run-dir runs/first
+      townlet train bakery.yaml --recipe demo
       townlet train town_day --mode rollout --epochs 50 --set ppo.learning_rate=1e-4
       townlet train --resume runs/first
     """
@@ -181,12 +183,13 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
     if flags["resume"] is None:
         if source is None:
             raise UsageError("There is no config; name one, such as town_day, or go on with a run: --resume RUN.")
-        config = load_config(source, overrides)
+        config = load_config(source, overrides, recipe=flags["recipe"])
         if flags["epochs"] is not None and config.training.source == "bc":  # cloning counts its own
-            config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"))
+            config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"), recipe=flags["recipe"])
         return config, flags["run_dir"]
-    if overrides or flags["run_dir"] is not None:
-        raise UsageError(f"A run is resumed as it was started; leave out {(overrides or ('--run-dir',))[0]}.")
+    extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe") if flags[name] is not None]
+    if overrides or extra:
+        raise UsageError(f"A run is resumed as it was started; leave out {[*overrides, *extra][0]}.")
     run = RunFolder(flags["resume"])
     return run.resolved_config(), run.path
 

@@ -96,6 +96,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         size = vec.num_residents * len(vec.spec.feature_names)
         self.state_space = spaces.Box(-1.0, 1.0, (size,), np.float32)
         self.agents: list[str] = []
+        self.illegal = 0  # actions outside the mask, so far
         self._slots: dict[str, int] = {}
         self._actions = np.zeros((1, vec.num_residents), np.int64)
         self._fresh = True  # the town stands at the start of its first episode
@@ -136,6 +137,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         who = {agent: self.vec.resident_id(0, slot) for agent, slot in before.items()}
         deciding = [slot for slot in before.values() if self.vec.active[0, slot]]
         self.vec.step(self._actions)
+        self.illegal += int(self.vec.illegal.sum())
         events = self._events()
         gone = self._gone(before)
         told = dict(before)

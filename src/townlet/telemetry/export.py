@@ -238,6 +238,6 @@ def export(path: Path | str, output: Path | str, kind: str, *, overwrite: bool =
     if kind not in EXPORTS:
         raise UsageError(f"{kind!r} is no export; choose one of {', '.join(EXPORTS)}")
     path, output = Path(path), Path(output)
-    if kind not in ("wandb", "mlflow"):  # which add to what is there
+    if kind not in ("wandb", "mlflow", "prometheus"):  # which add to what is there, or are written again and again
         check_free(output, overwrite, "place")
     return EXPORTS[kind](path, output, overwrite=overwrite)
