@@ -100,7 +100,7 @@ def one_module() -> str:
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", static(name))) for name in modules())
 
 
-def page_html(parts: Mapping[str, Any]) -> str:
+def page_html(parts: Mapping[str, object]) -> str:
     """The file for `parts`."""
     script, style = one_module(), static("page.css")
     policy = (
@@ -117,7 +117,7 @@ def page_html(parts: Mapping[str, Any]) -> str:
     return whole.replace("</body>", f'<script type="module">{script}</script>\n</body>')
 
 
-def write_page(path: Path, parts: Mapping[str, Any]) -> int:
+def write_page(path: Path, parts: Mapping[str, object]) -> int:
     """Write the file; its size in bytes."""
     data = page_html(parts).encode()
     if len(data) > LIMIT:
