@@ -195,7 +195,7 @@ def _compile_row(repeats: int = 5) -> dict[str, Any]:
     return row("townlet run town_day, first start (compiling)", median(spent), "s", COMPILE_BAR, smaller=True)
 
 
-def _report(rows: list[dict[str, Any]], check: bool, as_json: bool) -> None:
+def _report(rows: list[dict[str, object]], check: bool, as_json: bool) -> None:
     emit(rows, lambda: "\n".join(_line(row) for row in rows), as_json)
     leave(1 if check and not all(row["ok"] for row in rows) else 0)
 

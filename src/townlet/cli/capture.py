@@ -18,7 +18,7 @@ class Size(click.ParamType[int]):
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).strip().upper().removesuffix("B")
         unit = {"K": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:], 1)
         digits = text[:-1] if unit > 1 else text

@@ -58,7 +58,7 @@ SWITCHES: dict[str, tuple[str, str]] = {
 BOTH_WAYS = {"--ppo-normalize-advantages/--ppo-no-normalize-advantages": "ppo.advantage_normalization"}
 
 
-def founding_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+def founding_flags(function: Callable[..., object]) -> Callable[..., Any]:
     """Every flag of the founding documents, as one decorator."""
     options = [
         click.option("--recipe", metavar="NAME", help="Train with the settings of a shipped config, such as demo."),
@@ -102,7 +102,7 @@ def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
 @click.command(short_help="Train a policy: behaviour cloning, PPO, anneal.")
 @click.argument("config", required=False)
 @founding_flags
-def train(config: str | None, **flags: Any) -> None:
+def train(config: str | None, **flags: object) -> None:
     """Train in the town of CONFIG (a file or a shipped name) and keep the run in a folder.
 
     \b

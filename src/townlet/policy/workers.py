@@ -34,7 +34,7 @@ def simulator_threads(training: TrainingConfig) -> int:
 class RolloutWorker(Protocol):
     """`begin(method, …)` has a method called on the worker's object, `result` waits for what it gave; one question at a time."""
 
-    def begin(self, method: Callable[..., Any], *args: Any) -> None: ...
+    def begin(self, method: Callable[..., object], *args: object) -> None: ...
     def result(self) -> Any: ...
     def close(self) -> None: ...
 
@@ -42,11 +42,11 @@ class RolloutWorker(Protocol):
 class LocalWorker:
     """The object lives here; a question is answered when its result is asked for."""
 
-    def __init__(self, make: Callable[..., Any], *args: Any) -> None:
+    def __init__(self, make: Callable[..., object], *args: object) -> None:
         self._object = make(*args)
         self._asked: Callable[[], Any] = lambda: None
 
-    def begin(self, method: Callable[..., Any], *args: Any) -> None:
+    def begin(self, method: Callable[..., object], *args: object) -> None:
         self._asked = lambda: method(self._object, *args)
 
     def result(self) -> Any:
@@ -59,14 +59,14 @@ class LocalWorker:
 class ProcessWorker:
     """The object lives in a process of its own, which ends with this one."""
 
-    def __init__(self, make: Callable[..., Any], *args: Any) -> None:
+    def __init__(self, make: Callable[..., object], *args: object) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, make, args), daemon=True)
         self.process.start()
         theirs.close()
 
-    def begin(self, method: Callable[..., Any], *args: Any) -> None:
+    def begin(self, method: Callable[..., object], *args: object) -> None:
         try:
             self._pipe.send((method, args))
         except OSError as error:
@@ -91,7 +91,7 @@ class ProcessWorker:
             self.process.join()
 
 
-def _serve(pipe: Connection, make: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _serve(pipe: Connection, make: Callable[..., object], args: tuple[object, ...]) -> None:
     """Answer questions until the owner closes the pipe. Signals are the owner's affair: it saves and closes."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

@@ -100,7 +100,7 @@ def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str,
 class Picture:
     """A drawn figure: a notebook shows it, `save` writes it, `figure` is matplotlib's own."""
 
-    def __init__(self, figure: Any) -> None:
+    def __init__(self, figure: object) -> None:
         self.figure = figure
 
     def save(self, output: Path | str) -> Path:

@@ -117,10 +117,10 @@ class CollectorPool:
             worker.close()
         self._workers = []
 
-    def _ask(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, Any]) -> None:
+    def _ask(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, object]) -> None:
         self._workers[k].begin(PoolShare.collect, weights, self._worlds[k] if self._moved[k] else None, horizon, options)
 
-    def _answer(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, Any]) -> Rollout:
+    def _answer(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, object]) -> Rollout:
         for attempt in range(ATTEMPTS):
             try:
                 answer: tuple[Rollout, dict[str, Array]] = self._workers[k].result()
