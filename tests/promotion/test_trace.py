@@ -29,6 +29,7 @@ from townlet.policy.training.contexts import RunOptions
 from townlet.promotion.ledger import entry_hash
 from townlet.promotion.releases import Releases
 from townlet.promotion.trace import trace
+from townlet.sealed import SEAL, seal_of
 from townlet.telemetry.ndjson import read_records
 
 pytest.importorskip("torch")
@@ -149,7 +150,11 @@ def test_the_hash_of_data_sees_arrays_metadata_events_and_order(here: Path) -> N
 
 
 def edit(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    """Changed and sealed anew: what a seal cannot see, the other links must."""
+    found = json.loads(path.read_text()) | changes
+    if found.pop(SEAL, None) is not None:
+        found[SEAL] = seal_of(found)
+    path.write_text(json.dumps(found))
 
 
 def flip(path: Path, position: int = -20) -> None:

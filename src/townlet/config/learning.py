@@ -80,6 +80,11 @@ class PPOConfig(Section):
     adam_epsilon: float = Field(1e-5, gt=0, le=1, description="ε of Adam.")
     recurrent: Literal["none", "gru", "lstm"] = Field("none", description="Recurrent layer after the trunk.")
     grad_accumulation: int = Field(1, ge=1, le=1024, description="Mini-batches per optimiser step.")
+    update: Literal["fused", "torch"] = Field(
+        "fused",
+        description="How updates are computed: by compiled passes, which convolutions, recurrent layers, compile, bf16 and other "
+        "devices leave to torch, or by torch, the reference.",
+    )
     compile: bool = Field(False, description="Compile the update with torch.compile (slow to start).")
     bf16: bool = Field(False, description="Compute the update in bfloat16; refused where a try in a child process fails.")
 
@@ -204,9 +209,12 @@ class TrainingConfig(Section):
         None, gt=0, description="Minutes after which the whole run ends by itself; PPO stages of an anneal run share them."
     )
     threads: int = Field(1, ge=1, le=1024, description="Threads of torch; changes bits, so it is kept in the checkpoint.")
-    device: str = Field("cpu", description="Device of torch.")
+    device: str = Field("cpu", description="Device of torch: cpu, cuda or cuda:N. Runs resume bit for bit on the cpu only.")
     engine: Name = Field("local", description="Where rollouts are made: local, or process (a process per worker).")
-    workers: int = Field(1, ge=1, le=4096, description="Rollout workers.")
+    workers: int = Field(
+        1, ge=0, le=4096, description="Cores that collect and update, or rollout processes; changes no bit. 0: all there are."
+    )
+    shards: int = Field(4, ge=1, le=4096, description="Parts of a mini-batch whose gradients are added in order; changes bits.")
     bc: BCConfig = Field(default_factory=BCConfig, description="Behaviour cloning.")
     anneal_schedule: Annotated[tuple[AnnealStage, ...], Many] = Field(_SCHEDULE, description="Stages of an anneal run, in order.")
     anneal_accuracy_threshold: Share = Field(0.95, description="Held-out accuracy BC must reach.")
@@ -309,10 +317,10 @@ class GateConfig(Section):
 
 _GATES = (  # better in return, and worse in no other column that a scoreboard shows
     GateConfig(metric="return", rule="better"),
-    GateConfig(metric="exits", rule="not_worse", bound=0.01),
+    GateConfig(metric="exits", rule="not_worse", bound=0.02),
     GateConfig(metric="founders", rule="not_worse", bound=0.05),
     GateConfig(metric="self_sufficiency", rule="not_worse", bound=0.05),
-    GateConfig(metric="attendance", rule="not_worse", bound=0.02),
+    GateConfig(metric="attendance", rule="not_worse", bound=0.05),
     GateConfig(metric="lateness", rule="not_worse", bound=0.02),
     GateConfig(metric="late_minutes", rule="not_worse", bound=1.0),
     GateConfig(metric="conflicts", rule="not_worse", bound=0.5),

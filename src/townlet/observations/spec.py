@@ -19,9 +19,10 @@ from townlet.world.actions import WAYS, catalogue
 from townlet.world.state import PERTURBATIONS, SHIFT_STATES
 
 CONFLICT = "conflict"
-CANDIDATE_FIELDS = ("dx", "dy", "distance", "queue", "busy", "rivalry")
+WAY_FIELDS = ("dx", "dy", "distance")
+CANDIDATE_FIELDS = (*WAY_FIELDS, "queue", "busy", "rivalry")
 CHOICE_FIELDS = (*CANDIDATE_FIELDS, "wait", "mine")  # of a candidate that the policy itself chooses among
-PLACE_FIELDS = ("dx", "dy", "distance", "at")
+PLACE_FIELDS = (*WAY_FIELDS, "at")
 SOCIAL_SLOTS = ("friend_1", "friend_2", "rival_1", "rival_2")
 SOCIAL_FIELDS = ("trust", "familiarity", "rivalry", "dx", "dy", "filled")
 MAPS = {  # variant -> (channels, window)

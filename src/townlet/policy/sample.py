@@ -285,7 +285,7 @@ def read_meta(path: Path, sha256: str | None = None) -> dict[str, Any]:
     return found
 
 
-def parse_meta(found: dict[str, Any], path: Path) -> SampleMeta:
+def parse_meta(found: dict[str, object], path: Path) -> SampleMeta:
     """Metadata that states its schema_version, with every wrong key in the message."""
     try:
         return SampleMeta.model_validate(found)
@@ -294,7 +294,7 @@ def parse_meta(found: dict[str, Any], path: Path) -> SampleMeta:
         raise ReplayError(f"{path}: is not the metadata of a replay sample ({wrong}); capture it again") from None
 
 
-def interpret(found: dict[str, Any], arrays: Mapping[str, Array], path: Path) -> SampleMeta:
+def interpret(found: dict[str, object], arrays: Mapping[str, Array], path: Path) -> SampleMeta:
     """The metadata of a sample of either generation; only the first needs its arrays to be understood."""
     return parse_meta(found, path) if "schema_version" in found else _first_generation(arrays, found, path)
 
@@ -323,7 +323,7 @@ class FirstGenerationWarning(UserWarning):
     """A sample from before schema versions was read."""
 
 
-def _first_generation(arrays: Mapping[str, Array], found: dict[str, Any], path: Path) -> SampleMeta:
+def _first_generation(arrays: Mapping[str, Array], found: dict[str, object], path: Path) -> SampleMeta:
     """What a sample without a schema_version says about itself, in today's words."""
     names = found.get("feature_names")
     features, actions = arrays.get("features"), arrays.get("actions")

@@ -17,9 +17,9 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.files import AppendLog, check_free, remove
 from townlet.ports import Decided
+from townlet.sim.mask_reasons import why_masked
 from townlet.sim.snapshot import save_snapshot, take_snapshot
 from townlet.sim.tally import EventTally
-from townlet.sim.why import why_masked
 from townlet.types import Array
 from townlet.world.actions import WAYS
 from townlet.world.state import TERMS

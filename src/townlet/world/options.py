@@ -84,7 +84,7 @@ def candidate(t: Town, i: int, a: int, k: int) -> int:
     return thing
 
 
-@leaf
+@kernel
 def worst_rivalry(t: Town, i: int, thing: int) -> float:
     """Highest rivalry of i towards the user, the one called and the queue of an object."""
     o = t.objects[thing]
@@ -124,10 +124,17 @@ def way_to_candidate(t: Town, i: int, a: int, k: int, thing: int) -> int:
 
 
 @leaf
+def held(t: Town, thing: int) -> bool:
+    """Somebody uses the object or is called to it."""
+    o = t.objects[thing]
+    return bool((o["user"] & o["holder"]) >= 0)  # both are -1 otherwise
+
+
+@leaf
 def taken(t: Town, thing: int) -> bool:
     """Somebody uses the object, is called to it or waits for it."""
     o = t.objects[thing]
-    return bool(o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0)
+    return bool((o["user"] & o["holder"] & o["head"]) >= 0)
 
 
 @leaf

@@ -235,6 +235,7 @@ SCHEDULED = np.dtype(
 FAR = 8191  # distance of the unreachable in packed fields
 HALF_WAIT = 20.0  # a wait of this many ticks is seen as 0.5
 HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
+HALF_OFFSET = 5.0  # another so many tiles away along one axis is seen at 0.5
 
 
 class Layout(NamedTuple):
@@ -280,6 +281,7 @@ AFFORDANCE = np.dtype(
         ("price", "i8"),
         ("meals_given", "i8"),
         ("meals_taken", "i8"),
+        ("meals", "i8", (2,)),  # fewest and most meals with which it can be begun
         ("stock_taken", "i8"),
         ("own_home", "u1"),
         ("is_meal", "u1"),
@@ -343,8 +345,10 @@ class Tables(NamedTuple):
     start_ties: Array  # (L, N, MAX_EDGES) TIE
     affordances: Array  # (A,) AFFORDANCE
     rules: Array  # (1,) RULES
-    circle: Array  # (1440, 2) f8: sine and cosine of the time of day
-    nearness: Array  # (FAR + 1,) f8: a walking distance as it is seen
+    circle: Array  # (1440, 2) f4: sine and cosine of the time of day
+    nearness: Array  # (FAR + 2,) f4: a walking distance as it is seen; the last is that of what is not there
+    steps: Array  # (8, 2) f4: the first step of a packed way as it is seen
+    offsets: Array  # (2 × side + 1,) f4: how far another is along one axis as it is seen; 0 in the middle
     columns: Array  # (1,) observations.spec.COLUMNS: where each field that is seen begins
     channels: Array  # (1,) observations.spec.CHANNELS: the plane of each channel of the map, -1 = not in this variant
     window: Array  # (1,) i8: side of the map

@@ -197,7 +197,7 @@ class OfflineLearner(PPOLearner):
         self, spec: NetworkSpec, ppo: PPOConfig, algorithm: str, settings: OfflineConfig, *, seed: int = 0, threads: int = 1
     ) -> None:
         refuse_memory(spec, algorithm)
-        super().__init__(spec, ppo, seed=seed, threads=threads)
+        super().__init__(spec, ppo.model_copy(update={"update": "torch"}), seed=seed, threads=threads)  # its losses are torch's
         self.algorithm, self.settings = algorithm, settings
         self.critic = self.target = None
         if algorithm in ("iql", "cql"):
@@ -352,7 +352,7 @@ class OfflineLearner(PPOLearner):
 
     def _batch(self, lives: Lives, legal: NDArray[np.bool_], advantages: NDArray[Any], returns: NDArray[Any]) -> Batch:
         seen, width = lives.seen, legal.shape[1]
-        tables = self._data(seen, None)
+        tables = self.passes.data(seen, None, {})
         assert seen.expert is not None
         scaled = advantages[legal].astype(np.float64)
         spread = float(scaled.std()) or 1.0

@@ -20,7 +20,6 @@ from townlet.policy.training.strategies.base import TrainingStrategy
 
 REPLAY_MODES = ("replay", "mixed")
 Data = ReplayDatasetConfig | ReplayDataset
-
 Result = TypeVar("Result", bound=TrainingResult)
 
 
@@ -50,8 +49,8 @@ class PolicyTrainingOrchestrator:
         return self._run("replay" if mode == "offline" else mode, options or RunOptions(), algorithm)
 
     def _run(self, mode: str, options: RunOptions, algorithm: str) -> TrainingResult:
-        training = self.config.training.model_copy(update={"algorithm": algorithm})
-        config = self.config.model_copy(update={"training": training})
+        asked = {"algorithm": algorithm} if mode in REPLAY_MODES else {}  # elsewhere it is never looked at
+        config = self.config.model_copy(update={"training": self.config.training.model_copy(update=asked)})
         modes = {name: strategy_of(name, algorithm) for name in STRATEGY_OF_MODE}
         modes |= {name: name for name in self.strategies if name not in STRATEGIES}
         if mode not in modes:

@@ -19,6 +19,7 @@ from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runtime import NetworkPolicy
+from townlet.policy.training.autograd import check_device
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.learner import LearnerState, PPOLearner
@@ -27,7 +28,7 @@ from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies import strategy_of
-from townlet.policy.workers import ENGINES
+from townlet.policy.workers import ENGINES, worker_count
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
 
@@ -68,8 +69,7 @@ def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
     """The network a config asks for; what this version cannot do is refused here, before anything is written."""
-    if config.training.device != "cpu":
-        raise UsageError(f"training.device is {config.training.device!r}; this version trains on the cpu only, set it to cpu.")
+    check_device(config.training.device)
     town_size = len(compile_town(config).layout.residents) if config.policy.critic == "central" else 0
     return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo, town_size)
 
@@ -84,8 +84,16 @@ def make_learner(context: TrainingContext) -> PPOLearner:
     config, training = context.config, context.config.training
     if strategy_of(context.mode, training.algorithm) == "offline":
         settings = (training.algorithm, training.offline)
-        return OfflineLearner(offline_spec(config), config.ppo, *settings, seed=config.seed, threads=training.threads)
-    return PPOLearner(network_spec(config), config.ppo, seed=config.seed, threads=training.threads)
+        return OfflineLearner(offline_spec(config), config.ppo, *settings, seed=context.seed, threads=training.threads)
+    return PPOLearner(
+        network_spec(config),
+        config.ppo,
+        seed=context.seed,
+        threads=training.threads,
+        workers=worker_count(training),
+        shards=training.shards,
+        device=training.device,
+    )
 
 
 def refuse_single_lives(spec: NetworkSpec) -> None:
@@ -185,12 +193,12 @@ def social_stage(context: TrainingContext, epoch: int) -> SimulationConfig:
 
 
 def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) -> Collector | CollectorPool:
-    """The towns of a run: in this process, or shared out to workers."""
+    """The towns of a run: in this process, stepped by its threads, or shared out to processes."""
     config = social_stage(context, epoch)
     engine = config.training.engine
     if engine not in ENGINES:
         raise UsageError(f"training.engine is {engine!r}, which this version does not have; use {' or '.join(ENGINES)}.")
-    if engine != "local" or config.training.workers > 1:
+    if engine != "local":
         return CollectorPool(config, spec, town_tables(config)[1])
     vec = context.services.capture.towns(config.training.towns, stagger=True, config=config)
     return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
