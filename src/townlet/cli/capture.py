@@ -18,7 +18,7 @@ class Size(click.ParamType[int]):
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).strip().upper().removesuffix("B")
         unit = {"K": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:], 1)
         digits = text[:-1] if unit > 1 else text
@@ -148,7 +148,7 @@ def _capture(
 
 
 def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, ...]:
-    """Configs, whose lives to keep, and options. SCENARIO is the take's town where that is not shipped."""
+    """Configs, whose lives to keep, and options with who plays. SCENARIO is the take's town where that is not shipped."""
     from townlet.observer.studio import Studio
     from townlet.observer.take import read_take
     from townlet.sim.edits import Force, parse_edit
