@@ -223,7 +223,7 @@ def _extended(path: Path, extends: Node) -> Path:
         raise ConfigError(f"{extends.source}: {missing}") from None
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return {dict: "a mapping", list: "a list", type(None): "nothing"}.get(type(value), f"the value {value!r:.60}")
 
 
@@ -316,7 +316,7 @@ def _events(text: str) -> Iterator[Any]:
     return iter(yaml.parse(text, Loader=_PARSER))
 
 
-def _key(event: Any, container: Node, source: SourceLine, error: type[TownletError]) -> str:
+def _key(event: object, container: Node, source: SourceLine, error: type[TownletError]) -> str:
     if not isinstance(event, yaml.ScalarEvent):
         raise error(f"{source}: a key must be a plain word")
     if event.value in container.value:
@@ -352,7 +352,7 @@ def resolve_scalar(text: str, source: SourceLine, error: type[TownletError] = Co
 class _Dumper(yaml.SafeDumper):
     """Quotes every text that YAML 1.2 (or 1.1) would read as something else."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: object) -> bool:
         return True
 
 
@@ -364,6 +364,6 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def to_yaml(value: Any) -> str:
+def to_yaml(value: object) -> str:
     """Plain values as YAML that `read_yaml` reads back unchanged."""
     return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120, default_flow_style=False))

@@ -50,7 +50,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         if map == "apart":
             raise UsageError("map is 'apart', but this environment gives one row of numbers; use 'flat' or 'none'")
         self.vec = vec = one_town(scenario, overrides, None, start, 0)
-        if neighbours == "scripted" and vec.catalogue.level != "option":
+        if neighbours == "scripted" and vec.primitive:
             raise UsageError(
                 f"the neighbours follow the script, which chooses options, but policy.action_level is {vec.catalogue.level!r}; "
                 "use 'option', other neighbours, or townlet.parallel_env and act for everybody"

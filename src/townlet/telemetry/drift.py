@@ -81,7 +81,7 @@ def read_baseline(path: Path | str) -> dict[str, float]:
     return found
 
 
-def capture_baseline(samples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def capture_baseline(samples: Sequence[Mapping[str, object]]) -> dict[str, float]:
     """The `baseline_*` metrics of captured samples, as a training run computes them."""
 
     def values(name: str) -> list[float]:
@@ -109,7 +109,7 @@ def read_epochs(path: Path | str) -> dict[float, dict[str, float]]:
     return {number(record.get("epoch")): means([record]) for record in read_records(path) if record.get("kind") != "batch"}
 
 
-def means(records: Iterable[Mapping[str, Any]], names: Sequence[str] = DRIFT_NAMES) -> dict[str, float]:
+def means(records: Iterable[Mapping[str, object]], names: Sequence[str] = DRIFT_NAMES) -> dict[str, float]:
     """Means over epochs, each counting once: records of batches are left out, as everywhere."""
     sums = dict.fromkeys(names, 0.0)
     counts = dict.fromkeys(names, 0)
@@ -122,7 +122,7 @@ def means(records: Iterable[Mapping[str, Any]], names: Sequence[str] = DRIFT_NAM
     return {name: sums[name] / counts[name] for name in names if counts[name]}
 
 
-def deltas(record: Mapping[str, Any], baseline: Mapping[str, float]) -> Iterator[Delta]:
+def deltas(record: Mapping[str, object], baseline: Mapping[str, float]) -> Iterator[Delta]:
     """What a record says against the baseline; `reward_mean` in a baseline stands for `baseline_reward_mean` too."""
     for name, expected in baseline.items():
         for key in (name, "baseline_" + name):

@@ -23,7 +23,7 @@ def tag(name: str) -> str:
     return f"{(field(name).panel if declared(name) else '') or 'other'}/{name}".replace(" ", "_")
 
 
-def scalars(record: Mapping[str, Any]) -> dict[str, float]:
+def scalars(record: Mapping[str, object]) -> dict[str, float]:
     """Tag → number for everything a record counts; conflict reasons as `<tag>/<reason>`. The step is not among them."""
     found: dict[str, float] = {}
     for name, value in record.items():
@@ -92,14 +92,14 @@ def _histogram(shares: list[float]) -> dict[str, Any]:
     }
 
 
-def columns_of(records: list[dict[str, Any]]) -> list[str]:
+def columns_of(records: list[dict[str, object]]) -> list[str]:
     """Declared fields that occur, in their declared order, then whatever else a record holds."""
     there = {name for record in records for name in record}
     known = [item.name for item in FIELDS if item.name in there]
     return known + sorted(there - set(known))
 
 
-def to_csv(path: Path, output: Path, **_: Any) -> Path:
+def to_csv(path: Path, output: Path, **_: object) -> Path:
     """One row per epoch, null as an empty cell, lists and objects as JSON."""
     records = epochs(path)
     text = io.StringIO(newline="")
@@ -112,13 +112,13 @@ def to_csv(path: Path, output: Path, **_: Any) -> Path:
     return output
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
-def to_parquet(path: Path, output: Path, **_: Any) -> Path:
+def to_parquet(path: Path, output: Path, **_: object) -> Path:
     """One typed column per field; units and meanings stand in the column metadata."""
     arrow = require("pyarrow", "writing Parquet")
     parquet = require("pyarrow.parquet", "writing Parquet")
@@ -162,7 +162,7 @@ def _typed(value: Any, item: Field | None) -> Any:
     return value
 
 
-def to_wandb(path: Path, output: Path, **_: Any) -> Path:
+def to_wandb(path: Path, output: Path, **_: object) -> Path:
     """An offline run in the folder `output`; `wandb sync` sends it."""
     wandb = tracker("wandb")
     run = wandb.init(project="townlet", name=label_of(path), dir=str(output), mode="offline")
@@ -172,7 +172,7 @@ def to_wandb(path: Path, output: Path, **_: Any) -> Path:
     return output
 
 
-def to_mlflow(path: Path, output: Path, **_: Any) -> Path:
+def to_mlflow(path: Path, output: Path, **_: object) -> Path:
     """A run in the tracking folder `output`."""
     mlflow = tracker("mlflow")
     mlflow.set_tracking_uri(output.resolve().as_uri())

@@ -103,7 +103,7 @@ class _Duplicates(dict[str, Any]):
     twice: tuple[str, ...] = ()
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _pairs(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     record = _Duplicates(pairs)
     if len(record) < len(pairs):
         record.twice = tuple(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
@@ -123,7 +123,7 @@ def parse_line(raw: bytes) -> tuple[dict[str, Any] | None, list[tuple[str, str]]
     return value, [(key, "appears twice in one record") for key in value.twice]
 
 
-def _json_name(value: Any) -> str:
+def _json_name(value: object) -> str:
     match value:
         case None:
             return "null"
@@ -138,7 +138,7 @@ def _json_name(value: Any) -> str:
     return "object"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     try:
         text = json.dumps(value)
     except RecursionError:
@@ -146,7 +146,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _check_number(item: Field, value: Any) -> str:
+def _check_number(item: Field, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"is {_shown(value)}, expected a {'whole ' if item.kind in ('whole', 'counts') else ''}number"
     if not abs(value) <= LARGEST:  # also when it is NaN
@@ -160,7 +160,7 @@ def _check_number(item: Field, value: Any) -> str:
     return ""
 
 
-def check_value(item: Field, value: Any, version: float) -> str:
+def check_value(item: Field, value: object, version: float) -> str:
     """What is wrong with one value, in words; "" when nothing is."""
     if value is None:
         if item.nullable_in(version):
