@@ -29,9 +29,12 @@ def test_list_names_the_founding_five_first() -> None:
     assert (day["residents"], day["rows"], day["columns"]) == (8, 24, 24)
 
 
-def test_list_as_text_has_a_line_per_scenario() -> None:
+def test_list_as_text_has_a_line_per_scenario_and_says_what_it_is_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     lines = call("list").stdout.splitlines()
-    assert len(lines) == 13
+    assert len([line for line in lines if not line.startswith(" ")]) == 13
+    assert max(map(len, lines)) <= 80
+    assert "    Three residents want the only shower again and again; with a cooldown of" in lines
     assert any(line.startswith("metropolis") and "10,000 residents" in line for line in lines)
 
 

@@ -100,7 +100,8 @@ def test_exports_end_with_the_observation_the_simulator_gives_after_the_last_act
     export_minari(tmp_path / "c", tmp_path / "sets")
     export_parquet(tmp_path / "c", tmp_path / "c.parquet")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "sets"))
-    episodes = list(minari.load_dataset("townlet/newcomer-v0").iterate_episodes())
+    dataset = minari.load_dataset("townlet/newcomer-v0")
+    episodes, lived = list(dataset.iterate_episodes()), list(dataset.storage.get_episode_metadata(range(dataset.total_episodes)))
     rows = [row for row in parquet.read_table(tmp_path / "c.parquet").to_pylist() if row["last_features"] is not None]
     samples = list(samples_of(tmp_path / "c"))
     assert {(bool(s.terminated[-1]), bool(s.truncated[-1])) for s in samples} == {(True, False), (False, True), (False, False)}
@@ -115,8 +116,14 @@ def test_exports_end_with_the_observation_the_simulator_gives_after_the_last_act
         for e, n, name in ids:
             seen[e, *now[e], name] = vec.features[e, n].copy(), vec.maps[e, n].copy(), vec.masks[e, n] != 0  # type: ignore[index]
 
+    assert dataset.spec.env_spec.id == "Townlet/Newcomer-v0"
+    assert dataset.storage.metadata["feature_names"] == list(vec.spec.feature_names)
+    assert dataset.storage.metadata["action_names"] == list(vec.catalogue.names)
     assert len(episodes) == len(rows) == len(samples) > 20
-    for sample, episode, row in zip(samples, episodes, rows):
+    for sample, episode, row, whose in zip(samples, episodes, rows, lived):
+        assert (whose["agent_id"], whose["town"], whose["seed"]) == (sample.meta.agent_id, sample.meta.capture.town, 21)
+        assert (whose["town_episode"], whose["life"]) == (sample.meta.capture.episode, sample.meta.capture.life)
+        assert episode.infos["tick"].tolist() == [sample.meta.first_tick + k * vec.interval for k in range(sample.steps + 1)]
         note, tick = sample.meta.capture, sample.meta.first_tick + (sample.steps - 1) * vec.interval
         features, window, mask = seen[note.town, note.episode, tick, sample.meta.agent_id]
         np.testing.assert_array_equal(episode.observations["features"][-1], features)

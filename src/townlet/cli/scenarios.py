@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +42,12 @@ def list_(page: bool, as_json: bool) -> None:
     wide = max(len(one.name) for one in entries)
 
     def text() -> str:
-        rows = [
-            f"{one.name:<{wide}}  {one.residents:>6,} residents  {one.columns:>3}×{one.rows:<3}  {one.ticks:>5} ticks"
-            for one in entries
-        ]
+        width = shutil.get_terminal_size((80, 24)).columns
+        rows = []
+        for one in entries:
+            size = f"{one.columns:>3}×{one.rows:<3}  {one.ticks:>5} ticks"
+            rows.append(f"{one.name:<{wide}}  {one.residents:>6,} residents  {size}")
+            rows += textwrap.wrap(one.description, width, initial_indent="    ", subsequent_indent="    ")
         return "\n".join(rows)
 
     emit([asdict(one) for one in entries], text, as_json)

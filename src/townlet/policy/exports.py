@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.envs.registration import EnvSpec, registry
 
 from townlet import files
+from townlet.envs import environment_id
 from townlet.errors import ReplayError
 from townlet.files import check_free
 from townlet.optional import require
@@ -102,7 +104,8 @@ def _columns(sample: ReplaySample, arrow: Any) -> dict[str, Any]:
 def export_minari(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
     """A folder of Minari datasets `townlet/<scenario>-v0`, one per scenario; each resident's life is an episode.
 
-    Masks, log-probabilities, values and what the script would do stand in the infos. Read them with
+    Ticks, masks, log-probabilities, values and what the script would do stand in the infos; names of features and actions in
+    the dataset's metadata; agent, town, seed and life in the episode's. Read them with
     `MINARI_DATASETS_PATH=<folder>` and `minari.load_dataset("townlet/<scenario>-v0")`.
     """
     require("minari", "writing a Minari dataset")
@@ -137,10 +140,34 @@ def _minari_dataset(name: str, samples: list[ReplaySample], folder: Path) -> Non
         folder / "data",
         observation_space=spaces.Dict(seen),
         action_space=spaces.Discrete(first.meta.action_dim),
+        env_spec=_env_spec(first.meta.capture.scenario),
         data_format="hdf5",
     )
-    storage.update_metadata({"dataset_id": name, "algorithm_name": first.meta.policy.kind, "minari_version": minari.__version__})
+    storage.update_metadata(
+        {
+            "dataset_id": name,
+            "algorithm_name": first.meta.policy.kind,
+            "minari_version": minari.__version__,
+            "feature_names": list(first.meta.feature_names),
+            "map_channels": list(first.meta.map_channels),
+            "action_names": list(first.meta.action_names),
+            "decision_interval": first.meta.decision_interval,
+        }
+    )
     storage.update_episodes([_episode(sample, k, EpisodeBuffer) for k, sample in enumerate(samples)])
+    storage.update_episode_metadata([_whose(sample) for sample in samples])
+
+
+def _env_spec(scenario: str | None) -> EnvSpec | None:
+    """The Gymnasium environment of a shipped scenario; None for a town of somebody's own, which nobody else can make."""
+    return registry.get(environment_id(scenario or ""))
+
+
+def _whose(sample: ReplaySample) -> dict[str, Any]:
+    """Whose life an episode is, and where it was lived."""
+    noted = sample.meta.capture
+    who = {"agent_id": sample.meta.agent_id, "sample_id": sample.meta.sample_id, "config_hash": noted.config_hash}
+    return who | {"seed": noted.seed, "town": noted.town, "town_episode": noted.episode, "life": noted.life}
 
 
 def _whole(rows: Array, steps: int) -> Array:
@@ -154,7 +181,12 @@ def _episode(sample: ReplaySample, number: int, buffer: Any) -> Any:
     observations = {"features": _whole(sample.features, steps)}
     if sample.maps is not None:
         observations["map"] = _whole(sample.maps, steps)
-    infos: dict[str, Any] = {"log_prob": np.append(sample.log_probs, np.float32(0)), "value": _whole(sample.values, steps)}
+    ticks = sample.meta.first_tick + np.arange(steps + 1) * sample.meta.decision_interval
+    infos: dict[str, Any] = {
+        "tick": ticks,
+        "log_prob": np.append(sample.log_probs, np.float32(0)),
+        "value": _whole(sample.values, steps),
+    }
     if sample.masks is not None:
         infos["action_mask"] = _whole(sample.masks, steps)
     if sample.expert is not None:
