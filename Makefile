@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: warm demo test test-all check bench docs dist setup clean
+.PHONY: warm demo test test-all faults check bench docs dist setup clean
 
 setup: $(STAMP)
 
@@ -26,6 +26,10 @@ test: check warm
 
 test-all: check warm
 	$(BIN)/python -m pytest -n 2 -m ''
+
+faults: setup warm  # every operation of every writer fails once, and 500 pairs: about an hour; the table is in docs/RELIABILITY.md
+	$(BIN)/python tests/faults/sweep.py --output docs/samples/faults.json
+	$(BIN)/python tests/faults/table.py
 
 demo: setup
 	$(BIN)/python scripts/demo.py

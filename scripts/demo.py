@@ -39,7 +39,7 @@ def demo() -> int:
     soft = ("--policy", "scripted", "--epsilon", "0.05")
     do("capture", "town_day", *soft, "--towns", "128", "--start", "random", "--output", DEMONSTRATIONS)
     do("train", "demo", "--bc-manifest", DEMONSTRATIONS / "rollout_sample_manifest.json", "--run-dir", RUN)
-    do("report", RUN, "--seeds", "64")
+    do("report", RUN, "--seeds", "16")
     card = load_scorecard(RUN / "scorecard.json")
     click.echo(scorecard_text(card, color=sys.stdout.isatty(), width=shutil.get_terminal_size().columns))
     case = card.cases[0]

@@ -74,7 +74,7 @@ def try_out(archive: Path, commands: list[list[str]], site: Path | None) -> None
         else:
             packages = next((home / "lib").glob("python*/site-packages"))
             (packages / "borrowed.pth").write_text(f"{site}\n", encoding="utf-8")
-            install += ["--no-deps", "--force-reinstall", "--no-build-isolation", str(archive)]
+            install += ["--no-deps", "--force-reinstall", str(archive)]
         subprocess.run(install, check=True, cwd=place, env=environment)
         where = "import townlet, sys; print(townlet.__file__); sys.exit(not townlet.__file__.startswith(sys.prefix))"
         subprocess.run([str(python), "-c", where], check=True, cwd=place, env=environment, stdout=subprocess.DEVNULL)

@@ -26,7 +26,7 @@ from townlet.config.models import PromotionConfig
 from townlet.errors import CheckpointError, ReplayError, TownletError, UsageError
 from townlet.names import LONGEST, is_name, name_from
 from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter_samples
-from townlet.policy.checkpoint import Checkpoint, load_checkpoint, prune, publish_checkpoint, resolve
+from townlet.policy.checkpoint import Checkpoint, load_checkpoint, publish_checkpoint, resolve, tidy
 from townlet.policy.replay import ReplayDatasetConfig
 from townlet.policy.replay_report import validate
 from townlet.policy.training.contexts import RunOptions
@@ -329,13 +329,13 @@ def pointer(root: Path, payload: str) -> None:
     folder = bring("run") / "checkpoints"
     (folder / "latest").write_bytes(payload.encode("utf-8", "surrogatepass") + b"\n")
     with contextlib.suppress(CheckpointError):
-        prune(folder, 1)
+        tidy(folder)
     resolve(root / "run" / "checkpoints")
 
 
 def checkpoint_name(root: Path, payload: str) -> None:
     found = load_checkpoint(STORE[0] / "run" / "checkpoints")
-    publish_checkpoint(root / "checkpoints", payload, Checkpoint(found.weights, found.state), keep=1, overwrite=True)
+    publish_checkpoint(root / "checkpoints", payload, Checkpoint(found.weights, found.state), keep=1)
 
 
 def study_arm(root: Path, payload: str) -> None:

@@ -98,13 +98,14 @@ def short_hash(text: str, length: int = 16) -> str:
 
 def sha256_file(path: str | Path, *, error: type[TownletError] = DamagedFileError) -> str:
     try:
-        with _open(Path(path), error) as stream:
+        with open_file(Path(path), error) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as reason:
         raise error(f"{path} cannot be read: {reason.strerror}") from None
 
 
-def _open(path: Path, error: type[TownletError]) -> io.BufferedReader:
+def open_file(path: Path, error: type[TownletError] = DamagedFileError) -> io.BufferedReader:
+    """A regular file to read from; whatever else stands there, such as a pipe that would block, is refused."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe does not block
     except FileNotFoundError:
@@ -119,7 +120,7 @@ def _open(path: Path, error: type[TownletError]) -> io.BufferedReader:
 
 def read_bytes(path: str | Path, *, limit: int, error: type[TownletError] = DamagedFileError) -> bytes:
     """A whole regular file of at most `limit` bytes."""
-    with _open(Path(path), error) as stream:
+    with open_file(Path(path), error) as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > limit:
             raise error(f"{path} has {size} bytes, expected at most {limit}")
@@ -249,10 +250,21 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()
 
 
+def check_npz(path: str | Path, *, error: type[TownletError] = DamagedFileError) -> None:
+    """Begins and ends as an archive does: what is only large is not read."""
+    with open_file(Path(path), error) as stream:
+        begin = stream.read(4)
+        stream.seek(-min(22, os.fstat(stream.fileno()).st_size), os.SEEK_END)
+        if begin not in (b"PK\3\4", b"PK\5\6") or stream.read(4) != b"PK\5\6":
+            raise error(f"{path} is not a sound .npz file: it does not begin and end as one; make it again")
+
+
 def read_npz(
     source: str | Path | bytes, *, limit: int, error: type[TownletError] = DamagedFileError, name: str | None = None
 ) -> dict[str, Array]:
     """The arrays of a .npz file, whose members together may take at most `limit` bytes."""
+    if not isinstance(source, bytes):
+        check_npz(source, error=error)
     raw = source if isinstance(source, bytes) else read_bytes(source, limit=limit, error=error)
     label = name or ("the archive" if isinstance(source, bytes) else str(source))
     try:
@@ -396,6 +408,9 @@ def _leaves(array: Array) -> list[Array]:
 
 PARTIAL = ".partial"
 LOCK = ".lock"
+PUBLISHING = ".publishing"  # in a folder that took the place of another, until that one is moved aside (`keep`) or gone (`drop`)
+CHUNK = 1 << 16
+_writing: set[str] = set()  # unfinished files of this process
 
 
 def _exchange(left: str, right: str) -> None:
@@ -449,6 +464,9 @@ def write_bytes(path: str | Path, data: bytes | bytearray | memoryview, *, sync:
     if sync or not os.path.isdir(folder or "."):
         make_folder(folder or ".")
     try:
+        if sync:
+            sweep(folder or ".")
+            _writing.add(beside)
         try:
             _fill(beside, data, sync)
             if sync:
@@ -461,6 +479,8 @@ def write_bytes(path: str | Path, data: bytes | bytearray | memoryview, *, sync:
             _sync_folder(folder or ".")
     except OSError as reason:
         raise _refused(path, reason) from None
+    finally:
+        _writing.discard(beside)
 
 
 def write_text(path: str | Path, text: str, *, sync: bool = True) -> None:
@@ -486,16 +506,19 @@ def npz_file(path: str | Path, arrays: Mapping[str, object], *, compress: bool =
 def _fill(path: str, data: bytes | bytearray | memoryview, sync: bool) -> None:
     handle = disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     try:
-        rest = memoryview(data).cast("B")
-        while len(rest):
-            written = disk.write(handle, rest)
-            if written == 0:
-                raise OSError(errno.EIO, "nothing was written")
-            rest = rest[written:]
+        _write_all(handle, memoryview(data).cast("B"))
         if sync:
             disk.fsync(handle)
     finally:
         disk.close(handle)
+
+
+def _write_all(handle: int, rest: memoryview) -> None:
+    while len(rest):
+        written = disk.write(handle, rest)
+        if written == 0:
+            raise OSError(errno.EIO, "nothing was written")
+        rest = rest[written:]
 
 
 def _sync_folder(folder: str | Path) -> None:
@@ -545,10 +568,40 @@ def remove(path: str | Path) -> None:
 # --- folders ---------------------------------------------------------------------------------------------------------
 
 
+def sweep(folder: str | Path, *, owned: bool = False) -> None:
+    """Remove what was left half written in a folder: files of processes that have died. Whoever is its only writer (`owned`)
+    removes all of it, folders too."""
+    folder = os.fspath(folder)
+    if owned:
+        for mark in Path(folder).glob(f"*/{PUBLISHING}"):
+            _settle(mark.parent)
+    for name in [name for name in os.listdir(folder) if name.endswith(PARTIAL)]:
+        writer = name.removesuffix(PARTIAL).rpartition(".")[2]
+        path = os.path.join(folder, name)
+        dead = name.startswith(".") and writer.isdecimal() and path not in _writing and not _runs(int(writer))
+        if owned:
+            remove(path)
+        elif dead:
+            with contextlib.suppress(OSError):  # somebody else is quicker, or the folder is not ours
+                disk.unlink(path)
+
+
+def _runs(process: int) -> bool:
+    """Another process has this number; what this one writes is known without asking."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # of another user
+    return process != os.getpid()
+
+
 def partial_folder(final: str | Path) -> Path:
-    """An empty `NAME.partial` to be filled and then published as NAME; what an earlier try left in it is removed."""
+    """An empty `NAME.partial` to be filled and then published as NAME; what an earlier try left behind is settled."""
     final = Path(final)
     partial = final.with_name(final.name + PARTIAL)
+    _settle(final)
     remove(partial)
     return make_folder(partial)
 
@@ -560,8 +613,9 @@ def filling(final: str | Path) -> Iterator[Path]:
     try:
         yield partial
     except BaseException:
-        with contextlib.suppress(StorageError):
-            remove(partial)
+        if not (Path(final) / PUBLISHING).exists():  # else it has taken its place, and what is partial now is the one before
+            with contextlib.suppress(StorageError):
+                remove(partial)
         raise
 
 
@@ -572,43 +626,77 @@ def check_free(path: Path, overwrite: bool, what: str = "file") -> None:
         raise UsageError(f"{path} already exists; choose another {what}, or --overwrite to {remedy}")
 
 
-def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = False) -> Path | None:
-    """Sync once, then rename the whole folder. `overwrite` moves what is there aside, as NAME.old-1, NAME.old-2, …: that path."""
+def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = False, keep_old: bool = True) -> Path | None:
+    """Sync once, then rename the whole folder. `overwrite` moves what is there aside, as NAME.old-1, NAME.old-2, …: that path;
+    without `keep_old` it is removed."""
     partial, final = Path(partial), Path(final)
     there = os.path.lexists(final)
-    aside: Path | None = None
     if there and not overwrite:
         raise UsageError(f"{final} already exists; choose another place, or allow overwriting to move it aside")
     try:
-        disk.sync()
         if there:
-            aside = next(
-                name for n in itertools.count(1) if not os.path.lexists(name := final.with_name(f"{final.name}.old-{n}"))
-            )
-            _swap(partial, final, aside)
-        else:
+            _fill(str(partial / PUBLISHING), b"keep\n" if keep_old else b"drop\n", sync=False)
+        disk.sync()
+        if not there:
             disk.rename(str(partial), str(final))
+        elif not _exchanged(partial, final):
+            return _swap_in_steps(partial, final, keep_old)
+        aside = _settle(final)
         _sync_folder(final.parent)
     except OSError as reason:
         raise _refused(final, reason) from None
     return aside
 
 
-def _swap(partial: Path, final: Path, aside: Path) -> None:
+def _exchanged(partial: Path, final: Path) -> bool:
+    """Swap the two in one step; False where the system cannot."""
     try:
         disk.exchange(str(partial), str(final))
     except OSError as reason:
         if reason.errno not in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM):
             raise
-    else:
-        disk.rename(str(partial), str(aside))
-        return
+        return False
+    return True
+
+
+def _settle(final: Path) -> Path | None:
+    """The end of an exchange, also of one that was interrupted: what was there before is moved aside or removed."""
+    mark, partial = final / PUBLISHING, final.with_name(final.name + PARTIAL)
+    if not mark.is_file() or final.name.endswith(PARTIAL):
+        return None
+    aside: Path | None = None
+    try:
+        if os.path.lexists(partial):
+            if read_bytes(mark, limit=99) == b"drop\n":
+                remove(partial)
+            else:
+                aside = _aside(final)
+                disk.rename(str(partial), str(aside))
+        disk.unlink(str(mark))
+    except OSError as reason:
+        raise _refused(final, reason) from None
+    return aside
+
+
+def _aside(final: Path) -> Path:
+    return next(name for n in itertools.count(1) if not os.path.lexists(name := final.with_name(f"{final.name}.old-{n}")))
+
+
+def _swap_in_steps(partial: Path, final: Path, keep_old: bool) -> Path | None:
+    """Without an exchange: an error in between is undone, a kill leaves the old folder aside."""
+    aside = _aside(final)
     disk.rename(str(final), str(aside))
     try:
         disk.rename(str(partial), str(final))
     except OSError:
         disk.rename(str(aside), str(final))
         raise
+    disk.unlink(str(final / PUBLISHING))
+    _sync_folder(final.parent)
+    if keep_old:
+        return aside
+    remove(aside)
+    return None
 
 
 def write_sums(folder: str | Path, *, known: Mapping[str, str] | None = None, sync: bool = True) -> None:
@@ -633,17 +721,20 @@ def _close(handle: int, path: Path) -> None:
 
 
 class AppendLog:
-    """A file that grows by whole lines, one `write` each. A torn last line of an earlier crash is cut off on opening (`torn`)."""
+    """A file that grows by whole lines, one `write` each. A torn last line of an earlier crash is cut off on opening: `torn`
+    bytes."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.torn = b""
+        self.torn = 0
         make_folder(self.path.parent)
         try:
-            self._handle = disk.open(str(self.path), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            self._handle = disk.open(str(self.path), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK)
         except OSError as reason:
             raise _refused(self.path, reason) from None
         try:
+            if not stat.S_ISREG(os.fstat(self._handle).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
             self.position = self._repair()
         except OSError as reason:
             disk.close(self._handle)
@@ -652,14 +743,14 @@ class AppendLog:
     def _repair(self) -> int:
         """Bytes of whole lines; what follows the last newline is cut off."""
         size = start = os.fstat(self._handle).st_size
-        tail = b""
-        while start > 0 and b"\n" not in tail:
-            step = min(start, 1 << 16)
+        whole = 0
+        while start > 0 and not whole:
+            step = min(start, CHUNK)
             start -= step
-            tail = os.pread(self._handle, step, start) + tail
-        whole = start + tail.rfind(b"\n") + 1
-        if whole < size:
-            self.torn = tail[whole - start :]
+            found = os.pread(self._handle, step, start).rfind(b"\n") + 1
+            whole = start + found if found else 0
+        self.torn = size - whole
+        if self.torn:
             disk.truncate(self._handle, whole)
         return whole
 
@@ -686,22 +777,21 @@ class AppendLog:
         except OSError as reason:
             raise _refused(self.path, reason) from None
 
-    def discard_after(self, position: int) -> int:
-        """Move what follows a position into `NAME.discarded`; how many bytes that were."""
+    def discard_after(self, position: int, log: Path | None = None) -> int:
+        """Move what follows a position into `NAME.discarded`, NAME that of the whole log; how many bytes that were."""
         size = os.fstat(self._handle).st_size
         if position > size:
             raise DamagedFileError(f"{self.path} has {size} bytes, expected at least {position}; lines that were kept are gone")
         if position < size:
-            kept = AppendLog(self.path.with_name(self.path.name + ".discarded"))
             try:
-                for line in os.pread(self._handle, size - position, position).splitlines():
-                    kept.write(line)
-                kept.sync()
+                whole = log or self.path
+                with AppendLog(whole.with_name(whole.name + ".discarded")) as kept:
+                    for start in range(position, size, CHUNK):
+                        _write_all(kept._handle, memoryview(os.pread(self._handle, min(CHUNK, size - start), start)))
+                    kept.sync()
                 disk.truncate(self._handle, position)
             except OSError as reason:
                 raise _refused(self.path, reason) from None
-            finally:
-                kept.close()
         self.position = position
         return size - position
 
@@ -720,10 +810,11 @@ class AppendLog:
 class FolderLock:
     """One writer per folder. The system itself frees the lock of a process that has died; a forked child does not hold it.
 
-    A second writer is refused; with `waiting` it is told the first one's number and waits.
+    A second writer is refused; with `waiting` it is told the first one's number and waits. What a writer that was killed has left
+    half written in the folder, and in those inside it that are named, is removed.
     """
 
-    def __init__(self, folder: str | Path, *, waiting: Callable[[str], None] | None = None) -> None:
+    def __init__(self, folder: str | Path, *inside: str, waiting: Callable[[str], None] | None = None) -> None:
         from filelock import FileLock, Timeout  # 60 ms, which only who writes into a folder of others has to spend
 
         self.folder = make_folder(folder)
@@ -742,13 +833,10 @@ class FolderLock:
                 self._lock.acquire()
         except OSError as reason:
             raise _refused(self.path, reason) from None
-        self._sweep()
-
-    def _sweep(self) -> None:
-        """Remove what a writer that was killed has left half written."""
-        for path in self.folder.glob(f".*{PARTIAL}"):
-            if path.name.removesuffix(PARTIAL).rpartition(".")[2].isdecimal():  # with the number of its process
-                remove(path)
+        sweep(self.folder)
+        for part in inside:
+            if (self.folder / part).is_dir():
+                sweep(self.folder / part, owned=True)
 
     def release(self) -> None:
         self._lock.release()

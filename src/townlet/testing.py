@@ -1,5 +1,7 @@
 """Checks for what others add to Townlet: a scenario, a policy, a training strategy, a sink. Each raises AssertionError.
 
+Beside them `CHARACTERS`, ten ways of life from saint to shirker: does a reward still tell them apart?
+
 from townlet.testing import check_policy, tiny_town
 check_policy(MyPolicy())
 """
@@ -17,6 +19,9 @@ from townlet.config import SimulationConfig
 from townlet.config.loader import default_config
 from townlet.dto.policy import TrainingResult
 from townlet.envs.vector import Scenario, VectorTown
+from townlet.policy.characters import CHARACTERS as CHARACTERS
+from townlet.policy.characters import MUST_FAIL as MUST_FAIL
+from townlet.policy.characters import CharacterPolicy as CharacterPolicy
 from townlet.policy.runtime import Policy, make_policy
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator

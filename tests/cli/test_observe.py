@@ -87,7 +87,7 @@ def test_futures_of_a_moment_are_those_of_fork(tmp_path: Path) -> None:
 
 def test_a_town_is_saved_as_one_file(tmp_path: Path) -> None:
     file = tmp_path / "town.html"
-    words = ["queue_conflict", "--vs", "random", "--save", str(file), "--runs", str(tmp_path)]
+    words = ["queue_conflict", "--vs", "random", "--save", str(file), "--runs", str(tmp_path), "--no-engine"]
     assert CliRunner().invoke(observe, words).exit_code == 0
     text = file.read_text()
     film = re.search(r'id="film">([A-Za-z0-9+/=]+)<', text)

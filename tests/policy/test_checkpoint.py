@@ -157,7 +157,7 @@ def test_a_full_disk_at_any_operation_leaves_the_old_checkpoint(tmp_path: Path, 
             for name in ("open", "write", "fsync", "replace", "rename", "mkdir", "unlink", "rmtree"):
                 patch.setattr(files.disk, name, counted(getattr(files.disk, name)))
             try:
-                publish_checkpoint(tmp_path, "u2", example(2), overwrite=True)
+                publish_checkpoint(tmp_path, "u2", example(2))
             except StorageError:
                 assert_equal(example(load_checkpoint(tmp_path).state["updates"]), load_checkpoint(tmp_path))
             else:

@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from townlet import __version__
+from townlet import __version__, signals
 from townlet.errors import TownletError, UsageError, did_you_mean
 
 
@@ -37,6 +37,8 @@ COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "telemetry": Command(LEARN, "Validate, watch, summarise, compare, plot and export training logs."),
     "evaluate": Command(PROVE, "Measure policies over scenarios and held-out seeds."),
     "tune": Command(PROVE, "Retune the scripted townspeople for a town."),
+    "plan": Command(PROVE, "How well can a town do: improve a joint plan in the simulator."),
+    "bound": Command(PROVE, "What no policy can exceed in a town."),
     "ablate": Command(PROVE, "Train with and without a sense, and report what it is worth."),
     "study": Command(PROVE, "Run arms × seeds of an experiment; goes on after a stop."),
     "promote": Command(PROVE, "Gate, promote, roll back; the ledger of champions.", 64),
@@ -100,6 +102,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 
 def run(command: click.Command, args: Sequence[str] | None = None, name: str | None = None) -> NoReturn:
     """Call a command and leave with its exit code; an error is one sentence on stderr. Scripts use it too."""
+    if args is None:
+        signals.answer()
     words = list(sys.argv[1:] if args is None else args)
     options = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in options

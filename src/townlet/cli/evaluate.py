@@ -50,6 +50,7 @@ Examples:
 @click.option("--neighbours", help="Policy of everybody but the first resident, which then is measured alone.")
 @click.option("--release", help="Checkpoint that also serves as neighbours in the social suite.")
 @click.option("--baseline", help="Policy that effects are measured against; by default evaluation.baseline.")
+@click.option("--ends", type=PATH, help="Ends of the score, made by `townlet plan`, beside the shipped ones.")
 @click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Threads of the simulator.")
 @click.option("--output", type=PATH, help="Write the scorecard as JSON.")
 @click.option("--html", type=PATH, help="Write it as one HTML page.")
@@ -68,6 +69,7 @@ def evaluate(
     neighbours: str | None,
     release: str | None,
     baseline: str | None,
+    ends: Path | None,
     threads: int,
     output: Path | None,
     html: Path | None,
@@ -79,6 +81,7 @@ def evaluate(
     sees. A network draws its actions; `greedy:FOLDER` takes the likeliest."""
     from townlet.config.loader import load_config
     from townlet.evaluation.compare import save_scorecard
+    from townlet.evaluation.ends import load_ends
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.table import scorecard_text
 
@@ -94,6 +97,7 @@ def evaluate(
             baseline=baseline,
             window=window,
             threads=threads,
+            ends=None if ends is None else load_ends(ends),
             progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
         )
     if output is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from townlet.cli.common import note, seed_option, set_option
+from townlet.signals import ctrl_c_raises
 
 if TYPE_CHECKING:
     from townlet.observer.app import Observatory
@@ -39,6 +40,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option(
     "--save", type=click.Path(path_type=Path, dir_okay=False), help="Write one HTML file that needs no server, and end."
 )
+@click.option("--no-engine", is_flag=True, help="With --save: a film, also where the town could run in the page itself.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
 @seed_option
 @set_option
@@ -51,6 +53,7 @@ def observe(
     runs: Path,
     no_open: bool,
     save: Path | None,
+    no_engine: bool,
     overwrite: bool,
     seed: int | None,
     overrides: tuple[str, ...],
@@ -77,7 +80,7 @@ def observe(
 
     observatory = open_observatory(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
     if save is not None:
-        _save(observatory, save)
+        _save(observatory, save, no_engine)
         return
 
     def ready(bound: int, stop: Callable[[], None]) -> None:
@@ -92,17 +95,21 @@ def observe(
             webbrowser.open(address + observatory.act_token)
 
     try:
-        serve(observatory, host, port, ready=ready)
+        with ctrl_c_raises():
+            serve(observatory, host, port, ready=ready)
     except KeyboardInterrupt:
         note("closed")
 
 
-def _save(observatory: Observatory, path: Path) -> None:
-    from townlet.observer.standalone import film_parts, write_page
+def _save(observatory: Observatory, path: Path, filmed: bool) -> None:
+    from townlet.observer.living import file_parts
+    from townlet.observer.standalone import write_page
 
     takes = [name for name in (observatory.open["take"], observatory.open["vs"]) if name is not None]
-    size = write_page(path, film_parts(observatory.studio, takes))
-    click.echo(f"→ {path} ({size / 1000:,.0f} kB)")
+    carried = file_parts(observatory.studio, takes, filmed=filmed)
+    size = write_page(path, *carried)
+    kind = "the town itself, which runs in the page" if carried.lives else "a film"
+    click.echo(f"→ {path} ({size / 1000:,.0f} kB: {kind})")
 
 
 def open_observatory(

@@ -64,6 +64,22 @@ def measured_figures() -> dict[str, dict[str, Any]]:
 @scenarios.command()
 @click.argument("name", metavar="SCENARIO")
 @set_option
+def rules(name: str, overrides: tuple[str, ...]) -> None:
+    """Tell how a town works (Markdown): needs, things, conflict, money, rewards, actions, every observed number.
+
+    \b
+    Example:
+      townlet scenarios rules town_day > docs/town.md
+    """
+    from townlet.config.loader import load_config
+    from townlet.observer.rules_page import page_text
+
+    click.echo(page_text(load_config(name, overrides)), nl=False)
+
+
+@scenarios.command()
+@click.argument("name", metavar="SCENARIO")
+@set_option
 @json_option
 def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Draw one scenario: map, homes, jobs, residents, ties, what is scheduled."""
@@ -117,9 +133,10 @@ def _drawing(config: Any, plan: Any) -> str:
 @click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=None, help="Days to judge by; by default one episode.")
 @click.option("--sight", is_flag=True, help="Also measure the value of sight: scripted calm − scripted near over 64 days.")
+@click.option("--pay", is_flag=True, help="Also live seven ways of life for a month: does the town reward what it means?")
 @set_option
 @json_option
-def lint_(names: tuple[str, ...], days: float | None, sight: bool, overrides: tuple[str, ...], as_json: bool) -> None:
+def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, overrides: tuple[str, ...], as_json: bool) -> None:
     """Check whether scenarios can work; exits with 1 when one cannot."""
     from dataclasses import asdict
 
@@ -136,6 +153,11 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, overrides: tu
 
             note(f"{name}: measuring the value of sight over 64 days")
             verdicts.append(asdict(sight_verdict(config)))
+        if pay and report.ok:
+            from townlet.studies.pay import pay_verdict
+
+            note(f"{name}: living a month in seven ways")
+            verdicts.append(asdict(pay_verdict(config)))
         reports.append({"scenario": report.scenario, "ok": all(verdict["ok"] for verdict in verdicts), "verdicts": verdicts})
 
     def text() -> str:

@@ -107,6 +107,26 @@ class PolicyCard(FrozenStrict):
     steps_per_second: float = Field(description="resident-ticks per second, policy included; not compared")
 
 
+class Ends(FrozenStrict):
+    """Figures of one town, per resident-day."""
+
+    scenario: str
+    town: str = Field(description="`town_hash` of the config that was measured")
+    days: float
+    random: float
+    base: float = Field(description="of the policy that the plan began with, in the towns planned")
+    planner: float
+    bound: float = Field(description="what no policy can exceed")
+    towns: int = Field(description="planned")
+    command: str
+
+    def score(self, earned: float | None) -> float | None:
+        """0 for random, 1 for the planner; None where they do not differ."""
+        if earned is None or self.planner <= self.random:
+            return None
+        return (earned - self.random) / (self.planner - self.random)
+
+
 class CaseCard(FrozenStrict):
     """One town and one way of filling it, under every policy."""
 
@@ -121,6 +141,7 @@ class CaseCard(FrozenStrict):
     towns: int = Field(description="towns 0, 1, … of that seed: the order of every measure's values")
     residents: int
     days: float
+    ends: Ends | None = Field(default=None, description="the scale of `score`; null: nobody has planned this town")
     policies: tuple[PolicyCard, ...]
 
     def policy(self, name: str) -> PolicyCard:

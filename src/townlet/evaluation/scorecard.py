@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
-from townlet.dto.evaluation import CaseCard, PolicyCard, Scorecard
+from townlet.dto.evaluation import CaseCard, Ends, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.compare import summarise, with_effects
+from townlet.evaluation.ends import shipped_ends, town_hash
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.suites import Case, Purpose, draw_seed
 from townlet.files import short_hash
@@ -37,11 +38,13 @@ def evaluate(
     window: int = 0,
     purpose: Purpose = "evaluation",
     threads: int = 1,
+    ends: Mapping[str, Ends] | None = None,
     progress: Progress | None = None,
 ) -> Scorecard:
     """Every policy in every case, all on the same towns of the window's seed.
 
-    One `evaluation` section holds for the whole card: the one given, else that of the first case.
+    One `evaluation` section holds for the whole card: the one given, else that of the first case. `ends` are known beside the
+    shipped ones.
     """
     if not policies:
         raise UsageError("there is no policy to evaluate; name at least one, such as scripted or a checkpoint folder")
@@ -63,8 +66,8 @@ def evaluate(
         for name, source in policies.items():
             if progress is not None:
                 progress(case.name, name, len(cards) * len(policies) + len(done), total)
-            done.append(run_case(vec, name, source, case))
-        cards.append(_case_card(case, config, vec, with_effects(done, baseline, rules)))
+            done.append(run_case(vec, name, source, case, ends))
+        cards.append(_case_card(case, config, vec, with_effects(done, baseline, rules), ends))
     return Scorecard(
         suite=suite,
         baseline=baseline,
@@ -78,7 +81,7 @@ def evaluate(
     )
 
 
-def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case) -> PolicyCard:
+def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, ends: Mapping[str, Ends] | None = None) -> PolicyCard:
     """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns."""
     vec.reset()
     policy = seat(vec, source, case)
@@ -91,7 +94,10 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case) -> Po
         if not uncounted:  # the first decision may have to compile
             started, uncounted = time.perf_counter(), tally.ticks
     seconds = time.perf_counter() - started
-    measures = {key: summarise(values, vec.config.evaluation) for key, values in tally.row().items()}
+    rows, scale = tally.row(), ends_of(vec.config, case, ends)
+    if scale is not None:
+        rows["score"] = [scale.score(earned) for earned in rows["return"]]
+    measures = {key: summarise(values, vec.config.evaluation) for key, values in rows.items()}
     return PolicyCard(
         name=name,
         source=describe(source),
@@ -108,6 +114,11 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case) -> Po
         decisions=tally.decisions,
         steps_per_second=(tally.ticks - uncounted) / seconds,
     )
+
+
+def ends_of(config: SimulationConfig, case: Case, ends: Mapping[str, Ends] | None = None) -> Ends | None:
+    """The scale of a case: of a town in which everybody follows the policy, where somebody has planned it."""
+    return {**shipped_ends(), **(ends or {})}.get(town_hash(config)) if case.learners == "all" else None
 
 
 def locate(spec: str) -> str:
@@ -157,7 +168,9 @@ def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
     return PolicyRuntime(vec, {learner: policy, "*": make_policy(locate(case.neighbours), vec, seed=vec.seed)})
 
 
-def _case_card(case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard]) -> CaseCard:
+def _case_card(
+    case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard], ends: Mapping[str, Ends] | None
+) -> CaseCard:
     return CaseCard(
         name=case.name,
         scenario=case.scenario,
@@ -170,6 +183,7 @@ def _case_card(case: Case, config: SimulationConfig, vec: VectorTown, cards: lis
         towns=vec.num_towns,
         residents=vec.num_residents,
         days=config.scenario.episode_ticks / config.world.ticks_per_day,
+        ends=ends_of(config, case, ends),
         policies=tuple(cards),
     )
 

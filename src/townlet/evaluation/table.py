@@ -23,6 +23,9 @@ def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) 
     console = Console(file=out, force_terminal=color, no_color=not color, width=max(width, WIDTH), highlight=False)
     for case in card.cases:
         console.print(_table(case))
+        if case.ends is not None:
+            ends = case.ends
+            console.print(f"score 0: random {ends.random:.2f}; 1: planner {ends.planner:.2f}; nobody exceeds {ends.bound:.2f}.")
     against = "" if card.baseline is None else f", then the difference to {card.baseline}, paired by town"
     console.print(f"Beside each figure its {percent(card.level)} interval{against}.")
     for sentence in card.notes:

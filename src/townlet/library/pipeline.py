@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
@@ -26,10 +25,10 @@ from townlet.policy.capture import capture as run_capture
 from townlet.policy.runtime import Decision, make_policy
 from townlet.policy.training.contexts import Progress, RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+from townlet.types import Array
 
 Scenario = str | Path | SimulationConfig
 AnyPolicy = PolicySource | Run
-Array = NDArray[Any]
 
 
 def train(
@@ -197,7 +196,8 @@ class LoadedPolicy:
 def load_policy(policy: str | Path | Run) -> LoadedPolicy:
     """A policy for a loop of yours, or for neighbours in Gymnasium: "scripted", "random", a checkpoint folder or a run.
 
-    Example:
+    For example:
+
         neighbours = townlet.load_policy("runs/first")
         vec = townlet.make_vec("queue_conflict", 2)
         vec.step(neighbours(vec))

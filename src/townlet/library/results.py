@@ -281,7 +281,8 @@ def _figures(measure: Measure) -> Record:
 def load_run(path: Path | str) -> Run:
     """The folder that `townlet train` or `townlet.train` made.
 
-    Example:
+    For example:
+
         run = townlet.load_run("runs/first")
         run.frame()[["epoch", "episode_return_mean", "conflicts_per_resident_day"]]
         run.plot().save("curves.png")
@@ -292,7 +293,8 @@ def load_run(path: Path | str) -> Run:
 def load_events(path: Path | str) -> Events:
     """An events file (`townlet run --events FILE`), or the capture folder that holds one.
 
-    Example:
+    For example:
+
         townlet.load_events("runs/first_capture").frame()
     """
     return Events(path)
@@ -301,7 +303,8 @@ def load_events(path: Path | str) -> Events:
 def load_capture(path: Path | str) -> Capture:
     """A capture folder, its manifest, or one sample.
 
-    Example:
+    For example:
+
         townlet.load_capture("runs/first_capture").frame()                # one row per life
         list(townlet.load_capture("runs/first_capture").decisions())[:5]  # one row per decision
     """
@@ -311,7 +314,8 @@ def load_capture(path: Path | str) -> Capture:
 def load_scorecard(path: Path | str) -> Scores:
     """A scorecard (`townlet evaluate --output FILE`, `RUN/scorecard.json`).
 
-    Example:
+    For example:
+
         print(townlet.load_scorecard("runs/demo/scorecard.json"))
     """
     return Scores(read_scorecard(Path(path)))
@@ -320,7 +324,8 @@ def load_scorecard(path: Path | str) -> Scores:
 def load_study(path: Path | str, results: Path | str = RESULTS) -> Study:
     """A study by its spec (.yaml; what it finished is looked for in `results`) or by a file of finished jobs (.ndjson).
 
-    Example:
+    For example:
+
         townlet.load_study("benchmarks/learning/two_bathrooms_sight.yaml").plot("conflicts")
     """
     path = Path(path)

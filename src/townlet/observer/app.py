@@ -24,8 +24,9 @@ from townlet.config.loader import config_of_text, load_config, shipped_configs
 from townlet.errors import TakeError, TownletError, UsageError
 from townlet.observer.guard import Guard
 from townlet.observer.library import Library
+from townlet.observer.living import file_parts
 from townlet.observer.news import News
-from townlet.observer.standalone import film_parts, page_html
+from townlet.observer.standalone import page_html
 from townlet.observer.story import divergence, moments, story
 from townlet.observer.studio import MOST_TAKES, Studio
 from townlet.observer.take import MOST_CHANGES, Change, canonical, parse_take
@@ -258,7 +259,7 @@ class _Routes:
         takes = [name] if vs is None or vs == name else [name, vs]
         for one in takes:
             self.studio.known(one)
-        text = await self.here.shoot(lambda: page_html(film_parts(self.studio, takes)))
+        text = await self.here.shoot(lambda: page_html(*file_parts(self.studio, takes)))
         return _file(text.encode(), f"{name}.html", "text/html; charset=utf-8")
 
     async def reel(self, request: Request) -> Response:

@@ -73,6 +73,8 @@ LIMIT = 25 << 20
 ENTRY = "main.js"
 _IMPORT = re.compile(r'^import\s+\{[^}]*\}\s+from\s+"\./(?P<module>[\w.]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
+_TYPES = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
+_BESIDE = re.compile(r"^(?:\s+|//.*\n)", re.MULTILINE)  # indentation, empty lines, comments that have a line to themselves
 _LINKS = re.compile(r'<link rel="stylesheet"[^>]*>\n<script type="module"[^>]*></script>\n')
 
 
@@ -96,30 +98,33 @@ def modules() -> list[str]:
 
 
 def one_module() -> str:
-    """All modules as one: imports and exports are left out, which works because top-level names are unique."""
-    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", static(name))) for name in modules())
+    """All modules as one: imports and exports are left out, which works because top-level names are unique; so are types."""
+    whole = "\n".join(_EXPORT.sub("", _IMPORT.sub("", static(name))) for name in modules())
+    return _BESIDE.sub("", _TYPES.sub("", whole))
 
 
-def page_html(parts: Mapping[str, object]) -> str:
-    """The file for `parts`."""
+def page_html(parts: Mapping[str, object], blobs: Mapping[str, bytes] | None = None) -> str:
+    """The file for `parts` (`film_parts`, or with deflated `blobs` those of `observer/living.py`)."""
     script, style = one_module(), static("page.css")
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; connect-src 'none'; "
-        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+        f"default-src 'none'; script-src '{_hash(script)}' 'wasm-unsafe-eval'; style-src '{_hash(style)}'; img-src data:; "
+        "worker-src blob:; connect-src 'none'; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types townlet"
     )
-    film = base64.b64encode(zlib.compress(json.dumps(parts, separators=(",", ":"), allow_nan=False).encode(), 9)).decode()
-    head = (
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        f'<style>{style}</style>\n<script type="text/plain" id="film">{film}</script>\n'
+    film = zlib.compress(json.dumps(parts, separators=(",", ":"), allow_nan=False).encode(), 9)
+    carried = "".join(
+        f'<script type="text/plain" id="{name}">{base64.b64encode(data).decode()}</script>\n'
+        for name, data in {"film": film, **(blobs or {})}.items()
     )
+    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n{carried}'
     shell = static("index.html")
     whole = _LINKS.sub(lambda _: head, shell)
     return whole.replace("</body>", f'<script type="module">{script}</script>\n</body>')
 
 
-def write_page(path: Path, parts: Mapping[str, object]) -> int:
+def write_page(path: Path, parts: Mapping[str, object], blobs: Mapping[str, bytes] | None = None) -> int:
     """Write the file; its size in bytes."""
-    data = page_html(parts).encode()
+    data = page_html(parts, blobs).encode()
     if len(data) > LIMIT:
         raise UsageError(
             f"the file would have {len(data) / (1 << 20):.1f} MB, at most {LIMIT >> 20} are written; "

@@ -120,7 +120,7 @@ class Studio:
         """Take up a take: its town, policy and changes are tried; what cannot be shot here is refused."""
         if take.id in self.takes:
             return self.takes[take.id]
-        stage = self._make_stage(take)
+        stage = self.new_stage(take)
         if take.changes:
             last = stage.decision_of(take.changes[-1].at)
             stage.go(min(last, stage.decisions - 1))
@@ -169,13 +169,30 @@ class Studio:
     def _policy_name(self, policy: str) -> str:
         return self._policies[policy][0] if policy in self._policies else policy
 
-    def _make_stage(self, take: Take) -> Stage:
-        config, start = self.config_of(take), None
-        if take.start is not None:
-            if take.start not in self._snapshots:
-                raise TakeError(f"the take begins with the snapshot {take.start}, which is not open here; open its file first")
-            config, start = self._snapshots[take.start]
-        stage = Stage(config, take.seed, self._policy_maker(take), [(c.at, c.do) for c in take.changes], start)
+    def checkpoint(self, policy: str) -> Path | None:
+        """The folder of a trained policy that takes name so."""
+        return self._policies[policy][1] if policy in self._policies else None
+
+    def _beginning(self, take: Take) -> tuple[SimulationConfig, Mapping[str, Array] | None]:
+        if take.start is None:
+            return self.config_of(take), None
+        if take.start not in self._snapshots:
+            raise TakeError(f"the take begins with the snapshot {take.start}, which is not open here; open its file first")
+        return self._snapshots[take.start]
+
+    def town(self, take: Take) -> VectorTown:
+        """The town of a take as it begins, before any change."""
+        config, start = self._beginning(take)
+        vec = VectorTown(config, 1, seed=take.seed)
+        if start is not None:
+            vec.restore(start)
+        return vec
+
+    def new_stage(self, take: Take, policy: Callable[[VectorTown], RememberingPolicy] | None = None) -> Stage:
+        """A stage of its own, with another policy than the take's where one is given."""
+        config, start = self._beginning(take)
+        maker = self._policy_maker(take) if policy is None else policy
+        stage = Stage(config, take.seed, maker, [(c.at, c.do) for c in take.changes], start)
         stage.ticks = min(stage.ticks, take.ticks)
         stage.decisions = -(-stage.ticks // stage.interval)
         return stage
@@ -217,7 +234,7 @@ class Studio:
     def stage(self, name: str) -> Stage:
         stage = self._stages.get(name)
         if stage is None:
-            stage = self._make_stage(self.known(name).take)
+            stage = self.new_stage(self.known(name).take)
             self._put_stage(name, stage)
         self._stages.move_to_end(name)
         return stage

@@ -28,7 +28,7 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.replay_report import entries_of
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
-from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.policy.runtime import Policy, PolicyRuntime, make_policy
 from townlet.policy.sample import (
     SAMPLE_LIMIT,
     ReplaySample,
@@ -192,7 +192,7 @@ class CaptureOptions:
     towns: int = 1
     seed: int | None = None
     start: str | None = None
-    policy: str = "schedule"
+    policy: str | Callable[[VectorTown], Policy] = "schedule"
     epsilon: float = 0.0
     keep: SampleFilter = field(default_factory=SampleFilter)
     prefix: str = PREFIX
@@ -271,7 +271,7 @@ def capture(
             )
         if len(configs) > 1:
             _gather(partial, writers, options.prefix)
-        _publish(partial, out, keep_old=not options.append)
+        files.publish_folder(partial, out, overwrite=True, keep_old=not options.append)  # appended: the new one holds all
     return CaptureResult(
         folder=str(out),
         samples=sum(len(writer.rows) for _, writer in writers),
@@ -283,13 +283,6 @@ def capture(
         interrupted=interrupted,
         scenarios={name: writer.totals() for name, writer in writers if writer.rows},
     )
-
-
-def _publish(partial: Path, out: Path, *, keep_old: bool) -> None:
-    """Put the folder in its place; what an appended capture had before is in the new one and not kept twice."""
-    aside = files.publish_folder(partial, out, overwrite=True)
-    if aside is not None and not keep_old:
-        files.remove(aside)
 
 
 def _run(
@@ -311,7 +304,12 @@ def _run(
     done, first, last = 0, first_town, first_town + options.towns
     while first < last and not stop():
         vec = VectorTown(config, min(group, last - first), seed=options.seed, first_town=first, start=options.start)
-        policy = PolicyRuntime(vec, make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed))
+        deciding = (
+            make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed)
+            if isinstance(options.policy, str)
+            else options.policy(vec)
+        )
+        policy = PolicyRuntime(vec, deciding)
         buffer = RolloutBuffer(vec, steps)
         collect(policy, buffer, [_Progress(report, done)], stop=stop)
         source = replace(source_of(vec, policy, ticks=ticks, prefix=writer.prefix), numbers=numbers)

@@ -4,16 +4,19 @@ weights.safetensors   network and its running statistics      state.json   versi
 optimizer.safetensors moments of the optimiser                world.npz    the towns; absent when training has none
 SHA256SUMS            written last
 
-A folder of checkpoints holds `<name>/` for each and two small files, `latest` and `best`, that name one of them.
+A folder of checkpoints holds `<name>/` for each and two small files, `latest` and `best`, that name one of them. Which others it
+holds beside the latest, and which is the best, stands in the latest itself (`kept`): moving `latest` is the one step that counts,
+and what an interruption left before or after it is put right by `tidy`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -30,6 +33,7 @@ LATEST, BEST = "latest", "best"
 LIMIT = 8 << 30  # bytes of any one file
 RUN_CHECKPOINTS = "checkpoints"  # where a run folder has them
 STATE_LIMIT = 64 << 20
+HEADER_LIMIT = 4 << 20
 Arrays = dict[str, Array]
 
 
@@ -60,40 +64,55 @@ def mix_hash(parts: Mapping[str, str]) -> str:
 
 
 def save_checkpoint(folder: str | Path, checkpoint: Checkpoint, *, overwrite: bool = False) -> None:
-    """Write into `<folder>.partial` and rename it as a whole; `overwrite` moves aside what is there."""
+    """Write into `<folder>.partial` and rename it as a whole; `overwrite` replaces what is there."""
     if "network" not in checkpoint.state:
         raise UsageError("the state of a checkpoint lacks 'network'; put NetworkSpec.to_json() there")
-    partial = files.partial_folder(folder)
-    files.write_bytes(partial / WEIGHTS, _tensor_bytes(checkpoint.weights), sync=False)
-    files.write_bytes(partial / OPTIMIZER, _tensor_bytes(checkpoint.optimizer), sync=False)
-    if checkpoint.world:
-        files.write_bytes(partial / WORLD, files.npz_bytes(checkpoint.world), sync=False)
-    state = {**checkpoint.state, "format": FORMAT, "weights_hash": weights_hash(checkpoint.weights)}
-    files.write_json(partial / STATE, state, sync=False)
-    files.write_sums(partial, sync=False)
-    files.publish_folder(partial, folder, overwrite=overwrite)
+    with files.filling(folder) as partial:
+        files.write_bytes(partial / WEIGHTS, _tensor_bytes(checkpoint.weights), sync=False)
+        files.write_bytes(partial / OPTIMIZER, _tensor_bytes(checkpoint.optimizer), sync=False)
+        if checkpoint.world:
+            files.write_bytes(partial / WORLD, files.npz_bytes(checkpoint.world), sync=False)
+        state = {**checkpoint.state, "format": FORMAT, "weights_hash": weights_hash(checkpoint.weights)}
+        files.write_json(partial / STATE, state, sync=False)
+        files.write_sums(partial, sync=False)
+        files.publish_folder(partial, folder, overwrite=overwrite, keep_old=False)
 
 
 def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_world: bool = True) -> Checkpoint:
     """A checkpoint folder, or the `latest` or `best` of a folder of them. Every hash is checked before anything is used."""
     folder = resolve(folder)
+    for name in (WEIGHTS, OPTIMIZER):
+        _check_tensors(folder / name)
+    if (folder / WORLD).exists():
+        files.check_npz(folder / WORLD, error=CheckpointError)
     listed = files.check_sums(folder, require=(WEIGHTS, OPTIMIZER, STATE), error=CheckpointError)
-    state = files.read_json(folder / STATE, limit=STATE_LIMIT, error=CheckpointError)
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        found = state.get("format") if isinstance(state, dict) else type(state).__name__
-        raise CheckpointError(
-            f"{folder / STATE} is of format {found!r}; this version reads format {FORMAT}; use the one that wrote it"
-        )
-    if not isinstance(state.get("network"), dict):
-        raise CheckpointError(f"{folder / STATE} does not describe a network; it was not written by save_checkpoint")
+    state = read_state(folder)
     weights = _read_tensors(folder / WEIGHTS)
-    if state.get("weights_hash") != weights_hash(weights):
+    if state["weights_hash"] != weights_hash(weights):
         raise CheckpointError(f"{folder / WEIGHTS} is not the file that {STATE} speaks of; restore the folder or train again")
     optimizer = _read_tensors(folder / OPTIMIZER) if with_optimizer else {}
     world = {}
     if with_world and WORLD in listed:
         world = files.read_npz(folder / WORLD, limit=LIMIT, error=CheckpointError)
     return Checkpoint(weights, state, optimizer, world)
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself, checked by its hash; the arrays are not looked at."""
+    data = files.read_bytes(folder / STATE, limit=STATE_LIMIT, error=CheckpointError)
+    if files.read_sums(folder, error=CheckpointError).get(STATE) != files.sha256_bytes(data):
+        raise CheckpointError(
+            f"{folder / STATE} is not what was written (its SHA-256 differs); restore the folder or train again"
+        )
+    state = files.parse_json(data, str(folder / STATE), error=CheckpointError)
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        found = state.get("format") if isinstance(state, dict) else type(state).__name__
+        raise CheckpointError(
+            f"{folder / STATE} is of format {found!r:.60}; this version reads format {FORMAT}; use the one that wrote it"
+        )
+    if not isinstance(state.get("network"), dict) or not isinstance(state.get("weights_hash"), str):
+        raise CheckpointError(f"{folder / STATE} does not describe a network; it was not written by save_checkpoint")
+    return state
 
 
 # --- a folder of checkpoints -----------------------------------------------------------------------------------------
@@ -112,19 +131,58 @@ def resolve(folder: str | Path) -> Path:
     raise CheckpointError(f"{folder} {found}; name a checkpoint folder, a folder of them that holds `{LATEST}`, or a run folder")
 
 
+class Kept(NamedTuple):
+    """What a folder of checkpoints holds when one of them is its latest."""
+
+    names: tuple[str, ...] = ()  # saved on schedule, the newest last
+    best: str | None = None
+
+
 def publish_checkpoint(
-    root: str | Path, name: str, checkpoint: Checkpoint, *, keep: int = 5, best: bool = False, overwrite: bool = False
+    root: str | Path, name: str, checkpoint: Checkpoint, *, keep: int = 5, best: bool = False, scheduled: bool = True
 ) -> Path:
-    """Save `root/name`, then move `latest` (and `best`), then forget all but the newest `keep` and the best."""
+    """Save `root/name` and make it the latest (and the best); kept are the newest `keep` of those on schedule, and the best."""
     root = Path(root)
     check_name(name, f"the checkpoint of {root}")
     files.make_folder(root)
-    save_checkpoint(root / name, checkpoint, overwrite=overwrite)
-    if best:
-        mark(root, BEST, name)
+    before = kept_by(root)
+    told = (*(one for one in before.names if one != name), name)[-max(keep, 1) :] if scheduled else before.names
+    kept = Kept(told, name if best else before.best)
+    save_checkpoint(root / name, replace(checkpoint, state={**checkpoint.state, "kept": kept._asdict()}), overwrite=True)
     mark(root, LATEST, name)
-    prune(root, keep)
+    tidy(root)
     return root / name
+
+
+def kept_by(root: str | Path) -> Kept:
+    """What the latest says of its folder; nothing where there is no latest."""
+    if not (Path(root) / LATEST).is_file():
+        return Kept()
+    latest = _pointed(Path(root) / LATEST)
+    match read_state(latest):
+        case {"kept": {"names": [*found], "best": best}}:
+            told = [check_name(one, f"a name in {latest / STATE}", error=CheckpointError) for one in found]
+            return Kept(tuple(told), best and check_name(best, f"the best in {latest / STATE}", error=CheckpointError))
+    best = _pointed(Path(root) / BEST).name if (Path(root) / BEST).is_file() else None
+    return Kept(tuple(names(root)), best)  # written by a version that did not say
+
+
+def tidy(root: str | Path) -> None:
+    """Make a folder of checkpoints what its latest says it is: pointers, and not one checkpoint more. For its only writer."""
+    root = Path(root)
+    if not root.is_dir():
+        return
+    files.sweep(root, owned=True)
+    if not (root / LATEST).is_file():
+        return
+    kept, latest = kept_by(root), _pointed(root / LATEST).name
+    if kept.best is not None and (not (root / BEST).is_file() or _pointed(root / BEST).name != kept.best):
+        mark(root, BEST, kept.best)
+    for name in names(root):
+        if name not in (latest, kept.best, *kept.names):
+            aside = root / f".{name}.partial"  # a kill in the middle leaves nothing that looks like a checkpoint
+            files.move(root / name, aside)
+            files.remove(aside)
 
 
 def mark(root: str | Path, pointer: str, name: str) -> None:
@@ -135,17 +193,6 @@ def mark(root: str | Path, pointer: str, name: str) -> None:
 def names(root: str | Path) -> list[str]:
     """Whole checkpoints of a folder in the order of their names; updates are numbered with leading zeros."""
     return sorted(path.parent.name for path in Path(root).glob(f"*/{SUMS}") if "." not in path.parent.name)
-
-
-def prune(root: str | Path, keep: int) -> None:
-    root = Path(root)
-    kept = {_pointed(root / pointer).name for pointer in (LATEST, BEST) if (root / pointer).is_file()}
-    for name in names(root)[: -max(keep, 1)]:
-        if name not in kept:
-            aside = root / f".{name}.partial"  # a kill in the middle leaves nothing that looks like a checkpoint
-            files.remove(aside)
-            files.move(root / name, aside)
-            files.remove(aside)
 
 
 def _pointed(pointer: Path) -> Path:
@@ -162,6 +209,29 @@ def _pointed(pointer: Path) -> Path:
 # --- tensors ---------------------------------------------------------------------------------------------------------
 def _tensor_bytes(arrays: Mapping[str, Array]) -> bytes:
     return bytes(safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+
+def _check_tensors(path: Path) -> None:
+    """A safetensors file is as long as its header says: so that nothing is hashed or read that is only large."""
+    with files.open_file(path, error=CheckpointError) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        length = int.from_bytes(stream.read(8), "little")
+        if not 2 <= length <= min(HEADER_LIMIT, size - 8):
+            raise CheckpointError(f"{path} is not a safetensors file (it has no header); restore the folder or train again")
+        header = files.parse_json(stream.read(length), f"the header of {path}", error=CheckpointError)
+    match header:
+        case dict():
+            ends = [one["data_offsets"][1] for one in header.values() if _has_offsets(one)]
+            if 8 + length + max(ends, default=0) == size:
+                return
+    raise CheckpointError(f"{path} has {size} bytes, its header tells of others; restore the folder or train again")
+
+
+def _has_offsets(entry: Any) -> bool:
+    match entry:
+        case {"data_offsets": [int(), int()]}:
+            return True
+    return False
 
 
 def _read_tensors(path: Path) -> Arrays:

@@ -1,7 +1,7 @@
 """The ledger: append-only NDJSON in which every entry carries the hash of the one before.
 
 Beside it, `<ledger>.head` names the number and hash of the last entry, so that a cut tail is noticed too. The head is written
-after the entry: a ledger one entry ahead of its head was interrupted in between, and the head follows at the next append.
+after the entry: a ledger one entry ahead of its head was interrupted in between; whoever opens it to write puts that right.
 """
 
 from __future__ import annotations
@@ -66,11 +66,17 @@ def append(path: Path, fields: dict[str, Any]) -> LedgerEntry:
     }
     complete["hash"] = entry_hash(complete)
     entry = LedgerEntry.model_validate_json(json.dumps(complete))
-    path.parent.mkdir(parents=True, exist_ok=True)
     with AppendLog(path) as log:
         log.write(_canonical(complete), sync=True)
     write_json(_head_path(path), {"number": entry.number, "hash": entry.hash})
     return entry
+
+
+def catch_up(path: Path) -> None:
+    """Let the head follow a ledger that was interrupted between the two; for the one who holds the lock."""
+    entries, head = read_ledger(path), _read_head(path)
+    if entries and (head is None or head[0] < entries[-1].number):
+        write_json(_head_path(path), {"number": entries[-1].number, "hash": entries[-1].hash})
 
 
 def champion(entries: Sequence[LedgerEntry]) -> str:

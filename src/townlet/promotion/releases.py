@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +13,11 @@ from townlet.config.models import PromotionConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision
 from townlet.errors import DamagedFileError, UsageError
+from townlet.evaluation.compare import parse_scorecard
 from townlet.files import (
     SUMS,
     FolderLock,
-    partial_folder,
+    filling,
     publish_folder,
     read_bytes,
     safe_join,
@@ -25,7 +27,16 @@ from townlet.files import (
 )
 from townlet.policy.checkpoint import load_checkpoint, resolve
 from townlet.promotion.gates import check_gate, decide, gates_hash
-from townlet.promotion.ledger import FIRST_CHAMPION, LedgerError, append, champion, champions, passes_in_a_row, read_ledger
+from townlet.promotion.ledger import (
+    FIRST_CHAMPION,
+    LedgerError,
+    append,
+    catch_up,
+    champion,
+    champions,
+    passes_in_a_row,
+    read_ledger,
+)
 
 SCORECARD_LIMIT = 64 << 20
 CHECKPOINT_LIMIT = 8 << 30
@@ -78,8 +89,7 @@ class Releases:
         """Judge one window and write it down; evidence that is missing, damaged or of something else is FAIL."""
         for gate in self.rules.gates:
             check_gate(gate)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with FolderLock(self.folder):
+        with self._lock():
             try:
                 entries = self.entries()
             except LedgerError as error:
@@ -88,7 +98,7 @@ class Releases:
 
     def promote(self, candidate: Path) -> PromotionDecision:
         """Make the candidate the release if its last window said PROMOTE; otherwise that decision stands."""
-        with FolderLock(self.folder):
+        with self._lock():
             try:
                 entries = self.entries()
                 checkpoint = read_checkpoint(candidate)
@@ -107,7 +117,7 @@ class Releases:
 
     def rollback(self, reason: str, to: str | None = None) -> LedgerEntry:
         """Make an earlier champion (by default the one before) the release again."""
-        with FolderLock(self.folder):
+        with self._lock():
             entries = self.entries()
             order = champions(entries)
             now = order[-1]
@@ -149,6 +159,13 @@ class Releases:
                 problems += self._check_release(name)
         return problems
 
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        with FolderLock(self.folder, "evidence", "releases"):
+            with suppress(LedgerError):  # whoever reads it next is told what is wrong
+                catch_up(self.ledger)
+            yield
+
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path) -> PromotionDecision:
@@ -160,10 +177,9 @@ class Releases:
             return _failed(str(error), required)
         try:
             data = read_bytes(scorecard, limit=SCORECARD_LIMIT)
-            card = Scorecard.model_validate_json(data)
-        except (DamagedFileError, ValueError) as error:
-            first = str(error).splitlines()[0]
-            decision = _failed(f"the scorecard {scorecard} cannot be used: {first}", required)
+            card = parse_scorecard(data, scorecard)
+        except DamagedFileError as error:
+            decision = _failed(f"the scorecard {scorecard} cannot be used: {error}", required)
             evidence = _evidence_of(None, None, checkpoint, now, rules)
         else:
             digest = sha256_bytes(data)
@@ -187,7 +203,6 @@ class Releases:
                     level=self.level,
                 )
             path = self.evidence(digest)
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(path, data)
         self._append("window", checkpoint, entries, decision, evidence, decision.reasons)
         return decision
@@ -229,10 +244,10 @@ class Releases:
         final = self.release_of(weights)
         if final.exists():
             return
-        partial = partial_folder(final)
-        for path in sorted(resolve(candidate).iterdir()):
-            write_bytes(partial / path.name, read_bytes(path, limit=CHECKPOINT_LIMIT), sync=False)
-        publish_folder(partial, final)
+        with filling(final) as partial:
+            for path in sorted(resolve(candidate).iterdir()):
+                write_bytes(partial / path.name, read_bytes(path, limit=CHECKPOINT_LIMIT), sync=False)
+            publish_folder(partial, final)
 
     def evidence(self, digest: str) -> Path:
         """Where the scorecard of that hash is kept."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from townlet.config.models import SimulationConfig
+from townlet.errors import UsageError
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.world.rules import make_rules
 from townlet.world.state import MAX_EDGES
@@ -28,6 +29,9 @@ class Bound(NamedTuple):
 
 def bound(config: SimulationConfig) -> Bound:
     """An upper bound of the return over the episode of a config, with the rewards of the config."""
+    day, ticks = config.world.ticks_per_day, config.scenario.episode_ticks
+    if ticks > day and ticks % day:
+        raise UsageError(f"an episode of {ticks} ticks is no whole number of days; the bound knows whole days, or less than one")
     town = compile_town(config)
     known: dict[tuple[Any, ...], float] = {}
     found = {}
@@ -48,7 +52,8 @@ def _best_day(config: SimulationConfig, town: CompiledTown, one: Any) -> float:
 
     rules, rewards = make_rules(config)[0], config.rewards
     day, days = config.world.ticks_per_day, config.scenario.episode_ticks / config.world.ticks_per_day
-    steps, needs = day // STEP, list(config.needs.values())
+    span = min(day, config.scenario.episode_ticks)  # an episode shorter than a day is its own day
+    steps, needs = -(-span // STEP), list(config.needs.values())
     kinds = {town.kinds[kind] for kind in town.layout.objects["kind"]}
     uses = [spec for spec in config.affordances.specs if kinds & set(spec.objects)]
     Q, A = len(needs), len(uses)
@@ -120,7 +125,8 @@ def _best_day(config: SimulationConfig, town: CompiledTown, one: Any) -> float:
     )
     if not solved.success:
         raise ArithmeticError(f"the bound of a resident was not found: {solved.message}")
-    return float(-solved.fun) + rewards.survival * day + _shaping(config, float(rules["avoid_cooldown"]), day)
+    most = float(-solved.fun) + rewards.survival * span + _shaping(config, float(rules["avoid_cooldown"]), span)
+    return most * day / span
 
 
 def _overlaps(minute: int, start: int, length: int, day: int) -> bool:

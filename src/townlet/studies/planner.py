@@ -16,8 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from townlet.config.models import SimulationConfig
+from townlet.dto.evaluation import Ends
 from townlet.envs.vector import VectorTown
+from townlet.evaluation.ends import town_hash
+from townlet.evaluation.scorecard import locate, run_case
+from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.runtime import Decision, RememberingPolicy, make_policy
+from townlet.ports import Decided
+from townlet.sim.loop import SimulationLoop
+from townlet.studies.bound import bound
 from townlet.types import Array
 from townlet.world.actions import LEAVE, WAIT
 
@@ -94,6 +101,75 @@ def plan_town(
     return TownPlan(town, plan, with_plan, without)
 
 
+class CasePlan(NamedTuple):
+    """The planned towns of a case, and the ends of the scale they give."""
+
+    plans: tuple[TownPlan, ...]
+    ends: Ends
+    seed: int
+    base: str
+
+    def policy(self, vec: VectorTown) -> PlannedPolicy:
+        return PlannedPolicy(make_policy(self.base, vec, seed=self.seed), {one.town: one.plan for one in self.plans})
+
+
+def plan_case(
+    case: Case,
+    base: str,
+    *,
+    window: int = 0,
+    effort: Effort | None = None,
+    command: str = "",
+    say: Callable[[str], None] = lambda line: None,
+) -> CasePlan:
+    """Every town of the case planned; random measured in the same towns, and the bound of all of them."""
+    config, base = case.town(), locate(base)
+    seed = draw_seed("evaluation", window, config.evaluation)
+    plans = tuple(plan_town(config, base, town, seed=seed, effort=effort, say=say) for town in range(case.towns))
+    chance = run_case(VectorTown(config, case.towns, seed=seed), "random", "random", case).measures["return"].mean
+    ends = Ends(
+        scenario=case.name,
+        town=town_hash(config),
+        days=config.scenario.episode_ticks / config.world.ticks_per_day,
+        random=float(chance or 0.0),
+        base=float(np.mean([one.base for one in plans])),
+        planner=float(np.mean([one.value for one in plans])),
+        bound=bound(config).mean,
+        towns=case.towns,
+        command=command,
+    )
+    return CasePlan(plans, ends, seed, base)
+
+
+class _Lived:
+    """Plans as they are lived, and what the founders earn by them: the policy of a loop, and its hook."""
+
+    kind, has_values = "planned", False
+
+    def __init__(self, base: RememberingPolicy, plans: Array, lost: float) -> None:
+        self.base, self.plans, self.lost = base, plans, lost
+        self.total, self.step = np.zeros(len(plans)), 0  # (B,)
+        self.nobody = np.full(plans[:, 0].shape, BASE)  # (B, N)
+
+    def reset(self, vec: VectorTown) -> None:
+        self.base.reset(vec)
+
+    def act(self, vec: VectorTown) -> Decision:
+        wanted = self.plans[:, self.step] if self.step < self.plans.shape[1] else self.nobody
+        return replaced(self.base.act(vec), wanted, vec)
+
+    def before_decision(self, world: VectorTown) -> None:
+        self.founders = (world.state.residents["life"] == 0) & (world.state.residents["present"] == 1)
+
+    def before_step(self, world: VectorTown, decision: Decided) -> None: ...
+
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
+        self.total += np.where(self.founders, world.terms.sum(axis=2) - self.lost * world.terminated, 0.0).sum(axis=1)
+        self.step += 1
+
+    def finish(self, world: VectorTown) -> None: ...
+
+
 class _Search:
     """Copies of one town, at the start of a day, and the plans they live."""
 
@@ -165,16 +241,13 @@ class _Search:
 
     def _live(self, plans: Array, ahead: int = 0, *, lost: float = LOST) -> Array:
         """Reward of the founders over the plans (B, T, N), then as the base decides.  # (B,)"""
-        vec, total = self.vec, np.zeros(self.effort.copies)
-        nobody = np.full(plans[:, 0].shape, BASE)
-        for step in range(plans.shape[1] + ahead):
-            if (vec.state.towns["over"] != 0).any():
+        lived = _Lived(self.policy, plans, lost)
+        loop = SimulationLoop(self.vec, lived, [lived])
+        for _ in range(plans.shape[1] + ahead):
+            if (self.vec.state.towns["over"] != 0).any():
                 break
-            founders = (vec.state.residents["life"] == 0) & (vec.state.residents["present"] == 1)
-            decided = replaced(self.policy.act(vec), plans[:, step] if step < plans.shape[1] else nobody, vec)
-            vec.step(decided.actions)
-            total += np.where(founders, vec.terms.sum(axis=2) - lost * vec.terminated, 0.0).sum(axis=1)
-        return total
+            loop.step()
+        return lived.total
 
     def _join(self, first: Array, others: list[Array], before: Array, groups: int) -> Array:
         """The best change and, one after the other, the next best of other residents on top of it.  # (G, T, N)"""

@@ -6,17 +6,19 @@ the one being written. `log_stream_offset` counts the written records over rotat
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from townlet.errors import StorageError, TelemetryError, UsageError
-from townlet.files import AppendLog, move, remove
+from townlet.files import AppendLog, move, open_file, remove
+from townlet.telemetry.schema import BATCH_FIELDS, FIELDS
 
 log = logging.getLogger("townlet.telemetry")
 MAX_LINE = 1 << 20  # bytes; a longer line is no telemetry record
@@ -62,6 +64,31 @@ def encode_record(record: Mapping[str, object]) -> bytes:
     return _ENCODER.encode(line)
 
 
+# --- seals -----------------------------------------------------------------------------------------------------------
+
+_SEAL = b',"seal":"'
+_SEAL_DIGITS = 32
+_SEALED = len(_SEAL) + _SEAL_DIGITS + 2
+
+
+def sealed(line: bytes) -> bytes:
+    """A record with the hash of all that stands before it as its last field, so that every line can be checked by itself."""
+    return line[:-1] + _SEAL + _digest(line[:-1]) + b'"}'
+
+
+def seal_holds(raw: bytes) -> bool | None:
+    """None: the record carries no seal; it was written by an older version or another program."""
+    if raw[-_SEALED : -_SEALED + len(_SEAL)] != _SEAL:
+        return None
+    return raw[-_SEAL_DIGITS - 2 : -2] == _digest(raw[:-_SEALED])
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest()[:_SEAL_DIGITS].encode()
+
+
+BROKEN_SEAL = "is not what was written (its seal is broken)"
+
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -84,6 +111,7 @@ class TelemetryWriter:
         self._left_out: list[Mapping[str, Any]] = []  # records of the last epoch, when sampling left them out
         self._entries = 0  # lines in the file being written
         self._rotation = 0  # number of the newest rotated part
+        self._end = (0, 0)  # of the last written record: the newest rotated part then, and bytes in the file after it
         self._log: AppendLog | None = None
         self._stopped = False
 
@@ -117,18 +145,21 @@ class TelemetryWriter:
         try:
             self._log = self._log or self._open(self.path)
             if self.max_entries is not None and self._entries >= self.max_entries:
-                self._log = self._rotate(self._log)
+                self._rotate(self._log)
+                self._log = AppendLog(self._log.path)
             line = dict(record)
             line["log_stream_offset"] = self.offset + 1
             if not batch:
                 line["records_dropped"] = self.records_dropped
-            self._log.write(encode_record(line))
+            line.pop("seal", None)  # of a record that comes from another log
+            self._log.write(sealed(encode_record(line)))
         except StorageError as error:
             self.records_dropped += 1
             self._stop(error)
             return False
         self.offset += 1
         self._entries += 1
+        self._end = (self._rotation, self._log.position)
         return True
 
     def _stop(self, error: StorageError) -> None:
@@ -138,18 +169,18 @@ class TelemetryWriter:
     def _open(self, path: Path) -> AppendLog:
         opened = AppendLog(path)
         if opened.torn:
-            log.warning("%s ended in half a line (%d bytes); it was cut off", path, len(opened.torn))
+            log.warning("%s ended in half a line (%d bytes); it was cut off", path, opened.torn)
         self._entries = _count_lines(path)
         self._rotation = last_rotation(path)
+        self._end = (self._rotation, opened.position)
         self.offset = max(self.offset, last_offset(path))
         return opened
 
-    def _rotate(self, full: AppendLog) -> AppendLog:
+    def _rotate(self, full: AppendLog) -> None:
         full.close()
         move(full.path, rotated(full.path, self._rotation + 1))
         self._rotation += 1
         self._entries = 0
-        return AppendLog(full.path)
 
     def position(self) -> dict[str, Any]:
         """Where the log stands, on disk, for a checkpoint."""
@@ -162,10 +193,11 @@ class TelemetryWriter:
                 self._log.sync()
         except StorageError as error:
             self._stop(error)
+        rotation, byte = self._end
         return {
             "file": self.path.name,
-            "rotation": last_rotation(self.path),
-            "byte": 0 if self._log is None else self._log.position,
+            "rotation": rotation,
+            "byte": byte,
             "offset": self.offset,
             "epochs": self._epochs,
             "records_dropped": self.records_dropped,
@@ -174,27 +206,30 @@ class TelemetryWriter:
     def rewind(self, position: Mapping[str, Any]) -> int:
         """Go back to a position: whatever follows it goes to `<name>.discarded`. Returns the number of bytes moved.
 
-        Safe to repeat after a crash at any step: the part that was written at the position becomes `<name>` again, then the
-        rest of it and then the later parts are moved, each copied and synced before it goes.
+        The file that was written at the position may have been rotated since, and the log may have been cut back halfway by
+        somebody who was killed: it is found by what it holds. Everything after it is moved, each part copied and synced before it
+        goes, and it becomes `<name>` again last; so this can be repeated after a crash at any step.
         """
         if self.path is None or not position:
             return 0
         self.close()
         rotation, byte, offset = int(position["rotation"]), int(position["byte"]), int(position["offset"])
-        part = rotated(self.path, rotation + 1)
-        part = part if part.exists() else self.path
-        _check_position(part, byte, offset)
-        if part != self.path:
-            if self.path.exists():
-                move(self.path, rotated(self.path, last_rotation(self.path) + 1))
-            move(part, self.path)
+        later = [rotated(self.path, number) for number in rotations(self.path) if number > rotation]
+        there = [part for part in (*later, self.path) if part.exists()]
+        part = _part_at(there, byte, offset) if byte else None
+        if byte and part is None:
+            raise TelemetryError(
+                f"{self.path} does not hold record {offset} at byte {byte}, where the checkpoint was taken; restore the log, or "
+                "resume with another --ppo-log"
+            )
         moved = 0
-        with AppendLog(self.path) as kept:
-            moved += kept.discard_after(byte)
-        for number in rotations(self.path):
-            if number > rotation:
-                moved += _discard(self.path, rotated(self.path, number))
-        self.offset = offset
+        if part is not None:
+            with AppendLog(part) as kept:
+                moved = kept.discard_after(byte, self.path)
+        moved += sum(_discard(self.path, other) for other in there if other != part)
+        if part is not None and part != self.path:
+            move(part, self.path)
+        self.offset, self._end = offset, (rotation, byte)
         self.records_dropped = int(position["records_dropped"])
         self._epochs = int(position["epochs"])
         self._left_out = []
@@ -213,31 +248,23 @@ class TelemetryWriter:
         self.close()
 
 
-def _check_position(part: Path, byte: int, offset: int) -> None:
-    """The log must still hold what it held at the position: refuse before anything is moved."""
-    size = part.stat().st_size if part.exists() else 0
-    remedy = "restore the log, or resume with another --ppo-log"
-    if size < byte:
-        raise TelemetryError(f"{part} has {size} bytes, the checkpoint was taken at byte {byte}; {remedy}")
-    if byte == 0:
-        return
-    with open(part, "rb") as file:
-        start = max(0, byte - MAX_LINE)
-        file.seek(start)
-        before = file.read(byte - start)
-    last = before[:-1].rpartition(b"\n")[2]
-    if not before.endswith(b"\n") or (offset and _offset_of(last) != offset):
-        raise TelemetryError(f"{part} does not hold record {offset} at byte {byte}, where the checkpoint was taken; {remedy}")
+def _part_at(parts: Sequence[Path], byte: int, offset: int) -> Path | None:
+    """The file in which the record of this offset ends at this byte."""
+    for part in parts:
+        with open_file(part, error=TelemetryError) as file:
+            file.seek(start := max(0, byte - MAX_LINE))
+            before = file.read(byte - start)
+        last = before[:-1].rpartition(b"\n")[2]
+        if start + len(before) == byte and before.endswith(b"\n") and (not offset or _offset_of(last) == offset):
+            return part
+    return None
 
 
 def _discard(path: Path, later: Path) -> int:
-    size = later.stat().st_size
-    with AppendLog(path.with_name(path.name + ".discarded")) as discarded:
-        for _, raw in read_lines(later):
-            discarded.write(raw)
-        discarded.sync()
+    with AppendLog(later) as log:
+        moved = log.discard_after(0, path)
     remove(later)
-    return size
+    return moved
 
 
 # --- parts of a rotated log ------------------------------------------------------------------------------------------
@@ -299,7 +326,7 @@ def last_offset(path: Path) -> int:
     for part in (path, *(rotated(path, number) for number in reversed(rotations(path)))):
         if not part.exists():
             continue
-        with open(part, "rb") as file:
+        with open_file(part, error=TelemetryError) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - MAX_LINE))
             lines = file.read().split(b"\n")
@@ -310,7 +337,7 @@ def last_offset(path: Path) -> int:
 
 
 def _count_lines(path: Path) -> int:
-    with open(path, "rb") as file:
+    with open_file(path, error=TelemetryError) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(CHUNK), b""))
 
 
@@ -355,13 +382,7 @@ class LogReader:
         self.torn: TornTail | None = None
 
     def __iter__(self) -> Iterator[Line]:
-        try:
-            file = open(self.path, "rb")  # noqa: SIM115  closed below, in a generator
-        except OSError as error:
-            raise TelemetryError(
-                f"cannot read {self.path}: {error.strerror}; give the path of a telemetry log (NDJSON)"
-            ) from error
-        with file:
+        with open_file(self.path, error=TelemetryError) as file:
             number, rest = 0, b""
             while block := file.read(CHUNK):
                 lines = (rest + block).split(b"\n")
@@ -391,13 +412,32 @@ def read_lines(path: Path | str) -> Iterator[Line]:
     return iter(LogReader(path))
 
 
+def _loose_record() -> msgspec.json.Decoder[Any]:
+    """Every declared field with its kind and nothing more: whoever reads on need not look at types again."""
+    number = float | None
+    kinds: dict[str, Any] = {"whole": number, "number": number, "flag": bool | None, "text": str | None, "choice": str | None}
+    kinds |= {"histogram": list[float] | None, "counts": dict[str, float] | None, "names": list[str] | None}
+    fields = {item.name: item for item in (*BATCH_FIELDS, *FIELDS)}
+    members = [(f"f{at}", kinds[item.kind] | msgspec.UnsetType, msgspec.UNSET) for at, item in enumerate(fields.values())]
+    return msgspec.json.Decoder(
+        msgspec.defstruct("LooseRecord", members, rename={f"f{at}": name for at, name in enumerate(fields)}, gc=False)
+    )
+
+
+_LOOSE = _loose_record()
+
+
 def read_records(path: Path | str) -> Iterator[dict[str, Any]]:
-    """The records of a log and its rotated parts, oldest first, without checks beyond JSON; `validate` says what is wrong."""
+    """The records of a log and its rotated parts, oldest first; seals hold and values are of their kind, `validate` says more."""
     decoder = msgspec.json.Decoder(dict[str, Any])
     for part in log_parts(path):
         for number, raw in read_lines(part):
             try:
                 record = decoder.decode(raw)
+                _LOOSE.decode(raw)
+                if seal_holds(raw) is False:
+                    raise TelemetryError(f"{part}:{number}: {BROKEN_SEAL}; restore the log")
+                record.pop("seal", None)
             except UNREADABLE as error:
                 raise TelemetryError(
                     f"{part}:{number}: not a JSON object ({error}); run `townlet telemetry validate {path}` for all problems"

@@ -4,9 +4,6 @@
  * Nothing here knows an argument, a table or a field by its place: the image's header tells them.
  */
 
-/** @type {Record<string, [string, number]>} */
-const KINDS = { u1: ["Uint8", 1], i1: ["Int8", 1], u2: ["Uint16", 2], i2: ["Int16", 2], u4: ["Uint32", 4], i4: ["Int32", 4], f4: ["Float32", 4], f8: ["Float64", 8], i8: ["BigInt64", 8], u8: ["BigUint64", 8] };
-
 /** SHA-256 in hex; a page from a file has no other that waits for nobody. @param {Uint8Array[]} parts */
 export function sha256(parts) {
   const size = parts.reduce((n, part) => n + part.length, 0), bytes = new Uint8Array((size + 72) & ~63), words = new DataView(bytes.buffer);
@@ -32,8 +29,11 @@ export function sha256(parts) {
   return Array.from(h, v => (v >>> 0).toString(16).padStart(8, "0")).join("");
 }
 
-/** One town in a memory of its own. */
+/** One town in a memory of its own. It stands for itself: its text is also the code of the worker that lives futures. */
 export class Engine {
+  /** @type {Record<string, [string, number]>} */
+  static kinds = { u1: ["Uint8", 1], i1: ["Int8", 1], u2: ["Uint16", 2], i2: ["Int16", 2], u4: ["Uint32", 4], i4: ["Int32", 4], f4: ["Float32", 4], f8: ["Float64", 8], i8: ["BigInt64", 8], u8: ["BigUint64", 8] };
+
   /** @param {WebAssembly.Module} module @param {any} header @param {Uint8Array} image */
   constructor(module, header, image) {
     this.header = header;
@@ -56,14 +56,14 @@ export class Engine {
 
   /** A number of an array: of row `row`, of `field`, its k-th. @param {string} name @param {number} row @param {string} [field] @param {number} [k] */
   get(name, row, field, k = 0) {
-    const array = this.header.arrays[name], [kind, offset] = field === undefined ? [array.kind, 0] : array.fields[field], [type, size] = KINDS[kind];
+    const array = this.header.arrays[name], [kind, offset] = field === undefined ? [array.kind, 0] : array.fields[field], [type, size] = Engine.kinds[kind];
     const found = /** @type {any} */ (this.view)[`get${type}`](array.at + row * array.item + offset + k * size, true);
     return typeof found === "bigint" ? Number(found) : found;
   }
 
   /** @param {string} name @param {number} row @param {string | undefined} field @param {number | bigint} value @param {number} [k] */
   set(name, row, field, value, k = 0) {
-    const array = this.header.arrays[name], [kind, offset] = field === undefined ? [array.kind, 0] : array.fields[field], [type, size] = KINDS[kind];
+    const array = this.header.arrays[name], [kind, offset] = field === undefined ? [array.kind, 0] : array.fields[field], [type, size] = Engine.kinds[kind];
     /** @type {any} */ (this.view)[`set${type}`](array.at + row * array.item + offset + k * size, size === 8 && kind !== "f8" ? BigInt(value) : Number(value), true);
   }
 

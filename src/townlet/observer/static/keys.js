@@ -10,7 +10,7 @@ export const VIEW_KEYS = { t: "town", p: "people", q: "queues", i: "ties", r: "r
 const HELP = [
   ["space", "play, pause"], ["← →", "one tick back, on"], ["shift ← →", "one decision back, on"], ["home end", "first, last tick"], [", .", "slower, faster"],
   ["n p", "next, previous moment: conflicts, exits, troubles"], ["m", "the worst conflict of the film"], ["j k", "next, previous resident"], ["f", "follow the selected one"],
-  ["+ − 0", "zoom in, out, whole town"], ["w a s d", "move the map"], ["1 … 7", `overlay: ${OVERLAYS.join(", ")}`], ["c", "compare with another take"], ["b", "branch here: what if …"], ["/", "search"],
+  ["+ − 0", "zoom in, out, whole town"], ["w a s d", "move the map"], ["1 … 7", `overlay: ${OVERLAYS.join(", ")}`], ["c", "compare with another take"], ["b", "branch here: what if …"], ["t", "take over the selected one; then 1 … 9, enter, backspace"], ["/", "search"],
   ["g then t p q i r l s", "town, people, queues, ties, runs, releases, scenario"], ["?", "these keys"], ["esc", "close, let go"],
 ];
 
@@ -39,6 +39,7 @@ export function bindKeys(page) {
     0: () => page.mapA.fit(),
     c: () => page.toggleCompare(),
     b: () => page.branch(),
+    t: () => page.seat.begin(),
     "/": () => byId("search").focus(),
     "?": () => byId("keys-dialog").showModal(),
     Escape: () => page.letGo(),
@@ -47,6 +48,7 @@ export function bindKeys(page) {
     const target = /** @type {any} */ (e.target), typing = target.closest?.("input, select, textarea, dialog");
     if (e.ctrlKey || e.metaKey || e.altKey || (typing && e.key !== "Escape")) return;
     if (e.key === " " && target.closest?.("button, summary")) return;
+    if (!(e.key === "Enter" && target.closest?.("button")) && page.seat.key(e.key)) return void e.preventDefault();
     if (performance.now() - going < 1500 && e.key in VIEW_KEYS) {
       going = -Infinity;
       page.openView(VIEW_KEYS[/** @type {keyof typeof VIEW_KEYS} */ (e.key)]);

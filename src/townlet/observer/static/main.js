@@ -1,7 +1,8 @@
 // @ts-check
 /** The page: opens what there is to see and keeps its parts together. */
 import { byId, calm, dress, make, onThemeChange, seldom } from "./dom.js";
-import { askJson, openLibrary } from "./source.js";
+import { askJson } from "./source.js";
+import { openLibrary } from "./library.js";
 import { clockDay, clockTime, doingText, nameOf, optionText, plain, tickOfTime } from "./words.js";
 import { Player, SPEEDS } from "./player.js";
 import { OVERLAYS, TownMap } from "./map.js";
@@ -14,6 +15,8 @@ import { Runs } from "./runs.js";
 import { Releases } from "./releases.js";
 import { Scenario } from "./scenario.js";
 import { bindKeys } from "./keys.js";
+import { showFutures } from "./futures.js";
+import { Seat } from "./seat.js";
 
 const VIEWS = ["town", "people", "queues", "ties", "runs", "releases", "scenario"];
 const ONLINE_VIEWS = ["runs", "releases", "scenario"];
@@ -37,6 +40,7 @@ class Page {
     this.mapA.redraw = this.mapB.redraw = () => this.drawSoon();
     this.timeline = new TimeLine(byId("timeline"), this.player);
     this.inspector = new Inspector(this);
+    this.seat = new Seat(this);
     /** @type {Record<string, any>} */ this.views = { people: new People(this), queues: new Queues(this), ties: new Ties(this), runs: new Runs(this), releases: new Releases(this), scenario: new Scenario(this) };
     this.drawing = false;
     this.showSeldom = seldom(() => this.showTables(), 250);
@@ -72,6 +76,11 @@ class Page {
     byId("title").textContent = source.head.take.town ?? source.head.title;
     document.title = `${source.head.title} · Townlet`;
     byId("caption-a").textContent = source.head.title;
+    const { digest } = source.store, native = this.library.living?.parts.living.digests[id];
+    byId("digest").hidden = !digest;
+    byId("digest").textContent = `${native === undefined ? "lives here" : "lives here, as native"} · ${digest?.slice(0, 8)}`;
+    byId("digest").title = native === undefined ? `Simulated in this page. Digest of the day: ${digest}` : `Simulated in this page; the native run ended with the same digest: ${digest}`;
+    byId("take-over").hidden = !this.library.living;
     await this.openB(this.b && this.b.head.id !== id ? this.b.head.id : null);
     for (const view of Object.values(this.views)) view.open();
     this.moments = [];
@@ -100,6 +109,7 @@ class Page {
       this.b.preload().catch(() => {});
       this.showParting(this.a, this.b);
     }
+    byId("futures").hidden = !(this.library.living && this.b);
     this.mapA.fit();
     this.timeline.chooseLanes();
     this.drawSoon();
@@ -175,14 +185,23 @@ class Page {
     byId("take-b").value = this.b?.head.id ?? "";
   }
 
+  /** Whether this page may branch; if not it says why. */
+  mayAct() {
+    const { offline, living, about } = this.library;
+    if (living || (!offline && about.role === "act")) return true;
+    this.tell(offline ? "A film cannot branch; open the town with townlet observe." : "This link may watch only. Open the link to act, which townlet observe prints.");
+    return false;
+  }
+
   branch() {
-    if (this.library.offline || this.library.about.role !== "act") return void this.tell(this.library.offline ? "A file cannot branch; open the town with townlet observe." : "This link may watch only. Open the link to act, which townlet observe prints.");
+    if (!this.mayAct()) return;
     this.player.pause();
     byId("branch-when").textContent = `from ${clockTime(this.a.head, this.player.t)} on`;
     byId("branch-error").textContent = "";
     const name = this.who >= 0 ? nameOf(this.a.head, this.a.peek(this.player.t), this.who) : this.a.head.people[0].id;
     const near = this.a.head.things.find((/** @type {any} */ one) => one.kind === "shower") ?? this.a.head.things[0];
-    const ideas = [...this.a.head.perturbations.map((/** @type {string} */ kind) => `perturb ${kind} 60`), `exit ${name}`, "newcomer", `resident ${name}.${this.a.head.needs[0].name} = 0.2`, ...(near ? [`objects -= ${near.id}`] : []), ...this.a.head.actions.slice(0, 40).map((/** @type {string} */ option) => `force ${name} ${option}`)];
+    const rules = (this.library.living?.parts.living.rules ?? []).map((/** @type {any} */ one) => `${one.key} = ${one.value}`), other = this.a.head.people.find((/** @type {any} */ one) => one.id !== name)?.id;
+    const ideas = [...this.a.head.perturbations.map((/** @type {string} */ kind) => `perturb ${kind} 60`), `exit ${name}`, "newcomer", `resident ${name}.${this.a.head.needs[0].name} = 0.2`, `tie ${name}~${other} rivalry = 0.9`, ...(near && !this.library.living ? [`objects -= ${near.id}`] : []), ...rules, ...this.a.head.actions.slice(0, 40).map((/** @type {string} */ option) => `force ${name} ${option}`)];
     byId("branch-ideas").replaceChildren(...ideas.map((/** @type {string} */ value) => make("option", { value })));
     byId("branch-policy").replaceChildren(make("option", { value: "", text: "the same" }), ...(this.library.about.policies ?? []).map((/** @type {any} */ one) => make("option", { value: one.id, text: one.name })));
     byId("branch-dialog").showModal();
@@ -193,8 +212,7 @@ class Page {
     const text = byId("branch-do").value.trim(), policy = byId("branch-policy").value || null;
     byId("branch-error").textContent = "";
     try {
-      const head = await askJson("takes", { parent: this.a.head.id, changes: text ? [{ at: this.player.t, do: text }] : [], policy });
-      if (!this.library.takes.some((/** @type {any} */ take) => take.id === head.id)) this.library.takes.push({ id: head.id, title: head.title });
+      const head = await this.library.branch(this.a.head.id, text ? [{ at: this.player.t, do: text }] : [], policy);
       this.fillTakes();
       byId("branch-dialog").close();
       this.openView("town");
@@ -457,7 +475,7 @@ class Page {
     const clicks = {
       earlier: () => this.jump(-1), back: () => this.player.step(-1), play: () => this.player.toggle(), on: () => this.player.step(1), later: () => this.jump(1),
       "zoom-in": () => this.mapA.zoom(1.3), "zoom-out": () => this.mapA.zoom(1 / 1.3), "zoom-fit": () => this.mapA.fit(), help: () => byId("keys-dialog").showModal(), "inspector-close": () => this.select(-1),
-      follow: () => this.follow(!this.following), branch: () => this.branch(), save: () => { location.href = `api/takes/${this.a.head.id}.html`; },
+      futures: () => showFutures(this), "take-over": () => this.seat.begin(), follow: () => this.follow(!this.following), branch: () => this.branch(), save: () => { location.href = `api/takes/${this.a.head.id}.html`; },
       share: () => navigator.clipboard.writeText(this.link()).then(() => this.tell("The link is copied."), () => this.tell(this.link(), true)),
     };
     for (const [id, call] of Object.entries(clicks)) byId(id).addEventListener("click", call);
@@ -516,7 +534,8 @@ function hearNews(page) {
     } else if (!news) {
       news = new EventSource("api/news");
       news.addEventListener("take", async () => {
-        page.library.takes = (await askJson("takes")).takes;
+        const known = new Set(page.library.takes.map((/** @type {any} */ take) => take.id));
+        page.library.takes.push(...(await askJson("takes")).takes.filter((/** @type {any} */ take) => !known.has(take.id)));
         page.fillTakes();
       });
       for (const kind of ["record", "alarm", "checkpoint"]) news.addEventListener(kind, () => page.view === "runs" && page.views.runs.refresh());
@@ -532,7 +551,8 @@ async function openPage() {
   const library = await openLibrary(), page = new Page(library), words = new URLSearchParams(location.hash.slice(1)), open = library.about.open ?? {};
   /** @type {any} */ (window).townlet = page;
   document.body.classList.toggle("offline", library.offline);
-  for (const id of [...ONLINE_VIEWS.map(view => `go-${view}`), "save", "branch"]) byId(id).hidden = library.offline;
+  for (const id of [...ONLINE_VIEWS.map(view => `go-${view}`), "save"]) byId(id).hidden = library.offline;
+  byId("branch").hidden = library.offline && !library.living;
   page.fillTakes();
   const known = (/** @type {string | null} */ id) => (library.takes.some((/** @type {any} */ take) => take.id === id) ? id : null);
   const first = known(words.get("take")) ?? known(open.take) ?? library.takes[0]?.id;
@@ -549,6 +569,7 @@ async function openPage() {
   const view = words.get("view") ?? (open.run && !first ? "runs" : "town");
   page.openView(VIEWS.includes(view) ? view : "town");
   if (!library.offline) hearNews(page);
+  performance.measure("open", { start: 0 });
   document.body.dataset.ready = "true";
 }
 

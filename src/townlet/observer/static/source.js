@@ -13,7 +13,7 @@ const PACKED_BYTES = 64 << 20;
 const RETRY = 1500; // ms before a reel that did not come is sent for again
 
 /** @param {Uint8Array} bytes @returns {Promise<Uint8Array>} */
-async function inflate(bytes) {
+export async function inflate(bytes) {
   const stream = new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
@@ -169,7 +169,7 @@ export class ReelSource extends EventTarget {
   /** @param {number} k */
   async fetchReel(k) {
     try {
-      const reel = await decodeReel(await this.store.reel(k), this.head.columns), e = reel.groups.events, names = this.head.columns.events;
+      const reel = await this.store.reel(k, this.head.columns), e = reel.groups.events, names = this.head.columns.events;
       const rows = [];
       for (let i = 0; i < e.rows; i++) {
         /** @type {Record<string, any>} */ const row = {};
@@ -285,13 +285,15 @@ export class InlineStore {
     this.part = part;
   }
 
-  /** @param {number} k */
-  async reel(k) {
+  /** @param {number} k @param {any} table */
+  async reel(k, table) {
+    /** @type {Uint8Array} */ let packed;
     try {
-      return fromBase64(this.part.reels[k]);
+      packed = fromBase64(this.part.reels[k]);
     } catch {
       throw new SourceError("A reel of this file is not base64: the file is damaged.");
     }
+    return decodeReel(packed, table);
   }
 
   /** @param {number} t @param {number} slot */
@@ -346,10 +348,10 @@ export class HttpStore {
     this.bytes = 0;
   }
 
-  /** @param {number} k */
-  async reel(k) {
+  /** @param {number} k @param {any} table */
+  async reel(k, table) {
     const here = this.packed.get(k);
-    if (here) return here;
+    if (here) return decodeReel(here, table);
     const found = new Uint8Array(await (await ask(`takes/${this.id}/reels/${k}`)).arrayBuffer());
     this.packed.set(k, found);
     this.bytes += found.length;
@@ -358,7 +360,7 @@ export class HttpStore {
       this.packed.delete(oldest);
       this.bytes -= bytes.length;
     }
-    return found;
+    return decodeReel(found, table);
   }
 
   /** @param {number} t @param {number} slot */
@@ -379,29 +381,4 @@ export class HttpStore {
   divergence(other) {
     return askJson(`takes/${this.id}/divergence/${other}`);
   }
-}
-
-/** @param {string} text base64 of deflated JSON */
-async function readFilm(text) {
-  try {
-    return JSON.parse(new TextDecoder().decode(await inflate(fromBase64(text))));
-  } catch {
-    throw new SourceError("The film in this file cannot be read: the file is damaged. Write it again with townlet observe --save.");
-  }
-}
-
-/**
- * What this page shows: the film it carries, or what its server has.
- * @returns {Promise<{about: any, takes: any[], open: (id: string) => Promise<ReelSource>, offline: boolean}>}
- */
-export async function openLibrary() {
-  const carried = document.getElementById("film");
-  if (carried) {
-    const parts = await readFilm(carried.textContent ?? "");
-    const byTake = new Map(parts.takes.map((/** @type {any} */ part) => [part.header.id, part]));
-    const takes = parts.takes.map((/** @type {any} */ part) => ({ id: part.header.id, title: part.header.title }));
-    return { about: { ...parts.about, open: parts.open }, takes, offline: true, open: async id => new ReelSource(byTake.get(id).header, new InlineStore(byTake.get(id))) };
-  }
-  const [about, { takes }] = await Promise.all([askJson("about"), askJson("takes")]);
-  return { about, takes, offline: false, open: async id => new ReelSource(await askJson(`takes/${id}`), new HttpStore(id)) };
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EpochFigures, EvaluationPoint
@@ -95,7 +96,9 @@ class Session:
     def weights_hash(self) -> str:
         return weights_hash(self.learner.network.arrays())
 
-    def save(self, context: TrainingContext, *, best: bool = False, number: int | None = None) -> Path | None:
+    def save(
+        self, context: TrainingContext, *, best: bool = False, number: int | None = None, scheduled: bool = True
+    ) -> Path | None:
         """A checkpoint of everything, in the run folder, numbered by epoch; None when nothing is kept."""
         if context.run is None:
             return None
@@ -115,7 +118,7 @@ class Session:
             "run_id": context.run_id,
         }
         checkpoint = Checkpoint(state.weights, about, state.optimizer, world)
-        return context.run.save(self.counters.epoch if number is None else number, checkpoint, best=best)
+        return context.run.save(self.counters.epoch if number is None else number, checkpoint, best=best, scheduled=scheduled)
 
     def evaluate(self, context: TrainingContext) -> EvaluationPoint:
         """Score the network as it stands on the validation seed; the best so far is remembered in `counters`."""
@@ -123,6 +126,36 @@ class Session:
         point = EvaluationPoint(epoch=self.counters.epoch, steps=self.counters.steps, measures=intervals(measures))
         self.counters.evaluations.append(point)
         return point
+
+
+class LearnerMeta(BaseModel):
+    optimizer: str
+    optimizer_steps: int
+    updates: int
+    gradient_steps: int
+    seed: int
+
+
+class TrainingState(BaseModel):
+    """What a training must find in the state of a checkpoint to go on from it."""
+
+    learner: LearnerMeta
+    standing: RunCounters
+    telemetry: dict[str, int | str]
+
+
+def training_state(found: Checkpoint, place: Path) -> TrainingState:
+    try:
+        state = TrainingState.model_validate_json(json.dumps(found.state))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CheckpointError(f"{place} is no state to go on from ({where}: {first['msg']}); train again") from None
+    if state.telemetry and (
+        set(LOG_START) - set(state.telemetry) or any(type(state.telemetry[name]) is not int for name in LOG_START)
+    ):
+        raise CheckpointError(f"{place} does not say where its log stood; train again")
+    return state
 
 
 def social_stage(context: TrainingContext, epoch: int) -> SimulationConfig:
@@ -153,16 +186,21 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     learner = PPOLearner(network_spec(config), config.ppo, seed=context.seed, threads=config.training.threads)
     plan = context.plan
     session = Session(learner, RunCounters(steps=plan.steps, cycle=plan.collections), collector)
+    if context.run is not None:
+        context.run.recover()
     latest = None if context.run is None else context.run.latest()
     if latest is not None:
         found = load_checkpoint(latest)
+        told = training_state(found, latest)
         _restore(session, found)
-        session.counters = RunCounters.model_validate(found.state["standing"])
-        context.telemetry.rewind(found.state["telemetry"])
+        session.counters = told.standing
+        context.telemetry.rewind(told.telemetry)
     else:
         context.telemetry.rewind(plan.log_position or LOG_START)
         if plan.start_from is not None:
-            _restore(session, load_checkpoint(plan.start_from), with_towns=plan.collections >= 0)
+            start = load_checkpoint(plan.start_from)
+            training_state(start, plan.start_from)
+            _restore(session, start, with_towns=plan.collections >= 0)
     if not session.counters.weights_hash_start:
         session.counters.weights_hash_start = session.weights_hash
     return session

@@ -75,7 +75,7 @@ class BCStrategy:
             if context.seconds_left < 0:
                 break
             if context.stop.asked:
-                saved = session.save(context)
+                saved = session.save(context, scheduled=False)
                 where = f"after cloning epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
                 raise context.stop.interruption(where)
         if self._best is not None:
@@ -146,6 +146,7 @@ class BCStrategy:
             ) from error
         stats, _ = learner.assess_cloning(judged)
         counters.epoch += 1
+        context.stop.begun = True
         counters.updates += made.updates
         counters.steps += made.transitions
         better = counters.best is None or stats.loss < counters.best

@@ -75,7 +75,7 @@ class PPOStrategy:
                 context.telemetry.write_last()
             self._evaluate_and_save(session, context)
             if context.stop.asked:
-                saved = session.save(context)
+                saved = session.save(context, scheduled=False)
                 where = f"after epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
                 raise context.stop.interruption(where)
             if context.seconds_left < 0:
@@ -104,6 +104,7 @@ class PPOStrategy:
                 "drop the last batch."
             )
         counters.epoch += 1
+        context.stop.begun = True
         counters.updates += sum(update.updates for update in data.updates)
         counters.steps += sum(update.transitions for update in data.updates)
         ids = self._ids(session, context)

@@ -1,0 +1,71 @@
+"""`townlet plan`: how well a town can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from townlet.cli.common import emit, json_option, note, set_option
+from townlet.errors import UsageError
+
+PATH = click.Path(path_type=Path)
+EPILOG = """\b
+Examples:
+  townlet plan town_day --base scripted --days 1 --output runs/planned
+  townlet plan my_town.yaml --ends ends.json     # then: townlet evaluate scripted --scenario my_town.yaml --ends ends.json
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("scenario")
+@click.option("--base", default="scripted", show_default=True, help="Policy that the plan begins with: a name or a checkpoint.")
+@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town.")
+@click.option("--towns", type=click.IntRange(1, 1000), default=1, show_default=True, help="Towns, each planned on its own.")
+@click.option("--generations", type=click.IntRange(1, 10_000), default=12, show_default=True, help="Rounds of changes per day.")
+@click.option("--copies", type=click.IntRange(2, 4096), default=32, show_default=True, help="Copies of the town in a round.")
+@click.option("--futures", type=click.IntRange(0, 1024), default=0, help="Plan over so many sampled futures; 0 knows what comes.")
+@click.option("--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which evaluation seed.")
+@click.option("--output", type=PATH, help="Write the planned towns as a capture into this folder.")
+@click.option("--ends", type=PATH, help="Add both ends of the score to this file; `evaluate --ends` reads it.")
+@set_option
+@json_option
+def plan(
+    scenario: str,
+    base: str,
+    days: int,
+    towns: int,
+    generations: int,
+    copies: int,
+    futures: int,
+    window: int,
+    output: Path | None,
+    ends: Path | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Improve the decisions of a base policy in SCENARIO, day by day, in the simulator itself; the same words, the same plan."""
+    from townlet.evaluation.ends import save_ends
+    from townlet.evaluation.suites import Case
+    from townlet.policy.capture import CaptureOptions, capture
+    from townlet.studies.planner import Effort, plan_case
+
+    if output is not None and output.exists():
+        raise UsageError(f"{output} already exists; choose another folder")
+    case = Case(scenario, scenario, towns=towns, days=days, overrides=overrides)
+    effort = Effort(generations=generations, copies=copies, futures=futures)
+    words = f"townlet plan {scenario} --base {base} --days {days} --towns {towns} --generations {generations} --copies {copies}"
+    found = plan_case(case, base, window=window, effort=effort, command=words, say=note)
+    if output is not None:
+        options = CaptureOptions(towns=towns, seed=found.seed, policy=found.policy)
+        result = capture([case.town()], output, options)
+        note(f"{result.samples} samples written to {output}")
+    if ends is not None:
+        save_ends(ends, [found.ends])
+        note(f"ends written to {ends}")
+    told = found.ends.model_dump(mode="json") | {"values": [one.value for one in found.plans]}
+    text = (
+        f"{scenario}, {towns} towns × {days} days: random {found.ends.random:.3f}, {base} {found.ends.base:.3f}, "
+        f"planned {found.ends.planner:.3f}, bound {found.ends.bound:.3f} per resident-day"
+    )
+    emit(told, text, as_json)

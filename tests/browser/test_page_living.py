@@ -1,0 +1,244 @@
+"""The living file in Chromium: it simulates what the native town does, bit for bit, branches, takes over and looks ahead."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_page_file import DECODED, raw_columns
+
+from page_tools import Visit, short
+from townlet.envs.vector import VectorTown
+from townlet.observer.living import Carried, file_parts, living_parts
+from townlet.observer.standalone import film_parts, write_page
+from townlet.observer.studio import Studio
+from townlet.observer.take import Change, parse_take
+from townlet.observer.witness import witnesses
+from townlet.policy.runtime import make_policy
+from townlet.world.state import EVENTS
+
+Open = Callable[..., Visit]
+TICKS = 150
+
+
+@pytest.fixture(scope="session")
+def morning(studio: Studio) -> tuple[str, str]:
+    """Two takes of a morning: by the script and by chance."""
+    first = studio.new_take(short("rush_hour", TICKS), seed=7).take.id
+    return first, studio.branch(first, [], "random").take.id
+
+
+@pytest.fixture(scope="session")
+def carried_life(studio: Studio, morning: tuple[str, str]) -> Carried:
+    found = living_parts(studio, morning)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="session")
+def living_file(carried_life: Carried, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("living") / "town.html"
+    write_page(path, *carried_life)
+    return path
+
+
+@pytest.fixture
+def alive(visit: Open, living_file: Path) -> Visit:
+    found = visit(living_file.as_uri())
+    found.js("townlet.openB(null)")
+    return found
+
+
+def test_the_page_shows_the_native_digest_and_asks_for_nothing(alive: Visit, carried_life: Carried, living_file: Path) -> None:
+    digests = carried_life.parts["living"]["digests"]
+    for name, native in digests.items():
+        assert alive.js("id => townlet.library.open(id).then(source => source.store.digest)", name) == native
+    assert len(set(digests.values())) == 2
+    assert next(iter(digests.values()))[:8] in alive.text("#digest")
+    assert alive.asked == [living_file.as_uri()]
+
+
+def test_what_is_simulated_in_the_page_is_what_is_filmed_natively(alive: Visit, studio: Studio, morning: tuple[str, str]) -> None:
+    for part in film_parts(studio, morning)["takes"]:
+        alive.js("id => townlet.openA(id)", part["header"]["id"])
+        assert alive.js(DECODED) == raw_columns(part)
+
+
+def test_the_page_gives_the_reasons_that_python_gives(alive: Visit, studio: Studio, morning: tuple[str, str]) -> None:
+    keys = ("sentence", "chosen", "script", "options", "masked", "reward", "sees", "fields")
+    for name in morning:
+        stage = studio.new_stage(studio.known(name).take)
+        alive.js("id => townlet.openA(id)", name)
+        for decision in (1, 6, 11):
+            slots = range(stage.vec.num_residents)
+            expected = witnesses(stage, decision, slots, full=True)
+            shown = alive.js("([t, n]) => Promise.all([...Array(n).keys()].map(slot => townlet.a.why(t, slot)))",
+                             [decision * stage.interval, len(slots)])  # fmt: skip
+            for mine, theirs in zip(shown, expected):
+                assert mine["active"] == theirs["active"]
+                if theirs["active"]:
+                    assert {key: mine[key] for key in keys} == {key: json.loads(json.dumps(theirs[key])) for key in keys}
+    ties = alive.js("townlet.a.ties(100)")
+    assert len(ties) > 2
+
+
+CHANGES = (
+    ["perturb blackout 40"],
+    ["exit alice"],
+    ["exit alice", "newcomer"],
+    ["tie alice~bob rivalry = 0.9", "tie carol~dave trust = -0.25"],
+    ["resident bob.wallet = 3.21", "resident bob.meals = 2", "resident carol.hunger = 0.125"],
+    ["force alice wait"],
+    ["conflict.quarrel_ticks = 20", "needs.hunger.decay = 0.004", "economy.rent = 12.5"],
+)
+
+
+@pytest.mark.parametrize("words", CHANGES, ids=lambda words: words[0])
+def test_a_change_in_the_page_is_that_change_natively(
+    alive: Visit, studio: Studio, morning: tuple[str, str], words: list[str]
+) -> None:
+    changes = [{"at": 41 + 10 * k, "do": text} for k, text in enumerate(words)]
+    native = studio.branch(morning[0], [Change(**one) for one in changes])
+    stage = studio.new_stage(native.take)
+    while stage.at < stage.decisions:
+        stage.shoot()
+    head = alive.js("([id, changes]) => townlet.library.branch(id, changes, null)", [morning[0], changes])
+    assert (head["id"], head["title"]) == (native.take.id, native.title)
+    assert alive.js("id => townlet.library.open(id).then(source => source.store.digest)", head["id"]) == stage.vec.digest()
+    plain = studio.new_stage(studio.known(morning[0]).take)
+    while plain.at < plain.decisions:
+        plain.shoot()
+    assert plain.vec.digest() != stage.vec.digest()
+
+
+@pytest.mark.parametrize(
+    "text", ["objects += shower@5,10", "exit nobody", "resident alice.mood = 1", "conflict.quarrel_ticks = -5"]
+)
+def test_a_change_that_cannot_be_is_refused_in_a_sentence(alive: Visit, text: str) -> None:
+    alive.js("townlet.seek(40)")
+    alive.key("b")
+    alive.page.fill("#branch-do", text)
+    alive.page.click("#branch-form button.main")
+    alive.until("document.getElementById('branch-error').textContent.length > 10")
+    assert alive.js("townlet.b") is None
+
+
+def test_what_if_opens_beside_and_parts_after_the_change(alive: Visit) -> None:
+    alive.js("townlet.seek(60)")
+    alive.key("b")
+    alive.page.fill("#branch-do", "perturb blackout 60")
+    alive.page.click("#branch-form button.main")
+    alive.until("townlet.b !== null && !document.getElementById('divergence').hidden")
+    alive.js("Promise.all([townlet.a.preload(), townlet.b.preload()])")
+    assert not any(alive.js("Array.from(townlet.timeline.differs())")[:60])
+    assert alive.page.is_visible("#futures")
+
+
+def totals(vec: VectorTown, policy: Any) -> dict[str, float]:
+    found = dict.fromkeys(("reward", "queue_conflict", "quarrel", "waited", "exit"), 0.0)
+    while not vec.state.towns[0]["over"]:
+        vec.step(policy.act(vec).actions)
+        found["reward"] += float(vec.rewards.astype(np.float64).sum())
+        for event in vec.events():
+            name = EVENTS[event["kind"]]
+            if name in found:
+                found[name] += 1
+            if name in ("use_start", "queue_leave"):
+                found["waited"] += max(0, int(event["waited"]))
+    return found
+
+
+def test_futures_of_the_page_are_the_native_futures(alive: Visit, studio: Studio, morning: tuple[str, str]) -> None:
+    changes = [{"at": 60, "do": "tie alice~bob rivalry = 0.9"}]
+    alive.js(
+        "([id, changes]) => townlet.library.branch(id, changes, null).then(head => townlet.openB(head.id))", [morning[0], changes]
+    )
+    alive.page.click("#futures")
+    alive.until("document.querySelectorAll('#futures-body tr').length === 5")
+    shown = alive.page.locator("#futures-body tr").first.locator("td").all_inner_texts()
+    expected: list[list[dict[str, float]]] = []
+    for name in (morning[0], studio.branch(morning[0], [Change(**one) for one in changes]).take.id):
+        stage = studio.new_stage(studio.known(name).take)
+        stage.go(6)
+        moment, lived = stage.vec.save(), []
+        for k in range(64):
+            stage.vec.restore(moment)
+            stage.vec.state.towns["id"] += k
+            lived.append(totals(stage.vec, make_policy("scripted", stage.vec, seed=7)))
+        expected.append(lived)
+    means = [float(np.mean([one["reward"] for one in arm])) for arm in expected]
+    assert shown[:2] == [f"{mean:.2f}" for mean in means]
+    assert float(shown[2].replace("−", "-")) == pytest.approx(means[1] - means[0], abs=0.006)
+
+
+def test_a_resident_is_taken_over_and_what_was_played_is_a_take(
+    alive: Visit, studio: Studio, morning: tuple[str, str], tmp_path: Path
+) -> None:
+    alive.js("townlet.seek(30)")
+    alive.js("townlet.select(0)")
+    alive.key("t")
+    alive.until("document.querySelectorAll('#seat-options button').length > 1")
+    offered = alive.js("townlet.seat.options.map(one => one.name)")
+    masks = studio.new_stage(studio.known(morning[0]).take)
+    masks.go(3)
+    names = masks.vec.catalogue.names
+    assert set(offered) == {names[a] for a in np.flatnonzero(masks.vec.masks[0, 0])}
+    alive.key("2")
+    alive.until("townlet.seat.decision === 4 && townlet.player.t === 40")
+    alive.key("Enter")
+    alive.until("townlet.seat.decision === 5")
+    alive.key("1")
+    alive.until("townlet.seat.decision === 6 && townlet.a.head.take.changes.length === 2")
+    alive.key("Backspace")
+    alive.until("townlet.seat.decision === 5 && townlet.a.head.take.changes.length === 1")
+    alive.page.click("#seat-end")
+    alive.until("document.getElementById('seat-said').textContent.includes('on the same luck')")
+    assert alive.js("townlet.a.head.take.changes") == [{"at": 30, "do": f"force alice {offered[1]}"}]
+    with alive.page.expect_download() as saved:
+        alive.page.click("#seat-save")
+    saved.value.save_as(tmp_path / "alice.take")
+    take = parse_take((tmp_path / "alice.take").read_bytes())
+    stage = studio.new_stage(take)
+    while stage.at < stage.decisions:
+        stage.shoot()
+    assert stage.vec.digest() == take.digest == alive.js("townlet.a.store.digest")
+    earned = sum(float(reward) for reward in alive.js("townlet.a.store.shots.map(shot => shot.rewards[0])"))
+    assert f"{abs(earned):.3f}" in alive.text("#seat-said")
+
+
+def test_an_engine_with_one_constant_changed_is_not_trusted(visit: Open, carried_life: Carried, tmp_path: Path) -> None:
+    module = zlib.decompress(carried_life.blobs["engine"])
+    unit = b"\x44" + np.float64(1 / 2**53).tobytes()
+    assert unit in module
+    changed = module.replace(unit, b"\x44" + np.float64((1 + 2**-50) / 2**53).tobytes())
+    write_page(tmp_path / "town.html", carried_life.parts, {**carried_life.blobs, "engine": zlib.compress(changed)})
+    page = visit((tmp_path / "town.html").as_uri(), ready="failed")
+    assert "is not the town that was saved" in page.text("#status")
+
+
+def test_a_trained_policy_without_a_kernel_plays_its_recorded_decisions(visit: Open, studio: Studio, tmp_path: Path) -> None:
+    take = studio.new_take(short("rush_hour", 60), seed=3, policy="schedule").take.id
+    write_page(tmp_path / "town.html", *file_parts(studio, [take]))
+    page = visit((tmp_path / "town.html").as_uri())
+    assert page.js("typeof townlet.a.head.played") == "object"
+    assert "as native" in page.text("#digest")
+
+
+def test_a_large_town_stays_a_film(studio: Studio, morning: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("townlet.observer.living.MOST_IMAGE", 1000)
+    assert not file_parts(studio, morning).lives
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "most"), [("town_day", 300_000), ("market_square", 900_000)])
+def test_a_living_file_is_small_and_opens_soon(visit: Open, studio: Studio, tmp_path: Path, name: str, most: int) -> None:
+    carried = file_parts(studio, [studio.new_take(short(name, 1440)).take.id])
+    assert carried.lives
+    assert write_page(tmp_path / "town.html", *carried) <= most
+    page = visit((tmp_path / "town.html").as_uri())
+    assert page.js("performance.getEntriesByName('open')[0].duration") <= 1500

@@ -1,0 +1,34 @@
+"""How a town works: the page says what the config says, and leaves nothing out."""
+
+from __future__ import annotations
+
+import pytest
+
+from places import ROOT
+from townlet.config.loader import load_config, shipped_configs
+from townlet.observations.spec import ObservationSpec
+from townlet.observer.rules_page import REASON_MEANS, TERM_MEANS, page_text
+from townlet.world.state import CONFLICT_REASONS, TERMS
+
+
+def test_the_page_is_that_of_the_default_town() -> None:
+    """Refresh it with `townlet scenarios rules town_day > docs/town.md`."""
+    assert (ROOT / "docs" / "town.md").read_text(encoding="utf-8") == page_text(load_config("town_day"))
+
+
+def test_every_term_and_reason_is_explained() -> None:
+    assert tuple(TERM_MEANS) == TERMS
+    assert set(REASON_MEANS) == set(CONFLICT_REASONS)
+
+
+@pytest.mark.parametrize("name", shipped_configs("scenarios"))
+def test_every_shipped_town_has_its_page(name: str) -> None:
+    config = load_config(name)
+    text = page_text(config)
+    assert all(f"| `{field.name}` |" in text for field in ObservationSpec.of(config).fields)
+    assert all(f"| {need} |" in text for need in config.needs)
+    assert all(f"| {spec.id} |" in text for spec in config.affordances.specs)
+
+
+def test_figures_follow_the_config() -> None:
+    assert "The rent is 0.9 coins a day" in page_text(load_config("town_day", ("economy.rent=0.9",)))

@@ -1,0 +1,61 @@
+"""The reward means what the town means: ten lives in the order a person would give, in a day as in weeks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from townlet.config.loader import load_config
+from townlet.config.models import SimulationConfig
+from townlet.evaluation.ends import shipped_ends, town_hash
+from townlet.evaluation.suites import Case
+from townlet.studies.pay import lives, pay_verdict
+from townlet.testing import CHARACTERS, MUST_FAIL, CharacterPolicy, check_policy
+
+
+def town(days: int) -> SimulationConfig:
+    """As scorecards measure it."""
+    return Case("town_day", "town_day", days=days).town()
+
+
+def in_order(earned: dict[str, float]) -> None:
+    for better, worse in pairwise(CHARACTERS):
+        assert earned[better] > earned[worse], f"{better} {earned[better]:.2f}, {worse} {earned[worse]:.2f}"
+
+
+def test_ten_lives_come_out_in_order_on_a_day() -> None:
+    assert len(CHARACTERS) == 10
+    in_order(lives(town(1), days=1, towns=4))
+
+
+def test_who_fails_in_a_duty_earns_less_than_half_in_two_weeks() -> None:
+    weeks = lives(town(14), ("plain", *MUST_FAIL), days=14, towns=1)
+    for name in MUST_FAIL:
+        assert weeks[name] < 0.5 * weeks["plain"], name
+
+
+@pytest.mark.slow
+def test_over_a_month_who_fails_in_a_duty_scores_below_a_half() -> None:
+    earned, ends = lives(town(28), towns=4), shipped_ends()[town_hash(town(28))]
+    in_order(earned)
+    scores = {name: ends.score(value) or 0.0 for name, value in earned.items()}
+    assert all(scores[name] < 0.5 for name in MUST_FAIL), scores
+
+
+def test_the_linter_says_what_does_not_pay() -> None:
+    """Without wages in the reward, never working pays at once."""
+    words = [
+        "rewards.wage_rate=0",
+        "rewards.punctuality=0",
+        "rewards.spending=0",
+        "employment.notice_absences=7",
+        "economy.rent=0",
+    ]
+    lax = pay_verdict(load_config("town_day", words), days=2)
+    assert not lax.ok
+    assert "working does not pay in this town: over" in lax.found
+
+
+def test_characters_are_policies() -> None:
+    check_policy(CharacterPolicy("chat_farmer"), "town_day", decisions=30)

@@ -1,0 +1,104 @@
+"""Both ends of the scale: a plan is never worse than its base, nobody exceeds the bound, a score says where between."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from townlet.dto.evaluation import Ends
+from townlet.envs.vector import VectorTown
+from townlet.errors import DamagedFileError
+from townlet.evaluation.ends import load_ends, save_ends, shipped_ends, town_hash
+from townlet.evaluation.scorecard import evaluate, run_case
+from townlet.evaluation.suites import Case, draw_seed
+from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
+from townlet.studies.bound import bound
+from townlet.studies.planner import BASE, CasePlan, Effort, plan_case
+from townlet.testing import tiny_town
+
+SMALL = Effort(generations=3, copies=8, ahead=12)
+TINY = tiny_town("policy.decision_interval=10", residents=3, scenario={"episode_ticks": 720})
+CASE = Case("tiny", "tiny", towns=2, days=None, config=TINY)
+
+
+@pytest.fixture(scope="module")
+def planned() -> CasePlan:
+    return plan_case(CASE, "scripted", effort=SMALL)
+
+
+def test_a_plan_is_never_worse_than_its_base_and_found_again(planned: CasePlan) -> None:
+    assert all(one.value >= one.base for one in planned.plans)
+    assert planned.ends.planner > planned.ends.base  # and here it is better
+    again = plan_case(CASE, "scripted", effort=SMALL)
+    for one, two in zip(planned.plans, again.plans):
+        np.testing.assert_array_equal(one.plan, two.plan)
+
+
+def test_a_planned_policy_earns_what_the_plan_says(planned: CasePlan) -> None:
+    vec = VectorTown(CASE.town(), CASE.towns, seed=draw_seed("evaluation", 0))
+    lived = run_case(vec, "planned", planned.policy, CASE).measures["return"].values
+    assert lived == pytest.approx([one.value for one in planned.plans])
+    base = run_case(vec, "scripted", "scripted", CASE).measures["return"].values
+    assert base == pytest.approx([one.base for one in planned.plans])
+
+
+def test_nobody_exceeds_the_bound(planned: CasePlan) -> None:
+    highest = bound(CASE.town()).mean
+    assert planned.ends.bound == highest
+    assert highest > planned.ends.planner > planned.ends.random
+
+
+def test_a_resident_alone_with_everything_at_hand_comes_near_the_bound() -> None:
+    """The program is no wild guess: a rested, fed and washed resident without work loses what needs decay by in an hour."""
+    town = tiny_town(residents=[{"id": "alice", "job": None, "needs": {"hunger": 1.0, "hygiene": 1.0, "energy": 1.0}}])
+    hour = town.model_copy(update={"scenario": town.scenario.model_copy(update={"episode_ticks": 1440})})
+    found = bound(Case("alone", "alone", days=None, config=hour).town()).mean
+    assert 0.05 * 1440 - 2.0 < found < 0.05 * 1440 + 48 * 0.06
+
+
+def test_sampled_futures_are_not_the_towns_own(planned: CasePlan) -> None:
+    """Eight copies are two plans in four futures each; the plan is lived in the town itself."""
+    blind = plan_case(CASE, "scripted", effort=Effort(generations=3, copies=8, ahead=12, futures=4))
+    assert any((one.plan != two.plan).any() for one, two in zip(blind.plans, planned.plans))
+    assert blind.ends.planner <= planned.ends.bound
+
+
+def test_a_plan_is_written_as_a_capture(planned: CasePlan, tmp_path: Path) -> None:
+    options = CaptureOptions(towns=CASE.towns, seed=planned.seed, policy=planned.policy)
+    result = capture([CASE.town()], tmp_path / "planned", options)
+    assert result.samples == 6
+    data = ReplayDataset(ReplayDatasetConfig.from_capture_dir(tmp_path / "planned"))
+    earned = sum(float(sample.rewards.sum()) for sample in data.samples())
+    assert earned / 6 * 2 == pytest.approx(planned.ends.planner, rel=1e-4)  # half a day
+    assert any((one.plan != BASE).any() for one in planned.plans)
+
+
+def test_a_score_is_where_a_return_lies_between_the_ends(planned: CasePlan, tmp_path: Path) -> None:
+    path = tmp_path / "ends.json"
+    save_ends(path, [planned.ends])
+    save_ends(path, [planned.ends])  # once, not twice
+    known = load_ends(path)
+    assert list(known.values()) == [planned.ends]
+    card = evaluate({"random": "random", "scripted": "scripted"}, [CASE], ends=known).cases[0]
+    assert card.ends == planned.ends
+    assert card.policy("random").measures["score"].mean == pytest.approx(0.0)
+    scored = card.policy("scripted").measures["score"].mean
+    assert scored == pytest.approx((planned.ends.base - planned.ends.random) / (planned.ends.planner - planned.ends.random))
+    other = tiny_town("policy.decision_interval=10", "rewards.survival=0.06", residents=3, scenario={"episode_ticks": 720})
+    case = Case("other", "other", towns=1, days=None, config=other.model_copy(update={"lifecycle": TINY.lifecycle}))
+    assert evaluate({"random": "random"}, [case], ends=known).cases[0].ends is not None  # measured with the committed weights
+    path.write_text("[{}]")
+    with pytest.raises(DamagedFileError, match="holds no ends of towns"):
+        load_ends(path)
+
+
+def test_shipped_ends_are_those_of_the_shipped_towns() -> None:
+    """Who changes a town, its rules or the committed weights plans it anew: the command stands beside the figures."""
+    assert shipped_ends()
+    for one in shipped_ends().values():
+        assert town_hash(Case(one.scenario, one.scenario, days=int(one.days)).town()) == one.town, f"stale: {one.command}"
+        assert one.random < one.base <= one.planner < one.bound
+        assert isinstance(one, Ends)
