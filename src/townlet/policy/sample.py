@@ -22,7 +22,7 @@ from townlet.names import Name, NameOrNothing, name_from
 from townlet.policy.sample_metrics import RIVALRY_FIELDS, array_metrics, differing
 from townlet.policy.trajectory import STORED, Trajectory, from_disk, to_disk
 from townlet.types import Array
-from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, Catalogue
+from townlet.world.actions import Catalogue, affordances_of
 
 FIRST_GENERATION = "1.0"  # what a sample without a schema_version counts as
 SCHEMA_VERSION = "1.2"  # what is written
@@ -172,11 +172,7 @@ def _meta_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
 
 
 def _catalogue_hash(meta: SampleMeta) -> str:
-    if meta.action_level == "primitive":
-        affordances = [name.removeprefix("interact:") for name in meta.action_names[FIRST_INTERACT:]]
-    else:
-        affordances = [name.removesuffix(":near") for name in meta.action_names[FIRST_AFFORDANCE::2]]
-    return Catalogue(meta.action_level, tuple(affordances)).hash
+    return Catalogue(meta.action_level, affordances_of(meta.action_level, meta.action_names)).hash
 
 
 def _array_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where rollouts are made: an object in this process or in one of its own, behind the same two calls.
+"""Where rollouts are made: how many cores work on them, and an object in a process of its own behind two calls.
 
 A worker that dies is started anew by its owner, who holds what is needed to make the lost result again.
 """
@@ -6,17 +6,29 @@ A worker that dies is started anew by its owner, who holds what is needed to mak
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
+from townlet.config.learning import TrainingConfig
 from townlet.errors import TownletError
 
 
 class WorkerDied(TownletError):
     """The process of a worker ended without an answer; nothing it was asked for was delivered."""
+
+
+def worker_count(training: TrainingConfig) -> int:
+    """`training.workers`; 0 are as many as this process has cores."""
+    return training.workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def simulator_threads(training: TrainingConfig) -> int:
+    """Threads that step towns in a process: one per worker, where the workers are not processes themselves."""
+    return max(training.threads, worker_count(training)) if training.engine == "local" else training.threads
 
 
 class RolloutWorker(Protocol):

@@ -1,4 +1,4 @@
-"""A log for other tools: TensorBoard event files, CSV, Parquet; Weights & Biases and MLflow when they are installed."""
+"""A log for other tools: TensorBoard event files, CSV, Parquet, Prometheus; Weights & Biases and MLflow when they are there."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import csv
 import io
 import json
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from townlet.errors import MissingPackageError, UsageError
+from townlet.errors import MissingPackageError, TelemetryError, UsageError
 from townlet.files import check_free, filling, publish_folder, write_bytes
 from townlet.optional import installed, require
 from townlet.telemetry.ndjson import read_records
@@ -39,8 +39,11 @@ def step_of(record: Mapping[str, Any]) -> int:
     return int(record.get("steps") or 0)
 
 
-def epochs(path: Path | str) -> Iterable[dict[str, Any]]:
-    return (record for record in read_records(path) if record.get("kind") != "batch")
+def epochs(path: Path | str) -> list[dict[str, Any]]:
+    found = [record for record in read_records(path) if record.get("kind") != "batch"]
+    if not found:
+        raise TelemetryError(f"{path} holds no epoch record; give the log of a training run")
+    return found
 
 
 def to_tensorboard(path: Path, output: Path, *, overwrite: bool = False) -> Path:
@@ -98,7 +101,7 @@ def columns_of(records: list[dict[str, object]]) -> list[str]:
 
 def to_csv(path: Path, output: Path, **_: object) -> Path:
     """One row per epoch, null as an empty cell, lists and objects as JSON."""
-    records = list(epochs(path))
+    records = epochs(path)
     text = io.StringIO(newline="")
     names = columns_of(records)
     table = csv.writer(text, lineterminator="\n")
@@ -180,6 +183,40 @@ def to_mlflow(path: Path, output: Path, **_: object) -> Path:
     return output
 
 
+def to_prometheus(path: Path, output: Path, **_: Any) -> Path:
+    """The last epoch in Prometheus' text format, for the textfile collector of node_exporter: a gauge per number.
+
+    The file is replaced as a whole; `townlet_epochs` counts the epochs of the log, so that a run that stands still is seen.
+    """
+    records = epochs(path)
+    last = records[-1]
+    labels = {"log": label_of(path), "run": str(last.get("run_id", "")), "mode": str(last.get("data_mode", ""))}
+    named = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items())
+    lines = [
+        "# HELP townlet_epochs Epochs in the log.",
+        "# TYPE townlet_epochs gauge",
+        f"townlet_epochs{{{named}}} {len(records)}",
+    ]
+    for name, value in last.items():
+        metric = "townlet_" + name.replace(".", "_")
+        if isinstance(value, int | float):
+            lines += [*_about(metric, name), f"{metric}{{{named}}} {float(value)!r}"]
+        elif isinstance(value, dict):
+            lines += _about(metric, name)
+            lines += [f'{metric}{{{named},kind="{_escaped(part)}"}} {float(count)!r}' for part, count in value.items()]
+    write_bytes(output, ("\n".join(lines) + "\n").encode())
+    return output
+
+
+def _about(metric: str, name: str) -> list[str]:
+    meaning = f"{field(name).meaning} Unit: {field(name).unit}." if declared(name) else name
+    return [f"# HELP {metric} {meaning.replace(chr(92), chr(92) * 2)}", f"# TYPE {metric} gauge"]
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
 def tracker(name: str) -> Any:
     """An experiment tracker that no extra installs: it is used when the user has it."""
     if not installed(name):
@@ -193,6 +230,7 @@ EXPORTS: dict[str, Callable[..., Path]] = {
     "parquet": to_parquet,
     "wandb": to_wandb,
     "mlflow": to_mlflow,
+    "prometheus": to_prometheus,
 }
 
 
@@ -200,6 +238,6 @@ def export(path: Path | str, output: Path | str, kind: str, *, overwrite: bool =
     if kind not in EXPORTS:
         raise UsageError(f"{kind!r} is no export; choose one of {', '.join(EXPORTS)}")
     path, output = Path(path), Path(output)
-    if kind not in ("wandb", "mlflow"):  # which add to what is there
+    if kind not in ("wandb", "mlflow", "prometheus"):  # which add to what is there, or are written again and again
         check_free(output, overwrite, "place")
     return EXPORTS[kind](path, output, overwrite=overwrite)

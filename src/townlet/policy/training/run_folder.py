@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from townlet import files
 from townlet.config.models import SimulationConfig, config_hash
-from townlet.dto.policy import AnnealStageResult, EvaluationPoint
+from townlet.dto.policy import EvaluationPoint
 from townlet.errors import CheckpointError, StorageError, UsageError
 from townlet.optional import versions
 from townlet.policy.checkpoint import (
@@ -75,20 +75,30 @@ class RunEnvironment(BaseModel):
     command: list[str]
 
 
-class RunSummary(BaseModel):
-    """`summary.json`: the result of any strategy, of which these are read."""
-
+class _Read(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
+
+class SummaryPart(_Read):
+    evaluations: list[EvaluationPoint] = []
+
+
+class SummaryStage(_Read):
+    evaluation: EvaluationPoint | None = None
+    ppo: SummaryPart | None = None
+
+
+class RunSummary(_Read):
+    """`summary.json`: the result of any strategy, of which these are read."""
+
     strategy: str
-    duration_sec: float
     checkpoint: str | None = None
     dataset_hash: str | None = None
     weights_hash: str | None = None
     status: Literal["PASS", "HOLD", "FAIL"] = "PASS"
     epochs: int = 0
     evaluations: list[EvaluationPoint] = []
-    stages: list[AnnealStageResult] = []
+    stages: list[SummaryStage] = []
     episode_return_mean: float | None = None
 
 
@@ -143,7 +153,7 @@ class RunFolder:
             ) from error
         if config_hash(config) != card["config_hash"]:
             raise CheckpointError(
-                f"{self.path / 'config.json'} is not the config of run.json (hash {config_hash(config)}, expected "
+                f"{self.path / 'config.json'} is not that of run.json (config_hash {config_hash(config)}, expected "
                 f"{card['config_hash']}); restore the file, or start the run again."
             )
         return config
