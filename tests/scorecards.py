@@ -15,7 +15,7 @@ from townlet.policy.checkpoint import Checkpoint, save_checkpoint, weights_hash
 
 TYPICAL = {"return": 55.0, "self_sufficiency": 0.95, "attendance": 0.95, "conflicts": 3.0, "intensity": 2.0, "wait_mean": 12.0}
 FEW = EvaluationConfig(resamples=10)
-SPREAD = {"return": 3.0, "self_sufficiency": 0.05, "attendance": 0.04, "conflicts": 0.4, "intensity": 0.3, "wait_mean": 2.0}
+SPREAD = {"return": 3.0, "self_sufficiency": 0.05, "attendance": 0.01, "conflicts": 0.4, "intensity": 0.3, "wait_mean": 2.0}
 
 
 def town_days(seed: int, towns: int, shift: Mapping[str, float] | None = None) -> dict[str, list[float | None]]:

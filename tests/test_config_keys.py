@@ -360,6 +360,12 @@ def scene(name: str) -> Scene:
         case "evictions":
             words = ["scenario.episode_ticks=10080", "economy.rent=5", "economy.first_wallet=0", "lifecycle.unpaid_days=1"]
             return Scene(load_config("town_day", words), living("scripted", 2, 300))
+        case "late":
+            words = ["scenario.episode_ticks=10080", "employment.grace_ticks=0", "employment.work_ahead=0"]
+            return Scene(load_config("town_day", words), living("scripted", 1, 720))
+        case "made up":
+            words = ["scenario.episode_ticks=2880", *EVENTFUL[1:], "conflict.rivalry.decay_per_tick=0.002"]
+            return Scene(load_config("rush_hour", words), scoring(4))
         case "ppo":
             return Scene(load_config("town_day", TINY), training("rollout"))
         case "three epochs":
@@ -391,10 +397,6 @@ def scene(name: str) -> Scene:
         case "hard days":
             words = ["scenario.episode_ticks=2880", *EVENTFUL[1:], "economy.rent=1.0", "lifecycle.unpaid_days=1"]
             return Scene(load_config("town_day", words), scoring(4))
-        case "long days":
-            return Scene(load_config("town_day", ["scenario.episode_ticks=4320", *EVENTFUL[1:3]]), scoring(4))
-        case "strict":
-            return Scene(load_config("town_day", ["employment.notice_absences=1"]), living("random", 2, 60))
         case "gates":
             return Scene(default_config(), judging)
         case "guards":
@@ -428,7 +430,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "scenario.sight_bar": ("lint",),
     "lifecycle.evict": ("evictions",),
     "rewards.eviction": ("evictions",),
-    "employment.lates_per_absence": ("strict",),
+    "employment.lates_per_absence": ("late",),
     "affordances.file": ("load",),
     "affordances.add": ("load",),
     "ppo": ("ppo",),
@@ -451,7 +453,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "telemetry.frequency": ("three epochs",),
     "evaluation": ("score",),
     "evaluation.rewards": ("hard days",),
-    "evaluation.rewards.reconciliation": ("long days",),
+    "evaluation.rewards.reconciliation": ("made up",),
     "promotion": ("gates",),
     "snapshot": ("snapshots",),
 }

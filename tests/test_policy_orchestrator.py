@@ -12,6 +12,7 @@ from places import ROOT
 from townlet.config import PPOConfig, SimulationConfig, load_config
 from townlet.dto.policy import TrainingResult
 from townlet.errors import TownletError, UsageError
+from townlet.policy import runtime
 from townlet.policy.runner import PolicyRuntime, PolicyTrainingOrchestrator, TrainingHarness
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.services import TrainingServices
@@ -42,11 +43,12 @@ class Recording:
         return TrainingResult(strategy=self.name, duration_sec=0.0, run_dir=str(context.run.path) if context.run else None)
 
 
-def test_founding_names_lead_to_the_orchestrator() -> None:
+def test_founding_names_lead_to_the_orchestrator(config: SimulationConfig) -> None:
     assert TrainingHarness is PolicyTrainingOrchestrator
-    assert PolicyRuntime.__name__ == "PolicyRuntime"
+    assert runtime.PolicyRuntime is PolicyRuntime
+    services = TrainingServices.of(config)
+    assert TrainingHarness(config, services=services).services is services
     assert PPOConfig().clip_param == 0.2
-    assert TrainingServices.__name__ == "TrainingServices"
 
 
 @pytest.mark.parametrize("mode", sorted(STRATEGY_OF_MODE))

@@ -1,5 +1,5 @@
 """`python -m townlet`."""
 
-from townlet.cli.app import main
+from townlet.cli.entry import main
 
 main()

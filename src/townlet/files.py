@@ -250,10 +250,21 @@ def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return stream.getvalue()
 
 
+def check_npz(path: str | Path, *, error: type[TownletError] = DamagedFileError) -> None:
+    """Begins and ends as an archive does: what is only large is not read."""
+    with open_file(Path(path), error) as stream:
+        begin = stream.read(4)
+        stream.seek(-min(22, os.fstat(stream.fileno()).st_size), os.SEEK_END)
+        if begin not in (b"PK\3\4", b"PK\5\6") or stream.read(4) != b"PK\5\6":
+            raise error(f"{path} is not a sound .npz file: it does not begin and end as one; make it again")
+
+
 def read_npz(
     source: str | Path | bytes, *, limit: int, error: type[TownletError] = DamagedFileError, name: str | None = None
 ) -> dict[str, Array]:
     """The arrays of a .npz file, whose members together may take at most `limit` bytes."""
+    if not isinstance(source, bytes):
+        check_npz(source, error=error)
     raw = source if isinstance(source, bytes) else read_bytes(source, limit=limit, error=error)
     label = name or ("the archive" if isinstance(source, bytes) else str(source))
     try:

@@ -1,6 +1,6 @@
 """Checks for what others add to Townlet: a scenario, a policy, a training strategy, a sink. Each raises AssertionError.
 
-Beside them `CHARACTERS`, ten ways of life from saint to shirker: a reward that is changed must still tell them apart.
+Beside them `CHARACTERS`, ten ways of life from saint to shirker: does a reward still tell them apart?
 
 from townlet.testing import check_policy, tiny_town
 check_policy(MyPolicy())

@@ -80,7 +80,8 @@ def test_the_kernel_of_a_network_decides_as_numpy_does(activation: str) -> None:
     for k in range(40):
         features, masks, draws = vec.features[0], vec.masks[0], np.random.default_rng(k).random(vec.num_residents)
         expected, found = (one.act(features, None, masks, draws=draws) for one in (network, kernel))
-        np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-5)
+        scale = float(np.abs(expected.values).max())  # sums run in another order: what is small by cancelling is less exact
+        np.testing.assert_allclose(found.values, expected.values, rtol=1e-4, atol=1e-5 * scale)
         same, total = same + int((found.actions == expected.actions).sum()), total + found.actions.size
         agree = found.actions == expected.actions
         np.testing.assert_allclose(found.log_probs[agree], expected.log_probs[agree], rtol=1e-3, atol=1e-5)

@@ -16,7 +16,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from scorecards import checkpoint_folder, duel
 from townlet import files
 from townlet.config import SimulationConfig, load_config
 from townlet.dto.evaluation import Measure
@@ -49,9 +49,6 @@ from townlet.studies.spec import StudySpec
 from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter
 from townlet.telemetry.schema import volatile_names
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from scorecards import checkpoint_folder, duel
 
 logging.getLogger("townlet").setLevel(logging.ERROR)  # a log that stops says so
 KILLS = ("kill before", "kill after", "torn")

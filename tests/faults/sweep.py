@@ -33,7 +33,7 @@ def library(folder: Path) -> Path | None:
 
 
 def sweep(layer_name: str, names: list[str], stride: int, pairs: int) -> list[dict[str, Any]]:
-    import fault_tools as tools
+    from faults import fault_tools as tools
 
     layer: tools.Layer = tools.Seam(fork=True) if layer_name == "seam" else tools.Preloaded()
     rows = []
@@ -94,8 +94,8 @@ def main() -> int:
     if asked.layer == "both":
         rows = _both(asked)
     else:
-        sys.path.insert(0, str(HERE))
-        import fault_tools as tools
+        sys.path.insert(0, str(HERE.parent))
+        from faults import fault_tools as tools
 
         rows = sweep(asked.layer, asked.writers.split(",") if asked.writers else list(tools.WRITERS), asked.stride, asked.pairs)
     text = json.dumps(rows, indent=1)

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import fault_tools as tools
 import pytest
-import sweep
 
+from faults import fault_tools as tools
+from faults import sweep
 from townlet import files
 from townlet.policy.checkpoint import names
 

@@ -89,11 +89,11 @@ def test_draws_differ_from_episode_to_episode() -> None:
 
 def test_unknown_policies_are_refused_with_what_there_is(tmp_path: Path) -> None:
     vec = VectorTown("town_day", 1)
-    with pytest.raises(UsageError, match="no policy 'scriptd'; expected scripted, random, schedule"):
+    with pytest.raises(UsageError, match="no policy 'scriptd'; expected scripted, scripted_plain, random, schedule"):
         make_policy("scriptd", vec)
     with pytest.raises(CheckpointError, match="no checkpoint folder"):
         make_policy(str(tmp_path / "gone"), vec)
-    with pytest.raises(UsageError, match="only scripted and schedule are made ε-soft"):
+    with pytest.raises(UsageError, match="only scripted, scripted_plain, schedule are made ε-soft"):
         make_policy("random", vec, epsilon=0.1)
     with pytest.raises(UsageError, match=r"epsilon is 1\.5, expected 0 to 1"):
         make_policy("scripted", vec, epsilon=1.5)

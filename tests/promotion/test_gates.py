@@ -36,7 +36,7 @@ def test_a_better_candidate_is_promoted_at_the_second_window_passed_in_a_row() -
 
 
 def test_an_equal_candidate_is_held_and_a_worse_one_fails_with_the_reason() -> None:
-    equal = decided(duel(3))
+    equal = decided(duel(7))
     assert equal.outcome is Outcome.HOLD
     assert "return is not shown to be better: difference" in equal.reasons[0]
     worse = decided(duel(3, WORSE), passes=1)
@@ -94,7 +94,7 @@ def test_a_drift_gate_without_a_value_holds() -> None:
 
 
 def test_an_unknown_measure_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"'returns'; known for the rule better are exits, return"):
+    with pytest.raises(UsageError, match=r"'returns'; known for the rule better are exits, founders, score, return"):
         verdict("better", "returns", 0.0, {})
 
 

@@ -202,7 +202,7 @@ BREACHES: dict[str, tuple[Breach, str]] = {
     "a reward too much": (seen("rewards", (0, FIRST), 0.5), "its reward is 0.5"),
     "a reward of nobody": (seen("terminated", (0, AWAY), 0), "the empty slot 3 was rewarded"),
     "a feature that is no number": (seen("features", (0, USER, 0), np.nan), "need_hunger of resident 0 is nan"),
-    "a feature out of bounds": (seen("features", (0, USER, 4), 1.1), "meals of resident 0"),
+    "a feature out of bounds": (seen("features", (0, USER, 4), 1.1), "debt of resident 0"),
     "a map": (seen("maps", (0, USER, 1, 0, 0), 2), "a map holds"),
     "a mask without wait": (seen("masks", (0, USER, 0), 0), "does not allow `wait`"),
     "a mask that is no bit": (seen("masks", (0, USER, 4), 2), "something else than 0 and 1"),

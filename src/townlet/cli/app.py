@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn
 import click
 from click.shell_completion import CompletionItem
 
-from townlet import __version__
+from townlet import __version__, signals
 from townlet.errors import TownletError, UsageError, did_you_mean
 
 
@@ -102,6 +102,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
 
 def run(command: click.Command, args: Sequence[str] | None = None, name: str | None = None) -> NoReturn:
     """Call a command and leave with its exit code; an error is one sentence on stderr. Scripts use it too."""
+    if args is None:
+        signals.answer()
     words = list(sys.argv[1:] if args is None else args)
     options = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in options

@@ -110,7 +110,7 @@ def _capture(
     from townlet.config.loader import load_config
     from townlet.policy.capture import CaptureOptions, SampleFilter
     from townlet.policy.capture import capture as run
-    from townlet.policy.training.stop import StopFlag
+    from townlet.signals import StopFlag
 
     if golden:
         _golden(golden_dir, check, as_json)
@@ -126,6 +126,7 @@ def _capture(
         seen = [0]
 
         def report(done: int, _: int) -> None:
+            stop.begun = True
             advance(done - seen[0])
             seen[0] = done
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from townlet.cli.common import note, seed_option, set_option
+from townlet.signals import ctrl_c_raises
 
 if TYPE_CHECKING:
     from townlet.observer.app import Observatory
@@ -94,7 +95,8 @@ def observe(
             webbrowser.open(address + observatory.act_token)
 
     try:
-        serve(observatory, host, port, ready=ready)
+        with ctrl_c_raises():
+            serve(observatory, host, port, ready=ready)
     except KeyboardInterrupt:
         note("closed")
 

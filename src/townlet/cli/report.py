@@ -38,6 +38,8 @@ def report(
     from townlet.observer.town import town_picture
 
     record = read_run(run, log)
+    for sentence in record.damaged:
+        note(f"damaged: {sentence}")
     if scorecard is not None:
         record = replace(record, scorecard=load_scorecard(scorecard))
     elif record.scorecard is None:

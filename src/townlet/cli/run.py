@@ -81,7 +81,7 @@ def run(
     from townlet.envs.render import check_picture_name, write_picture
     from townlet.files import check_free
     from townlet.policy.runtime import make_policy
-    from townlet.policy.training.stop import StopFlag
+    from townlet.signals import StopFlag
     from townlet.sim.loop import SimulationLoop
     from townlet.sim.probes import Counts, Digests, EventLog, Exits, Film, Follow, SnapshotEvery
     from townlet.sim.snapshot import save_snapshot, take_snapshot
@@ -113,9 +113,15 @@ def run(
 
         loop.hooks.append(RunTable(vec, counts, wanted))
     began = time.perf_counter()
-    with StopFlag() as stop:
+    stop = StopFlag()
+
+    def stopped() -> bool:
+        stop.begun = loop.ticks > 0
+        return stop.asked != 0
+
+    with stop:
         try:
-            made = loop.run(wanted, stop=lambda: stop.asked != 0)
+            made = loop.run(wanted, stop=stopped)
         finally:
             loop.finish()
     seconds = time.perf_counter() - began

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, json_option
+from townlet.cli.common import emit, json_option, note
 
 if TYPE_CHECKING:
     from townlet.dto.policy import AnnealStageResult
@@ -35,10 +35,13 @@ def list_runs(folder: Path, as_json: bool) -> None:
     """List the runs in FOLDER (by default runs/), with what each has reached."""
     from townlet.policy.training.run_folder import find_runs
 
-    rows = [_row(run) for run in find_runs(folder)]
+    rows = [_row_or_problem(run) for run in find_runs(folder)]
     columns = ("run", "mode", "config", "state", "stages", "epochs", "planned", "return", "checkpoint")
     text = _table(rows, columns) if rows else f"no runs in {folder}"
     emit(rows, text, as_json)
+    for row in rows:
+        if "problem" in row:
+            note(f"{row['run']} is damaged: {row['problem']}")
 
 
 @runs.command()
@@ -58,11 +61,22 @@ def compare(folders: tuple[Path, ...], as_json: bool) -> None:
     emit({"runs": results, "config": differences}, lambda: _table(rows, columns), as_json)
 
 
+def _row_or_problem(run: RunFolder) -> dict[str, Any]:
+    """One damaged run does not hide the others."""
+    from townlet.errors import TownletError
+
+    try:
+        return _row(run)
+    except TownletError as error:
+        return {"run": str(run.path), "state": "damaged", "problem": str(error)}
+
+
 def _row(run: RunFolder) -> dict[str, Any]:
     card, summary, latest, stages = run.card(), run.summary() or {}, run.latest(), _stages(run)
     points = [*summary.get("evaluations", ()), *(stage.evaluation.model_dump() for stage in stages if stage.evaluation)]
-    best = max((point["measures"]["return"]["value"] for point in points), default=None)
-    made = sum(stage.epochs_made for stage in stages) if stages else int(latest.name) if latest is not None else 0
+    best = max((point["measures"]["return"]["value"] for point in points if "return" in point["measures"]), default=None)
+    number = "" if latest is None else latest.name
+    made = sum(stage.epochs_made for stage in stages) if stages else int(number) if number.isdecimal() else 0
     return {
         "run": str(run.path),
         "mode": card["mode"],

@@ -80,6 +80,9 @@ def print_report(report: Any) -> None:
     click.echo(
         f"{verdict}: {report.records} records{batches} in {len(report.files)} files" + (f" ({versions})" if versions else "")
     )
+    bare = report.records + report.batches - report.sealed
+    if bare > 0:
+        click.echo(f"{bare} of them carry no seal: a changed number in one would not be seen")
 
 
 def print_drift(drift: Any) -> None:

@@ -13,6 +13,7 @@ import click
 
 from townlet.cli.common import json_option, leave, note
 from townlet.errors import TelemetryError
+from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ def watch(
 def quietly(events: Iterator[Event]) -> Iterator[Event]:
     """Ctrl-C ends a watch; it is no failure of anything."""
     try:
-        yield from events
+        with ctrl_c_raises():
+            yield from events
     except KeyboardInterrupt:
         note("stopped")
 

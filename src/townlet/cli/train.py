@@ -153,10 +153,9 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
     with watcher:
         result = orchestrator.run(mode, options)
     if flags["anneal_log_dir"] is not None and not flags["dry_run"]:
-        from townlet import files
+        from townlet.sealed import write_sealed
 
-        files.make_folder(flags["anneal_log_dir"])
-        files.write_json(flags["anneal_log_dir"] / "anneal_summary.json", result.model_dump(mode="json"))
+        write_sealed(flags["anneal_log_dir"] / "anneal_summary.json", result.model_dump(mode="json"))
     if flags["plots"] and not flags["dry_run"] and mode != "bc":
         _draw(result, f"{config.config_id}, {mode}")
     emit(result.model_dump(mode="json"), lambda: _told(result), flags["as_json"])

@@ -1,4 +1,8 @@
-"""Reading configs: YAML 1.2, `extends`, overrides. The only module that knows YAML."""
+"""Reading configs: YAML 1.2, `extends`, overrides. The only module that knows YAML.
+
+PyYAML's parser in C gives the events, the rules of YAML 1.2 are ours: ruamel.yaml, which knows them, takes 46 times as long
+(129 ms against 2.8 for the shipped scenarios).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,8 @@ from townlet.names import name_from
 
 SHIPPED = Path(__file__).resolve().parent.parent / "configs"
 FOLDERS = ("scenarios", "examples", "training")
-MAX_BYTES = 64 << 20
+MAX_BYTES = 4 << 20
+MAX_ANCHORS = 1_000
 MAX_CHAIN = 16  # files that extend each other
 _PARSER: Any = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -248,6 +253,8 @@ def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: t
             node = Node(_scalar(event, source, error), source)
             if event.anchor is not None:
                 anchors[event.anchor] = node
+                if len(anchors) > MAX_ANCHORS:
+                    raise error(f"{source}: more than {MAX_ANCHORS} anchors")
         elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
             if event.tag is not None and event.tag not in _TAGS:
                 raise error(f"{source}: the tag {event.tag!r} is not allowed; write plain values")

@@ -9,7 +9,7 @@ from typing import Any
 
 from townlet.errors import ConfigError, TownletError
 
-MAX_NODES = 2_000_000  # after aliases are expanded
+MAX_NODES = 200_000  # after aliases are expanded
 MAX_DEPTH = 64
 
 

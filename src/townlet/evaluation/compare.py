@@ -9,8 +9,8 @@ import numpy as np
 
 from townlet.config.models import EvaluationConfig
 from townlet.dto.evaluation import MEASURES, SCORECARD_VERSION, Effect, Measure, PolicyCard, Scorecard
-from townlet.errors import DamagedFileError
-from townlet.files import read_bytes, write_json
+from townlet.files import read_bytes
+from townlet.sealed import parse_sealed, write_sealed
 from townlet.statistics import Interval, cohens_d, iqm, mean_interval, paired_difference
 
 SCORECARD_LIMIT = 64 << 20
@@ -59,7 +59,7 @@ def _effect(card: PolicyCard, base: PolicyCard, key: str, rules: EvaluationConfi
 
 
 def save_scorecard(scorecard: Scorecard, path: Path) -> None:
-    write_json(path, scorecard.model_dump(mode="json"))
+    write_sealed(path, scorecard.model_dump(mode="json"))
 
 
 def load_scorecard(path: Path) -> Scorecard:
@@ -67,11 +67,5 @@ def load_scorecard(path: Path) -> Scorecard:
 
 
 def parse_scorecard(data: bytes, path: Path) -> Scorecard:
-    try:
-        return Scorecard.model_validate_json(data)
-    except ValueError as error:
-        first = str(error).splitlines()
-        why = " ".join(first[1:3]) or first[0]
-        raise DamagedFileError(
-            f"{path} is not a scorecard of version {SCORECARD_VERSION} ({why}); make it again with `townlet evaluate`"
-        ) from error
+    remedy = f"expected a scorecard of version {SCORECARD_VERSION}, make it again with `townlet evaluate`"
+    return parse_sealed(data, path, Scorecard, remedy=remedy)

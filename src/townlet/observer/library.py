@@ -12,10 +12,10 @@ import msgspec
 from townlet.config.learning import PromotionConfig
 from townlet.config.loader import load_config, shipped_configs
 from townlet.errors import DamagedFileError, TakeError, TownletError
-from townlet.files import read_bytes, read_json, short_hash
+from townlet.files import read_bytes, short_hash
 from townlet.observer.report import log_of
 from townlet.observer.studio import SEEN
-from townlet.policy.checkpoint import names
+from townlet.policy.checkpoint import names, read_state
 from townlet.policy.training.run_folder import RunFolder, find_runs
 from townlet.promotion.releases import Releases
 from townlet.telemetry.follow import NewLine
@@ -40,7 +40,7 @@ class Library:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def runs(self) -> list[dict[str, Any]]:
-        return [self._row(run) for run in find_runs(self.folder)]
+        return [self._row_or_problem(run) for run in find_runs(self.folder)]
 
     def run(self, name: str) -> dict[str, Any]:
         run = self.find(name)
@@ -77,6 +77,14 @@ class Library:
         """Bytes of a run's log and its checkpoints."""
         log = log_of(run.path, run.card())
         return 0 if log is None else log.stat().st_size, tuple(names(run.checkpoints)) if run.checkpoints.is_dir() else ()
+
+    def _row_or_problem(self, run: RunFolder) -> dict[str, Any]:
+        """One damaged run does not hide the others."""
+        try:
+            return self._row(run)
+        except TownletError as error:
+            nothing: dict[str, Any] = {"updates": 0, "alarms": 0, "mode": None, "town": None, "epochs": None, "checkpoints": []}
+            return nothing | {"id": run_id(run.path), "name": run.path.name, "state": "damaged", "problem": str(error)}
 
     def _row(self, run: RunFolder) -> dict[str, Any]:
         self._known.setdefault(run_id(run.path), self._state(run))  # what comes after a list was asked for is news
@@ -188,9 +196,7 @@ def _scenario(name: str) -> dict[str, Any]:
 
 def policy_id(checkpoint: Path) -> str | None:
     """By which takes name a checkpoint: the beginning of its weights hash; None where it does not say."""
-    found = read_json(checkpoint / "state.json", limit=1 << 26, error=TakeError)
-    digest = found.get("weights_hash") if isinstance(found, dict) else None
-    return digest[:SEEN] if isinstance(digest, str) else None
+    return str(read_state(checkpoint)["weights_hash"])[:SEEN]
 
 
 def run_id(path: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -16,15 +16,15 @@ from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.evaluation.scorecard import Progress, evaluate, locate
 from townlet.evaluation.suites import Case
 from townlet.evaluation.table import percent
-from townlet.files import read_bytes, read_json, safe_join
+from townlet.files import safe_join
 from townlet.names import is_name
 from townlet.observer.charts import Series, heat_strip, line_chart
 from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
 from townlet.policy.checkpoint import RUN_CHECKPOINTS
+from townlet.policy.training.run_folder import RunFolder
 from townlet.telemetry.ndjson import read_records
 
-JSON_LIMIT = 16 << 20
 SCORECARD = "scorecard.json"
 LEARNING = (  # title, unit, telemetry fields
     ("Return per episode", "", ("episode_return_mean",)),
@@ -56,23 +56,39 @@ class RunRecord:
     summary: Mapping[str, Any]
     records: tuple[Mapping[str, Any], ...]  # telemetry, an anneal run's stages one after the other
     scorecard: Scorecard | None
+    damaged: tuple[str, ...] = ()  # a sentence for each part that could not be read
 
 
 def read_run(folder: Path, log: Path | None = None) -> RunRecord:
-    """`log` is the one that the run kept elsewhere, if it did."""
-    if not (folder / "run.json").is_file():
+    """`log` is the one that the run kept elsewhere, if it did. What is damaged is named, the rest is read."""
+    kept, card, damaged = RunFolder(folder), folder / SCORECARD, list[str]()
+    if not kept.exists:
         raise DamagedFileError(f"{folder} is no run folder (it has no run.json); give the folder that `townlet train` printed")
-    run = _mapping(folder / "run.json")
+
+    def part(name: str, read: Callable[[], Any], nothing: Any) -> Any:
+        try:
+            return read() if (folder / name).is_file() else nothing
+        except DamagedFileError as error:
+            damaged.append(str(error))
+            return nothing
+
+    run = part("run.json", kept.card, {})
+    records: list[Mapping[str, Any]] = []
     log = log or log_of(folder, run)
-    card = folder / SCORECARD
+    if log is not None:
+        try:
+            records.extend(record for record in read_records(log) if record.get("kind") != "batch")
+        except DamagedFileError as error:  # what stands before it is kept
+            damaged.append(str(error))
     return RunRecord(
         name=folder.resolve().name,
         run=run,
-        config=_mapping(folder / "config.json"),
-        environment=_mapping(folder / "environment.json"),
-        summary=_mapping(folder / "summary.json"),
-        records=() if log is None else tuple(record for record in read_records(log) if record.get("kind") != "batch"),
-        scorecard=load_scorecard(card) if card.is_file() else None,
+        config=part("config.json", kept.config, {}),
+        environment=part("environment.json", kept.environment, {}),
+        summary=part("summary.json", kept.summary, {}),
+        records=tuple(records),
+        scorecard=part(SCORECARD, lambda: load_scorecard(card), None),
+        damaged=tuple(damaged),
     )
 
 
@@ -98,18 +114,13 @@ def measure_run(folder: Path, *, towns: int = 16, days: int = 28, progress: Prog
 
 
 def config_of(folder: Path) -> SimulationConfig:
-    path = folder / "config.json"
-    try:
-        return SimulationConfig.model_validate_json(read_bytes(path, limit=JSON_LIMIT))
-    except ValueError as error:
-        raise DamagedFileError(
-            f"{path} is not a config of this version ({str(error).splitlines()[0]}); make the run again"
-        ) from error
+    return RunFolder(folder).resolved_config()
 
 
 def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] = ()) -> str:
     """The page; `town` is a figure of the town as HTML."""
     parts = [f"<h1>{escape(record.name)}</h1>", f'<p class="soft">{escape(_subtitle(record))}</p>']
+    parts += [f'<p class="lead">Damaged: {escape(sentence)}</p>' for sentence in record.damaged]
     if record.scorecard is not None:
         parts.append(f'<p class="lead">{escape(verdict(record.scorecard))}</p>')
         parts += [scoreboard(record.scorecard), measure_notes()]
@@ -217,15 +228,6 @@ def log_of(folder: Path, run: Mapping[str, Any]) -> Path | None:
     names = [named] if isinstance(named, str) and is_name(named) else []
     names += sorted(path.name for path in folder.glob("*.ndjson"))
     return next((path for name in names if (path := safe_join(folder, name)).is_file()), None)
-
-
-def _mapping(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        return {}
-    found = read_json(path, limit=JSON_LIMIT)
-    if not isinstance(found, dict):
-        raise DamagedFileError(f"{path} holds a {type(found).__name__}, expected a JSON object; make the run again")
-    return found
 
 
 def _number(value: Any) -> float | None:

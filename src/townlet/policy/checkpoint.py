@@ -12,6 +12,7 @@ and what an interruption left before or after it is put right by `tidy`.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ LATEST, BEST = "latest", "best"
 LIMIT = 8 << 30  # bytes of any one file
 RUN_CHECKPOINTS = "checkpoints"  # where a run folder has them
 STATE_LIMIT = 64 << 20
+HEADER_LIMIT = 4 << 20
 Arrays = dict[str, Array]
 
 
@@ -79,6 +81,10 @@ def save_checkpoint(folder: str | Path, checkpoint: Checkpoint, *, overwrite: bo
 def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_world: bool = True) -> Checkpoint:
     """A checkpoint folder, or the `latest` or `best` of a folder of them. Every hash is checked before anything is used."""
     folder = resolve(folder)
+    for name in (WEIGHTS, OPTIMIZER):
+        _check_tensors(folder / name)
+    if (folder / WORLD).exists():
+        files.check_npz(folder / WORLD, error=CheckpointError)
     listed = files.check_sums(folder, require=(WEIGHTS, OPTIMIZER, STATE), error=CheckpointError)
     state = read_state(folder)
     weights = _read_tensors(folder / WEIGHTS)
@@ -203,6 +209,29 @@ def _pointed(pointer: Path) -> Path:
 # --- tensors ---------------------------------------------------------------------------------------------------------
 def _tensor_bytes(arrays: Mapping[str, Array]) -> bytes:
     return bytes(safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+
+def _check_tensors(path: Path) -> None:
+    """A safetensors file is as long as its header says: so that nothing is hashed or read that is only large."""
+    with files.open_file(path, error=CheckpointError) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        length = int.from_bytes(stream.read(8), "little")
+        if not 2 <= length <= min(HEADER_LIMIT, size - 8):
+            raise CheckpointError(f"{path} is not a safetensors file (it has no header); restore the folder or train again")
+        header = files.parse_json(stream.read(length), f"the header of {path}", error=CheckpointError)
+    match header:
+        case dict():
+            ends = [one["data_offsets"][1] for one in header.values() if _has_offsets(one)]
+            if 8 + length + max(ends, default=0) == size:
+                return
+    raise CheckpointError(f"{path} has {size} bytes, its header tells of others; restore the folder or train again")
+
+
+def _has_offsets(entry: Any) -> bool:
+    match entry:
+        case {"data_offsets": [int(), int()]}:
+            return True
+    return False
 
 
 def _read_tensors(path: Path) -> Arrays:

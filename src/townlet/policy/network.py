@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from townlet.config.learning import NetworkConfig, PPOConfig
 from townlet.errors import CheckpointError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
@@ -17,6 +19,7 @@ CELLS = {"none": 0, "gru": 1, "lstm": 2}  # kind -> vectors of state per residen
 OBSERVATION_CLIP = 10.0  # normalised observations stay inside ± this
 VARIANCE_FLOOR = 1e-8
 CNN_KERNEL = 3
+WIDEST = 1 << 16  # of anything: beyond it a description is a mistake or an attack
 ACTIVATIONS = ("relu", "tanh")
 
 
@@ -47,6 +50,19 @@ class NetworkSpec:
             raise UsageError(f"the recurrent cell is {self.recurrent!r}; it must be one of {', '.join(CELLS)}")
         if self.activation not in ACTIVATIONS:
             raise UsageError(f"the activation is {self.activation!r}; it must be one of {', '.join(ACTIVATIONS)}")
+        sizes = (
+            *self.map_channels,
+            *self.trunk_sizes,
+            *(self.map_shape or ()),
+            self.feature_size,
+            self.conflict_size,
+            self.map_size,
+        )
+        widest = max(*sizes, self.features, self.actions, self.recurrent_size, self.town_size, len(sizes))
+        if widest > WIDEST:
+            raise UsageError(f"a part of the network is {widest} wide; at most {WIDEST} are built")
+        if min(sizes) < 0 or min(self.recurrent_size, self.town_size) < 0:
+            raise UsageError("a size of the network is below 0")
         if self.features < 1 or self.actions < 1:
             raise UsageError(
                 f"the network has {self.features} features and {self.actions} actions; it needs at least one of each"
@@ -165,7 +181,6 @@ class NetworkSpec:
                 "use the version of Townlet that wrote it"
             )
         try:
-            values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-            return cls(**values)
-        except (TypeError, UsageError) as error:
+            return msgspec.convert(dict(data), cls)
+        except (msgspec.ValidationError, OverflowError, UsageError) as error:
             raise CheckpointError(f"the network of the checkpoint cannot be built: {error}") from error

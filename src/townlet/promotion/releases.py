@@ -13,6 +13,7 @@ from townlet.config.models import PromotionConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision
 from townlet.errors import DamagedFileError, UsageError
+from townlet.evaluation.compare import parse_scorecard
 from townlet.files import (
     SUMS,
     FolderLock,
@@ -176,10 +177,9 @@ class Releases:
             return _failed(str(error), required)
         try:
             data = read_bytes(scorecard, limit=SCORECARD_LIMIT)
-            card = Scorecard.model_validate_json(data)
-        except (DamagedFileError, ValueError) as error:
-            first = str(error).splitlines()[0]
-            decision = _failed(f"the scorecard {scorecard} cannot be used: {first}", required)
+            card = parse_scorecard(data, scorecard)
+        except DamagedFileError as error:
+            decision = _failed(f"the scorecard {scorecard} cannot be used: {error}", required)
             evidence = _evidence_of(None, None, checkpoint, now, rules)
         else:
             digest = sha256_bytes(data)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from townlet import files
 from townlet.config.models import config_hash
-from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Evidence, LedgerEntry, Trace, TraceLink
 from townlet.errors import DamagedFileError, UsageError
+from townlet.evaluation.compare import parse_scorecard
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, Manifest, ReplayEntry, check_listed, dataset_hash, find_manifest, read_manifest
@@ -142,8 +142,8 @@ class _Walk:
         if files.sha256_bytes(data) != evidence.scorecard:
             raise DamagedFileError(f"{path} was changed since it was judged; restore the evidence")
         try:
-            cards = [case.policy(CANDIDATE) for case in Scorecard.model_validate_json(data).cases]
-        except (ValueError, StopIteration) as error:
+            cards = [case.policy(CANDIDATE) for case in parse_scorecard(data, path).cases]
+        except StopIteration as error:
             raise DamagedFileError(f"{path} is not a scorecard of a {CANDIDATE}; measure it again") from error
         for card in cards:
             _equal(str(path), {"policy_hash": evidence.candidate, "dataset_hash": evidence.dataset}, card.model_dump())

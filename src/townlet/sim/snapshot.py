@@ -75,6 +75,7 @@ def _members(snapshot: Snapshot, compress: bool) -> dict[str, Array]:
 
 def load_snapshot(path: str | Path, config: SimulationConfig | None = None) -> Snapshot:
     """Read a snapshot; with a config, only one of that very config."""
+    files.check_npz(path, error=SnapshotError)
     raw = files.read_bytes(path, limit=LIMIT, error=SnapshotError)
     arrays = files.read_npz(raw, limit=LIMIT, error=SnapshotError, name=str(path))
     header = _header(arrays.get(HEADER), str(path))
@@ -112,7 +113,11 @@ def _header(data: Array | None, path: str) -> SnapshotHeader:
 
 def open_town(snapshot: Snapshot) -> VectorTown:
     """The towns of a snapshot, standing where they stood."""
-    header = snapshot.header
+    header, towns = snapshot.header, snapshot.arrays.get("towns")
+    if towns is None or towns.ndim != 1 or len(towns) != header.num_towns:
+        raise SnapshotError(
+            f"the snapshot does not hold the {header.num_towns} towns of its header; it is damaged, make it again"
+        )
     vec = VectorTown(snapshot.config, header.num_towns, seed=header.seed, start=header.start)
     restore(vec, snapshot)
     return vec

@@ -25,6 +25,7 @@ from townlet.optional import versions
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
+from townlet.signals import StopFlag
 from townlet.statistics import cohens_d, paired_difference
 from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of
 
@@ -159,25 +160,29 @@ def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
 def _run_all(todo: Sequence[StudyJob], spec_file: Path, results: Path, runs: Path, processes: int, say: Say) -> None:
     waiting, running = list(todo), dict[subprocess.Popen[bytes], StudyJob]()
     failed: list[str] = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < processes:
-                job = waiting.pop(0)
-                words = [sys.executable, "-m", "townlet", "study", str(spec_file), "--job", f"{job.arm}:{job.seed}"]
-                words += ["--results", str(results), "--runs", str(runs)]
-                running[subprocess.Popen(words, env=os.environ | ONE_THREAD, stdout=subprocess.DEVNULL)] = job
-                say(f"  {job.arm}, seed {job.seed}: started")
-            time.sleep(0.2)
-            for process, job in [item for item in running.items() if item[0].poll() is not None]:
-                del running[process]
-                if process.returncode:
-                    failed.append(f"{job.arm}, seed {job.seed} (exit code {process.returncode})")
-                say(f"  {job.arm}, seed {job.seed}: {'finished' if process.returncode == 0 else 'failed'}")
-    finally:
-        for process in running:
-            process.terminate()
-        for process in running:
-            process.wait()
+    with StopFlag() as stop:
+        stop.begun = True  # jobs, which save what they have
+        try:
+            while (waiting or running) and not stop.asked:
+                while waiting and len(running) < processes:
+                    job = waiting.pop(0)
+                    words = [sys.executable, "-m", "townlet", "study", str(spec_file), "--job", f"{job.arm}:{job.seed}"]
+                    words += ["--results", str(results), "--runs", str(runs)]
+                    running[subprocess.Popen(words, env=os.environ | ONE_THREAD, stdout=subprocess.DEVNULL)] = job
+                    say(f"  {job.arm}, seed {job.seed}: started")
+                time.sleep(0.2)
+                for process, job in [item for item in running.items() if item[0].poll() is not None]:
+                    del running[process]
+                    if process.returncode:
+                        failed.append(f"{job.arm}, seed {job.seed} (exit code {process.returncode})")
+                    say(f"  {job.arm}, seed {job.seed}: {'finished' if process.returncode == 0 else 'failed'}")
+        finally:
+            for process in running:
+                process.terminate()
+            for process in running:
+                process.wait()
+        if stop.asked:
+            raise stop.interruption(f"with {len(waiting) + len(running)} jobs left; run the study again to go on")
     if failed:
         raise JobFailed(f"{len(failed)} jobs failed: {', '.join(failed)}; run the study again to retry them, the others are kept")
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from townlet.errors import TelemetryError
+from townlet.files import open_file
 from townlet.telemetry.ndjson import CHUNK, MAX_LINE, is_object, last_rotation, rotated, rotations
 
 KEPT_LINES = 4096  # remembered by place and checksum, to find the place again when a resumed run cuts its log back
@@ -108,8 +110,10 @@ class Follower:
 
     def _open(self, path: Path, number: int | None) -> BinaryIO | None:
         try:
-            self._file = file = open(path, "rb")  # noqa: SIM115  held until its successor is known
-        except OSError:
+            self._file = file = open_file(path, TelemetryError)  # held until its successor is known
+        except TelemetryError:
+            if path.exists() and not path.is_file():
+                raise  # such as a pipe, which would be waited for
             return None
         found = os.fstat(file.fileno())
         self._identity = (found.st_dev, found.st_ino)

@@ -6,6 +6,7 @@ the one being written. `log_stream_offset` counts the written records over rotat
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
@@ -17,6 +18,7 @@ import msgspec
 
 from townlet.errors import StorageError, TelemetryError, UsageError
 from townlet.files import AppendLog, move, open_file, remove
+from townlet.telemetry.schema import BATCH_FIELDS, FIELDS
 
 log = logging.getLogger("townlet.telemetry")
 MAX_LINE = 1 << 20  # bytes; a longer line is no telemetry record
@@ -61,6 +63,31 @@ def encode_record(record: Mapping[str, Any]) -> bytes:
         line["nonfinite"] = sorted(lost)
     return _ENCODER.encode(line)
 
+
+# --- seals -----------------------------------------------------------------------------------------------------------
+
+_SEAL = b',"seal":"'
+_SEAL_DIGITS = 32
+_SEALED = len(_SEAL) + _SEAL_DIGITS + 2
+
+
+def sealed(line: bytes) -> bytes:
+    """A record with the hash of all that stands before it as its last field, so that every line can be checked by itself."""
+    return line[:-1] + _SEAL + _digest(line[:-1]) + b'"}'
+
+
+def seal_holds(raw: bytes) -> bool | None:
+    """None: the record carries no seal; it was written by an older version or another program."""
+    if raw[-_SEALED : -_SEALED + len(_SEAL)] != _SEAL:
+        return None
+    return raw[-_SEAL_DIGITS - 2 : -2] == _digest(raw[:-_SEALED])
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest()[:_SEAL_DIGITS].encode()
+
+
+BROKEN_SEAL = "is not what was written (its seal is broken)"
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -124,7 +151,8 @@ class TelemetryWriter:
             line["log_stream_offset"] = self.offset + 1
             if not batch:
                 line["records_dropped"] = self.records_dropped
-            self._log.write(encode_record(line))
+            line.pop("seal", None)  # of a record that comes from another log
+            self._log.write(sealed(encode_record(line)))
         except StorageError as error:
             self.records_dropped += 1
             self._stop(error)
@@ -384,13 +412,32 @@ def read_lines(path: Path | str) -> Iterator[Line]:
     return iter(LogReader(path))
 
 
+def _loose_record() -> msgspec.json.Decoder[Any]:
+    """Every declared field with its kind and nothing more: whoever reads on need not look at types again."""
+    number = float | None
+    kinds: dict[str, Any] = {"whole": number, "number": number, "flag": bool | None, "text": str | None, "choice": str | None}
+    kinds |= {"histogram": list[float] | None, "counts": dict[str, float] | None, "names": list[str] | None}
+    fields = {item.name: item for item in (*BATCH_FIELDS, *FIELDS)}
+    members = [(f"f{at}", kinds[item.kind] | msgspec.UnsetType, msgspec.UNSET) for at, item in enumerate(fields.values())]
+    return msgspec.json.Decoder(
+        msgspec.defstruct("LooseRecord", members, rename={f"f{at}": name for at, name in enumerate(fields)}, gc=False)
+    )
+
+
+_LOOSE = _loose_record()
+
+
 def read_records(path: Path | str) -> Iterator[dict[str, Any]]:
-    """The records of a log and its rotated parts, oldest first, without checks beyond JSON; `validate` says what is wrong."""
+    """The records of a log and its rotated parts, oldest first; seals hold and values are of their kind, `validate` says more."""
     decoder = msgspec.json.Decoder(dict[str, Any])
     for part in log_parts(path):
         for number, raw in read_lines(part):
             try:
                 record = decoder.decode(raw)
+                _LOOSE.decode(raw)
+                if seal_holds(raw) is False:
+                    raise TelemetryError(f"{part}:{number}: {BROKEN_SEAL}; restore the log")
+                record.pop("seal", None)
             except UNREADABLE as error:
                 raise TelemetryError(
                     f"{part}:{number}: not a JSON object ({error}); run `townlet telemetry validate {path}` for all problems"

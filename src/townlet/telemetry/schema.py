@@ -229,6 +229,9 @@ FIELDS: tuple[Field, ...] = (
     Field("dataset_return", "number", "reward", V14,
           "Return of the lives in the replay data that were seen to their end, mean; not that of the policy in training.",
           null_when=NO_DATA),
+    Field("seal", "text", "", V14,
+          "First 32 hexadecimal digits of the SHA-256 of the line before this last field: a changed record is seen.",
+          required=False, volatile=True),
 )
 # fmt: on
 
@@ -246,7 +249,7 @@ BATCH_FIELDS: tuple[Field, ...] = (
     Field("batch", "whole", "count", V13, "Number of the mini-batch in its epoch, from 0.", low=0),
     Field("transitions", "whole", "count", V13, "Decisions in the mini-batch.", low=0),
     *_shared("loss_policy", "loss_value", "loss_entropy", "loss_total", "clip_fraction", "adv_mean", "adv_std", "grad_norm"),
-    *_shared("kl_divergence", "kl_k3", "nonfinite"),
+    *_shared("kl_divergence", "kl_k3", "nonfinite", "seal"),
     Field("conflict.rivalry_max_mean", "number", "rivalry", V14,
           "Highest rivalry a resident feels, mean over the mini-batch.", low=0, high=1),
     Field("conflict.rivalry_max_max", "number", "rivalry", V14,

@@ -177,7 +177,8 @@ def summarise_records(
         epochs = [record for record in chunk if record.get("kind") != "batch"]
         summary.batches += len(chunk) - len(epochs)
         if epochs:
-            _add_numbers(summary, epochs)
+            with np.errstate(over="ignore", invalid="ignore"):  # numbers near the largest there are
+                _add_numbers(summary, epochs)
             for record in epochs:
                 _add(summary, record)
     if baseline is not None:

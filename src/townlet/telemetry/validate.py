@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import astuple
 
-from townlet.telemetry.ndjson import UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations
+from townlet.telemetry.ndjson import BROKEN_SEAL, UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations, seal_holds
 from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, RIVALRY_BINS, STRICT, VERSIONS, Field, declared
 
 TOLERANCE = 1e-6  # how far rounding may carry a number out of its range
@@ -138,7 +138,10 @@ def _json_name(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        return "a deeply nested value"
     return text if len(text) <= 60 else text[:57] + "…"
 
 
@@ -254,6 +257,7 @@ class Report:
     files: list[Path] = member(default_factory=list)
     records: int = 0
     batches: int = 0
+    sealed: int = 0  # records whose seal was there and held
     versions: Counter[str] = member(default_factory=Counter)
     problems: list[Problem] = member(default_factory=list)
     problem_count: int = 0
@@ -284,6 +288,7 @@ class Report:
             "files": [str(path) for path in self.files],
             "records": self.records,
             "batches": self.batches,
+            "sealed": self.sealed,
             "versions": dict(self.versions),
             "bad_lines": self.bad_lines,
             "problem_count": self.problem_count,
@@ -316,6 +321,12 @@ class LogChecker:
     def check(self, path: Path, number: int, raw: bytes) -> None:
         """One line. Most pass the compiled check; the rest, and whatever may hold a key twice, is looked at field by field."""
         form = self._batch if raw.startswith(BATCH_START) else self._shape
+        seal = seal_holds(raw)
+        self.report.sealed += seal is True
+        if seal is False:
+            self.report.bad_lines += 1
+            self.report.problem(path, number, "", BROKEN_SEAL)
+            return
         try:
             record = form.decoder.decode(raw)
         except UNREADABLE:

@@ -15,7 +15,7 @@ from townlet.dto.policy import TrainingResult as TrainingResult
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import TrainingServices
-from townlet.policy.training.stop import StopFlag
+from townlet.signals import StopFlag
 from townlet.telemetry.ndjson import TelemetryWriter
 
 if TYPE_CHECKING:

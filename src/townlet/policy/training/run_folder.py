@@ -19,12 +19,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from townlet import files
-from townlet.config.models import SimulationConfig
+from townlet.config.models import SimulationConfig, config_hash
+from townlet.dto.policy import AnnealStageResult, EvaluationPoint
 from townlet.errors import CheckpointError, StorageError, UsageError
 from townlet.optional import versions
 from townlet.policy.checkpoint import (
@@ -38,9 +39,57 @@ from townlet.policy.checkpoint import (
     tidy,
     weights_hash,
 )
+from townlet.sealed import read_sealed, write_sealed
 
 RECORD_BYTES = 3_000  # a telemetry record, generously
 SMALL_FILES = 200_000  # config, environment, summary, plots
+
+
+class RunCard(BaseModel):
+    """`run.json`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    run_id: str
+    mode: str
+    epochs: int
+    seed: int
+    config_id: str
+    config_hash: str
+    dataset_hash: str | None = None
+    dataset: str | None = None  # where the data are, seen from the run folder
+    started_from: str | None = None  # hash of the weights it began with
+    telemetry: str | None = None  # the log: its name in the folder, or a path elsewhere
+
+
+class RunEnvironment(BaseModel):
+    """`environment.json`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    versions: dict[str, str]
+    machine: str
+    system: str
+    processors: int | None
+    threads: int
+    command: list[str]
+
+
+class RunSummary(BaseModel):
+    """`summary.json`: the result of any strategy, of which these are read."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    strategy: str
+    duration_sec: float
+    checkpoint: str | None = None
+    dataset_hash: str | None = None
+    weights_hash: str | None = None
+    status: Literal["PASS", "HOLD", "FAIL"] = "PASS"
+    epochs: int = 0
+    evaluations: list[EvaluationPoint] = []
+    stages: list[AnnealStageResult] = []
+    episode_return_mean: float | None = None
 
 
 def environment(command: tuple[str, ...], threads: int) -> dict[str, Any]:
@@ -66,41 +115,47 @@ class RunFolder:
     def create(self, card: Mapping[str, Any], config: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Write down what the run is; `run.json` last, so that a folder with it is complete."""
         files.make_folder(self.path)
-        files.write_json(self.path / "config.json", config)
-        files.write_json(self.path / "environment.json", about)
-        files.write_json(self.path / "run.json", card)
+        files.write_json(self.path / "config.json", config)  # the hash of it in the card is its seal
+        write_sealed(self.path / "environment.json", about)
+        write_sealed(self.path / "run.json", card)
 
     @property
     def exists(self) -> bool:
         return (self.path / "run.json").is_file()
 
     def card(self) -> dict[str, Any]:
-        return self._read("run.json")
+        return self._read("run.json", RunCard)
 
     def config(self) -> dict[str, Any]:
-        return self._read("config.json")
+        return self.resolved_config().model_dump(mode="json")
 
     def resolved_config(self) -> SimulationConfig:
         """The config of the run, checked as every config is."""
-        self.card()
+        card = self.card()
         data = files.read_bytes(self.path / "config.json", limit=1 << 26, error=CheckpointError)
         try:
-            return SimulationConfig.model_validate_json(data)
+            config = SimulationConfig.model_validate_json(data)
         except ValidationError as error:
             where = ".".join(str(part) for part in error.errors()[0]["loc"])
             raise CheckpointError(
                 f"{self.path / 'config.json'} is not a config of this version ({where}: {error.errors()[0]['msg']}); "
                 "use the version of Townlet that wrote it."
             ) from error
+        if config_hash(config) != card["config_hash"]:
+            raise CheckpointError(
+                f"{self.path / 'config.json'} is not the config of run.json (hash {config_hash(config)}, expected "
+                f"{card['config_hash']}); restore the file, or start the run again."
+            )
+        return config
 
     def environment(self) -> dict[str, Any]:
-        return self._read("environment.json")
+        return self._read("environment.json", RunEnvironment)
 
     def summary(self) -> dict[str, Any] | None:
-        return self._read("summary.json") if (self.path / "summary.json").is_file() else None
+        return self._read("summary.json", RunSummary) if (self.path / "summary.json").is_file() else None
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        files.write_json(self.path / "summary.json", summary)
+        write_sealed(self.path / "summary.json", summary)
 
     def latest(self) -> Path | None:
         """The checkpoint a resume starts from; None before the first one."""
@@ -126,13 +181,12 @@ class RunFolder:
     def child(self, name: str) -> RunFolder:
         return RunFolder(files.safe_join(self.path, f"stages/{name}", error=CheckpointError), self.keep)
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def _read(self, name: str, model: type[BaseModel]) -> dict[str, Any]:
         if not self.exists:
             raise UsageError(f"{self.path} is no run folder (it has no run.json); give the folder that `townlet train` printed.")
-        found = files.read_json(self.path / name, limit=1 << 26, error=CheckpointError)
-        if not isinstance(found, dict):
-            raise CheckpointError(f"{self.path / name} is not a JSON object; the run folder is damaged, start the run again.")
-        return found
+        remedy = "restore the file, or start the run again"
+        found = read_sealed(self.path / name, model, remedy=remedy, error=CheckpointError)
+        return found.model_dump(mode="json", exclude_unset=True) if model is RunSummary else found.model_dump(mode="json")
 
 
 def pointed(root: Path, pointer: str) -> Path | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EpochFigures, EvaluationPoint
@@ -127,6 +128,36 @@ class Session:
         return point
 
 
+class LearnerMeta(BaseModel):
+    optimizer: str
+    optimizer_steps: int
+    updates: int
+    gradient_steps: int
+    seed: int
+
+
+class TrainingState(BaseModel):
+    """What a training must find in the state of a checkpoint to go on from it."""
+
+    learner: LearnerMeta
+    standing: RunCounters
+    telemetry: dict[str, int | str]
+
+
+def training_state(found: Checkpoint, place: Path) -> TrainingState:
+    try:
+        state = TrainingState.model_validate_json(json.dumps(found.state))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CheckpointError(f"{place} is no state to go on from ({where}: {first['msg']}); train again") from None
+    if state.telemetry and (
+        set(LOG_START) - set(state.telemetry) or any(type(state.telemetry[name]) is not int for name in LOG_START)
+    ):
+        raise CheckpointError(f"{place} does not say where its log stood; train again")
+    return state
+
+
 def social_stage(context: TrainingContext, epoch: int) -> SimulationConfig:
     """The config with the social rewards that `training.social_reward_schedule` says for this anneal stage, or this epoch."""
     config, cycle = context.config, context.plan.cycle if context.plan.cycle >= 0 else epoch
@@ -160,13 +191,16 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     latest = None if context.run is None else context.run.latest()
     if latest is not None:
         found = load_checkpoint(latest)
+        told = training_state(found, latest)
         _restore(session, found)
-        session.counters = RunCounters.model_validate(found.state["standing"])
-        context.telemetry.rewind(found.state["telemetry"])
+        session.counters = told.standing
+        context.telemetry.rewind(told.telemetry)
     else:
         context.telemetry.rewind(plan.log_position or LOG_START)
         if plan.start_from is not None:
-            _restore(session, load_checkpoint(plan.start_from), with_towns=plan.collections >= 0)
+            start = load_checkpoint(plan.start_from)
+            training_state(start, plan.start_from)
+            _restore(session, start, with_towns=plan.collections >= 0)
     if not session.counters.weights_hash_start:
         session.counters.weights_hash_start = session.weights_hash
     return session

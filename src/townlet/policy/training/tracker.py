@@ -6,17 +6,20 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from townlet import files
 from townlet.dto.policy import AnnealStageResult, EpochFigures, EvaluationPoint, MeasureInterval
 from townlet.errors import CheckpointError
+from townlet.sealed import read_sealed, write_sealed
 
 TRACKER = "anneal.json"
 
 
 class Tracker(BaseModel):
     """How far the schedule has come, kept on disk between stages: a resume starts with the first unfinished one."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     done: list[AnnealStageResult] = Field(default_factory=list)
     random: dict[str, MeasureInterval] = Field(default_factory=dict)
@@ -38,14 +41,8 @@ class Tracker(BaseModel):
         """The tracker of a run folder; a new one before its first stage has ended."""
         if not (folder / TRACKER).is_file():
             return cls()
-        found = files.read_json(folder / TRACKER, limit=1 << 26, error=CheckpointError)
-        try:
-            tracker = cls.model_validate(found)
-        except ValidationError as error:
-            where = ".".join(str(part) for part in error.errors()[0]["loc"])
-            raise CheckpointError(
-                f"{folder / TRACKER} is not the state of an anneal run ({where}: {error.errors()[0]['msg']}); start the run again"
-            ) from None
+        remedy = "restore the state of the anneal run, or start it again"
+        tracker = read_sealed(folder / TRACKER, cls, remedy=remedy, error=CheckpointError)
         if tracker.good is not None:
             tracker.good = str(files.safe_join(folder, tracker.good, error=CheckpointError))
         return tracker
@@ -53,4 +50,4 @@ class Tracker(BaseModel):
     def write(self, folder: Path) -> None:
         """Kept as seen from the folder, which may be moved before it is read again."""
         good = None if self.good is None else os.path.relpath(self.good, folder)
-        files.write_json(folder / TRACKER, self.model_dump(mode="json") | {"good": good})
+        write_sealed(folder / TRACKER, self.model_dump(mode="json") | {"good": good})

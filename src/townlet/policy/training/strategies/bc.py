@@ -146,6 +146,7 @@ class BCStrategy:
             ) from error
         stats, _ = learner.assess_cloning(judged)
         counters.epoch += 1
+        context.stop.begun = True
         counters.updates += made.updates
         counters.steps += made.transitions
         better = counters.best is None or stats.loss < counters.best

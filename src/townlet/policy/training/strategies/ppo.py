@@ -104,6 +104,7 @@ class PPOStrategy:
                 "drop the last batch."
             )
         counters.epoch += 1
+        context.stop.begun = True
         counters.updates += sum(update.updates for update in data.updates)
         counters.steps += sum(update.transitions for update in data.updates)
         ids = self._ids(session, context)

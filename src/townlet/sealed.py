@@ -1,0 +1,58 @@
+"""The typed door for JSON that is read back: a seal over its content, and a model that knows every field.
+
+The last key of the object, `seal`, is the SHA-256 of the rest in canonical form, so that a flipped bit is named with its file.
+What was written before there were seals is read without one, by the same model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from townlet import files
+from townlet.errors import DamagedFileError, TownletError
+
+SEAL = "seal"
+LIMIT = 64 << 20
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def seal_of(fields: Mapping[str, Any]) -> str:
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return files.sha256_bytes(text.encode())
+
+
+def write_sealed(path: str | Path, fields: Mapping[str, Any]) -> None:
+    """As `files.write_json`, with the seal as the last key."""
+    files.write_json(path, {**fields, SEAL: seal_of(fields)})
+
+
+def read_sealed(
+    path: str | Path, model: type[Model], *, remedy: str, limit: int = LIMIT, error: type[TownletError] = DamagedFileError
+) -> Model:
+    """The object in a file. Whatever else stands there is one sentence with the path, what is wrong, and the remedy."""
+    return parse_sealed(files.read_bytes(path, limit=limit, error=error), path, model, remedy=remedy, error=error)
+
+
+def parse_sealed(
+    data: bytes, path: str | Path, model: type[Model], *, remedy: str, error: type[TownletError] = DamagedFileError
+) -> Model:
+    found = files.parse_json(data, str(path), error=error)
+    if not isinstance(found, dict):
+        raise error(f"{path} holds a {type(found).__name__}, expected a JSON object; {remedy}")
+    if SEAL in found:
+        seal = found.pop(SEAL)
+        if seal != seal_of(found):
+            raise error(f"{path} is not what was written (its seal is broken); {remedy}")
+    try:
+        return model.model_validate_json(json.dumps(found), strict=True)
+    except ValidationError as reason:
+        first = reason.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise error(f"{path} cannot be used ({where}: {first['msg']}); {remedy}") from None
+    except RecursionError:
+        raise error(f"{path} is nested too deeply; {remedy}") from None
