@@ -33,7 +33,8 @@ envs
 observations scenarios
 world telemetry
 config dto
-ports files optional statistics
+sealed
+ports files optional signals statistics
 names
 errors types
 """
