@@ -13,7 +13,6 @@ from townlet.config.models import PromotionConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision
 from townlet.errors import DamagedFileError, UsageError
-from townlet.evaluation.compare import parse_scorecard
 from townlet.files import (
     SUMS,
     FolderLock,
@@ -37,6 +36,7 @@ from townlet.promotion.ledger import (
     passes_in_a_row,
     read_ledger,
 )
+from townlet.sealed import parse_sealed
 
 SCORECARD_LIMIT = 64 << 20
 CHECKPOINT_LIMIT = 8 << 30
@@ -177,7 +177,7 @@ class Releases:
             return _failed(str(error), required)
         try:
             data = read_bytes(scorecard, limit=SCORECARD_LIMIT)
-            card = parse_scorecard(data, scorecard)
+            card = parse_sealed(data, scorecard, Scorecard, remedy="make it again with `townlet evaluate`")
         except DamagedFileError as error:
             decision = _failed(f"the scorecard {scorecard} cannot be used: {error}", required)
             evidence = _evidence_of(None, None, checkpoint, now, rules)
