@@ -54,7 +54,11 @@ def test_the_founding_commands_are_run_with_their_flags() -> None:
         "python scripts/run_training.py configs/examples/poc_hybrid.yaml --replay-manifest docs/samples/replay_manifest.json "
         "--train-ppo --epochs 2 --ppo-log docs/samples/ppo_log.jsonl"
     ) in lines
-    scripts = {path.name for path in (ROOT / "scripts").glob("*.py")} - {"demo.py", "dist.py", "playground.py"}  # called by make and by mkdocs
+    scripts = {path.name for path in (ROOT / "scripts").glob("*.py")} - {
+        "demo.py",
+        "dist.py",
+        "playground.py",
+    }  # called by make and by mkdocs
     text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
     assert not {name for name in scripts if f"scripts/{name}" not in text}
 
