@@ -20,7 +20,7 @@ Edits:
 
 \b
 Examples:
-  townlet fork afternoon.npz --edit "objects += shower@5,10" --futures 64
+  townlet fork noon.npz --edit "objects += stove@11,10" --futures 64
   townlet fork town_day --at 12:00 --edit "conflict.quarrel_ticks = 20"
 """
 
