@@ -19,7 +19,7 @@ SOURCE = ROOT / "src"
 
 def test_all_strategies_are_listed_with_torch() -> None:
     pytest.importorskip("torch")
-    assert TrainingHarness(load_config("town_day")).available_strategies() == ("bc", "ppo", "anneal")
+    assert TrainingHarness(load_config("town_day")).available_strategies() == ("bc", "ppo", "offline", "anneal")
 
 
 def test_without_torch_nothing_that_needs_it_is_listed_and_the_line_that_installs_it_is_named(
