@@ -55,7 +55,7 @@ def calls_of(vec: VectorTown, networks: Mapping[str, Network], seed: int) -> tup
         "random": Call(choose_random, (masks, draws.reshape(-1), out)),
     }
     deciding = {"random": ["luck_of_chance", "random"]}
-    if vec.catalogue.level == "option":
+    if not vec.primitive:
         script = make_script(vec.config, vec.spec.feature_names, vec.catalogue.names)
         calls["scripted"] = Call(choose_scripted, (features, masks, script, out))
         deciding["scripted"] = ["scripted"]

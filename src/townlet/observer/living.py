@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from townlet import __version__
@@ -22,7 +22,6 @@ from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
 from townlet.world.state import HALF_DISTANCE, MAX_MEALS, MONEY, TERMS
 
 MOST_IMAGE = 4 << 20  # bytes; a larger town is filmed
-SIMPLE = ("scripted", "random")  # policies the engine has without a checkpoint
 
 
 class Carried(NamedTuple):
@@ -60,7 +59,7 @@ def living_parts(studio: Studio, takes: Sequence[str]) -> Carried | None:
     image = town_image(vec, {name: one.network for name, one in networks.items()}, seed=first.seed)
     if len(image.data) > MOST_IMAGE:
         return None
-    heads = [_head(studio, name, networks) for name in takes]
+    heads = [_head(studio, name, networks, image.header["policies"]) for name in takes]
     living = {
         "image": image.header,
         "digests": {head["id"]: head.pop("digest") for head in heads},
@@ -85,7 +84,7 @@ def _is_made_by_the_server(studio: Studio, name: str) -> bool:
     return any(isinstance(parse_edit(change.do), ConfigEdit) for change in studio.known(name).take.changes)
 
 
-def _head(studio: Studio, name: str, networks: dict[str, KernelNetwork]) -> dict[str, Any]:
+def _head(studio: Studio, name: str, networks: dict[str, KernelNetwork], policies: Collection[str]) -> dict[str, Any]:
     """A take's header, with the digest it ends with, and its decisions where no policy of the engine makes them."""
     known = studio.known(name)
     take, head = known.take, dict(known.header)
@@ -103,7 +102,7 @@ def _head(studio: Studio, name: str, networks: dict[str, KernelNetwork]) -> dict
     head["digest"] = stage.vec.digest()
     if network is not None:
         head["values"] = network.spec.town_size == 0
-    elif take.policy not in SIMPLE:
+    elif take.policy not in policies:
         head["played"] = studio.decisions(name).text()
         head["values"] = False
     if not head["values"]:
@@ -125,7 +124,7 @@ def _knowledge(vec: VectorTown) -> dict[str, Any]:
         "primitive": vec.primitive,
         "recorded": RECORDED,
         "first_use": FIRST_INTERACT if vec.primitive else FIRST_AFFORDANCE,
-        "uses_each": 1 if vec.primitive else 2,
+        "uses_each": vec.catalogue.per_affordance,
         "features": [{"name": field.name, "group": field.group} for field in vec.spec.fields],
         "affordances": [
             {

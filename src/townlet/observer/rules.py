@@ -94,7 +94,7 @@ def _others(value: float) -> list[float]:
 
 def _tables(config: SimulationConfig, vec: VectorTown) -> dict[str, Array]:
     tables = {"tables.rules": make_rules(config), "tables.affordances": make_affordances(config)}
-    if vec.catalogue.level == "option":
+    if not vec.primitive:
         script = make_script(config, vec.spec.feature_names, vec.catalogue.names)
         tables |= {f"script.{name}": array for name, array in script._asdict().items()}
     return tables

@@ -1,5 +1,5 @@
 // @ts-check
-/** Why somebody decided so, read from the engine's memory: `observer/witness.py` and `sim/why.py` in the page. */
+/** Why somebody decided so, read from the engine's memory: `observer/witness.py` and `sim/mask_reasons.py` in the page. */
 import { clockTime } from "./words.js";
 
 /** @param {number} minute */
@@ -32,6 +32,8 @@ function reasonOf(take, slot, name, action) {
   }
   if (name === "leave") return "neither uses nor waits for anything";
   if (name.startsWith("move_")) return "no way there";
+  if (name === "reserve") return "is not on its way to an object that is taken and that nobody waits for";
+  if (name === "yield") return "nobody waits behind it";
   return noUse(take, slot, Math.floor((action - living.first_use) / living.uses_each));
 }
 
