@@ -63,8 +63,9 @@ def sparkline(values: ArrayLike, width: int = 30) -> str:
     low, high = float(finite.min()), float(finite.max())
     if not math.isfinite(high - low):  # numbers near the largest there are
         return sparkline(array / 2, width)
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(" " if math.isnan(value) else BARS[round((value - low) * scale) if scale else 3] for value in array)
+    span, top = high - low, len(BARS) - 1
+    levels = (3 if not span or math.isnan(value) else round((value - low) / span * top) for value in array.tolist())
+    return "".join(" " if math.isnan(value) else BARS[level] for value, level in zip(array, levels))
 
 
 def strip(rows: Doubles, width: int = 60) -> list[str]:
@@ -74,7 +75,7 @@ def strip(rows: Doubles, width: int = 60) -> list[str]:
     top = float(np.nanmax(shown)) if np.isfinite(shown).any() else 0.0
     lines = []
     for row in shown[::-1]:
-        shares = [0.0 if math.isnan(v) or not 0.0 < top < math.inf else min(1.0, max(0.0, v / top)) for v in row]
+        shares = [0.0 if math.isnan(v) or not 0.0 < top < math.inf else min(1.0, max(0.0, v / top)) for v in row.tolist()]
         levels = [round(share**0.7 * (len(SHADES) - 1)) for share in shares]
         lines.append("".join(SHADES[level] for level in levels))
     return lines
