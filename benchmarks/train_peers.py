@@ -1,5 +1,5 @@
 """PPO on the town, ours beside others', one thread, alternated: decisions a second of processor time, from collection to the end
-of the update; and the time to the return of the scripted townspeople.
+of the update; ours on two cores beside one, by the clock on the wall; and the time to the return of the scripted townspeople.
 
 townlet bench train [--short] [--json]        (needs the extras ml and bench)
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any, Protocol
 
 import supersuit
@@ -38,11 +38,15 @@ from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.services import RolloutCaptureService
 from townlet.policy.training.session import network_spec
 from townlet.policy.training.sources import rollout_batch
+from townlet.policy.workers import worker_count
 
 HERE = Path(__file__).parent
 DEMO = HERE.parent / "configs" / "training" / "demo.yaml"
 SCENARIO = "town_day"
 NO_NEWCOMERS = ["lifecycle.newcomers_per_day=0"]  # SuperSuit refuses ids that are absent at reset
+LIVING = [*NO_NEWCOMERS, "training.episode_days=1", "training.wallets=null"]  # days in which even who knows nothing stays
+ONE_CORE = [*LIVING, "training.workers=1"]
+ONE_CORE_BAR, TWO_CORES_BAR, GAIN_BAR = 90_000.0, 150_000.0, 1.7
 ROUNDS, SHORT_ROUNDS = 6, 2  # the first warms up
 Times = tuple[float, float]  # processor seconds of a collection, of a collection and its update
 
@@ -56,16 +60,17 @@ class Trainer(Protocol):
 class Ours:
     def __init__(self, config: SimulationConfig) -> None:
         spec, self.horizon = network_spec(config), config.training.horizon
-        self.learner = PPOLearner(spec, config.ppo)
+        self.learner = PPOLearner(spec, config.ppo, workers=worker_count(config.training), shards=config.training.shards)
         vec = RolloutCaptureService(config).towns(config.training.towns, stagger=True)
         self.collector = Collector(vec, 0, maps=spec.sees_map, state_width=spec.state_width)
-        self.decisions = self.horizon * vec.num_towns * vec.num_residents
+        self.decisions = 0
 
     def iterate(self) -> Times:
         begin = process_time()
         rollout = self.collector.collect(self.learner, self.horizon)
         collected = process_time() - begin
         self.learner.update(rollout_batch(rollout, self.learner.ppo))
+        self.decisions = rollout.decided  # who is gone decides nothing; the others learn from its rows all the same
         return collected, process_time() - begin
 
 
@@ -155,13 +160,33 @@ def peers_of(config: SimulationConfig) -> list[Peer]:
         "a CleanRL-style loop",
     )
     return [
-        Peer(through, StableBaselines(supersuit_env(towns, "flat"), horizon), 3.0, 2.5),
+        Peer(through, StableBaselines(supersuit_env(towns, "flat"), horizon), 6.0, 2.5),
         Peer(on_ours, StableBaselines(vec("flat"), horizon), 1.5, 1.4),
         Peer(clean, CleanLoop(vec("flat"), horizon), 2.0),
-        Peer(f"{through}, same network", StableBaselines(supersuit_env(towns, "none"), horizon, **same), 1.2),
-        Peer(f"{on_ours}, same network", StableBaselines(vec("none"), horizon, **same), 1.0),
-        Peer(f"{clean}, same network", CleanLoop(vec("none"), horizon, spec), 1.0),
+        Peer(f"{through}, same network", StableBaselines(supersuit_env(towns, "none"), horizon, **same), 2.0),
+        Peer(f"{on_ours}, same network", StableBaselines(vec("none"), horizon, **same), 2.0),
+        Peer(f"{clean}, same network", CleanLoop(vec("none"), horizon, spec), 2.0),
         Peer(f"{clean}, its network without the map", CleanLoop(vec("none"), horizon), None),
+        Peer("ours by torch", Ours(load_config(DEMO, [*ONE_CORE, "ppo.update=torch"])), None),
+    ]
+
+
+def cores_rows(config: SimulationConfig, rounds: int) -> list[dict[str, Any]]:
+    """One core and two in turns, by the clock on the wall: nothing else may run meanwhile."""
+    if worker_count(config.training) < 2:
+        return []
+    trainers = [Ours(config.model_copy(update={"training": config.training.model_copy(update={"workers": n})})) for n in (1, 2)]
+    spent: list[list[float]] = [[], []]
+    for turn in range(rounds):
+        for times, trainer in zip(spent, trainers):
+            begin = perf_counter()
+            trainer.iterate()
+            if turn > 0:
+                times.append((perf_counter() - begin) / trainer.decisions)
+    gain = median(one / two for one, two in zip(*spent))
+    return [
+        row("ours on two cores, collection and update", 1 / median(spent[1]), "decisions/s", TWO_CORES_BAR),
+        row("two cores over one", gain, "×", GAIN_BAR),
     ]
 
 
@@ -173,9 +198,9 @@ def train_rows(*, say: Callable[[str], None], short: bool = False) -> list[dict[
     """
     torch.set_num_threads(1)
     say("building the trainers")
-    config = load_config(DEMO, NO_NEWCOMERS)
+    config = load_config(DEMO, ONE_CORE)
     ours, peers = Ours(config), peers_of(config)
-    sighted = Peer("ours with a map encoder", Ours(load_config(DEMO, [*NO_NEWCOMERS, "policy.network.map_encoder=linear"])), None)
+    sighted = Peer("ours with a map encoder", Ours(load_config(DEMO, [*ONE_CORE, "policy.network.map_encoder=linear"])), None)
     own: list[Times] = []
     spent: dict[str, list[Times]] = {peer.name: [] for peer in (*peers, sighted)}
     ratios: dict[str, list[Times]] = {name: [] for name in spent}
@@ -192,14 +217,17 @@ def train_rows(*, say: Callable[[str], None], short: bool = False) -> list[dict[
             before = after
     rows = [row("calibration: additions in plain Python", calibration(), "1/s")]
     for name, times in (("ours", own), (sighted.name, spent[sighted.name])):
-        rows.append(row(f"{name}, collection and update", 1 / middle(times, 1), "decisions/s"))
+        bar = ONE_CORE_BAR if name == "ours" else None
+        rows.append(row(f"{name}, collection and update", 1 / middle(times, 1), "decisions/s", bar))
         rows.append(row(f"{name}, collection", 1 / middle(times, 0), "decisions/s"))
     for peer in peers:
         speed = 1 / middle(spent[peer.name], 1)
         rows.append(row(f"ours over {peer.name}", middle(ratios[peer.name], 1), "×", peer.bar, decisions_per_second=speed))
         rows.append(row(f"collection, ours over {peer.name}", middle(ratios[peer.name], 0), "×", peer.collection_bar))
+    say("one core and two in turns")
+    rows += cores_rows(load_config(DEMO, LIVING), 4 * rounds)
     if not short:
-        rows.append(race_row(config, say=say))
+        rows.append(race_row(load_config(DEMO, [*NO_NEWCOMERS, "training.workers=1"]), say=say))
     return rows
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from townlet.config import load_config
+from townlet.observer.reel import numbers, unpack
+from townlet.observer.studio import table_of
 
 
 @dataclass
@@ -52,3 +55,30 @@ class Served:
     address: str
     observatory: Any
     runs: Path
+
+
+DECODED = """async () => {
+  const source = townlet.a, found = [];
+  for (let k = 0; k < source.head.reels; k++) {
+    const { groups } = await source.load(k), told = {};
+    for (const [group, columns] of Object.entries(source.head.columns))
+      for (const column of columns) told[`${group}.${column.name}`] = Array.from(groups[group][column.name]);
+    found.push(told);
+  }
+  return found;
+}"""
+
+
+def raw_columns(part: dict[str, Any]) -> list[dict[str, list[int]]]:
+    """Every column of every reel as whole numbers, as Python reads it."""
+    table, found = table_of(part["header"]), []
+    for text in part["reels"]:
+        reel, told = unpack(base64.b64decode(text), table), {}
+        for group, columns in table.items():
+            at = 0
+            for column in columns:
+                planes = reel.planes[group][at : at + column.bytes]
+                told[f"{group}.{column.name}"] = numbers(planes, column._replace(scale=1.0)).ravel().tolist()
+                at += column.bytes
+        found.append(told)
+    return found

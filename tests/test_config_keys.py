@@ -206,6 +206,11 @@ def capturing(config: SimulationConfig) -> Iterator[str]:
     yield from (f"{sample.meta.capture.scenario}" for sample in found.samples)
 
 
+def sharing_out(config: SimulationConfig) -> Iterator[str]:
+    """Threads that step the towns; how many there are changes nothing else."""
+    yield f"{RolloutCaptureService(config).towns(2).threads}"
+
+
 def linting(config: SimulationConfig) -> Iterator[str]:
     yield text([verdict.__dict__ for verdict in lint(config).verdicts])
     yield text(sight_verdict(config, days=1).__dict__)
@@ -360,12 +365,6 @@ def scene(name: str) -> Scene:
         case "evictions":
             words = ["scenario.episode_ticks=10080", "economy.rent=5", "economy.first_wallet=0", "lifecycle.unpaid_days=1"]
             return Scene(load_config("town_day", words), living("scripted", 2, 300))
-        case "late":
-            words = ["scenario.episode_ticks=10080", "employment.grace_ticks=0", "employment.work_ahead=0"]
-            return Scene(load_config("town_day", words), living("scripted", 1, 720))
-        case "made up":
-            words = ["scenario.episode_ticks=2880", *EVENTFUL[1:], "conflict.rivalry.decay_per_tick=0.002"]
-            return Scene(load_config("rush_hour", words), scoring(4))
         case "ppo":
             return Scene(load_config("town_day", TINY), training("rollout"))
         case "three epochs":
@@ -388,6 +387,14 @@ def scene(name: str) -> Scene:
             return Scene(load_config("town_day", [*TINY, *words]), training("bc"))
         case "anneal":
             return Scene(load_config("town_day", [*TINY, *STAGES]), training("anneal"))
+        case "awr" | "iql" | "cql":
+            words = [f"training.algorithm={name}", f"training.capture_dir={captured(0)}", "training.offline.batch_size=64"]
+            words += [
+                "training.offline.weight_bound=1.1",
+                "training.offline.target_rate=0.5",
+                "training.offline.learning_rate=0.01",
+            ]
+            return Scene(load_config("town_day", [*TINY, *words]), training("replay"))
         case "replay":
             words = ["training.replay.streaming=true", "training.replay.shuffle=true", f"training.capture_dir={captured(0)}"]
             return Scene(load_config("town_day", [*words, "training.replay.batch_size=3"]), reading)
@@ -397,6 +404,10 @@ def scene(name: str) -> Scene:
         case "hard days":
             words = ["scenario.episode_ticks=2880", *EVENTFUL[1:], "economy.rent=1.0", "lifecycle.unpaid_days=1"]
             return Scene(load_config("town_day", words), scoring(4))
+        case "long days":
+            return Scene(load_config("town_day", ["scenario.episode_ticks=4320", *EVENTFUL[1:3]]), scoring(4))
+        case "strict":
+            return Scene(load_config("town_day", ["employment.notice_absences=1"]), living("random", 2, 60))
         case "gates":
             return Scene(default_config(), judging)
         case "guards":
@@ -411,6 +422,8 @@ def scene(name: str) -> Scene:
             return Scene(written("village", VILLAGE), capturing)
         case "lint":
             return Scene(load_config("two_bathrooms"), linting)
+        case "cores":
+            return Scene(load_config("town_day", TINY), sharing_out)
         case "load":
             return Scene(default_config(["affordances.add=[{id: use_well, objects: [well], ticks: 9}]"]), loading)
     raise ValueError(name)
@@ -430,13 +443,17 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "scenario.sight_bar": ("lint",),
     "lifecycle.evict": ("evictions",),
     "rewards.eviction": ("evictions",),
-    "employment.lates_per_absence": ("late",),
+    "employment.lates_per_absence": ("strict",),
     "affordances.file": ("load",),
     "affordances.add": ("load",),
     "ppo": ("ppo",),
     "training": ("ppo", "own mode"),
     "training.rollout_auto_seed_agents": ("capture",),
     "training.replay": ("replay",),
+    "training.algorithm": ("awr",),
+    "training.offline": ("awr", "iql", "cql"),
+    "training.threads": ("cores",),
+    "training.workers": ("cores",),
     "training.capture_dir": ("replay",),
     "training.normalize_conflict_features": ("replay",),
     "training.eval_towns": ("anneal",),
@@ -453,7 +470,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "telemetry.frequency": ("three epochs",),
     "evaluation": ("score",),
     "evaluation.rewards": ("hard days",),
-    "evaluation.rewards.reconciliation": ("made up",),
+    "evaluation.rewards.reconciliation": ("long days",),
     "promotion": ("gates",),
     "snapshot": ("snapshots",),
 }
@@ -464,7 +481,7 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "queue_fairness.max_overtakes": (0,),
     "queue_fairness.cooldown_ticks": ({"use_shower": 0}, {}),
     "conflict.intensity_min": (3.0,),
-    "observations.blind": (["conflict"],),
+    "observations.blind": (["conflict"], ["conflict_fields"]),
     "personalities.newcomers": (["stoic"],),
     "perturbations.events[].kind": ("blackout", "price_spike", "arranged_meet"),
     "lifecycle.exits[].resident": ("bob",),

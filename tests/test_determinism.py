@@ -43,7 +43,7 @@ def test_another_seed_is_another_town() -> None:
     assert chain(VectorTown("town_day", 1, seed=3), 20) != chain(VectorTown("town_day", 1, seed=4), 20)
 
 
-@pytest.mark.parametrize("level", ["option", "primitive"])
+@pytest.mark.parametrize("level", ["option", "candidates", "primitive"])
 def test_a_snapshot_continues_to_the_last_bit(level: str) -> None:
     """Saved in the middle, restored into a batch that has seen other things, through the end of an episode."""
     config = load_config("newcomer", [f"policy.action_level={level}", "scenario.episode_ticks=240", UPSETS])
@@ -117,6 +117,7 @@ def test_another_process_and_hash_seed_see_the_same_town() -> None:
     ("scenario", "decisions", "overrides"),
     [
         ("newcomer", 45, ("features.stages.social_rewards=C3", UPSETS, "scenario.start='11:00'")),
+        ("queue_conflict", 40, ("policy.action_level=candidates",)),
         ("queue_conflict", 120, ("policy.action_level=primitive", "features.systems.observations=full")),
     ],
 )

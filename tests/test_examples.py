@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,47 @@ def test_maskable_ppo_trains_through_pettingzoo_and_keeps_to_the_mask() -> None:
     pytest.importorskip("sb3_contrib")
     pytest.importorskip("supersuit")
     assert main_of("maskable_ppo_pettingzoo")(towns=2, steps=512) == 0
+
+
+def test_torchrl_trains_with_masks_and_fixed_agents() -> None:
+    pytest.importorskip("torchrl")
+    assert main_of("torchrl_ppo")(steps=18, rounds=2) == 0
+
+
+def test_benchmarl_trains_with_masks_and_fixed_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("benchmarl")
+    monkeypatch.syspath_prepend(str(EXAMPLES))  # it pickles the task, and `main_of("benchmarl_mappo")` gives it no module
+    assert import_module("benchmarl_mappo").main(frames=288, cycles=18, folder=str(tmp_path)) == 0
+
+
+def test_rllib_trains_with_masks_while_residents_come_and_go() -> None:
+    pytest.importorskip("ray.rllib")
+    assert main_of("rllib_ppo")(rounds=1, batch=300, scenario="newcomer") == 0
+
+
+def test_tianshou_trains_with_masks() -> None:
+    pytest.importorskip("tianshou")
+    assert main_of("tianshou_dqn")(steps=400, towns=2) == 0
+
+
+def test_d3rlpy_learns_from_a_capture() -> None:
+    pytest.importorskip("d3rlpy")
+    assert main_of("d3rlpy_offline")(towns=1, steps=100) > 0
+
+
+def test_examples_of_trainers_are_short() -> None:
+    """At most 40 lines that are not empty; the one through SuperSuit is longer, because SuperSuit knows no masks."""
+    for name in (
+        "maskable_ppo",
+        "maskable_ppo_vector",
+        "torchrl_ppo",
+        "benchmarl_mappo",
+        "rllib_ppo",
+        "tianshou_dqn",
+        "d3rlpy_offline",
+    ):
+        text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+        assert sum(bool(line.strip()) for line in text.splitlines()) <= 40, name
 
 
 def test_dagger_learns_to_do_what_the_script_would_do_where_it_goes_itself() -> None:

@@ -54,7 +54,7 @@ def test_founding_names_lead_to_the_orchestrator(config: SimulationConfig) -> No
 @pytest.mark.parametrize("mode", sorted(STRATEGY_OF_MODE))
 def test_every_mode_reaches_the_strategy_it_names(config: SimulationConfig, mode: str, tmp_path: Path) -> None:
     fake = Recording()
-    strategies = {STRATEGY_OF_MODE[mode]: lambda: fake}
+    strategies = {"offline" if mode == "replay" else STRATEGY_OF_MODE[mode]: lambda: fake}
     dataset = TrainingHarness(config).capture_rollout(20).build_dataset()
     result = TrainingHarness(config, strategies=strategies).run(mode, RunOptions(run_dir=tmp_path / "run", dataset=dataset))
     assert fake.seen[0].mode == mode
@@ -97,10 +97,20 @@ def test_a_strategy_of_ones_own_is_listed_and_runs_by_its_name(config: Simulatio
 
 
 def test_every_strategy_that_is_listed_runs_by_its_name(config: SimulationConfig) -> None:
+    dataset = TrainingHarness(config).capture_rollout(20).build_dataset()
     for name in TrainingHarness(config).available_strategies():
         fake = Recording()
-        TrainingHarness(config, strategies={name: lambda fake=fake: fake}).run(name)
-        assert fake.seen[0].mode == ("rollout" if name == "ppo" else name)
+        TrainingHarness(config, strategies={name: lambda fake=fake: fake}).run(name, RunOptions(dataset=dataset))
+        assert fake.seen[0].mode == {"ppo": "rollout", "offline": "replay"}.get(name, name)
+
+
+@pytest.mark.parametrize(("algorithm", "strategy"), [("ppo", "ppo"), ("awr", "offline"), ("cql", "offline")])
+def test_stored_data_are_learned_from_as_the_algorithm_says(config: SimulationConfig, algorithm: str, strategy: str) -> None:
+    training = config.training.model_copy(update={"algorithm": algorithm})
+    fake, dataset = Recording(), TrainingHarness(config).capture_rollout(20).build_dataset()
+    harness = TrainingHarness(config.model_copy(update={"training": training}), strategies={strategy: lambda: fake})
+    harness.run("replay", RunOptions(dataset=dataset))
+    assert [(seen.mode, seen.config.training.algorithm) for seen in fake.seen] == [("replay", algorithm)]
 
 
 def test_an_unknown_mode_and_a_second_writer_are_refused(config: SimulationConfig, tmp_path: Path) -> None:

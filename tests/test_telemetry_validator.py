@@ -302,3 +302,25 @@ def test_damaged_bytes_anywhere_are_findings_or_harmless_never_a_crash(place: in
         report = validate_log(log)
     assert report.records + report.bad_lines + report.note_count >= 1
     assert report.records >= 1 or report.problem_count
+
+
+def test_epochs_grow_within_a_run_and_a_stage(tmp_path: Path) -> None:
+    log = write(tmp_path / "a.jsonl", *(example_record(n, epoch=epoch) for n, epoch in ((1, 1), (2, 2), (3, 2))))
+    assert found(log) == ["3: epoch: is 2 after 2; it must grow"]
+    stages = [example_record(n, epoch=epoch, anneal_cycle=stage) for n, epoch, stage in ((1, 1, 0), (2, 2, 0), (3, 1, 1))]
+    assert found(write(tmp_path / "b.jsonl", *stages)) == []
+
+
+def test_no_maximum_lies_below_its_mean(tmp_path: Path) -> None:
+    low = {"grad_norm": 2.0, "grad_norm_max": 1.5}
+    rivalry = {"conflict.rivalry_max_mean_avg": 0.4, "conflict.rivalry_max_max_avg": 0.3}
+    log = write(tmp_path / "a.jsonl", example_record(1, **low), example_record(2, **rivalry))
+    assert found(log) == [
+        "1: grad_norm_max: is 1.5, below the mean grad_norm, 2",
+        "2: conflict.rivalry_max_max_avg: is 0.3, below the mean conflict.rivalry_max_mean_avg, 0.4",
+    ]
+
+
+def test_an_empty_log_is_wrong_also_beside_a_full_one(tmp_path: Path) -> None:
+    empty, full = write(tmp_path / "empty.jsonl"), write(tmp_path / "full.jsonl", example_record(1))
+    assert [str(problem) for problem in validate_log([full, empty]).problems] == [f"{empty}:1: the log holds no record"]

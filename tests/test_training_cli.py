@@ -93,6 +93,8 @@ def test_every_flag_that_changes_the_config_names_a_key_of_it() -> None:
         (("town_day", "--replay-manifest", "none.json", "--train-ppo"), 3, "none.json does not exist"),
         (("town_day", "--replay-sample", "none.npz"), 3, "none"),
         (("town_day", "--mode", "bc", "--train-ppo"), 2, "leave one of them out"),
+        (("town_day", "--mode", "rollout", "--algorithm", "awr"), 2, "the mode is rollout; leave one of them out"),
+        (("town_day", "--mode", "replay", "--train-ppo", "--algorithm", "iql"), 2, "--train-ppo says PPO; leave one of them out"),
         (("--resume", "nowhere"), 2, "is no run folder"),
         (("--resume", "nowhere", "--epochs", "3"), 2, "resumed as it was started"),
         (("town_day", "--device", "moon", "--mode", "rollout"), 2, "moon"),
@@ -123,6 +125,19 @@ def test_reading_a_capture_prints_the_conflict_of_each_batch_and_trains_nothing(
     sample = sorted((here / "cap").glob("*.npz"))[0]
     code, out, _ = script("town_day", "--replay-sample", str(sample), "--json")
     assert json.loads(out)["samples"] == 1
+
+
+def test_an_algorithm_trains_on_a_capture_and_is_resumed(here: Path, script: Call) -> None:
+    pytest.importorskip("torch")
+    script("town_day", "--rollout-save-dir", "cap", "--rollout-ticks", "100", *TINY)
+    words = ("--capture-dir", "cap", "--algorithm", "iql", "--epochs", "2", "--run-dir", "run", *TINY)
+    code, out, err = script("town_day", *words)
+    assert code == 0, err
+    assert out.startswith("iql: 2 passes over the data")
+    assert json.loads(Path("run/config.json").read_text())["training"]["algorithm"] == "iql"
+    made = json.loads(Path("run/summary.json").read_text())
+    code, out, err = script("--resume", "run", "--json")
+    assert (code, json.loads(out)["weights_hash"]) == (0, made["weights_hash"])
 
 
 def test_train_ppo_on_a_capture_logs_and_exits_with_0(here: Path, script: Call) -> None:

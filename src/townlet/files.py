@@ -193,7 +193,7 @@ def parse_json(data: bytes, name: str, *, error: type[TownletError] = DamagedFil
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
         names = [key for key, _ in pairs]
@@ -492,13 +492,13 @@ def write_json(path: str | Path, value: Any, *, sync: bool = True) -> None:
     write_bytes(path, json_bytes(value, indent=2), sync=sync)
 
 
-def json_bytes(value: Any, *, indent: int) -> bytes:
+def json_bytes(value: object, *, indent: int) -> bytes:
     """As `json.dumps` with an indent, which leaves the fast encoder of `json` aside; here the lines are broken afterwards."""
     flat = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     return msgspec.json.format(flat, indent=indent) + b"\n"
 
 
-def npz_file(path: str | Path, arrays: Mapping[str, Any], *, compress: bool = False, sync: bool = True) -> None:
+def npz_file(path: str | Path, arrays: Mapping[str, object], *, compress: bool = False, sync: bool = True) -> None:
     """Arrays as a deterministic .npz file."""
     write_bytes(path, npz_bytes(arrays, compress=compress), sync=sync)
 

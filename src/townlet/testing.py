@@ -47,7 +47,7 @@ TINY_NAMES = ("alice", "bob", "carol", "dave")
 
 
 def tiny_town(
-    *overrides: str, residents: int | Sequence[Mapping[str, Any]] = 2, scenario: Mapping[str, Any] | None = None
+    *overrides: str, residents: int | Sequence[Mapping[str, object]] = 2, scenario: Mapping[str, object] | None = None
 ) -> SimulationConfig:
     """Up to four residents, one house, two showers, stove, table, fridge, café, bench and an office (clerks, 09:00 to 13:00).
 
@@ -146,7 +146,7 @@ def check_strategy(
     return result
 
 
-def check_sink(make: Callable[[], TelemetrySink], read: Callable[[], list[dict[str, Any]]]) -> None:
+def check_sink(make: Callable[[], TelemetrySink], read: Callable[[], list[dict[str, object]]]) -> None:
     """A sink keeps records in order, leaves the caller's record alone and may be closed twice; `read` gives what it kept."""
     sink = make()
     assert isinstance(sink, TelemetrySink), f"{type(sink).__name__} has no write or close"

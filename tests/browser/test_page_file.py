@@ -11,38 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from page_tools import Visit, short
-from townlet.observer.reel import numbers, unpack
+from page_tools import DECODED, Visit, raw_columns, short
 from townlet.observer.standalone import film_parts, page_html, write_page
 from townlet.observer.story import story
-from townlet.observer.studio import Studio, table_of
+from townlet.observer.studio import Studio
 
 Open = Callable[..., Visit]
-DECODED = """async () => {
-  const source = townlet.a, found = [];
-  for (let k = 0; k < source.head.reels; k++) {
-    const { groups } = await source.load(k), told = {};
-    for (const [group, columns] of Object.entries(source.head.columns))
-      for (const column of columns) told[`${group}.${column.name}`] = Array.from(groups[group][column.name]);
-    found.push(told);
-  }
-  return found;
-}"""
-
-
-def raw_columns(part: dict[str, Any]) -> list[dict[str, list[int]]]:
-    """Every column of every reel as whole numbers, as Python reads it."""
-    table, found = table_of(part["header"]), []
-    for text in part["reels"]:
-        reel, told = unpack(base64.b64decode(text), table), {}
-        for group, columns in table.items():
-            at = 0
-            for column in columns:
-                planes = reel.planes[group][at : at + column.bytes]
-                told[f"{group}.{column.name}"] = numbers(planes, column._replace(scale=1.0)).ravel().tolist()
-                at += column.bytes
-        found.append(told)
-    return found
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_page_file import DECODED, raw_columns
 
-from page_tools import Visit, short
+from checkpoints import untrained
+from page_tools import DECODED, Visit, raw_columns, short
+from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.observer.living import Carried, file_parts, living_parts
+from townlet.observer.opening import policy_id
 from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 from townlet.observer.take import Change, parse_take
@@ -93,39 +95,43 @@ CHANGES = (
     ["exit alice", "newcomer"],
     ["tie alice~bob rivalry = 0.9", "tie carol~dave trust = -0.25"],
     ["resident bob.wallet = 3.21", "resident bob.meals = 2", "resident carol.hunger = 0.125"],
-    ["force alice wait"],
+    ["force alice home", "force bob home", "force carol home"],
     ["conflict.quarrel_ticks = 20", "needs.hunger.decay = 0.004", "economy.rent = 12.5"],
 )
 
 
-@pytest.mark.parametrize("words", CHANGES, ids=lambda words: words[0])
-def test_a_change_in_the_page_is_that_change_natively(
-    alive: Visit, studio: Studio, morning: tuple[str, str], words: list[str]
-) -> None:
-    changes = [{"at": 41 + 10 * k, "do": text} for k, text in enumerate(words)]
-    native = studio.branch(morning[0], [Change(**one) for one in changes])
-    stage = studio.new_stage(native.take)
+REFUSED = ("objects += shower@5,10", "exit nobody", "resident alice.mood = 1", "conflict.quarrel_ticks = -5")
+
+
+def end_of(studio: Studio, name: str) -> str:
+    """The digest with which a take ends natively."""
+    stage = studio.new_stage(studio.known(name).take)
     while stage.at < stage.decisions:
         stage.shoot()
-    head = alive.js("([id, changes]) => townlet.library.branch(id, changes, null)", [morning[0], changes])
-    assert (head["id"], head["title"]) == (native.take.id, native.title)
-    assert alive.js("id => townlet.library.open(id).then(source => source.store.digest)", head["id"]) == stage.vec.digest()
-    plain = studio.new_stage(studio.known(morning[0]).take)
-    while plain.at < plain.decisions:
-        plain.shoot()
-    assert plain.vec.digest() != stage.vec.digest()
+    return stage.vec.digest()
 
 
-@pytest.mark.parametrize(
-    "text", ["objects += shower@5,10", "exit nobody", "resident alice.mood = 1", "conflict.quarrel_ticks = -5"]
-)
-def test_a_change_that_cannot_be_is_refused_in_a_sentence(alive: Visit, text: str) -> None:
+def test_a_change_in_the_page_is_that_change_natively(alive: Visit, studio: Studio, morning: tuple[str, str]) -> None:
+    ends = [end_of(studio, morning[0])]
+    for words in CHANGES:
+        changes = [{"at": 41 + 10 * k, "do": text} for k, text in enumerate(words)]
+        native = studio.branch(morning[0], [Change.model_validate(one) for one in changes])
+        head = alive.js("([id, changes]) => townlet.library.branch(id, changes, null)", [morning[0], changes])
+        assert (head["id"], head["title"]) == (native.take.id, native.title)
+        ends.append(end_of(studio, native.take.id))
+        assert alive.js("id => townlet.library.open(id).then(source => source.store.digest)", head["id"]) == ends[-1], words
+    assert len(set(ends)) == len(ends)
+
+
+def test_a_change_that_cannot_be_is_refused_in_a_sentence(alive: Visit) -> None:
     alive.js("townlet.seek(40)")
     alive.key("b")
-    alive.page.fill("#branch-do", text)
-    alive.page.click("#branch-form button.main")
-    alive.until("document.getElementById('branch-error').textContent.length > 10")
-    assert alive.js("townlet.b") is None
+    for text in REFUSED:
+        alive.page.fill("#branch-do", text)
+        alive.page.click("#branch-form button.main")
+        alive.until("document.getElementById('branch-error').textContent.length > 10")
+        assert alive.js("townlet.b") is None
+        alive.js("document.getElementById('branch-error').textContent = ''")
 
 
 def test_what_if_opens_beside_and_parts_after_the_change(alive: Visit) -> None:
@@ -162,7 +168,7 @@ def test_futures_of_the_page_are_the_native_futures(alive: Visit, studio: Studio
     alive.until("document.querySelectorAll('#futures-body tr').length === 5")
     shown = alive.page.locator("#futures-body tr").first.locator("td").all_inner_texts()
     expected: list[list[dict[str, float]]] = []
-    for name in (morning[0], studio.branch(morning[0], [Change(**one) for one in changes]).take.id):
+    for name in (morning[0], studio.branch(morning[0], [Change.model_validate(one) for one in changes]).take.id):
         stage = studio.new_stage(studio.known(name).take)
         stage.go(6)
         moment, lived = stage.vec.save(), []
@@ -221,7 +227,27 @@ def test_an_engine_with_one_constant_changed_is_not_trusted(visit: Open, carried
     assert "is not the town that was saved" in page.text("#status")
 
 
-def test_a_trained_policy_without_a_kernel_plays_its_recorded_decisions(visit: Open, studio: Studio, tmp_path: Path) -> None:
+def test_a_trained_policy_decides_in_the_page(visit: Open, studio: Studio, tmp_path: Path) -> None:
+    config = load_config("rush_hour", ["scenario.episode_ticks=90", "policy.network.map_encoder=none"])
+    name = policy_id(studio, str(untrained(tmp_path / "net", VectorTown(config, 1))))
+    take = studio.new_take(config, seed=3, policy=name).take.id
+    carried = file_parts(studio, [take, studio.branch(take, [], "scripted").take.id])
+    write_page(tmp_path / "town.html", *carried)
+    page = visit((tmp_path / "town.html").as_uri())
+    assert "as native" in page.text("#digest")
+    assert set(carried.parts["living"]["image"]["policies"]) == {"random", "scripted", name}
+    shown = page.js("townlet.a.why(40, 1)")
+    (expected,) = witnesses(studio.new_stage(studio.known(take).take), 4, [1])
+    assert {one["name"]: one["probability"] for one in shown["options"]} == pytest.approx(
+        {one["name"]: one["probability"] for one in expected["options"]}, abs=1e-4
+    )
+    assert shown["value"] == pytest.approx(expected["value"], abs=1e-3)
+    changes = [{"at": 40, "do": "perturb blackout 30"}]
+    head = page.js("([id, changes]) => townlet.library.branch(id, changes, null)", [take, changes])
+    assert page.js("id => townlet.library.open(id).then(source => source.store.shots.length)", head["id"]) == 9
+
+
+def test_a_policy_without_a_kernel_plays_its_recorded_decisions(visit: Open, studio: Studio, tmp_path: Path) -> None:
     take = studio.new_take(short("rush_hour", 60), seed=3, policy="schedule").take.id
     write_page(tmp_path / "town.html", *file_parts(studio, [take]))
     page = visit((tmp_path / "town.html").as_uri())

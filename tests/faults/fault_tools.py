@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import errno
 import json
-import logging
 import os
 import shutil
 import signal
@@ -50,7 +49,6 @@ from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter
 from townlet.telemetry.schema import volatile_names
 
-logging.getLogger("townlet").setLevel(logging.ERROR)  # a log that stops says so
 KILLS = ("kill before", "kill after", "torn")
 REFUSALS = ("full", "broken", "half")
 WAYS = (*KILLS, *REFUSALS)  # in the order of faults.c

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import random
 import shutil
@@ -97,6 +98,7 @@ def main() -> int:
         sys.path.insert(0, str(HERE.parent))
         from faults import fault_tools as tools
 
+        logging.getLogger("townlet").setLevel(logging.ERROR)  # a log that stops says so
         rows = sweep(asked.layer, asked.writers.split(",") if asked.writers else list(tools.WRITERS), asked.stride, asked.pairs)
     text = json.dumps(rows, indent=1)
     if asked.output is None:

@@ -89,7 +89,7 @@ def test_a_run_is_evaluated_and_shown(trained: townlet.Run, tmp_path: Path) -> N
 
 
 def test_a_run_goes_on(trained: townlet.Run) -> None:
-    with pytest.raises(UsageError, match="leave out mode, epochs and overrides"):
+    with pytest.raises(UsageError, match="leave out mode, recipe, epochs and overrides"):
         townlet.train(run_dir=trained.path, resume=True, epochs=3)
     with pytest.raises(UsageError, match="name its folder"):
         townlet.train(resume=True)

@@ -13,7 +13,7 @@ from townlet.envs.vector import VectorTown
 from townlet.observations.spec import CONFLICT, MAPS
 from townlet.policy.runtime import make_policy
 from townlet.testing import tiny_town
-from townlet.world.actions import CHAT
+from townlet.world.actions import CHAT, PLACE_VERBS
 from townlet.world.state import ENERGY, HUNGER, HYGIENE, PERTURBATIONS, SHIFT_STATES
 from world_tools import Play, people
 
@@ -216,7 +216,9 @@ def test_maps_show_the_window_around_the_resident(variant: str) -> None:
         assert not seen["walkable"][: half - 2].any()  # beyond the map
 
 
-@pytest.mark.parametrize(("scenario", "level"), [("town_day", "option"), ("town_day", "primitive"), ("rush_hour", "option")])
+@pytest.mark.parametrize(
+    ("scenario", "level"), [("rush_hour", "option"), *(("town_day", level) for level in ("option", "candidates", "primitive"))]
+)
 def test_masks_agree_with_what_a_decision_finds_possible(scenario: str, level: str) -> None:
     """Over random states every action is tried: allowed ones are taken up, the others act as `wait` and are marked.
 
@@ -226,7 +228,7 @@ def test_masks_agree_with_what_a_decision_finds_possible(scenario: str, level: s
     draws = np.random.default_rng(3)
     random = make_policy("random", vec)
     tried = np.zeros(vec.num_actions, int)
-    chat = CHAT if level == "option" else vec.catalogue.index("chat")
+    chat = CHAT if level != "primitive" else vec.catalogue.index("chat")
     for _ in range(40):
         vec.step(random.act(vec).actions)
         actions = draws.integers(0, vec.num_actions, vec.active.shape)
@@ -234,10 +236,16 @@ def test_masks_agree_with_what_a_decision_finds_possible(scenario: str, level: s
         active = vec.active == 1
         vec.step(actions)
         surprised = active & (vec.illegal != 1 - allowed)
+        of_places = np.isin(actions, [vec.catalogue.names.index(name) for name in PLACE_VERBS if name in vec.catalogue.names])
+        surprised &= ~of_places  # an impossible one does nothing and is not marked
         assert (actions[surprised] == chat).all()
         assert (allowed[surprised] == 0).all()
         assert not vec.illegal[~active].any()
         np.add.at(tried, actions[active & (allowed == 1)], 1)
+    if level == "candidates":
+        found = {name for name, count in zip(vec.catalogue.names, tried) if count}
+        assert {"use_shower:1", "use_shower:2", "eat_meal:1", "reserve", "leave"} <= found
+        return
     assert (tried[:7] > 0).all() if level == "primitive" else (tried > 0).sum() >= vec.num_actions - 2
 
 

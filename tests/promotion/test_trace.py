@@ -29,6 +29,7 @@ from townlet.policy.training.contexts import RunOptions
 from townlet.promotion.ledger import entry_hash
 from townlet.promotion.releases import Releases
 from townlet.promotion.trace import trace
+from townlet.sealed import SEAL, seal_of
 from townlet.telemetry.ndjson import read_records
 
 pytest.importorskip("torch")
@@ -71,7 +72,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture([small()], DATA, CaptureOptions(ticks=240, towns=2, epsilon=0.05))
         capture([small()], Path("other"), CaptureOptions(ticks=60))
         config = small("training.capture_dir=capture")
-        result = TrainingHarness(config).run("replay", RunOptions(epochs=3, run_dir=RUN))
+        result = TrainingHarness(config).run_ppo(mode="replay", options=RunOptions(epochs=3, run_dir=RUN))
         assert result.checkpoint is not None
         promoted(Path(result.checkpoint))
     return folder
@@ -149,7 +150,11 @@ def test_the_hash_of_data_sees_arrays_metadata_events_and_order(here: Path) -> N
 
 
 def edit(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    """Changed and sealed anew: what a seal cannot see, the other links must."""
+    found = json.loads(path.read_text()) | changes
+    if found.pop(SEAL, None) is not None:
+        found[SEAL] = seal_of(found)
+    path.write_text(json.dumps(found))
 
 
 def flip(path: Path, position: int = -20) -> None:
@@ -326,7 +331,7 @@ def test_the_command_names_the_broken_link_and_leaves_with_2(here: Path, capsys:
 def test_events_that_were_doctored_before_the_training_contradict_their_sample(here: Path) -> None:
     forge_events()
     config = small("training.capture_dir=capture")
-    result = TrainingHarness(config).run("replay", RunOptions(epochs=1, run_dir=Path("second")))
+    result = TrainingHarness(config).run_ppo(mode="replay", options=RunOptions(epochs=1, run_dir=Path("second")))
     promoted(Path(result.checkpoint or ""))
     found = trace(DESK)
     assert (found.broken, "queue_conflict_events" in (found.reason or "")) == ("event", True)

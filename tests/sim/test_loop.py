@@ -16,9 +16,9 @@ from townlet.errors import UsageError
 from townlet.policy.runtime import make_policy
 from townlet.ports import Hook
 from townlet.sim.loop import SimulationLoop
+from townlet.sim.mask_reasons import why_masked
 from townlet.sim.probes import Counts, Digests, EventLog, Film, Follow, SnapshotEvery
 from townlet.sim.snapshot import load_snapshot
-from townlet.sim.why import why_masked
 from townlet.world.events import QUEUE_CONFLICT
 
 

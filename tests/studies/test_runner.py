@@ -18,7 +18,7 @@ from townlet.dto.studies import ArmResult
 from townlet.errors import ConfigError, DamagedFileError
 from townlet.evaluation.compare import summarise
 from townlet.files import AppendLog
-from townlet.studies.ablation import BLIND, SIGHTED, ablation, report_text
+from townlet.studies.ablation import BLIND, SIGHTED, UNTOLD, ablation, report_text
 from townlet.studies.runner import finished, read_results, report_study, run_job, run_study
 from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of, load_spec
 
@@ -152,10 +152,11 @@ def test_a_job_that_another_study_ran_is_found_by_its_hash(tmp_path: Path) -> No
     assert [(result.arm, result.seed) for result in finished(renamed, tmp_path)] == [("same", 0), ("same", 1)]
 
 
-def test_an_ablation_is_a_study_of_two_arms() -> None:
+def test_an_ablation_is_a_study_of_three_arms() -> None:
     spec = ablation("two_bathrooms", "conflict", seeds=5, minutes=4.0)
     assert spec.name == "two_bathrooms_blind_conflict"
-    assert spec.contrasts == ((SIGHTED, BLIND),)
+    assert spec.contrasts == ((SIGHTED, UNTOLD), (UNTOLD, BLIND), (SIGHTED, BLIND))
+    assert job_of(spec, UNTOLD, 0).config.observations.blind == ("conflict_fields",)
     assert job_of(spec, BLIND, 0).config.observations.blind == ("conflict",)
     assert job_of(spec, SIGHTED, 3).config.observations.blind == ()
     assert job_of(spec, SIGHTED, 3).config.training.time_limit == 4.0

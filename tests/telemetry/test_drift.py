@@ -23,9 +23,11 @@ from townlet.telemetry.drift import (
     log_drift,
     persistence,
     read_baseline,
+    read_epochs,
 )
 from townlet.telemetry.example import example_record
 from townlet.telemetry.series import LogSeries, series_of
+from townlet.telemetry.summary import summarise
 
 
 def write(path: Path, *records: dict[str, Any]) -> Path:
@@ -235,3 +237,22 @@ def test_a_field_in_which_equal_runs_differ_more_needs_a_larger_difference() -> 
     names = ["batch_entropy_mean", "queue_conflict_events"]
     assert compare(run(1.1, 11.0), run(1.0, 10.0), names).alarms == ["queue_conflict_events"]
     assert "batch_entropy_mean" in compare(run(1.2, 10.0), run(1.0, 10.0), names).alarms
+
+
+def test_a_log_has_not_drifted_from_itself_in_either_command(tmp_path: Path) -> None:
+    """Records of batches beside the epochs change no mean, and an epoch is compared with its like."""
+    waits = (0.1, 0.2, 0.7, 0.9)
+    records = [example_record(n, queue_wait_mean=wait) for n, wait in enumerate(waits, 1)]
+    batch = {"kind": "batch", "telemetry_version": records[0]["telemetry_version"], "loss_value": 1e6}
+    log = write(tmp_path / "a.jsonl", *records, batch)
+    found = log_drift([log], read_baseline(log), epochs=read_epochs(log), threshold=0.0, relative=True)
+    assert found.ok
+    assert {delta.absolute for delta in found.total} == {0.0}
+    assert {delta.absolute for _, delta in found.worst.values()} == {0.0}
+    assert {delta.absolute for delta in summarise(log, baseline=read_baseline(log)).drift} == {0.0}
+    assert {row.absolute for row in compare_logs(log, log).metrics} == {0.0}
+    later = write(tmp_path / "b.jsonl", *(example_record(n, queue_wait_mean=2 * wait) for n, wait in enumerate(waits, 1)))
+    apart = log_drift([later], read_baseline(log), epochs=read_epochs(log), threshold=0.5, relative=True)
+    assert [(epoch, delta.name, delta.relative) for epoch, delta in apart.beyond] == [
+        (n, "queue_wait_mean", pytest.approx(1.0)) for n in (1, 2, 3, 4)
+    ]

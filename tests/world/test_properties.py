@@ -49,6 +49,10 @@ TOWNS = {
     "tiny": lambda: tiny_town(
         *UPSETS, "relationships.max_edges=2", residents=4, scenario={"episode_ticks": 333, "start": "08:30"}
     ),
+    "tiny, candidates": lambda: tiny_town(
+        "policy.action_level=candidates", *UPSETS, residents=4, scenario={"episode_ticks": 200}
+    ),
+    "crowded, candidates": lambda: crowded("policy.action_level=candidates", *POOR),
     "tiny, primitive": lambda: tiny_town("policy.action_level=primitive", *UPSETS, residents=4, scenario={"episode_ticks": 200}),
     "tiny, seven ticks": lambda: tiny_town(
         "policy.decision_interval=7", *UPSETS, *FRAIL, residents=3, scenario={"episode_ticks": 300}

@@ -25,9 +25,10 @@ from townlet.world.actions import WAIT
 from townlet.world.events import QUEUE_CONFLICT, USE_START
 
 DAY = 1440
-SEEN_BAR, OPTION_BAR = 1_800_000.0, 4_000_000.0
+SEEN_BAR, OPTION_BAR = 2_500_000.0, 10_000_000.0
 GROWTH_BAR, AGE_BAR = 2.5, 0.9
-HELP_BAR, START_BAR, COMPILE_BAR = 0.3, 2.0, 30.0
+NEED_BAR = 1.04
+HELP_BAR, START_BAR, COMPILE_BAR = 0.3, 2.0, 25.0
 
 
 class HeldScript:
@@ -134,6 +135,26 @@ def growth_row(small: int = 80, large: int = 8000, *, ticks: int = 120) -> Row:
     )
 
 
+def need_row(*, towns: int = 64, decisions: int = 60, repeats: int = 15, further: int = 2) -> Row:
+    """Time of a tick with observations in a town of three needs and of some more, alternated: the cost of one more.
+
+    The further needs fall, are seen and cost reward; nobody acts on them, so both towns live the same day.
+    """
+    folk = []
+    for needs in (0, further):
+        more = [f"needs.further_{k}={{decay: 0.0005, weight: 0.01, act_below: 0}}" for k in range(needs)]
+        folk.append(batch("town_day", towns, ["policy.decision_interval=1", *more], hold=10))
+    mornings = [one.vec.save() for one in folk]
+    ratios = []
+    for _ in range(repeats):
+        spent = []
+        for one, morning in zip(folk, mornings):
+            one.vec.restore(morning)
+            spent.append(one.run(decisions))
+        ratios.append(spent[1] / spent[0])
+    return row("cost of one need more", median(ratios) ** (1 / further), "×", NEED_BAR, smaller=True)
+
+
 def age_rows(*, towns: int = 16, repeats: int = 9, decisions: int = 36) -> list[Row]:
     """Day 7 against day 2 at the same minutes, alternated; and the memory of the process."""
     folk = batch("town_day", towns, [f"scenario.episode_ticks={8 * DAY}"])
@@ -179,6 +200,8 @@ def sim_rows(*, say: Callable[[str], None], short: bool = False) -> list[Row]:
     rows.append(speed_row("option level, 8 residents × 64 towns", 10, OPTION_BAR, ticks=ticks))
     say("town_day, 64 towns, observations and masks every tick")
     rows.append(speed_row("hybrid observations and masks every tick", 1, SEEN_BAR, ticks=ticks))
+    say("three needs and five")
+    rows.append(need_row(repeats=5 if short else 15))
     if not short:
         say("80 and 8,000 residents")
         rows.append(growth_row())

@@ -49,6 +49,35 @@ def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) ->
 
 
 @bench.command()
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the chart: a .png or .svg file.")
+@click.option("--short", is_flag=True, help="A look: small batches, each thing once.")
+@json_option
+def roof(output: Path | None, short: bool, as_json: bool) -> None:
+    """What each stage does of what this machine could do: simulate, observe, mask, infer, advantage, update.
+
+    The last three need the extra ml; without it the first three are measured.
+
+    \b
+    Example:
+      townlet bench roof --output roof.svg
+    """
+    from townlet.bench.roof import draw_roof, measure_machine, roof_rows, town_stages, training_stages
+    from townlet.optional import installed
+
+    note("memory and arithmetic of one core")
+    machine = measure_machine()
+    note("the town")
+    stages = town_stages(towns=8, decisions=12, repeats=1) if short else town_stages()
+    if installed("torch"):
+        note("the network")
+        stages += training_stages(steps=8, towns=8, repeats=1) if short else training_stages()
+    if output is not None:
+        draw_roof(machine, stages, output)
+        note(f"drawn: {output}")
+    _report(roof_rows(machine, stages), False, as_json)
+
+
+@bench.command()
 @click.option("--short", is_flag=True, help="A look: one round instead of five, without the time to the scripted return.")
 @check_option
 @json_option
@@ -166,7 +195,7 @@ def _compile_row(repeats: int = 5) -> dict[str, Any]:
     return row("townlet run town_day, first start (compiling)", median(spent), "s", COMPILE_BAR, smaller=True)
 
 
-def _report(rows: list[dict[str, Any]], check: bool, as_json: bool) -> None:
+def _report(rows: list[dict[str, object]], check: bool, as_json: bool) -> None:
     emit(rows, lambda: "\n".join(_line(row) for row in rows), as_json)
     leave(1 if check and not all(row["ok"] for row in rows) else 0)
 

@@ -18,7 +18,7 @@ class Size(click.ParamType[int]):
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).strip().upper().removesuffix("B")
         unit = {"K": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:], 1)
         digits = text[:-1] if unit > 1 else text
@@ -47,6 +47,11 @@ OPTIONS = (
     click.option("--max-bytes", type=Size(), help="Throw out the oldest samples above this size (800K, 200M, 2G)."),
     click.option("--append", is_flag=True, help="Add to the capture that is there, with new towns."),
     click.option("--overwrite", is_flag=True, help="Move what is there aside."),
+    click.option(
+        "--take",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="Capture what was played in a take: of whoever was taken over there, or else of everybody.",
+    ),
     click.option("--auto-seed-agents", is_flag=True, help="Place residents in a scenario that has none."),
     click.option("--golden", is_flag=True, help="Refresh the committed samples and statistics instead."),
     click.option("--check", is_flag=True, help="With --golden: compare only; exit code 1 when they differ."),
@@ -76,6 +81,7 @@ def capture(scenarios: tuple[str, ...], **options: Any) -> None:
     Examples:
       townlet capture town_day --towns 8 --epsilon 0.05 --output runs/demos
       townlet capture queue_conflict --ticks 600 --agent-id alice --output runs/one
+      townlet capture --take alice.take --output runs/mine
       townlet capture --golden --check
     """
     _capture(scenarios, **options)
@@ -105,6 +111,7 @@ def _capture(
     agents: tuple[str, ...],
     min_length: int,
     min_reward: float | None,
+    take: Path | None,
     **options: Any,
 ) -> None:
     from townlet.config.loader import load_config
@@ -115,12 +122,14 @@ def _capture(
     if golden:
         _golden(golden_dir, check, as_json)
         return
-    if not scenarios or output is None:
-        what = "SCENARIO, such as town_day" if not scenarios else "--output, the folder to make"
+    if not (scenarios or take) or output is None:
+        what = "SCENARIO, such as town_day" if output is not None else "--output, the folder to make"
         raise click.UsageError(f"missing {what}", click.get_current_context())
+    configs = [load_config(name, overrides) for name in scenarios]
+    if take is not None:
+        configs, agents, options = _of_take(take, configs, agents, options)
     keep = SampleFilter(agents=agents, min_length=min_length, min_reward=min_reward)
     chosen = CaptureOptions(keep=keep, **options)
-    configs = [load_config(name, overrides) for name in scenarios]
     total = sum(chosen.ticks or config.scenario.episode_ticks for config in configs) * chosen.towns
     with StopFlag() as stop, progress("capturing", total) as advance:
         seen = [0]
@@ -136,6 +145,21 @@ def _capture(
         note(f"{result.events_lost} events did not fit; raise world.event_capacity to keep them all")
     if result.interrupted:
         raise stop.interruption(f"after {result.ticks} of {total} town-ticks; {output} holds what was captured")
+
+
+def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+    """Configs, whose lives to keep, and options with who plays. SCENARIO is the take's town where that is not shipped."""
+    from townlet.observer.studio import Studio
+    from townlet.observer.take import read_take
+    from townlet.sim.edits import Force, parse_edit
+
+    take, studio = read_take(path), Studio()
+    for config in configs:
+        studio.add_config(config)
+    edits = [parse_edit(change.do) for change in take.changes]
+    played = tuple(dict.fromkeys(edit.name for edit in edits if isinstance(edit, Force)))
+    of_take = {"policy": studio.player(take), "seed": take.seed, "ticks": take.ticks, "towns": 1, "start": None}
+    return [studio.config_of(take)], agents or played, options | of_take
 
 
 def _told(result: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ class NameType(click.ParamType[str]):
 
     name = "name"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
         from townlet.names import EXPECTED, is_name
 
         if not is_name(value):
@@ -55,12 +55,12 @@ def tick_of(config: SimulationConfig, at: str | None) -> int:
     return 0 if at is None else tick_at(at, start=config.scenario.start, day=config.world.ticks_per_day)
 
 
-def dumps(value: Any) -> str:
+def dumps(value: object) -> str:
     """JSON of plain values; a number that is not finite is written as null, because JSON has none."""
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

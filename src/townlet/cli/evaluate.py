@@ -52,6 +52,7 @@ Examples:
 @click.option("--baseline", help="Policy that effects are measured against; by default evaluation.baseline.")
 @click.option("--ends", type=PATH, help="Ends of the score, made by `townlet plan`, beside the shipped ones.")
 @click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Threads of the simulator.")
+@click.option("--looks/--no-looks", default=True, help="Also measure networks with the conflict fields shuffled among residents.")
 @click.option("--output", type=PATH, help="Write the scorecard as JSON.")
 @click.option("--html", type=PATH, help="Write it as one HTML page.")
 @click.option("--png", type=PATH, help="Draw it (.png or .svg).")
@@ -71,6 +72,7 @@ def evaluate(
     baseline: str | None,
     ends: Path | None,
     threads: int,
+    looks: bool,
     output: Path | None,
     html: Path | None,
     png: Path | None,
@@ -98,6 +100,7 @@ def evaluate(
             window=window,
             threads=threads,
             ends=None if ends is None else load_ends(ends),
+            looks=looks,
             progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
         )
     if output is not None:

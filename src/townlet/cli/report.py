@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -52,7 +51,7 @@ def report(
     emit({"report": str(target)}, f"report written to {target}", as_json)
 
 
-def commands_of(card: Mapping[str, Any], folder: Path) -> list[str]:
+def commands_of(card: Mapping[str, object], folder: Path) -> list[str]:
     """What makes the run and this page again."""
     train = f"townlet train {card.get('config_id', 'CONFIG')} --mode {card.get('mode', 'anneal')}"
     if "seed" in card:

@@ -108,13 +108,13 @@ def _measures(run: RunFolder) -> dict[str, Any]:
     return {name: found[name] for name in (*MEASURES, "duration_sec") if found.get(name) is not None}
 
 
-def _table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> str:
+def _table(rows: list[dict[str, object]], columns: tuple[str, ...]) -> str:
     cells = [list(columns)] + [[_cell(row.get(column)) for column in columns] for row in rows]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -211,7 +211,7 @@ def _open(name: str, policy: str, seed: int | None, overrides: tuple[str, ...]) 
     return vec, decides
 
 
-def _show(header: SnapshotHeader, words: str, as_json: bool, more: dict[str, Any]) -> None:
+def _show(header: SnapshotHeader, words: str, as_json: bool, more: dict[str, object]) -> None:
     shown = header.model_dump(exclude={"config"})
     text = [words, *(f"  {key:<22}{value}" for key, value in shown.items() if value not in (None, ""))]
     emit(shown | more, "\n".join(text), as_json)

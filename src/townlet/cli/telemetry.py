@@ -34,7 +34,9 @@ telemetry.add_command(watch)
 
 @telemetry.command()
 @LOGS
-@click.option("--baseline", type=LOG, help="JSON of metrics, capture metrics or another log to measure drift against.")
+@click.option(
+    "--baseline", type=LOG, help="JSON of metrics, capture metrics or another log (epoch by epoch) to measure drift against."
+)
 @click.option("--drift-threshold", type=float, help="Fail when a metric of any epoch is further than this from the baseline.")
 @click.option("--relative", is_flag=True, help="Measure drift in shares of the baseline instead of absolutely.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Problems shown; all are counted.")
@@ -49,14 +51,15 @@ def validate(
     \b
     Example: townlet telemetry validate runs/demo/ppo.ndjson --baseline runs/before/ppo.ndjson --relative --drift-threshold 0.2
     """
-    from townlet.telemetry.drift import log_drift, read_baseline
+    from townlet.telemetry.drift import log_drift, read_baseline, read_epochs
     from townlet.telemetry.validate import validate_log, whole_logs
 
     report = validate_log(logs, limit=limit)
     drift = None
     if report.ok and (baseline is not None or drift_threshold is not None or relative):
         expected = None if baseline is None else read_baseline(baseline)
-        drift = log_drift(whole_logs(logs), expected, threshold=drift_threshold, relative=relative, limit=limit)
+        epochs = None if baseline is None else read_epochs(baseline)
+        drift = log_drift(whole_logs(logs), expected, epochs=epochs, threshold=drift_threshold, relative=relative, limit=limit)
     ok = report.ok and (drift is None or drift.ok)
     if as_json:
         click.echo(dumps(report.as_dict() | {"ok": ok, "drift": drift and drift.as_dict()}))
@@ -219,7 +222,7 @@ def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], t
 
 @telemetry.command()
 @click.argument("log", type=LOG)
-@click.option("--format", "form", required=True, help="tensorboard, csv, parquet, wandb or mlflow.")
+@click.option("--format", "form", required=True, help="tensorboard, csv, parquet, wandb, mlflow or prometheus.")
 @click.option("--output", "-o", type=LOG, required=True, help="File, or folder for TensorBoard, W&B and MLflow.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there (a folder is moved aside).")
 @json_option

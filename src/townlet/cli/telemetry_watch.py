@@ -27,7 +27,7 @@ ALWAYS = (
 CURVE = 40  # records in a sparkline
 
 
-def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def threshold_options(command: Callable[..., object]) -> Callable[..., Any]:
     """One option per declared alert, with its default from the schema."""
     flags: list[tuple[str, str]] = []
     for item in FIELDS:
@@ -199,7 +199,7 @@ def sentences(event: Event) -> list[tuple[str, bool]]:
     return [(alarm.message, True) for alarm, _ in alarms_of(event)]
 
 
-def record_line(record: dict[str, Any]) -> str:
+def record_line(record: dict[str, object]) -> str:
     from townlet.telemetry.drawing import short
     from townlet.telemetry.series import number
 

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from townlet.policy.replay import ReplayDatasetConfig
 
 MODES = ("replay", "rollout", "mixed", "bc", "anneal")
+ALGORITHMS = ("bc", "awr", "cql", "iql")  # and PPO, by --train-ppo
 PATH = click.Path(path_type=Path)
 
 # flag -> (config key, type, help); a flag is an override of the config and is checked by it
 VALUES: dict[str, tuple[str, Any, str]] = {
     "--mode": ("training.source", click.Choice(MODES), "Where the data come from and which strategy learns."),
+    "--algorithm": ("training.algorithm", click.Choice(ALGORITHMS), "What learns from replay data alone; awr by default."),
     "--replay-manifest": ("training.replay_manifest", str, "Manifest of replay data."),
     "--capture-dir": ("training.capture_dir", str, "Capture folder of replay data, with its metrics."),
     "--replay-batch-size": ("training.replay.batch_size", int, "Samples per replay batch."),
@@ -30,8 +32,8 @@ VALUES: dict[str, tuple[str, Any, str]] = {
     "--rollout-ticks": ("training.rollout_ticks", int, "Ticks per collection."),
     "--epochs": ("training.epochs", int, "Collections, or passes over the data."),
     "--engine": ("training.engine", str, "Where rollouts are made: local or process."),
-    "--workers": ("training.workers", int, "Rollout workers."),
-    "--device": ("training.device", str, "Device of torch."),
+    "--workers": ("training.workers", int, "Cores, or rollout processes; 0 for all cores."),
+    "--device": ("training.device", str, "Device of torch: cpu, cuda or cuda:N."),
     "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch, and the last."),
     "--ppo-log-max-entries": ("telemetry.max_entries", int, "Records per file before it is rotated."),
     "--ppo-learning-rate": ("ppo.learning_rate", float, "Step size of the optimiser."),
@@ -56,9 +58,10 @@ SWITCHES: dict[str, tuple[str, str]] = {
 BOTH_WAYS = {"--ppo-normalize-advantages/--ppo-no-normalize-advantages": "ppo.advantage_normalization"}
 
 
-def founding_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+def founding_flags(function: Callable[..., object]) -> Callable[..., Any]:
     """Every flag of the founding documents, as one decorator."""
     options = [
+        click.option("--recipe", metavar="NAME", help="Train with the settings of a shipped config, such as demo."),
         click.option("--replay-sample", type=PATH, help="One replay sample (.npz) instead of a manifest."),
         click.option("--replay-meta", type=PATH, help="Its metadata, when they are not beside it."),
         click.option("--train-ppo", is_flag=True, help="Train on the replay data instead of only reading them."),
@@ -89,6 +92,8 @@ def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
         value = flags[flag.partition("/")[0].removeprefix("--").replace("-", "_")]
         if value is not None:
             found.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
+    if flags["train_ppo"] and flags["resume"] is None:
+        found.append("training.algorithm=ppo")
     if flags["seed"] is not None:
         found.append(f"seed={flags['seed']}")
     return tuple(found)
@@ -97,12 +102,13 @@ def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
 @click.command(short_help="Train a policy: behaviour cloning, PPO, anneal.")
 @click.argument("config", required=False)
 @founding_flags
-def train(config: str | None, **flags: Any) -> None:
+def train(config: str | None, **flags: object) -> None:
     """Train in the town of CONFIG (a file or a shipped name) and keep the run in a folder.
 
     \b
     Examples:
       townlet train town_day --mode anneal --run-dir runs/first
+      townlet train bakery.yaml --recipe demo
       townlet train town_day --mode rollout --epochs 50 --set ppo.learning_rate=1e-4
       townlet train --resume runs/first
     """
@@ -130,9 +136,13 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
             return
     if flags["train_ppo"] and mode in ("bc", "anneal"):
         raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out.")
+    if flags["algorithm"] is not None and (flags["train_ppo"] or mode != "replay"):
+        other = "--train-ppo says PPO" if flags["train_ppo"] else f"the mode is {mode}"
+        raise UsageError(f"--algorithm is how stored data are learned from, but {other}; leave one of them out.")
     watcher = _progress(flags["as_json"])
     orchestrator = PolicyTrainingOrchestrator(config, progress=watcher)
-    if mode == "replay" and not always_train and not flags["train_ppo"] and flags["resume"] is None:
+    trains = always_train or flags["train_ppo"] or flags["algorithm"] is not None or flags["resume"] is not None
+    if mode == "replay" and not trains:
         _iterate(orchestrator, dataset, flags["as_json"])
         return
     log = flags["ppo_log"]
@@ -173,12 +183,13 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
     if flags["resume"] is None:
         if source is None:
             raise UsageError("There is no config; name one, such as town_day, or go on with a run: --resume RUN.")
-        config = load_config(source, overrides)
+        config = load_config(source, overrides, recipe=flags["recipe"])
         if flags["epochs"] is not None and config.training.source == "bc":  # cloning counts its own
-            config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"))
+            config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"), recipe=flags["recipe"])
         return config, flags["run_dir"]
-    if overrides or flags["run_dir"] is not None:
-        raise UsageError(f"A run is resumed as it was started; leave out {(overrides or ('--run-dir',))[0]}.")
+    extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe") if flags[name] is not None]
+    if overrides or extra:
+        raise UsageError(f"A run is resumed as it was started; leave out {[*overrides, *extra][0]}.")
     run = RunFolder(flags["resume"])
     return run.resolved_config(), run.path
 

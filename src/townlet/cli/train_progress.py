@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from townlet.cli.common import interactive
-from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, PPOTrainingResult, TrainingResult
+from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, OfflineTrainingResult, PPOTrainingResult, TrainingResult
 
 LABELS = {
     "episode_return_mean": "return",
@@ -102,6 +102,12 @@ def _headline(result: TrainingResult) -> str:
         )
     if isinstance(result, AnnealSummary):
         return "\n".join((f"anneal {result.status}, {len(result.stages)} stages, {result.duration_sec:.1f} s", *result.reasons))
+    if isinstance(result, OfflineTrainingResult):
+        own, data = ("–" if value is None else f"{value:.2f}" for value in (result.held_out_return, result.dataset_return))
+        return (
+            f"{result.algorithm}: {result.epochs} passes over the data, {result.updates:,} updates; return on held-out towns "
+            f"{own} (of the lives in the data, as they were paid: {data}), {result.duration_sec:.1f} s"
+        )
     assert isinstance(result, PPOTrainingResult)
     score = "" if result.episode_return_mean is None else f", return {result.episode_return_mean:.2f}"
     return (

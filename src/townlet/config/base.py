@@ -43,7 +43,7 @@ def _parts(section: type[Section]) -> dict[str, dict[str, Any]]:
     }
 
 
-def minutes(value: Any) -> Any:
+def minutes(value: object) -> Any:
     """ "07:30" → 450; anything else is left to the field's own check."""
     if isinstance(value, str):
         match = _CLOCK.fullmatch(value)

@@ -30,11 +30,13 @@ class NetworkConfig(Section):
 
 
 class PolicyConfig(Section):
-    action_level: Literal["option", "primitive"] = Field(
-        "option", description="What is chosen: options (every decision_interval ticks) or single moves (every tick)."
+    action_level: Literal["option", "candidates", "primitive"] = Field(
+        "option",
+        description="What is chosen: options by rule (near, calm), one of the nearest objects, both every decision_interval "
+        "ticks, or single moves (every tick).",
     )
     decision_interval: int = Field(
-        10, ge=1, le=1440, description="Ticks per decision at option level; the primitive level decides every tick."
+        10, ge=1, le=1440, description="Ticks per decision of options and candidates; the primitive level decides every tick."
     )
     calm_rivalry_ticks: Positive = Field(
         40.0, description="What a rivalry of 1 at an object costs in the ranking of `calm`, in ticks."
@@ -78,6 +80,11 @@ class PPOConfig(Section):
     adam_epsilon: float = Field(1e-5, gt=0, le=1, description="ε of Adam.")
     recurrent: Literal["none", "gru", "lstm"] = Field("none", description="Recurrent layer after the trunk.")
     grad_accumulation: int = Field(1, ge=1, le=1024, description="Mini-batches per optimiser step.")
+    update: Literal["fused", "torch"] = Field(
+        "fused",
+        description="How updates are computed: by compiled passes, which convolutions, recurrent layers, compile, bf16 and other "
+        "devices leave to torch, or by torch, the reference.",
+    )
     compile: bool = Field(False, description="Compile the update with torch.compile (slow to start).")
     bf16: bool = Field(False, description="Compute the update in bfloat16; refused where a try in a child process fails.")
 
@@ -94,6 +101,24 @@ class BCConfig(Section):
     patience: int = Field(3, ge=1, description="Stop after this many epochs without a better held-out loss.")
     epsilon: Share = Field(0.05, description="Share of random choices in captured demonstrations.")
     towns: int = Field(16, ge=1, le=65536, description="Towns captured when no manifest is given.")
+
+
+class OfflineConfig(Section):
+    learning_rate: float = Field(1e-3, gt=0, le=1, description="Step size of the optimisers.")
+    lr_anneal: bool = Field(True, description="Let the step size fall to 0 over the passes, along half a cosine.")
+    batch_size: int = Field(256, ge=1, description="Decisions per mini-batch.")
+    weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay.")
+    value_coef: float = Field(0.5, ge=0, le=100, description="Weight of the value regression.")
+    behaviour: float = Field(
+        1.0, ge=0, le=100, description="Weight of imitating the data's expert, on decisions for which one was noted."
+    )
+    temperature: float = Field(
+        0.5, gt=0, le=100, description="β: advantages, in their own deviations, are divided by it; lower trusts them more."
+    )
+    weight_bound: float = Field(20.0, ge=1, le=1e6, description="Greatest weight exp(A/β) of a decision (awr, iql).")
+    expectile: float = Field(0.7, ge=0.5, lt=1, description="τ of iql: 0.5 values the data's policy, above it the better part.")
+    conservatism: float = Field(1.0, ge=0, le=100, description="α of cql: weight of the penalty on actions the data do not show.")
+    target_rate: float = Field(0.005, gt=0, le=1, description="Share by which the slow copy of Q moves at each step (iql, cql).")
 
 
 class ReplayConfig(Section):
@@ -168,6 +193,10 @@ class TrainingConfig(Section):
     rollout_auto_seed_agents: bool = Field(False, description="Place residents when the scenario has none.")
     replay_manifest: str | None = Field(None, description="Manifest of replay data.")
     capture_dir: str | None = Field(None, description="Capture folder of replay data.")
+    algorithm: Literal["ppo", "bc", "awr", "cql", "iql"] = Field(
+        "awr", description="What learns from replay data alone: off-policy (bc, awr, cql, iql), or PPO on stored ratios."
+    )
+    offline: OfflineConfig = Field(default_factory=OfflineConfig, description="Learning from replay data but by PPO.")
     replay: ReplayConfig = Field(default_factory=ReplayConfig, description="How replay data are read.")
     normalize_conflict_features: bool = Field(False, description="Normalise the conflict features of replay data.")
     checkpoint_every: int = Field(10, ge=1, description="Epochs between two checkpoints.")
@@ -180,9 +209,12 @@ class TrainingConfig(Section):
         None, gt=0, description="Minutes after which the whole run ends by itself; PPO stages of an anneal run share them."
     )
     threads: int = Field(1, ge=1, le=1024, description="Threads of torch; changes bits, so it is kept in the checkpoint.")
-    device: str = Field("cpu", description="Device of torch.")
+    device: str = Field("cpu", description="Device of torch: cpu, cuda or cuda:N. Runs resume bit for bit on the cpu only.")
     engine: Name = Field("local", description="Where rollouts are made: local, or process (a process per worker).")
-    workers: int = Field(1, ge=1, le=4096, description="Rollout workers.")
+    workers: int = Field(
+        1, ge=0, le=4096, description="Cores that collect and update, or rollout processes; changes no bit. 0: all there are."
+    )
+    shards: int = Field(4, ge=1, le=4096, description="Parts of a mini-batch whose gradients are added in order; changes bits.")
     bc: BCConfig = Field(default_factory=BCConfig, description="Behaviour cloning.")
     anneal_schedule: Annotated[tuple[AnnealStage, ...], Many] = Field(_SCHEDULE, description="Stages of an anneal run, in order.")
     anneal_accuracy_threshold: Share = Field(0.95, description="Held-out accuracy BC must reach.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ SHIPPED = Path(__file__).resolve().parent.parent / "configs"
 FOLDERS = ("scenarios", "examples", "training")
 MAX_BYTES = 4 << 20
 MAX_ANCHORS = 1_000
-MAX_CHAIN = 16  # files that extend each other
+MAX_CHAIN = 16  # files that extend each other, one upon the other
+MAX_FILES = 64  # … and in all
 _PARSER: Any = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
 _INT = re.compile(r"[-+]?[0-9]+")
 _OTHER_INT = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -41,10 +43,22 @@ _SPECIAL = {
 _TAGS = {"tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 
 
-def load_config(path_or_name: str | Path, overrides: Sequence[str] = ()) -> SimulationConfig:
-    """The config of a file, or of a shipped name such as `town_day`, with `a.b=c` overrides laid upon it."""
-    path = find_config(path_or_name)
-    return _build(_read_chain(path, ()), overrides)
+def load_config(path_or_name: str | Path, overrides: Sequence[str] = (), *, recipe: str | None = None) -> SimulationConfig:
+    """The config of a file, or of a shipped name such as `town_day`, with `a.b=c` overrides laid upon it.
+
+    `recipe` is the name of a shipped training config (`demo`): its settings are laid upon the town, below the overrides.
+    """
+    tree = _read_chain(find_config(path_or_name))
+    return _build(tree if recipe is None else merge(tree, _recipe(recipe)), overrides)
+
+
+def _recipe(name: str) -> Node:
+    """What a training config says itself: not the town it extends, and not its name."""
+    known = shipped_configs("training")
+    if name not in known:
+        raise ConfigError(f"there is no recipe called {name!r:.80}{_nearest(name, known)}; known are {', '.join(known)}")
+    tree = read_tree(known[name])
+    return Node({key: node for key, node in tree.value.items() if key not in ("extends", "config_id")}, tree.source)
 
 
 def config_of_text(text: str, name: str = "scenario") -> SimulationConfig:
@@ -56,12 +70,15 @@ def config_of_text(text: str, name: str = "scenario") -> SimulationConfig:
         raise ConfigError(f"{tree.source}: expected sections such as `scenario:` at the top, found {_kind(tree.value)}")
     extends = tree.value.pop("extends", None)
     tree.value.setdefault("config_id", Node(name, tree.source))
-    if extends is not None:
-        known = {found: path for folder in reversed(FOLDERS) for found, path in shipped_configs(folder).items()}
-        if extends.value not in known:
-            raise ConfigError(f"{extends.source}: `extends` names a shipped config here, found {extends.value!r:.60}")
-        tree = merge(_read_chain(known[extends.value], ()), tree)
-    return _build(tree, ())
+    if extends is None:
+        return _build(tree, ())
+    known = {found: path for folder in reversed(FOLDERS) for found, path in shipped_configs(folder).items()}
+    below = []
+    for part in _parts(extends):
+        if part.value not in known:
+            raise ConfigError(f"{part.source}: `extends` names a shipped config here, found {part.value!r:.60}")
+        below.append(_read_chain(known[part.value]))
+    return _build(reduce(merge, [*below, tree]), ())
 
 
 def default_config(overrides: Sequence[str] = ()) -> SimulationConfig:
@@ -159,8 +176,12 @@ def _with_affordances(tree: Node) -> Node:
     return Node({**tree.value, "affordances": filled}, tree.source)
 
 
-def _read_chain(path: Path, chain: tuple[Path, ...]) -> Node:
-    """A file laid upon what it extends."""
+def _read_chain(path: Path, chain: tuple[Path, ...] = (), read: list[Path] | None = None) -> Node:
+    """A file laid upon what it extends; `read` are the files read so far, in all chains."""
+    read = [] if read is None else read
+    read.append(path)
+    if len(read) > MAX_FILES:
+        raise ConfigError(f"{path} is one of more than {MAX_FILES} files that extend each other; write some as one")
     here = path.resolve()
     if here in chain:
         way = " → ".join(str(step) for step in (*chain[chain.index(here) :], here))
@@ -179,9 +200,19 @@ def _read_chain(path: Path, chain: tuple[Path, ...]) -> Node:
         if scenario is not None and isinstance(scenario.value, dict):
             scenario.value.setdefault("name", Node(name_from(path.stem), scenario.source))
         return tree
-    if not isinstance(extends.value, str):
-        raise ConfigError(f"{extends.source}: `extends` names one file, found {_kind(extends.value)}")
-    return merge(_read_chain(_extended(path, extends), (*chain, here)), tree)
+    below = [_read_chain(_extended(path, part), (*chain, here), read) for part in _parts(extends)]
+    return reduce(merge, [*below, tree])
+
+
+def _parts(extends: Node) -> list[Node]:
+    """The files that `extends` names, one or a list; each is laid upon the one before."""
+    parts = extends.value if isinstance(extends.value, list) else [extends]
+    for part in parts:
+        if not isinstance(part.value, str):
+            raise ConfigError(f"{part.source}: `extends` names a file or a list of files, found {_kind(part.value)}")
+    if not 1 <= len(parts) <= MAX_CHAIN:
+        raise ConfigError(f"{extends.source}: `extends` names {len(parts)} files, expected 1 to {MAX_CHAIN}")
+    return parts
 
 
 def _extended(path: Path, extends: Node) -> Path:
@@ -192,7 +223,7 @@ def _extended(path: Path, extends: Node) -> Path:
         raise ConfigError(f"{extends.source}: {missing}") from None
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return {dict: "a mapping", list: "a list", type(None): "nothing"}.get(type(value), f"the value {value!r:.60}")
 
 
@@ -285,7 +316,7 @@ def _events(text: str) -> Iterator[Any]:
     return iter(yaml.parse(text, Loader=_PARSER))
 
 
-def _key(event: Any, container: Node, source: SourceLine, error: type[TownletError]) -> str:
+def _key(event: object, container: Node, source: SourceLine, error: type[TownletError]) -> str:
     if not isinstance(event, yaml.ScalarEvent):
         raise error(f"{source}: a key must be a plain word")
     if event.value in container.value:
@@ -321,7 +352,7 @@ def resolve_scalar(text: str, source: SourceLine, error: type[TownletError] = Co
 class _Dumper(yaml.SafeDumper):
     """Quotes every text that YAML 1.2 (or 1.1) would read as something else."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: object) -> bool:
         return True
 
 
@@ -333,6 +364,6 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
-def to_yaml(value: Any) -> str:
+def to_yaml(value: object) -> str:
     """Plain values as YAML that `read_yaml` reads back unchanged."""
     return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120, default_flow_style=False))

@@ -114,7 +114,7 @@ def _model_at(path: Path, model: type[BaseModel]) -> type[BaseModel] | None:
     return model_of(here)
 
 
-def _bare(annotation: Any) -> Any:
+def _bare(annotation: object) -> Any:
     """An annotation without Annotated and without None."""
     while True:
         if get_origin(annotation) is Annotated:
@@ -128,7 +128,7 @@ def _bare(annotation: Any) -> Any:
             return annotation
 
 
-def model_of(annotation: Any) -> type[BaseModel] | None:
+def model_of(annotation: object) -> type[BaseModel] | None:
     """The model inside an annotation, through None, lists and mappings."""
     annotation = _bare(annotation)
     if get_origin(annotation) in (tuple, dict):

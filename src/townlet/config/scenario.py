@@ -104,7 +104,7 @@ class CircleConfig(Section):
 RESIDENTS_PER = {"shower": 9.0, "stove": 7.0, "fridge": 16.0, "table": 7.0, "cafe_counter": 40.0, "bench": 20.0}
 
 
-def _with_the_usual(given: Any) -> Any:
+def _with_the_usual(given: object) -> Any:
     return {**RESIDENTS_PER, **given} if isinstance(given, dict) else given
 
 

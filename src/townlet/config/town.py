@@ -38,8 +38,8 @@ class WorldConfig(Section):
 
 
 class ObservationsConfig(Section):
-    blind: Annotated[tuple[Literal["conflict"], ...], Many] = Field(
-        (), description="Groups of fields shown as zero; `calm` then ranks by distance alone."
+    blind: Annotated[tuple[Literal["conflict", "conflict_fields"], ...], Many] = Field(
+        (), description="`conflict_fields` shows the conflict fields as zero; `conflict` also ranks `calm` by distance alone."
     )
     compact_map: bool = Field(False, description="Give the compact variant a 5×7×7 map.")
 

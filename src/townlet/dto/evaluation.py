@@ -46,6 +46,9 @@ MEASURES: dict[str, MeasureSpec] = {
 }
 
 
+LOOKS = ("return", "conflicts")  # measures told of a network that is shown the conflict fields of others
+
+
 class Measure(FrozenStrict):
     """One number per town (null where it does not exist: no wait, no shift), and what they say together."""
 
@@ -103,6 +106,9 @@ class PolicyCard(FrozenStrict):
     )
     late: tuple[LateRow, ...] = Field((), description="lateness by resident and hour of the shift")
     sampled: bool | None = Field(default=None, description="of a network: it draws its actions, or takes the likeliest")
+    looks: dict[str, Effect] | None = Field(
+        default=None, description="of a network: what changes when conflict fields are shuffled among residents; null: not asked"
+    )
     decisions: int
     steps_per_second: float = Field(description="resident-ticks per second, policy included; not compared")
 

@@ -152,6 +152,17 @@ class PPOTrainingResult(TrainingResult):
     weights_hash: str
 
 
+class OfflineTrainingResult(PPOTrainingResult):
+    """Learned from stored lives alone. Two returns: that of the data, and the policy's own in towns it never saw."""
+
+    strategy: str = "offline"
+    algorithm: Literal["bc", "awr", "cql", "iql"]
+    dataset_return: float | None = Field(description="Of the lives in the data that were seen to their end, mean.")
+    held_out_return: float | None = Field(
+        description="Of the policy itself, on the validation seed; null: training.eval_every=0."
+    )
+
+
 class AnnealStageResult(Frozen):
     cycle: int
     mode: Literal["bc", "ppo"]

@@ -67,6 +67,6 @@ def step_records(vec: VectorTown, run_id: str | None = None) -> Iterator[dict[st
     return event_records(vec, rows, episodes, run_id or run_id_of(vec))
 
 
-def event_lines(records: Iterable[dict[str, Any]]) -> bytes:
+def event_lines(records: Iterable[dict[str, object]]) -> bytes:
     encode = msgspec.json.Encoder().encode
     return b"".join(encode(record) + b"\n" for record in records)

@@ -14,8 +14,10 @@ from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.observations.spec import ObservationSpec
 from townlet.types import Array
+from townlet.world.state import TERMS
 
 MAP_LAYOUTS = ("flat", "apart", "none")
+INFOS = ("none", "numeric", "full")
 
 
 class Sight:
@@ -111,6 +113,17 @@ def configured(scenario: Scenario, overrides: Sequence[str]) -> Scenario:
     return load_config(scenario, overrides)
 
 
-def reward_terms(terms: Array, names: Sequence[str]) -> dict[str, float]:
-    """The breakdown of a step's reward by name.  terms (T,)"""
-    return dict(zip(names, terms.tolist()))
+def info_of(vec: VectorTown, slot: int, infos: str) -> dict[str, Any]:
+    """What is told of a resident beside its observation, as much as `infos` (of INFOS) asks for; not the events."""
+    if infos == "none":
+        return {}
+    terms = dict(zip(TERMS, vec.terms[0, slot].tolist()))
+    info: dict[str, Any] = {
+        "action_mask": vec.masks[0, slot].astype(np.int8),
+        "tick": int(vec.state.towns[0]["tick"]),
+        "illegal": bool(vec.illegal[0, slot]),
+        "active": bool(vec.active[0, slot]),
+    }
+    if infos == "numeric":
+        return info | {f"reward_{name}": value for name, value in terms.items()}
+    return info | {"option": vec.catalogue.names[int(vec.state.residents[0, slot]["action"])], "reward_terms": terms}

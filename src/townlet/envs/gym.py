@@ -10,20 +10,19 @@ import numpy as np
 from gymnasium import spaces
 
 from townlet.envs.events import step_records
-from townlet.envs.flat import Sight, one_town, reward_terms
+from townlet.envs.flat import INFOS, Sight, info_of, one_town
 from townlet.envs.render import ansi, picture
 from townlet.envs.scene import look
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.types import Array
 from townlet.world.rng import PICK
-from townlet.world.state import TERMS
 from townlet.world.townspeople import choose_random, choose_scripted, make_script
 
 
 class ResidentEnv(gymnasium.Env[Array, np.int64]):
     """The life of one founder, `resident` (by default the first), among `neighbours`: "scripted", "random", or a function from
-    the town to everybody's actions (1, N), such as `townlet.load_policy("runs/demo")`.
+    the town to everybody's actions (1, N), such as `townlet.load_policy("runs/demo")`. `infos` are those of `parallel_env`.
 
     The observation is the flat row of `Sight`; the mask stands in `info["action_mask"]` and in `action_masks()`, where
     MaskablePPO looks for it. The episode is terminated when the resident leaves, truncated at the end of the scenario, both
@@ -41,14 +40,17 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         start: str | None = None,
         map: str = "flat",
         neighbours: str | Callable[[VectorTown], Array] = "scripted",
+        infos: str = "full",
         render_mode: str | None = None,
     ) -> None:
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise UsageError(f"render_mode is {render_mode!r}, expected human, rgb_array, ansi or None")
+        if infos not in INFOS:
+            raise UsageError(f"infos is {infos!r}, expected {' or '.join(INFOS)}")
         if map == "apart":
             raise UsageError("map is 'apart', but this environment gives one row of numbers; use 'flat' or 'none'")
         self.vec = vec = one_town(scenario, overrides, None, start, 0)
-        if neighbours == "scripted" and vec.catalogue.level != "option":
+        if neighbours == "scripted" and vec.primitive:
             raise UsageError(
                 f"the neighbours follow the script, which chooses options, but policy.action_level is {vec.catalogue.level!r}; "
                 "use 'option', other neighbours, or townlet.parallel_env and act for everybody"
@@ -62,6 +64,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
             raise UsageError(f"there is no resident {resident!r}; this town has {', '.join(names[:20])}")
         self.resident = resident or names[0]
         self.render_mode = render_mode
+        self.infos = infos
         self._slot = names.index(self.resident)
         self._sight = Sight(vec.spec, map)
         if neighbours == "scripted":
@@ -116,13 +119,8 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
             self.render()
 
     def _info(self) -> dict[str, Any]:
-        vec, slot = self.vec, self._slot
-        mine = [record for record in step_records(vec) if self.resident in (record.get("actor"), record.get("rival"))]
-        return {
-            "action_mask": vec.masks[0, slot].astype(np.int8),
-            "tick": int(vec.state.towns[0]["tick"]),
-            "option": vec.catalogue.names[int(vec.state.residents[0, slot]["action"])],
-            "reward_terms": reward_terms(vec.terms[0, slot], TERMS),
-            "illegal": bool(vec.illegal[0, slot]),
-            "events": mine,
-        }
+        info = info_of(self.vec, self._slot, self.infos)
+        if self.infos == "full":
+            told = step_records(self.vec)
+            info["events"] = [record for record in told if self.resident in (record.get("actor"), record.get("rival"))]
+        return info

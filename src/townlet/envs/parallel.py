@@ -12,16 +12,14 @@ from pettingzoo import ParallelEnv
 from townlet.config import SimulationConfig, load_config
 from townlet.config.base import DAY
 from townlet.envs.events import step_records
-from townlet.envs.flat import Sight, configured, one_town, own_seed, reward_terms, with_length
+from townlet.envs.flat import INFOS, Sight, configured, info_of, one_town, own_seed, with_length
 from townlet.envs.render import ansi, picture
 from townlet.envs.scene import look
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.types import Array
-from townlet.world.state import TERMS
 
 RENDER_MODES = ("human", "rgb_array", "ansi")
-INFOS = ("none", "numeric", "full")
 
 
 def parallel_env(
@@ -98,6 +96,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         size = vec.num_residents * len(vec.spec.feature_names)
         self.state_space = spaces.Box(-1.0, 1.0, (size,), np.float32)
         self.agents: list[str] = []
+        self.illegal = 0  # actions outside the mask, so far
         self._slots: dict[str, int] = {}
         self._actions = np.zeros((1, vec.num_residents), np.int64)
         self._fresh = True  # the town stands at the start of its first episode
@@ -138,6 +137,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         who = {agent: self.vec.resident_id(0, slot) for agent, slot in before.items()}
         deciding = [slot for slot in before.values() if self.vec.active[0, slot]]
         self.vec.step(self._actions)
+        self.illegal += int(self.vec.illegal.sum())
         events = self._events()
         gone = self._gone(before)
         told = dict(before)
@@ -217,20 +217,8 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
         return found
 
     def _info(self, slot: int, events: list[dict[str, Any]]) -> dict[str, Any]:
-        if self.infos == "none":
-            return {}
-        vec = self.vec
-        terms = reward_terms(vec.terms[0, slot], TERMS)
-        info: dict[str, Any] = {
-            "action_mask": vec.masks[0, slot].astype(np.int8),
-            "tick": int(vec.state.towns[0]["tick"]),
-            "illegal": bool(vec.illegal[0, slot]),
-            "active": bool(vec.active[0, slot]),
-        }
-        if self.infos == "numeric":
-            return info | {f"reward_{name}": value for name, value in terms.items()}
-        option = vec.catalogue.names[int(vec.state.residents[0, slot]["action"])]
-        return info | {"option": option, "reward_terms": terms, "events": events}
+        info = info_of(self.vec, slot, self.infos)
+        return info | {"events": events} if self.infos == "full" else info
 
     def _wait_for_somebody(self) -> None:
         """Everybody has left: time passes until a newcomer arrives or the episode is over."""

@@ -21,7 +21,7 @@ from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.types import Array
 from townlet.world._jit import JIT
-from townlet.world.actions import Catalogue, catalogue
+from townlet.world.actions import STEPS, Catalogue, catalogue
 from townlet.world.film import film_bytes
 from townlet.world.layout import object_views, walkable
 from townlet.world.rng import POLICY, fill_uniform
@@ -31,6 +31,7 @@ from townlet.world.state import (
     FAR,
     GRID,
     HALF_DISTANCE,
+    HALF_OFFSET,
     MAX_EDGES,
     OBJECT,
     OBJECT_SPEC,
@@ -304,7 +305,8 @@ def _stack(towns: Sequence[CompiledTown], spec: ObservationSpec, **options: Any)
                 "one batch takes layouts that differ in their map, people and ties only"
             )
     views = [object_views(walkable(layout.tiles), layout.objects, spec.map_shape[1]) for layout in layouts]
-    steps = np.arange(FAR + 1, dtype=np.float64)
+    steps, side = np.arange(FAR + 1, dtype=np.float64), max(first.tiles.shape)
+    offsets = np.arange(-side, side + 1, dtype=np.float64)
     angle = 2 * np.pi * np.arange(config.world.ticks_per_day) / config.world.ticks_per_day
     return Tables(
         grid=_pad([_grid(layout) for layout in layouts]),
@@ -319,8 +321,10 @@ def _stack(towns: Sequence[CompiledTown], spec: ObservationSpec, **options: Any)
         start_ties=_pad([layout.ties for layout in layouts]),
         affordances=make_affordances(config),
         rules=rules,
-        circle=np.stack([np.sin(angle), np.cos(angle)], axis=1),
-        nearness=steps / (steps + HALF_DISTANCE),
+        circle=np.stack([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32),
+        nearness=np.append(steps / (steps + HALF_DISTANCE), 1.0).astype(np.float32),
+        steps=np.array([(0, 0), *STEPS, *3 * [(0, 0)]], dtype=np.float32),
+        offsets=(offsets / (np.abs(offsets) + HALF_OFFSET)).astype(np.float32),
         columns=spec.first_columns(),
         channels=spec.planes(),
         window=np.array(spec.map_shape[1:2], dtype=np.int64),

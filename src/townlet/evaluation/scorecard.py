@@ -7,14 +7,16 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
-from townlet.dto.evaluation import CaseCard, Ends, PolicyCard, Scorecard
+from townlet.dto.evaluation import LOOKS, CaseCard, Ends, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.evaluation.compare import summarise, with_effects
+from townlet.evaluation.compare import effect_of, summarise, with_effects
 from townlet.evaluation.ends import shipped_ends, town_hash
+from townlet.evaluation.looks import ShuffledConflict
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.suites import Case, Purpose, draw_seed
 from townlet.files import short_hash
@@ -40,8 +42,10 @@ def evaluate(
     threads: int = 1,
     ends: Mapping[str, Ends] | None = None,
     progress: Progress | None = None,
+    looks: bool = False,
 ) -> Scorecard:
-    """Every policy in every case, all on the same towns of the window's seed.
+    """Every policy in every case, all on the same towns of the window's seed; with `looks` networks also with the conflict fields
+    shuffled among residents.
 
     One `evaluation` section holds for the whole card: the one given, else that of the first case. `ends` are known beside the
     shipped ones.
@@ -67,6 +71,11 @@ def evaluate(
             if progress is not None:
                 progress(case.name, name, len(cards) * len(policies) + len(done), total)
             done.append(run_case(vec, name, source, case, ends))
+            if looks and case.learners == "all" and done[-1].sampled is not None:
+                shuffled = run_case(vec, name, partial(_shuffled, source=source), case)
+                effects = {key: effect_of(shuffled.measures[key].values, done[-1].measures[key].values, rules) for key in LOOKS}
+                known = {key: effect for key, effect in effects.items() if effect is not None}
+                done[-1] = done[-1].model_copy(update={"looks": known})
         cards.append(_case_card(case, config, vec, with_effects(done, baseline, rules), ends))
     return Scorecard(
         suite=suite,
@@ -114,6 +123,12 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, ends:
         decisions=tally.decisions,
         steps_per_second=(tally.ticks - uncounted) / seconds,
     )
+
+
+def _shuffled(vec: VectorTown, source: PolicySource) -> Policy:
+    policy = make_policy(locate(source), vec, seed=vec.seed) if isinstance(source, str) else source(vec)  # type: ignore[operator]
+    assert isinstance(policy, NetworkPolicy)
+    return ShuffledConflict(policy)
 
 
 def ends_of(config: SimulationConfig, case: Case, ends: Mapping[str, Ends] | None = None) -> Ends | None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from townlet.dto.evaluation import MEASURES, CaseCard, PolicyCard, Scorecard
+from townlet.dto.evaluation import LOOKS, MEASURES, CaseCard, Effect, PolicyCard, Scorecard
 
 COLUMNS = (
     *("exits", "founders", "score", "return", "self_sufficiency", "attendance", "lateness", "late_minutes"),
@@ -28,6 +28,8 @@ def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) 
             console.print(f"score 0: random {ends.random:.2f}; 1: planner {ends.planner:.2f}; nobody exceeds {ends.bound:.2f}.")
     against = "" if card.baseline is None else f", then the difference to {card.baseline}, paired by town"
     console.print(f"Beside each figure its {percent(card.level)} interval{against}.")
+    if any(policy.looks is not None for case in card.cases for policy in case.policies):
+        console.print("looks at conflict: what changes when the conflict fields are shuffled among residents.")
     for sentence in card.notes:
         console.print(sentence)
     return out.getvalue().rstrip("\n")
@@ -47,8 +49,26 @@ def _table(case: CaseCard) -> Table:
         table.add_column(policy.name, justify="right", no_wrap=True)
     for name in COLUMNS:
         table.add_row(MEASURES[name].label, *(_cell(policy, name) for policy in case.policies))
+    if any(policy.looks is not None for policy in case.policies):
+        for name in LOOKS:
+            table.add_row(f"looks: {MEASURES[name].label}", *(_look(policy, name) for policy in case.policies))
     table.add_row("steps/s", *(f"{policy.steps_per_second:,.0f}" for policy in case.policies))
     return table
+
+
+def _look(policy: PolicyCard, name: str) -> str:
+    return "–" if policy.looks is None or name not in policy.looks else _change(policy.looks[name], MEASURES[name].decimals)
+
+
+def looks_text(policy: PolicyCard) -> str:
+    """What changes for a network that is shown the conflict fields of others, each figure with its interval; – when not asked."""
+    found = (policy.looks or {}).items()
+    return ", ".join(f"{MEASURES[name].label} {_change(effect, MEASURES[name].decimals)}" for name, effect in found) or "–"
+
+
+def _change(effect: Effect, digits: int) -> str:
+    ends = "" if effect.low is None or effect.high is None else f" ({effect.low:+.{digits}f}…{effect.high:+.{digits}f})"
+    return f"{effect.difference:+.{digits}f}{ends}"
 
 
 def _cell(policy: PolicyCard, name: str) -> Text:

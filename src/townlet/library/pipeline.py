@@ -35,6 +35,7 @@ def train(
     scenario: Scenario = "town_day",
     *,
     mode: str | None = None,
+    recipe: str | None = None,
     epochs: int | None = None,
     data: Path | str | None = None,
     run_dir: Path | str | None = None,
@@ -46,8 +47,9 @@ def train(
     """Train residents in the town of a scenario (a shipped name, a file or a config) and keep the run in a folder.
 
     `mode` is rollout (PPO in the town), bc (cloning the script), anneal (first bc, then PPO), replay or mixed (PPO on `data`, a
-    capture folder or manifest); by default what the scenario says. `run_dir` is a new folder, by default the next free one
-    under runs/; with `resume` it is the folder of a run that goes on, bit for bit. Needs torch.
+    capture folder or manifest); by default what the scenario says. `recipe="demo"` takes the settings of the demo. `run_dir` is
+    a new folder, by default the next free one under runs/; with `resume` it is the folder of a run that goes on, bit for bit.
+    Needs torch.
 
         run = townlet.train("town_day", mode="anneal", overrides=["ppo.learning_rate=1e-4"])
         run.plot().save("curves.png")
@@ -55,14 +57,14 @@ def train(
     if resume:
         if run_dir is None:
             raise UsageError("resume goes on with a run; name its folder with run_dir")
-        if overrides or mode is not None or epochs is not None:
-            raise UsageError("a run is resumed as it was started; leave out mode, epochs and overrides")
+        if overrides or mode is not None or recipe is not None or epochs is not None:
+            raise UsageError("a run is resumed as it was started; leave out mode, recipe, epochs and overrides")
         run = Run(run_dir)
         config, mode = run.config, str(run.card["mode"])
         epochs = None if mode == "anneal" else int(run.card["epochs"])  # those of a schedule stand in the config
     else:
         keys = [] if data is None else [f"training.{'capture_dir' if Path(data).is_dir() else 'replay_manifest'}={data}"]
-        config = _config(scenario, (*overrides, *keys))
+        config = _config(scenario, (*overrides, *keys), recipe)
         mode = mode or (config.training.source if data is None else "replay")
         run_dir = run_dir or next_free(config.config_id, mode)
     options = RunOptions(
@@ -206,11 +208,13 @@ def load_policy(policy: str | Path | Run) -> LoadedPolicy:
     return LoadedPolicy(locate(str(source)))
 
 
-def _config(scenario: Scenario, overrides: Sequence[str]) -> SimulationConfig:
+def _config(scenario: Scenario, overrides: Sequence[str], recipe: str | None = None) -> SimulationConfig:
     if not isinstance(scenario, SimulationConfig):
-        return load_config(scenario, tuple(overrides))
-    if overrides:
-        raise UsageError("overrides are laid upon a config that is read from a file; this one is read already, change it instead")
+        return load_config(scenario, tuple(overrides), recipe=recipe)
+    if overrides or recipe is not None:
+        raise UsageError(
+            "overrides and recipes are laid upon a config that is read from a file; this one is read already, change it instead"
+        )
     return scenario
 
 

@@ -33,7 +33,7 @@ Record = dict[str, Any]
 FRAMES = ("pandas", "polars")
 
 
-def to_frame(records: Sequence[Mapping[str, Any]], library: str | None = None) -> Any:
+def to_frame(records: Sequence[Mapping[str, object]], library: str | None = None) -> Any:
     """Records as a DataFrame of pandas, else of polars; an object inside a record becomes columns `name.key`."""
     if library not in (None, *FRAMES):
         raise UsageError(f"library is {library!r}, expected {' or '.join(FRAMES)}, or None for whichever is installed")
@@ -48,7 +48,7 @@ def to_frame(records: Sequence[Mapping[str, Any]], library: str | None = None) -
     return frames.DataFrame(rows) if found[0] == "pandas" else frames.DataFrame(rows, infer_schema_length=None)
 
 
-def _flat(record: Mapping[str, Any]) -> Record:
+def _flat(record: Mapping[str, object]) -> Record:
     flat: Record = {}
     for name, value in record.items():
         if isinstance(value, Mapping):

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from townlet.observations.spec import CANDIDATE_FIELDS, PLACE_FIELDS, SOCIAL_FIELDS
-from townlet.world._jit import leaf
-from townlet.world.actions import FIRST_AFFORDANCE, LEAVE, WAIT
+from townlet.observations.spec import CANDIDATE_FIELDS, CHOICE_FIELDS, PLACE_FIELDS, SOCIAL_FIELDS
+from townlet.world._jit import kernel, leaf
+from townlet.world.actions import FIRST_AFFORDANCE, LEAVE, RESERVE, WAIT, YIELD
 from townlet.world.options import (
     candidate,
+    crowd,
+    held,
     inside,
     legal_option,
     legal_primitive,
+    may_reserve,
+    may_yield,
     packed_to_building,
     quiet_cost,
     shift_phase,
+    taken,
     way_to_candidate,
     worst_rivalry,
 )
 from townlet.world.state import (
     CANDIDATES,
     FAR,
+    HALF_WAIT,
     MAX_EDGES,
     MAX_MEALS,
     MONEY,
@@ -35,17 +41,28 @@ from townlet.world.state import (
 from townlet.world.systems.affordances import willing
 from townlet.world.systems.employment import attendance
 from townlet.world.systems.lifecycle import doomed
-from townlet.world.systems.movement import step_x, step_y
 from townlet.world.systems.relationships import familiarity_now, rivalry_now, trust_now
 
 DX, DY, DISTANCE, QUEUE, BUSY, RIVALRY = (
     CANDIDATE_FIELDS.index(name) for name in ("dx", "dy", "distance", "queue", "busy", "rivalry")
 )
 CANDIDATE = len(CANDIDATE_FIELDS)
-PLACE_DX, PLACE_DY, PLACE_DISTANCE, PLACE_AT = (PLACE_FIELDS.index(name) for name in ("dx", "dy", "distance", "at"))
+CHOICE, CHOICE_WAIT, CHOICE_MINE = len(CHOICE_FIELDS), CHOICE_FIELDS.index("wait"), CHOICE_FIELDS.index("mine")
+PLACE_AT = PLACE_FIELDS.index("at")
 TIE_TRUST, TIE_FAMILIARITY, TIE_RIVALRY = (SOCIAL_FIELDS.index(name) for name in ("trust", "familiarity", "rivalry"))
 TIE_DX, TIE_DY, TIE_FILLED = (SOCIAL_FIELDS.index(name) for name in ("dx", "dy", "filled"))
+NOWHERE = 8 * (FAR + 1)  # the way to what is not there: no step, distance 1
 SMALL_TOWN = 64  # up to here the agents channel is filled from the residents, above it from the tiles in the window
+
+
+class Feeling(NamedTuple):
+    """A tie as it is now."""
+
+    other: int
+    trust: float
+    familiarity: float
+    rivalry: float
+    liking: float
 
 
 @leaf
@@ -55,13 +72,7 @@ def squash(x: float, half: float) -> float:
 
 
 @leaf
-def offset(d: float) -> float:
-    """A signed distance in tiles → (-1, 1)."""
-    return d / (abs(d) + 5.0)
-
-
-@leaf
-def write_own(t: Town, i: int, circle: np.ndarray, at: Any, out: np.ndarray) -> None:
+def write_own(t: Town, i: int, tables: Tables, at: Any, out: np.ndarray) -> None:
     """What a resident knows of itself and the town, in a row of zeros; `at` says in which column each block begins."""
     me, clock, rules = t.residents[i], t.clock, t.rules
     day = rules["ticks_per_day"]
@@ -73,7 +84,7 @@ def write_own(t: Town, i: int, circle: np.ndarray, at: Any, out: np.ndarray) -> 
     out[at["lateness_counter"]] = squash(float(me["late_count"]), 1.0)
     out[at["wages_withheld"]] = squash(float(me["withheld"]), float(MONEY))
     out[at["on_shift"]] = me["working"]
-    out[at["time_sin"]], out[at["time_cos"]] = circle[clock["minute"], 0], circle[clock["minute"], 1]
+    out[at["time_sin"]], out[at["time_cos"]] = tables.circle[clock["minute"], 0], tables.circle[clock["minute"], 1]
     phase = shift_phase(t, i)
     out[at["time_to_shift"]] = 1.0
     if phase >= 0:
@@ -112,25 +123,38 @@ def write_own(t: Town, i: int, circle: np.ndarray, at: Any, out: np.ndarray) -> 
 
 
 @leaf
-def write_candidate(t: Town, thing: int, packed: int, grudge: float, nearness: np.ndarray, out: np.ndarray, f: int) -> None:
-    o = t.objects[thing]
-    step = (packed & 7) - 1
-    out[f + DX], out[f + DY] = step_x(step), step_y(step)
-    out[f + DISTANCE] = nearness[packed >> 3]
-    if o["waiting"] > 0:
-        out[f + QUEUE] = squash(float(o["waiting"]), 2.0)
-    out[f + BUSY] = 1.0 if o["user"] >= 0 or o["holder"] >= 0 else 0.0
+def write_way(packed: int, tables: Tables, out: np.ndarray, f: int) -> None:
+    """Direction of the first step and distance: the first three fields of a candidate and of a place."""
+    out[f + DX] = tables.steps[packed & 7, 0]
+    out[f + DY] = tables.steps[packed & 7, 1]
+    out[f + DISTANCE] = tables.nearness[packed >> 3]
+
+
+@leaf
+def write_candidate(t: Town, thing: int, packed: int, grudge: float, tables: Tables, out: np.ndarray, f: int) -> None:
+    write_way(packed, tables, out, f)
+    out[f + QUEUE] = squash(float(t.objects[thing]["waiting"]), 2.0)
+    out[f + BUSY] = 1.0 if held(t, thing) else 0.0
     out[f + RIVALRY] = grudge
 
 
 @leaf
-def write_candidates(t: Town, i: int, nearness: np.ndarray, out: np.ndarray, f: int, mask: np.ndarray, options: bool) -> None:
+def write_free(packed: int, tables: Tables, out: np.ndarray, f: int) -> None:
+    write_way(packed, tables, out, f)
+    out[f + QUEUE] = 0.0
+    out[f + BUSY] = 0.0
+    out[f + RIVALRY] = 0.0
+
+
+@leaf
+def write_candidates(t: Town, i: int, tables: Tables, out: np.ndarray, f: int, mask: np.ndarray, options: bool) -> None:
     """Both candidates of every affordance, and at option level their part of the mask."""
     me = t.residents[i]
-    waits = me["queued"] >= 0 or me["called"] >= 0
+    waits_for = me["affordance"] if me["queued"] >= 0 or me["called"] >= 0 else -1
+    idle = me["using"] < 0
     for a in range(t.affordances.shape[0]):
-        near, near_way, near_grudge = -1, 0, 0.0
-        calm, calm_way, calm_grudge, least = -1, 0, 0.0, 0.0
+        near, near_way, near_grudge = -1, NOWHERE, 0.0
+        calm, calm_way, calm_grudge, least, crowded = -1, NOWHERE, 0.0, 0.0, False
         if willing(t, i, a):
             for k in range(CANDIDATES):
                 thing = candidate(t, i, a, k)
@@ -140,86 +164,117 @@ def write_candidates(t: Town, i: int, nearness: np.ndarray, out: np.ndarray, f: 
                 way = packed >> 3
                 if way >= FAR:
                     continue
-                grudge = worst_rivalry(t, i, thing)
-                cost = quiet_cost(t, thing, way, grudge)
+                grudge, cost = 0.0, float(way)
+                if taken(t, thing):
+                    crowded = True
+                    grudge = worst_rivalry(t, i, thing)
+                    cost = quiet_cost(t, thing, way, grudge)
                 if near < 0 or way < near_way >> 3:
                     near, near_way, near_grudge = thing, packed, grudge
                 if calm < 0 or cost < least:
                     calm, calm_way, calm_grudge, least = thing, packed, grudge, cost
                 if cost == way and t.affordances[a]["own_home"] == 0:
                     break  # nobody is here, and what follows is farther
-        if near >= 0:
-            write_candidate(t, near, near_way, near_grudge, nearness, out, f)
-            if calm == near:
-                for k in range(CANDIDATE):
-                    out[f + CANDIDATE + k] = out[f + k]
-            else:
-                write_candidate(t, calm, calm_way, calm_grudge, nearness, out, f + CANDIDATE)
-        else:
-            out[f + DISTANCE], out[f + CANDIDATE + DISTANCE] = 1.0, 1.0
+        if crowded:
+            write_candidate(t, near, near_way, near_grudge, tables, out, f)
+            write_candidate(t, calm, calm_way, calm_grudge, tables, out, f + CANDIDATE)
+        else:  # none, or one that is nearest and calmest at once
+            write_free(near_way, tables, out, f)
+            write_free(near_way, tables, out, f + CANDIDATE)
         f += 2 * CANDIDATE
         if options:
-            legal = me["using"] < 0 and (near >= 0 or (waits and me["affordance"] == a))
-            mask[FIRST_AFFORDANCE + 2 * a] = 1 if legal else 0
-            mask[FIRST_AFFORDANCE + 2 * a + 1] = 1 if legal else 0
+            legal = 1 if idle & ((near >= 0) | (waits_for == a)) else 0
+            mask[FIRST_AFFORDANCE + 2 * a] = legal
+            mask[FIRST_AFFORDANCE + 2 * a + 1] = legal
+
+
+@kernel
+def write_choices(t: Town, i: int, tables: Tables, out: np.ndarray, f: int, mask: np.ndarray) -> None:
+    """Every candidate of every affordance as the catalogue `candidates` shows it, and its part of the mask."""
+    me, action = t.residents[i], FIRST_AFFORDANCE
+    free = me["using"] < 0
+    own = max(me["queued"], me["called"]) if me["queued"] >= 0 or me["called"] >= 0 else me["target"]
+    for a in range(t.affordances.shape[0]):
+        wanted = willing(t, i, a)
+        for k in range(CANDIDATES):
+            thing = candidate(t, i, a, k) if wanted else -1
+            packed = way_to_candidate(t, i, a, k, thing) if thing >= 0 else NOWHERE
+            mask[action] = 0
+            if packed >> 3 < FAR:
+                busy = taken(t, thing)
+                write_candidate(t, thing, packed, worst_rivalry(t, i, thing), tables, out, f)
+                out[f + CHOICE_WAIT] = squash(float(crowd(t, thing)), HALF_WAIT) if busy else 0.0
+                out[f + CHOICE_MINE] = 1.0 if thing == own else 0.0
+                mask[action] = 1 if free else 0
+            else:
+                write_free(NOWHERE, tables, out, f)
+                out[f + CHOICE_WAIT] = 0.0
+                out[f + CHOICE_MINE] = 0.0
+            f += CHOICE
+            action += 1
+    mask[action + RESERVE] = 1 if may_reserve(t, i) else 0
+    mask[action + YIELD] = 1 if may_yield(t, i) else 0
 
 
 @leaf
-def write_place(t: Town, i: int, building: int, nearness: np.ndarray, out: np.ndarray, f: int) -> None:
-    out[f + PLACE_DISTANCE] = 1.0
+def write_place(t: Town, i: int, building: int, tables: Tables, out: np.ndarray, f: int) -> None:
     if building >= 0:
-        packed = packed_to_building(t, i, building)
-        step = (packed & 7) - 1
-        out[f + PLACE_DX], out[f + PLACE_DY] = step_x(step), step_y(step)
-        out[f + PLACE_DISTANCE] = nearness[packed >> 3]
+        write_way(packed_to_building(t, i, building), tables, out, f)
         out[f + PLACE_AT] = 1.0 if inside(t, i, building) else 0.0
+    else:
+        out[f + DISTANCE] = 1.0
 
 
 @leaf
-def write_tie(t: Town, i: int, s: int, out: np.ndarray, f: int) -> None:
-    if s >= 0:
-        me, other = t.residents[i], t.residents[t.ties[i, s]["other"]]
-        out[f + TIE_TRUST], out[f + TIE_FAMILIARITY] = trust_now(t, i, s), familiarity_now(t, i, s)
-        out[f + TIE_RIVALRY] = rivalry_now(t, i, s)
-        out[f + TIE_DX], out[f + TIE_DY] = offset(float(other["x"] - me["x"])), offset(float(other["y"] - me["y"]))
+def feeling(other: int, trust: float, familiarity: float, rivalry: float) -> Feeling:
+    return Feeling(other, trust, familiarity, rivalry, trust + familiarity - rivalry)
+
+
+@leaf
+def write_tie(t: Town, i: int, tie: Feeling, tables: Tables, out: np.ndarray, f: int) -> None:
+    if tie.other >= 0:
+        me, other, middle = t.residents[i], t.residents[tie.other], tables.offsets.shape[0] // 2
+        out[f + TIE_TRUST], out[f + TIE_FAMILIARITY], out[f + TIE_RIVALRY] = tie.trust, tie.familiarity, tie.rivalry
+        out[f + TIE_DX] = tables.offsets[middle + other["x"] - me["x"]]
+        out[f + TIE_DY] = tables.offsets[middle + other["y"] - me["y"]]
         out[f + TIE_FILLED] = 1.0
 
 
 @leaf
-def write_ties(t: Town, i: int, at: Any, out: np.ndarray) -> None:
+def write_ties(t: Town, i: int, tables: Tables, at: Any, out: np.ndarray) -> None:
     """The worst rivalry and how many are avoided; two friends, two rivals, and the averages over all ties."""
-    friend, friend_2, rival, rival_2 = -1, -1, -1, -1
-    warm, warm_2, hot, hot_2 = 0.0, 0.0, 0.0, 0.0
+    nobody = feeling(-1, 0.0, 0.0, 0.0)
+    friend, friend_2, rival, rival_2 = nobody, nobody, nobody, nobody
     filled, avoided, trust_sum, fam_sum, rival_sum = 0, 0, 0.0, 0.0, 0.0
+    floor, avoid = t.rules["tie_floor"], t.rules["avoid_threshold"]
     for s in range(MAX_EDGES):
-        if t.ties[i, s]["other"] < 0:
+        other = int(t.ties[i, s]["other"])
+        if other < 0:
             continue
         trust, fam, rivalry = trust_now(t, i, s), familiarity_now(t, i, s), rivalry_now(t, i, s)
-        if max(abs(trust), abs(fam), rivalry) < t.rules["tie_floor"]:
+        if max(abs(trust), abs(fam), rivalry) < floor:
             continue  # faded, and freed when somebody needs the place
         filled += 1
         trust_sum += trust
         fam_sum += fam
         rival_sum += rivalry
-        if rivalry > t.rules["avoid_threshold"]:
+        if rivalry > avoid:
             avoided += 1
-        liking = trust + fam - rivalry
-        if liking > warm:
-            friend_2, warm_2 = friend, warm
-            friend, warm = s, liking
-        elif liking > warm_2:
-            friend_2, warm_2 = s, liking
-        if rivalry > hot:
-            rival_2, hot_2 = rival, hot
-            rival, hot = s, rivalry
-        elif rivalry > hot_2:
-            rival_2, hot_2 = s, rivalry
-    out[at["rivalry_max"]] = hot
+        tie = feeling(other, trust, fam, rivalry)
+        if tie.liking > friend.liking:
+            friend_2, friend = friend, tie
+        elif tie.liking > friend_2.liking:
+            friend_2 = tie
+        if rivalry > rival.rivalry:
+            rival_2, rival = rival, tie
+        elif rivalry > rival_2.rivalry:
+            rival_2 = tie
+    out[at["rivalry_max"]] = rival.rivalry
     out[at["rivalry_avoid_count"]] = avoided / MAX_EDGES
-    write_tie(t, i, friend, out, at["friend_1"])
-    write_tie(t, i, friend_2, out, at["friend_2"])
-    write_tie(t, i, rival, out, at["rival_1"])
-    write_tie(t, i, rival_2, out, at["rival_2"])
+    write_tie(t, i, friend, tables, out, at["friend_1"])
+    write_tie(t, i, friend_2, tables, out, at["friend_2"])
+    write_tie(t, i, rival, tables, out, at["rival_1"])
+    write_tie(t, i, rival_2, tables, out, at["rival_2"])
     out[at["ties_filled"]] = filled / MAX_EDGES
     out[at["trust_mean"]] = trust_sum / MAX_EDGES
     out[at["familiarity_mean"]] = fam_sum / MAX_EDGES
@@ -240,7 +295,7 @@ def write_mask(t: Town, i: int, mask: np.ndarray, primitive: bool) -> None:
 
 @leaf
 def seen_at(x: int, y: int, window: int) -> bool:
-    return bool(0 <= x < window and 0 <= y < window)
+    return bool((x >= 0) & (x < window) & (y >= 0) & (y < window))
 
 
 @leaf
@@ -249,7 +304,7 @@ def write_map(t: Town, i: int, tables: Tables, out: np.ndarray) -> None:
     channels, window = tables.channels[0], tables.window[0]
     half, plane = window // 2, window * window
     agents, objects, reservations = channels["agents"] * plane, channels["objects"] * plane, channels["reservations"] * plane
-    me, blind = t.residents[i], t.rules["blind_conflict"] == 1
+    me, blind = t.residents[i], t.rules["blind_fields"] == 1
     height, width = t.grid.shape
     x0, y0 = int(me["x"]) - half, int(me["y"]) - half
     for cell in range(out.shape[0]):
@@ -272,9 +327,7 @@ def write_map(t: Town, i: int, tables: Tables, out: np.ndarray) -> None:
     for k in range(view["first"], view["first"] + view["count"]):
         thing = tables.in_view[at, k]
         out[objects + thing["cell"]] = 1
-        o = t.objects[thing["object"]]
-        if (o["user"] >= 0 or o["holder"] >= 0) and not blind:
-            out[reservations + thing["cell"]] = 1
+        out[reservations + thing["cell"]] = 1 if held(t, thing["object"]) & (not blind) else 0
     if channels["rivals"] >= 0 and not blind:
         rivals = channels["rivals"] * plane
         for s in range(MAX_EDGES):
@@ -297,22 +350,28 @@ def observe(
     t: Town, i: int, tables: Tables, conflict: np.ndarray, primitive: bool, out: np.ndarray, cells: np.ndarray, mask: np.ndarray
 ) -> None:
     """One resident's observation and mask; an empty slot sees nothing and may only wait."""
-    for field in range(out.shape[0]):
-        out[field] = 0.0
-    if t.residents[i]["present"] == 0:
+    at, me = tables.columns[0], t.residents[i]
+    if me["present"] == 0:
+        out[:] = 0.0
         cells[:] = 0
         mask[:] = 0
         mask[0] = 1
         return
-    at, me = tables.columns[0], t.residents[i]
-    write_own(t, i, tables.circle, at, out)
-    write_candidates(t, i, tables.nearness, out, at["candidates"], mask, not primitive)
+    for field in range(at["candidates"]):
+        out[field] = 0.0
+    for field in range(at["work"], out.shape[0]):  # the candidates in between are written field by field
+        out[field] = 0.0
+    write_own(t, i, tables, at, out)
+    if t.rules["candidates"] == 1:
+        write_choices(t, i, tables, out, at["candidates"], mask)
+    else:
+        write_candidates(t, i, tables, out, at["candidates"], mask, not primitive)
     write_mask(t, i, mask, primitive)
-    write_place(t, i, int(t.jobs[me["job"]]["site"]) if me["job"] >= 0 else -1, tables.nearness, out, at["work"])
-    write_place(t, i, int(me["home"]), tables.nearness, out, at["home"])
-    write_ties(t, i, at, out)
+    write_place(t, i, int(t.jobs[me["job"]]["site"]) if me["job"] >= 0 else -1, tables, out, at["work"])
+    write_place(t, i, int(me["home"]), tables, out, at["home"])
+    write_ties(t, i, tables, at, out)
     if cells.shape[0] > 0:
         write_map(t, i, tables, cells)
-    if t.rules["blind_conflict"] == 1:
+    if t.rules["blind_fields"] == 1:
         for c in conflict:
             out[c] = 0.0

@@ -15,12 +15,14 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.files import short_hash
 from townlet.types import Array
-from townlet.world.actions import catalogue
+from townlet.world.actions import WAYS, catalogue
 from townlet.world.state import PERTURBATIONS, SHIFT_STATES
 
 CONFLICT = "conflict"
-CANDIDATE_FIELDS = ("dx", "dy", "distance", "queue", "busy", "rivalry")
-PLACE_FIELDS = ("dx", "dy", "distance", "at")
+WAY_FIELDS = ("dx", "dy", "distance")
+CANDIDATE_FIELDS = (*WAY_FIELDS, "queue", "busy", "rivalry")
+CHOICE_FIELDS = (*CANDIDATE_FIELDS, "wait", "mine")  # of a candidate that the policy itself chooses among
+PLACE_FIELDS = (*WAY_FIELDS, "at")
 SOCIAL_SLOTS = ("friend_1", "friend_2", "rival_1", "rival_2")
 SOCIAL_FIELDS = ("trust", "familiarity", "rivalry", "dx", "dy", "filled")
 MAPS = {  # variant -> (channels, window)
@@ -126,15 +128,16 @@ def _blocks(action_names: Sequence[str], affordances: Sequence[str], needs: Sequ
     rows["waiting"] = [ObservationField(f"waiting_{name}", "self") for name in affordances]
     one("self", "exit_near", "notice", "rent_unpaid")
     rows["town"] = [ObservationField(f"town_{name}", "town") for name in PERTURBATIONS]
+    chooses = f"{affordances[0]}:{WAYS['candidates'][0]}" in action_names if affordances else False
     rows["candidates"] = [
         ObservationField(
             f"{name}_{how}_{field}",
-            CONFLICT if field in ("queue", "busy", "rivalry") else "candidates",
+            CONFLICT if field in ("queue", "busy", "wait", "rivalry") else "candidates",
             -1.0 if field in ("dx", "dy") else 0.0,
         )
         for name in affordances
-        for how in ("near", "calm")
-        for field in CANDIDATE_FIELDS
+        for how in WAYS["candidates" if chooses else "option"]
+        for field in (CHOICE_FIELDS if chooses else CANDIDATE_FIELDS)
     ]
     for place in ("work", "home"):
         rows[place] = [

@@ -66,7 +66,7 @@ class Observatory:
     waiting: int = 0
     worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "studio"))
 
-    async def shoot(self, work: Callable[..., T], *args: Any) -> T:
+    async def shoot(self, work: Callable[..., T], *args: object) -> T:
         """Let the worker do something; too many who wait are sent away."""
         if self.waiting >= MOST_WAITING:
             raise _Busy
@@ -176,7 +176,7 @@ def _safely(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
     return safe
 
 
-def _json(value: Any, status: int = 200) -> Response:
+def _json(value: object, status: int = 200) -> Response:
     body = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     return Response(body, status, FRESH, "application/json")
 

@@ -218,7 +218,7 @@ def _place(data: bytes, cursor: str) -> int | None:
     return int(size)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     """JSON has no NaN: null."""
     try:
         return msgspec.json.decode(msgspec.json.encode(value))

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any
 
 from townlet.errors import UsageError
 
@@ -43,7 +42,7 @@ class News:
     def viewers(self) -> int:
         return len(self._viewers)
 
-    def publish(self, kind: str, data: dict[str, Any]) -> None:
+    def publish(self, kind: str, data: dict[str, object]) -> None:
         if self._loop is None or self._loop.is_closed():
             return
         line = f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()

@@ -222,7 +222,7 @@ def _provenance(record: RunRecord) -> str:
     return f"<h2>Config and hashes</h2><dl>{listed}</dl><details><summary>Resolved config</summary><pre>{config}</pre></details>"
 
 
-def log_of(folder: Path, run: Mapping[str, Any]) -> Path | None:
+def log_of(folder: Path, run: Mapping[str, object]) -> Path | None:
     """The log the run names, if it is in the folder; else any log in it."""
     named = run.get("telemetry")
     names = [named] if isinstance(named, str) and is_name(named) else []

@@ -6,6 +6,7 @@ or to that many ten-thousandths, and nothing else of the town.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +24,7 @@ from townlet.world.state import MONEY, Layout
 from townlet.world.townspeople import make_script
 
 LEFT_OUT = ("scenario", "policy", "world", "observations", "ppo", "training", "evaluation")  # they make another town, or none
-TRIED = (0.5, 2.0, 3.0)  # times the number; of 0: added to it
+TRIED = (2.0, 3.0)  # times the number; of 0: added to it
 Cell = tuple[str, int, str, int]  # table, row, field, number in it
 
 
@@ -64,10 +65,17 @@ def _numbers(model: BaseModel, path: tuple[str, ...]) -> Iterator[tuple[tuple[st
         elif type(value) in (int, float):
             low = high = None
             for limit in field.metadata:
-                if isinstance(limit, annotated_types.Ge | annotated_types.Gt):
-                    low = float(limit.ge if isinstance(limit, annotated_types.Ge) else np.nextafter(limit.gt, np.inf))  # type: ignore[arg-type,call-overload]
-                if isinstance(limit, annotated_types.Le | annotated_types.Lt):
-                    high = float(limit.le if isinstance(limit, annotated_types.Le) else np.nextafter(limit.lt, -np.inf))  # type: ignore[arg-type,call-overload]
+                match limit:
+                    case annotated_types.Ge(ge=float(edge) | int(edge)):
+                        low = float(edge)
+                    case annotated_types.Gt(gt=float(edge) | int(edge)):
+                        low = math.nextafter(edge, math.inf)
+                    case annotated_types.Le(le=float(edge) | int(edge)):
+                        high = float(edge)
+                    case annotated_types.Lt(lt=float(edge) | int(edge)):
+                        high = math.nextafter(edge, -math.inf)
+                    case _:
+                        pass
             yield (*path, name), value, low, high
 
 

@@ -6,7 +6,7 @@ from html import escape
 
 from townlet.dto.evaluation import MEASURES, CaseCard, LateRow, PolicyCard, Scorecard
 from townlet.evaluation.table import COLUMNS as EVERYWHERE
-from townlet.evaluation.table import percent
+from townlet.evaluation.table import looks_text, percent
 from townlet.observer.charts import Estimate, interval_chart
 from townlet.observer.style import page
 
@@ -54,7 +54,17 @@ def _case(card: Scorecard, case: CaseCard) -> str:
         f'<h2>{escape(case.name)}</h2><p class="soft">{case.towns} towns × {case.residents} residents × {case.days:g} days, '
         f"seed {case.seed}{who}</p>"
         f'<div class="scroll"><table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-        f'<div class="grid2" style="margin-top:16px">{charts}</div>{_late(case)}'
+        f'<div class="grid2" style="margin-top:16px">{charts}</div>{_looks(case)}{_late(case)}'
+    )
+
+
+def _looks(case: CaseCard) -> str:
+    """Who looks at conflict, a sentence for each network that was asked."""
+    return "".join(
+        f"<p>{escape(policy.name)} looks at conflict: {escape(looks_text(policy))} when the conflict fields are shuffled among "
+        "residents.</p>"
+        for policy in case.policies
+        if policy.looks is not None
     )
 
 

@@ -107,6 +107,33 @@ class Directed:
         self.policy.recall(memory)
 
 
+class Performed(Directed):
+    """A take played in an ordinary town: what it changes of the world changes there as well, before the decision of that tick."""
+
+    def __init__(self, policy: RememberingPolicy, vec: VectorTown, changes: Sequence[tuple[int, str]]) -> None:
+        edits, interval = [(at, parse_edit(text)) for at, text in changes], vec.interval
+        config = next((edit.text for _, edit in edits if isinstance(edit, ConfigEdit)), None)
+        if config is not None:
+            raise UsageError(f"the take changes its rules on the way ({config!r}); capture a take of one town")
+        due: dict[int, list[Edit]] = {}
+        forced: dict[int, dict[str, str]] = {}
+        for at, edit in edits:
+            tick = -(-at // interval) * interval
+            if isinstance(edit, Force):
+                forced.setdefault(tick, {})[edit.name] = edit.option
+            elif not isinstance(edit, Perturb):
+                due.setdefault(tick, []).append(edit)
+        super().__init__(policy, forced)
+        self.due = due
+        schedule_perturbations(vec, [(at, edit) for at, edit in edits if isinstance(edit, Perturb)])
+
+    def act(self, vec: VectorTown) -> Decision:
+        for edit in self.due.get(int(vec.state.towns[0]["tick"]), ()):
+            change_world(vec, edit)
+        decision = super().act(vec)
+        return decision._replace(expert=decision.actions)  # what was played is what there is to imitate
+
+
 class Stage:
     def __init__(
         self,

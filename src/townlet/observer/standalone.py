@@ -103,7 +103,7 @@ def one_module() -> str:
     return _BESIDE.sub("", _TYPES.sub("", whole))
 
 
-def page_html(parts: Mapping[str, Any], blobs: Mapping[str, bytes] | None = None) -> str:
+def page_html(parts: Mapping[str, object], blobs: Mapping[str, bytes] | None = None) -> str:
     """The file for `parts` (`film_parts`, or with deflated `blobs` those of `observer/living.py`)."""
     script, style = one_module(), static("page.css")
     policy = (
@@ -122,7 +122,7 @@ def page_html(parts: Mapping[str, Any], blobs: Mapping[str, bytes] | None = None
     return whole.replace("</body>", f'<script type="module">{script}</script>\n</body>')
 
 
-def write_page(path: Path, parts: Mapping[str, Any], blobs: Mapping[str, bytes] | None = None) -> int:
+def write_page(path: Path, parts: Mapping[str, object], blobs: Mapping[str, bytes] | None = None) -> int:
     """Write the file; its size in bytes."""
     data = page_html(parts, blobs).encode()
     if len(data) > LIMIT:

@@ -20,7 +20,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, UsageError
 from townlet.files import short_hash
 from townlet.observer.reel import NO_DECISION, REEL_TICKS, Columns, Reel, ReelColumn, columns, pack, planes, unpack, whole
-from townlet.observer.stage import RecordedDecisions, Shot, Stage
+from townlet.observer.stage import Performed, RecordedDecisions, Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
 from townlet.observer.words import REASON_WORDS, WORDS
 from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
@@ -187,6 +187,13 @@ class Studio:
         if start is not None:
             vec.restore(start)
         return vec
+
+    def player(self, take: Take) -> Callable[[VectorTown], RememberingPolicy]:
+        """Whoever decides in a take, in a town of its config that begins with its seed."""
+        if take.start is not None:
+            raise TakeError("the take begins with a snapshot, not with a morning; capture a take that begins its episode")
+        maker = self._policy_maker(take)
+        return lambda vec: Performed(maker(vec), vec, [(c.at, c.do) for c in take.changes])
 
     def new_stage(self, take: Take, policy: Callable[[VectorTown], RememberingPolicy] | None = None) -> Stage:
         """A stage of its own, with another policy than the take's where one is given."""

@@ -10,7 +10,7 @@ import binascii
 import json
 import zlib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
@@ -63,7 +63,7 @@ def canonical(take: Take) -> bytes:
     return json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
 
 
-def parse_take(raw: bytes | str | dict[str, Any], *, name: str = "the take") -> Take:
+def parse_take(raw: bytes | str | dict[str, object], *, name: str = "the take") -> Take:
     """A take from outside: its JSON, every field and change checked; whether the town knows the names is found out later."""
     try:
         text = json.dumps(raw) if isinstance(raw, dict) else raw

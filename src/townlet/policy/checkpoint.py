@@ -82,7 +82,8 @@ def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_wor
     """A checkpoint folder, or the `latest` or `best` of a folder of them. Every hash is checked before anything is used."""
     folder = resolve(folder)
     for name in (WEIGHTS, OPTIMIZER):
-        _check_tensors(folder / name)
+        if (folder / name).exists():
+            _check_tensors(folder / name)
     if (folder / WORLD).exists():
         files.check_npz(folder / WORLD, error=CheckpointError)
     listed = files.check_sums(folder, require=(WEIGHTS, OPTIMIZER, STATE), error=CheckpointError)

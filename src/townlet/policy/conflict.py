@@ -14,7 +14,7 @@ from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.policy.sample import ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.types import Array
-from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
+from townlet.world.actions import affordances_of
 
 
 def conflict_stats(features: Array, feature_names: Sequence[str]) -> dict[str, float]:
@@ -30,10 +30,7 @@ def conflict_stats(features: Array, feature_names: Sequence[str]) -> dict[str, f
 def conflict_columns(meta: SampleMeta) -> tuple[str, ...]:
     """Names of the conflict group of a sample's features; for unknown layouts the two every sample has."""
     names = meta.action_names
-    if meta.action_level == "primitive":
-        affordances = tuple(name.removeprefix("interact:") for name in names[FIRST_INTERACT:])
-    else:
-        affordances = tuple(name.removesuffix(":near") for name in names[FIRST_AFFORDANCE::2])
+    affordances = affordances_of(meta.action_level, names)
     needs = tuple(name.removeprefix("need_") for name in meta.feature_names if name.startswith("need_"))
     spec = ObservationSpec(meta.variant, names, affordances, needs)
     if spec.feature_names != meta.feature_names:

@@ -73,7 +73,7 @@ def compare_goldens(folder: Path) -> list[str]:
         return differences(wanted["scenarios"], scenario_stats(Path(place))["scenarios"])
 
 
-def differences(wanted: Any, found: Any, where: str = "") -> list[str]:
+def differences(wanted: object, found: object, where: str = "") -> list[str]:
     """Where two trees of metrics differ, with both values and the tolerance."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         lines = [f"{where}{key}: is gone" for key in wanted if key not in found]

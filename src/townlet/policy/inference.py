@@ -53,7 +53,7 @@ def choose_actions(logits: NDArray[np.floating[Any]], masks: Array, draws: Doubl
 class NumpyPolicy:
     """Forward pass of `ConflictAwarePolicyNetwork`, every kind of it, over (B, ...) arrays."""
 
-    def __init__(self, spec: NetworkSpec, weights: Mapping[str, Array], about: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, spec: NetworkSpec, weights: Mapping[str, Array], about: Mapping[str, object] | None = None) -> None:
         self.spec, self.about = spec, dict(about or {})
         self.weights = {name: np.ascontiguousarray(array) for name, array in weights.items()}
         for name, shape in weight_shapes(spec).items():

@@ -131,7 +131,7 @@ def hash_of_data(samples: Iterable[tuple[str, str]], events: Iterable[str] = ())
     return files.sha256_bytes("".join(lines).encode())
 
 
-def manifest_bytes(entries: Iterable[Mapping[str, Any]], metadata: Mapping[str, Any]) -> bytes:
+def manifest_bytes(entries: Iterable[Mapping[str, object]], metadata: Mapping[str, object]) -> bytes:
     return files.json_bytes({"metadata": metadata, "samples": list(entries)}, indent=1)
 
 

@@ -22,7 +22,8 @@ HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
 class ConflictAwarePolicyNetwork(nn.Module):
     """Rows (R, F) → logits (R, A) and values (R,), the latter in units of the running return statistics.
 
-    Statistics of observations and returns are buffers: they are saved with the weights, in float64.
+    Statistics of observations and returns are buffers: they are saved with the weights, in float64, and stay on the processor,
+    where observations are normalised, whatever the device of the weights.
     """
 
     observation_mean: Tensor
@@ -32,16 +33,22 @@ class ConflictAwarePolicyNetwork(nn.Module):
     value_var: Tensor
     value_count: Tensor
 
-    def __init__(self, spec: NetworkSpec, seed: int = 0) -> None:
+    def __init__(self, spec: NetworkSpec, seed: int = 0, device: str = "cpu") -> None:
         super().__init__()
         self.spec = spec
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._build()
+        for parameter in self.parameters():
+            parameter.data = parameter.data.to(device)
         self._order = np.array(spec.column_order)
         self._reorders = spec.column_order != tuple(range(spec.features))
         self._plain = len(spec.plain_columns)
         self._active = torch.relu_ if spec.activation == "relu" else torch.tanh_  # of fresh layers only
+
+    @property
+    def device(self) -> torch.device:
+        return self.feature.weight.device
 
     def _build(self) -> None:
         spec = self.spec
@@ -115,12 +122,13 @@ class ConflictAwarePolicyNetwork(nn.Module):
 
     def step(self, features: Tensor, maps: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One decision of B residents: logits (B, A), values (B,), next state (B, S)."""
-        ordered = self.ordered(features)
-        x = self.hidden(ordered, maps)
+        ordered, device = self.ordered(features), self.device
+        x = self.hidden(ordered.to(device), None if maps is None else maps.to(device))
         if self.spec.recurrent != "none":
-            out, carried = self.cell(x.unsqueeze(0), self._unpack_state(state))
+            out, carried = self.cell(x.unsqueeze(0), self._unpack_state(state.to(device)))
             x, state = out[0], self._pack_state(carried)
-        logits, values = self.heads(x, self.towns(ordered))
+        towns = self.towns(ordered)
+        logits, values = self.heads(x, None if towns is None else towns.to(device))
         return logits, values, state
 
     def sequences(
@@ -184,7 +192,7 @@ class ConflictAwarePolicyNetwork(nn.Module):
     # --- weights ----------------------------------------------------------------------------------------------------
     def arrays(self) -> dict[str, Array]:
         """A copy of every weight and statistic, by name."""
-        return {name: tensor.detach().numpy().copy() for name, tensor in self.state_dict().items()}
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.state_dict().items()}
 
     def load_arrays(self, arrays: Mapping[str, Array]) -> None:
         expected = {name: tuple(tensor.shape) for name, tensor in self.state_dict().items()}

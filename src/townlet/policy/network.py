@@ -173,7 +173,7 @@ class NetworkSpec:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> NetworkSpec:
+    def from_json(cls, data: Mapping[str, object]) -> NetworkSpec:
         known = {field.name for field in fields(cls)}
         if set(data) != known:
             raise CheckpointError(

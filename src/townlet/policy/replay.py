@@ -83,14 +83,14 @@ class ReplayDatasetConfig:
                 raise UsageError(f"{name} is {self.__dict__[name]}, expected {low} or more")
 
     @classmethod
-    def from_manifest(cls, path: Path | str, **options: Any) -> Self:
+    def from_manifest(cls, path: Path | str, **options: object) -> Self:
         """The samples of a manifest file, JSON or YAML, in any of its three forms."""
         manifest = read_manifest(Path(path))
         given: dict[str, Any] = {"label": Path(path).stem, "source": Path(path)} | options
         return cls(entries=manifest.entries, **given)
 
     @classmethod
-    def from_capture_dir(cls, folder: Path | str, **options: Any) -> Self:
+    def from_capture_dir(cls, folder: Path | str, **options: object) -> Self:
         """The samples of a capture folder with their metrics; the recorded hashes of its small files are checked at once."""
         folder = Path(folder)
         path = find_manifest(folder)

@@ -225,7 +225,7 @@ def stats(path: Path, ticks_per_day: int = 1440) -> ReplayStats:
 def _drawn_columns(sample: ReplaySample) -> dict[str, Array]:
     names = sample.meta.feature_names
     columns = {name: np.clip(sample.feature(name), 0.0, 1.0) for name in DRAWN if name in names}
-    queues = [i for i, name in enumerate(names) if name.endswith(("_near_queue", "_calm_queue"))]
+    queues = [i for i, name in enumerate(names) if name.endswith("_queue") and name != "in_queue"]
     if queues:
         columns["queue_ahead"] = np.clip(sample.features[:, queues].max(axis=1), 0.0, 1.0)
     return columns

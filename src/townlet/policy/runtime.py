@@ -144,7 +144,7 @@ class ScriptedPolicy:
         self._schedules: Schedules | None = None
 
     def reset(self, vec: VectorTown) -> None:
-        if vec.catalogue.level != "option":
+        if vec.primitive:
             raise UsageError(
                 f"the script chooses options, but policy.action_level is {vec.catalogue.level!r}; use random or 'option'"
             )

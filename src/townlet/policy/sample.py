@@ -22,7 +22,7 @@ from townlet.names import Name, NameOrNothing, name_from
 from townlet.policy.sample_metrics import RIVALRY_FIELDS, array_metrics, differing
 from townlet.policy.trajectory import STORED, Trajectory, from_disk, to_disk
 from townlet.types import Array
-from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, Catalogue
+from townlet.world.actions import Catalogue, affordances_of
 
 FIRST_GENERATION = "1.0"  # what a sample without a schema_version counts as
 SCHEMA_VERSION = "1.2"  # what is written
@@ -172,11 +172,7 @@ def _meta_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
 
 
 def _catalogue_hash(meta: SampleMeta) -> str:
-    if meta.action_level == "primitive":
-        affordances = [name.removeprefix("interact:") for name in meta.action_names[FIRST_INTERACT:]]
-    else:
-        affordances = [name.removesuffix(":near") for name in meta.action_names[FIRST_AFFORDANCE::2]]
-    return Catalogue(meta.action_level, tuple(affordances)).hash
+    return Catalogue(meta.action_level, affordances_of(meta.action_level, meta.action_names)).hash
 
 
 def _array_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
@@ -289,7 +285,7 @@ def read_meta(path: Path, sha256: str | None = None) -> dict[str, Any]:
     return found
 
 
-def parse_meta(found: dict[str, Any], path: Path) -> SampleMeta:
+def parse_meta(found: dict[str, object], path: Path) -> SampleMeta:
     """Metadata that states its schema_version, with every wrong key in the message."""
     try:
         return SampleMeta.model_validate(found)
@@ -298,7 +294,7 @@ def parse_meta(found: dict[str, Any], path: Path) -> SampleMeta:
         raise ReplayError(f"{path}: is not the metadata of a replay sample ({wrong}); capture it again") from None
 
 
-def interpret(found: dict[str, Any], arrays: Mapping[str, Array], path: Path) -> SampleMeta:
+def interpret(found: dict[str, object], arrays: Mapping[str, Array], path: Path) -> SampleMeta:
     """The metadata of a sample of either generation; only the first needs its arrays to be understood."""
     return parse_meta(found, path) if "schema_version" in found else _first_generation(arrays, found, path)
 
@@ -327,7 +323,7 @@ class FirstGenerationWarning(UserWarning):
     """A sample from before schema versions was read."""
 
 
-def _first_generation(arrays: Mapping[str, Array], found: dict[str, Any], path: Path) -> SampleMeta:
+def _first_generation(arrays: Mapping[str, Array], found: dict[str, object], path: Path) -> SampleMeta:
     """What a sample without a schema_version says about itself, in today's words."""
     names = found.get("feature_names")
     features, actions = arrays.get("features"), arrays.get("actions")

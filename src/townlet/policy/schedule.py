@@ -34,8 +34,9 @@ class Schedules:
     """The schedules of a batch of towns; they begin anew with every episode. Residents without orders are left alone."""
 
     def __init__(self, vec: VectorTown) -> None:
-        if vec.catalogue.level != "option":
+        if vec.primitive:
             raise ScenarioError(f"schedules give options, but policy.action_level is {vec.catalogue.level!r}; set it to 'option'")
+        self._ways = vec.catalogue.per_affordance
         self._day = vec.config.world.ticks_per_day
         self._leave = vec.catalogue.index("leave")
         self._verbs = {name: vec.catalogue.index(name) for name in ("work", "home", "chat", "wait", "leave")}
@@ -66,7 +67,7 @@ class Schedules:
     @staticmethod
     def _option(vec: VectorTown, resident: str, step: ScheduleStep) -> int:
         try:
-            return vec.catalogue.index(step.do)
+            return vec.catalogue.index(step.do.removesuffix(":near") if vec.catalogue.level == "candidates" else step.do)
         except ValueError:
             known = ", ".join(vec.catalogue.names)
             raise ScenarioError(f"the schedule of {resident!r} says do: {step.do!r}; expected one of {known}") from None
@@ -150,8 +151,11 @@ class Schedules:
         target = self._target(step, e)
         resident = vec.state.residents[e, slot]
         if resident["using"] >= 0:
-            meant = action >= FIRST_AFFORDANCE and resident["affordance"] == (action - FIRST_AFFORDANCE) // 2
+            meant = action >= FIRST_AFFORDANCE and resident["affordance"] == (action - FIRST_AFFORDANCE) // self._ways
             return (WAIT if meant and target in (-1, resident["using"]) else self._leave), -1
+        if vec.catalogue.level == "candidates" and action >= FIRST_AFFORDANCE:
+            ways = mask[action : action + self._ways]  # the first one that there is; a named object is gone to in any case
+            action += int(ways.argmax())
         return (action, target) if mask[action] else (WAIT, -1)
 
     def _target(self, step: ScheduleStep, e: int) -> int:

@@ -26,7 +26,7 @@ class LedgerError(DamagedFileError):
     """A ledger that does not hold together: nothing may be decided on it."""
 
 
-def entry_hash(fields: dict[str, Any]) -> str:
+def entry_hash(fields: dict[str, object]) -> str:
     body = {key: value for key, value in fields.items() if key != "hash"}
     return hashlib.sha256(_canonical(body).encode()).hexdigest()
 
@@ -148,5 +148,5 @@ def _read_head(path: Path) -> tuple[int, str] | None:
     raise LedgerError(f"{head} does not name the last entry by number and hash; restore it together with the ledger")
 
 
-def _canonical(fields: dict[str, Any]) -> str:
+def _canonical(fields: dict[str, object]) -> str:
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from townlet.config.base import clock
 from townlet.config.loader import load_config, shipped_configs
@@ -62,7 +61,7 @@ def ordered_names() -> list[str]:
     return [*FOUNDING, *rest]
 
 
-def page_text(figures: dict[str, dict[str, Any]]) -> str:
+def page_text(figures: dict[str, dict[str, object]]) -> str:
     """The catalogue as Markdown; `figures` are the measured ones by scenario."""
     lines = [
         "# Scenarios",
@@ -94,7 +93,7 @@ def verdict_words(report: LintReport) -> str:
     return f"fails: {', '.join(failed)}" if failed else "passes"
 
 
-def _section(one: ScenarioFacts, report: LintReport, figures: dict[str, Any]) -> list[str]:
+def _section(one: ScenarioFacts, report: LintReport, figures: dict[str, object]) -> list[str]:
     lines = [f"## {one.name}", "", one.description, ""]
     if one.scheduled:
         lines += [f"{one.scheduled} of {one.residents} residents follow orders of the scenario.", ""]
@@ -104,7 +103,7 @@ def _section(one: ScenarioFacts, report: LintReport, figures: dict[str, Any]) ->
     return [*lines, ""]
 
 
-def _figures_table(figures: dict[str, dict[str, Any]]) -> list[str]:
+def _figures_table(figures: dict[str, dict[str, object]]) -> list[str]:
     heads = list(FIGURES)
     lines = [
         "Measured under scripted residents, per resident-day: return of scripted and of random residents, what looking ahead is",

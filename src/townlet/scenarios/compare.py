@@ -32,12 +32,12 @@ def _walk(path: str, one: Any, other: Any, found: list[tuple[str, str, str]]) ->
         found.append((path, _short(one), _short(other)))
 
 
-def _label(one: Any, other: Any, i: int) -> str:
+def _label(one: object, other: object, i: int) -> str:
     """A list entry by its id where both sides agree on it, else by its place."""
     names = {item["id"] for item in (one, other) if isinstance(item, dict) and item.get("id")}
     return names.pop() if len(names) == 1 else str(i)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 80 else text[:77] + "…"

@@ -190,7 +190,7 @@ def _set(config: SimulationConfig, path: str, value: str) -> SimulationConfig:
     return _checked(tree, f"{path} = {value}")
 
 
-def _checked(tree: dict[str, Any], text: str) -> SimulationConfig:
+def _checked(tree: dict[str, object], text: str) -> SimulationConfig:
     try:
         return SimulationConfig.model_validate_json(json.dumps(tree))
     except ValidationError as error:

@@ -17,10 +17,11 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.files import AppendLog, check_free, remove
 from townlet.ports import Decided
+from townlet.sim.mask_reasons import why_masked
 from townlet.sim.snapshot import save_snapshot, take_snapshot
 from townlet.sim.tally import EventTally
-from townlet.sim.why import why_masked
 from townlet.types import Array
+from townlet.world.actions import WAYS
 from townlet.world.state import TERMS
 
 MOST_FRAMES = 600
@@ -195,13 +196,15 @@ class Follow(Probe):
 
 
 def _sees(seen: dict[str, float], affordances: tuple[str, ...], wanted: str) -> dict[str, dict[str, float]]:
-    """Both candidates of the affordance that was chosen, as the observation shows them."""
+    """The candidates of the affordance that was chosen, as the observation shows them."""
     name = wanted.partition(":")[0] if not wanted.startswith("interact:") else wanted.removeprefix("interact:")
     if name not in affordances:
         return {}
     return {
         how: {field: round(seen[f"{name}_{how}_{field}"], 3) for field in ("distance", "queue", "busy", "rivalry")}
-        for how in ("near", "calm")
+        for ways in WAYS.values()
+        for how in ways
+        if f"{name}_{how}_distance" in seen
     }
 
 
@@ -213,7 +216,9 @@ def follow_text(resident: str, row: dict[str, Any]) -> str:
         lines.append(f"      sees {how}: {told}")
     reasons: dict[str, list[str]] = {}
     for action, reason in row["masked"].items():
-        reasons.setdefault(reason, []).append(action.removesuffix(":near").removesuffix(":calm"))
+        reasons.setdefault(reason, []).append(
+            action.partition(":")[0] if ":" in action and not action.startswith("interact:") else action
+        )
     for reason, actions in reasons.items():
         lines.append(f"      masked {', '.join(dict.fromkeys(actions))}: {reason}")
     lines.append(f"      reward {row['reward']:+.3f}{': ' + ', '.join(row['events']) if row['events'] else ''}")

@@ -11,6 +11,10 @@ from townlet.world.events import CHAT_SUCCESS, QUEUE_CONFLICT, QUEUE_LEAVE, SHIF
 from townlet.world.state import CONFLICT_REASONS, EVENTS
 
 SHIFTS = (SHIFT_ON_TIME, SHIFT_LATE, SHIFT_ABSENT)
+CONFLICT, CHAT, END_OF_WAIT, SHIFT = range(1, 5)  # what a kind of event is to a tally; 0 is nothing but counted
+ROLES = np.zeros(len(EVENTS), np.int8)
+ROLES[QUEUE_CONFLICT], ROLES[CHAT_SUCCESS] = CONFLICT, CHAT
+ROLES[[USE_START, QUEUE_LEAVE]], ROLES[list(SHIFTS)] = END_OF_WAIT, SHIFT
 WAIT_FIELDS, SHIFT_FIELDS = ("town", "actor", "actor_life", "waited"), ("town", "actor", "actor_life", "kind")
 
 
@@ -30,15 +34,16 @@ class EventTally:
             return
         kinds = events["kind"]
         self.kinds += np.bincount(kinds, minlength=len(EVENTS))
-        conflicts = events[kinds == QUEUE_CONFLICT]
+        role = ROLES[kinds]
+        conflicts = events[role == CONFLICT]
         if len(conflicts):
             self.reasons += np.bincount(conflicts["reason"], minlength=len(CONFLICT_REASONS))
             self.intensity += float(conflicts["intensity"].sum())
-        self.chat_quality += float(events["amount"][kinds == CHAT_SUCCESS].sum())
-        ended = events[((kinds == USE_START) | (kinds == QUEUE_LEAVE)) & (events["waited"] > 0)]
+        self.chat_quality += float(events["amount"][role == CHAT].sum())
+        ended = events[(role == END_OF_WAIT) & (events["waited"] > 0)]
         if len(ended):
             self._waits.append(np.stack([ended[name] for name in WAIT_FIELDS], axis=1))
-        shifts = events[np.isin(kinds, SHIFTS)]
+        shifts = events[role == SHIFT]
         if len(shifts):
             self._shifts.append(np.stack([shifts[name] for name in SHIFT_FIELDS], axis=1))
 

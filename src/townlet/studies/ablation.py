@@ -1,4 +1,4 @@
-"""What a sense is worth: the same budget and seeds, once with sight and once blind to it."""
+"""What the sight of conflict is worth: same budget and seeds, with all of it, without its fields, and without its ranking too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from townlet.evaluation.table import percent
 from townlet.names import name_from
 from townlet.studies.spec import StudySpec
 
-SIGHTED, BLIND = "sighted", "blind"
+SIGHTED, UNTOLD, BLIND = "sighted", "fields_hidden", "blind"
 SHOWN = ("return", "conflicts", "intensity", "exits", "self_sufficiency", "attendance", "wait_mean")
 
 
@@ -26,7 +26,7 @@ def ablation(
     towns: int = 64,
     days: int = 28,
 ) -> StudySpec:
-    """The study of two arms, paired by seed."""
+    """The study of three arms, paired by seed: what the fields bring, and what the ranking of `calm` brings beside them."""
     return StudySpec(
         name=f"{name_from(find_config(config).stem)[:64]}_blind_{blind}",
         config=config,
@@ -36,8 +36,12 @@ def ablation(
         towns=towns,
         days=days,
         overrides=tuple(overrides),
-        arms={SIGHTED: (), BLIND: (f"observations.blind=[{blind}]",)},
-        contrasts=((SIGHTED, BLIND),),
+        arms={
+            SIGHTED: (),
+            UNTOLD: (f"observations.blind=[{blind}_fields]",),
+            BLIND: (f"observations.blind=[{blind}]",),
+        },
+        contrasts=((SIGHTED, UNTOLD), (UNTOLD, BLIND), (SIGHTED, BLIND)),
     )
 
 

@@ -172,7 +172,7 @@ def _tear_apart(tree: Tree, draw: random.Random) -> None:
             box["at"][0] += GAP
 
 
-def _jobs(**change: Callable[[float], Any]) -> Spoil:
+def _jobs(**change: Callable[[float], object]) -> Spoil:
     def spoil(tree: Tree, _: random.Random) -> None:
         for job in tree["jobs"].values():
             for key, changed in change.items():
@@ -215,7 +215,7 @@ def _new_stoves(tree: Tree, draw: random.Random) -> None:
     tree["scenario"]["legend"][MARKS["stove"]] = "oven"
 
 
-def _section(name: str, **values: Any) -> Spoil:
+def _section(name: str, **values: object) -> Spoil:
     def spoil(tree: Tree, _: random.Random) -> None:
         tree[name] = {**tree.get(name, {}), **values}
 

@@ -47,6 +47,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[
 def thinned(values: ArrayLike, width: int) -> Doubles:
     """At most `width` means of neighbouring values; a stretch without a number stays NaN."""
     array = np.asarray(values, dtype=np.float64)
+    array = np.where(np.isfinite(array), array, np.nan)
     if array.size <= width:
         return array
     edges = np.linspace(0, array.size, width + 1).round().astype(int)
@@ -60,6 +61,8 @@ def sparkline(values: ArrayLike, width: int = 30) -> str:
     if finite.size == 0:
         return ""
     low, high = float(finite.min()), float(finite.max())
+    if not math.isfinite(high - low):  # numbers near the largest there are
+        return sparkline(array / 2, width)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
     return "".join(" " if math.isnan(value) else BARS[round((value - low) * scale) if scale else 3] for value in array)
 
@@ -71,7 +74,8 @@ def strip(rows: Doubles, width: int = 60) -> list[str]:
     top = float(np.nanmax(shown)) if np.isfinite(shown).any() else 0.0
     lines = []
     for row in shown[::-1]:
-        levels = [0 if math.isnan(v) or top == 0 else round((v / top) ** 0.7 * (len(SHADES) - 1)) for v in row]
+        shares = [0.0 if math.isnan(v) or not 0.0 < top < math.inf else min(1.0, max(0.0, v / top)) for v in row]
+        levels = [round(share**0.7 * (len(SHADES) - 1)) for share in shares]
         lines.append("".join(SHADES[level] for level in levels))
     return lines
 
@@ -99,6 +103,9 @@ def chart(
     if finite.size == 0:
         return ["(no numbers)"]
     low, high = float(finite.min()), float(finite.max())
+    if not math.isfinite(high - low):  # numbers near the largest there are: half of each is drawn
+        halves = [(label, values / 2) for label, values in thin]
+        return chart(halves, width=width, height=height, margin=margin, ends=ends)
     if high == low:
         low, high = low - (abs(low) * 0.1 or 1.0), high + (abs(high) * 0.1 or 1.0)
     rows = _braille(thin[0][1], low, high, width, height) if len(thin) == 1 else _marked(thin, low, high, width, height)

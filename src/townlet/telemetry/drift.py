@@ -30,6 +30,7 @@ from townlet.types import Doubles
 DRIFT_NAMES = tuple(item.name for item in FIELDS if item.drift)
 MAX_BASELINE = 64 << 20
 DRAWS = 2000
+ROUNDING = 1e-12
 
 
 class Delta(NamedTuple):
@@ -39,7 +40,8 @@ class Delta(NamedTuple):
 
     @property
     def absolute(self) -> float:
-        return self.value - self.baseline
+        """value − baseline; 0 where they differ in nothing but the order in which the same numbers were added."""
+        return 0.0 if math.isclose(self.value, self.baseline, rel_tol=ROUNDING) else self.value - self.baseline
 
     @property
     def relative(self) -> float:
@@ -79,7 +81,7 @@ def read_baseline(path: Path | str) -> dict[str, float]:
     return found
 
 
-def capture_baseline(samples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def capture_baseline(samples: Sequence[Mapping[str, object]]) -> dict[str, float]:
     """The `baseline_*` metrics of captured samples, as a training run computes them."""
 
     def values(name: str) -> list[float]:
@@ -100,10 +102,18 @@ def capture_baseline(samples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return found
 
 
-def means(records: Iterable[Mapping[str, Any]], names: Sequence[str] = DRIFT_NAMES) -> dict[str, float]:
+def read_epochs(path: Path | str) -> dict[float, dict[str, float]]:
+    """Epoch → its numbers, when the baseline is a log; nothing for a JSON file."""
+    if Path(path).suffix == ".json":
+        return {}
+    return {number(record.get("epoch")): means([record]) for record in read_records(path) if record.get("kind") != "batch"}
+
+
+def means(records: Iterable[Mapping[str, object]], names: Sequence[str] = DRIFT_NAMES) -> dict[str, float]:
+    """Means over epochs, each counting once: records of batches are left out, as everywhere."""
     sums = dict.fromkeys(names, 0.0)
     counts = dict.fromkeys(names, 0)
-    for record in records:
+    for record in (record for record in records if record.get("kind") != "batch"):
         for name in names:
             value = number(record.get(name))
             if not math.isnan(value):
@@ -112,7 +122,7 @@ def means(records: Iterable[Mapping[str, Any]], names: Sequence[str] = DRIFT_NAM
     return {name: sums[name] / counts[name] for name in names if counts[name]}
 
 
-def deltas(record: Mapping[str, Any], baseline: Mapping[str, float]) -> Iterator[Delta]:
+def deltas(record: Mapping[str, object], baseline: Mapping[str, float]) -> Iterator[Delta]:
     """What a record says against the baseline; `reward_mean` in a baseline stands for `baseline_reward_mean` too."""
     for name, expected in baseline.items():
         for key in (name, "baseline_" + name):
@@ -164,11 +174,15 @@ def log_drift(
     paths: Sequence[Path | str],
     baseline: Mapping[str, float] | None,
     *,
+    epochs: Mapping[float, Mapping[str, float]] | None = None,
     threshold: float | None = None,
     relative: bool = False,
     limit: int = 100,
 ) -> LogDrift:
-    """Compare every record, and the mean of all, with the baseline; without one, with the first record."""
+    """Compare every record, and the mean of all, with the baseline; without one, with the first record.
+
+    When the baseline is a log, each record is compared with the same one of its `epochs`, where it has it.
+    """
     if threshold is not None and not threshold >= 0:
         raise UsageError(f"the drift threshold is {threshold}; it must be at least 0")
     found = LogDrift(threshold, relative, limit)
@@ -180,10 +194,11 @@ def log_drift(
         found.records += 1
         epoch = number(record.get("epoch"))
         for delta in deltas(record, baseline):
+            sums[delta.name] = sums.get(delta.name, 0.0) + delta.value
+            counts[delta.name] = counts.get(delta.name, 0) + 1
+            expected[delta.name] = delta.baseline
+        for delta in deltas(record, (epochs or {}).get(epoch, baseline)):
             name = delta.name
-            sums[name] = sums.get(name, 0.0) + delta.value
-            counts[name] = counts.get(name, 0) + 1
-            expected[name] = delta.baseline
             if name not in found.worst or delta.size(relative) > found.worst[name][1].size(relative):
                 found.worst[name] = (epoch, delta)
             if found.exceeds(delta):

@@ -9,7 +9,7 @@ from typing import Any
 from townlet.telemetry.schema import CURRENT, RIVALRY_BINS, project
 
 
-def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **changes: Any) -> dict[str, Any]:
+def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **changes: object) -> dict[str, Any]:
     """Record `number` (from 1) of an imaginary rollout run that learns; `changes` replace or add fields."""
     noise = random.Random(seed * 1_000_003 + number)
 
@@ -98,7 +98,7 @@ def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **ch
     return record
 
 
-def example_batch(number: int, batch: int, *, seed: int = 0, **changes: Any) -> dict[str, Any]:
+def example_batch(number: int, batch: int, *, seed: int = 0, **changes: object) -> dict[str, Any]:
     """A record of kind `batch` of the same imaginary run."""
     whole = example_record(number, seed=seed)
     names = (

@@ -1,4 +1,4 @@
-"""A log for other tools: TensorBoard event files, CSV, Parquet; Weights & Biases and MLflow when they are installed."""
+"""A log for other tools: TensorBoard event files, CSV, Parquet, Prometheus; Weights & Biases and MLflow when they are there."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import csv
 import io
 import json
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from townlet.errors import MissingPackageError, UsageError
+from townlet.errors import MissingPackageError, TelemetryError, UsageError
 from townlet.files import check_free, filling, publish_folder, write_bytes
 from townlet.optional import installed, require
 from townlet.telemetry.ndjson import read_records
@@ -23,7 +23,7 @@ def tag(name: str) -> str:
     return f"{(field(name).panel if declared(name) else '') or 'other'}/{name}".replace(" ", "_")
 
 
-def scalars(record: Mapping[str, Any]) -> dict[str, float]:
+def scalars(record: Mapping[str, object]) -> dict[str, float]:
     """Tag → number for everything a record counts; conflict reasons as `<tag>/<reason>`. The step is not among them."""
     found: dict[str, float] = {}
     for name, value in record.items():
@@ -39,8 +39,11 @@ def step_of(record: Mapping[str, Any]) -> int:
     return int(record.get("steps") or 0)
 
 
-def epochs(path: Path | str) -> Iterable[dict[str, Any]]:
-    return (record for record in read_records(path) if record.get("kind") != "batch")
+def epochs(path: Path | str) -> list[dict[str, Any]]:
+    found = [record for record in read_records(path) if record.get("kind") != "batch"]
+    if not found:
+        raise TelemetryError(f"{path} holds no epoch record; give the log of a training run")
+    return found
 
 
 def to_tensorboard(path: Path, output: Path, *, overwrite: bool = False) -> Path:
@@ -89,16 +92,16 @@ def _histogram(shares: list[float]) -> dict[str, Any]:
     }
 
 
-def columns_of(records: list[dict[str, Any]]) -> list[str]:
+def columns_of(records: list[dict[str, object]]) -> list[str]:
     """Declared fields that occur, in their declared order, then whatever else a record holds."""
     there = {name for record in records for name in record}
     known = [item.name for item in FIELDS if item.name in there]
     return known + sorted(there - set(known))
 
 
-def to_csv(path: Path, output: Path, **_: Any) -> Path:
+def to_csv(path: Path, output: Path, **_: object) -> Path:
     """One row per epoch, null as an empty cell, lists and objects as JSON."""
-    records = list(epochs(path))
+    records = epochs(path)
     text = io.StringIO(newline="")
     names = columns_of(records)
     table = csv.writer(text, lineterminator="\n")
@@ -109,13 +112,13 @@ def to_csv(path: Path, output: Path, **_: Any) -> Path:
     return output
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
-def to_parquet(path: Path, output: Path, **_: Any) -> Path:
+def to_parquet(path: Path, output: Path, **_: object) -> Path:
     """One typed column per field; units and meanings stand in the column metadata."""
     arrow = require("pyarrow", "writing Parquet")
     parquet = require("pyarrow.parquet", "writing Parquet")
@@ -159,7 +162,7 @@ def _typed(value: Any, item: Field | None) -> Any:
     return value
 
 
-def to_wandb(path: Path, output: Path, **_: Any) -> Path:
+def to_wandb(path: Path, output: Path, **_: object) -> Path:
     """An offline run in the folder `output`; `wandb sync` sends it."""
     wandb = tracker("wandb")
     run = wandb.init(project="townlet", name=label_of(path), dir=str(output), mode="offline")
@@ -169,7 +172,7 @@ def to_wandb(path: Path, output: Path, **_: Any) -> Path:
     return output
 
 
-def to_mlflow(path: Path, output: Path, **_: Any) -> Path:
+def to_mlflow(path: Path, output: Path, **_: object) -> Path:
     """A run in the tracking folder `output`."""
     mlflow = tracker("mlflow")
     mlflow.set_tracking_uri(output.resolve().as_uri())
@@ -178,6 +181,40 @@ def to_mlflow(path: Path, output: Path, **_: Any) -> Path:
         for record in epochs(path):
             mlflow.log_metrics(scalars(record), step=step_of(record))
     return output
+
+
+def to_prometheus(path: Path, output: Path, **_: Any) -> Path:
+    """The last epoch in Prometheus' text format, for the textfile collector of node_exporter: a gauge per number.
+
+    The file is replaced as a whole; `townlet_epochs` counts the epochs of the log, so that a run that stands still is seen.
+    """
+    records = epochs(path)
+    last = records[-1]
+    labels = {"log": label_of(path), "run": str(last.get("run_id", "")), "mode": str(last.get("data_mode", ""))}
+    named = ",".join(f'{key}="{_escaped(value)}"' for key, value in labels.items())
+    lines = [
+        "# HELP townlet_epochs Epochs in the log.",
+        "# TYPE townlet_epochs gauge",
+        f"townlet_epochs{{{named}}} {len(records)}",
+    ]
+    for name, value in last.items():
+        metric = "townlet_" + name.replace(".", "_")
+        if isinstance(value, int | float):
+            lines += [*_about(metric, name), f"{metric}{{{named}}} {float(value)!r}"]
+        elif isinstance(value, dict):
+            lines += _about(metric, name)
+            lines += [f'{metric}{{{named},kind="{_escaped(part)}"}} {float(count)!r}' for part, count in value.items()]
+    write_bytes(output, ("\n".join(lines) + "\n").encode())
+    return output
+
+
+def _about(metric: str, name: str) -> list[str]:
+    meaning = f"{field(name).meaning} Unit: {field(name).unit}." if declared(name) else name
+    return [f"# HELP {metric} {meaning.replace(chr(92), chr(92) * 2)}", f"# TYPE {metric} gauge"]
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def tracker(name: str) -> Any:
@@ -193,6 +230,7 @@ EXPORTS: dict[str, Callable[..., Path]] = {
     "parquet": to_parquet,
     "wandb": to_wandb,
     "mlflow": to_mlflow,
+    "prometheus": to_prometheus,
 }
 
 
@@ -200,6 +238,6 @@ def export(path: Path | str, output: Path | str, kind: str, *, overwrite: bool =
     if kind not in EXPORTS:
         raise UsageError(f"{kind!r} is no export; choose one of {', '.join(EXPORTS)}")
     path, output = Path(path), Path(output)
-    if kind not in ("wandb", "mlflow"):  # which add to what is there
+    if kind not in ("wandb", "mlflow", "prometheus"):  # which add to what is there, or are written again and again
         check_free(output, overwrite, "place")
     return EXPORTS[kind](path, output, overwrite=overwrite)

@@ -26,7 +26,7 @@ CHUNK = 1 << 20
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what a decoder may say of bytes that are no JSON
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """NumPy scalars and arrays as Python values, for the encoder."""
     if hasattr(value, "tolist"):
         return value.tolist()
@@ -38,12 +38,12 @@ def _plain(value: Any) -> Any:
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
-def _diverged(record: Mapping[str, Any]) -> bool:
+def _diverged(record: Mapping[str, object]) -> bool:
     """Does a record hold a number that is none? Such a record is always written."""
     return any(isinstance(value, float) and not math.isfinite(value) for value in record.values())
 
 
-def encode_record(record: Mapping[str, Any]) -> bytes:
+def encode_record(record: Mapping[str, object]) -> bytes:
     """One line without its newline. What is not finite is written as null and named under `nonfinite`."""
     line: dict[str, Any] = {}
     lost: list[str] = []
@@ -137,7 +137,7 @@ class TelemetryWriter:
             self._write(record)
         self._left_out = []
 
-    def _write(self, record: Mapping[str, Any]) -> bool:
+    def _write(self, record: Mapping[str, object]) -> bool:
         batch = record.get("kind") == "batch"
         if self._stopped or self.path is None:
             self.records_dropped += 1

@@ -57,11 +57,11 @@ def read_runs(paths: Sequence[Path | str], labels: Sequence[str] = ()) -> list[L
 def plot_logs(paths: Sequence[Path | str], output: Path | str, *, labels: Sequence[str] = (), title: str = "") -> Path:
     """Write a PNG or SVG, by the ending of `output`."""
     output = Path(output)
-    write_bytes(output, image(read_runs(paths, labels), _kind(output), title=title))
+    write_bytes(output, image(read_runs(paths, labels), image_kind(output), title=title))
     return output
 
 
-def _kind(output: Path) -> str:
+def image_kind(output: Path) -> str:
     kind = output.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise UsageError(
@@ -73,7 +73,7 @@ def _kind(output: Path) -> str:
 def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str, *, title: str = "") -> Path:
     """Counts over equal bins of [0, 1], a panel per name, as PNG or SVG."""
     output = Path(output)
-    kind = _kind(output)
+    kind = image_kind(output)
     require("matplotlib", "drawing a figure")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -93,24 +93,24 @@ def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str,
         if wide:
             axes.set_yscale("log")
             axes.set_ylim(bottom=0.5)  # a single decision is seen
-    write_bytes(output, _encoded(drawn, kind))
+    write_bytes(output, encoded(drawn, kind))
     return output
 
 
 class Picture:
     """A drawn figure: a notebook shows it, `save` writes it, `figure` is matplotlib's own."""
 
-    def __init__(self, figure: Any) -> None:
+    def __init__(self, figure: object) -> None:
         self.figure = figure
 
     def save(self, output: Path | str) -> Path:
         """Write a PNG or SVG, by the ending of `output`."""
         output = Path(output)
-        write_bytes(output, _encoded(self.figure, _kind(output)))
+        write_bytes(output, encoded(self.figure, image_kind(output)))
         return output
 
     def _repr_png_(self) -> bytes:
-        return _encoded(self.figure, "png")
+        return encoded(self.figure, "png")
 
 
 def bars(values: Mapping[str, float], *, title: str, unit: str) -> Any:
@@ -150,10 +150,10 @@ def _lines_of(names: Sequence[str], title: str, unit: str) -> tuple[Any, Any]:
 
 def image(runs: Sequence[LogSeries], kind: str = "png", *, title: str = "") -> bytes:
     """The figure as bytes; the same bytes for the same logs."""
-    return _encoded(figure(runs, title=title), kind)
+    return encoded(figure(runs, title=title), kind)
 
 
-def _encoded(drawn: Any, kind: str) -> bytes:
+def encoded(drawn: Any, kind: str) -> bytes:
     matplotlib = require("matplotlib", "drawing a figure")
     data = io.BytesIO()
     if drawn.get_layout_engine() is not None:  # a constrained layout moves a little with every drawing: settle it once

@@ -190,7 +190,7 @@ def pages() -> dict[str, str]:
     return found
 
 
-def _json(value: dict[str, Any]) -> str:
+def _json(value: dict[str, object]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from townlet.errors import ConfigError, did_you_mean
 from townlet.files import read_json
@@ -122,7 +122,7 @@ def read_rules(path: Path | str) -> RulesFile:
     return rules_of(tree, str(path))
 
 
-def rules_of(tree: Any, name: str = "rules") -> RulesFile:
+def rules_of(tree: object, name: str = "rules") -> RulesFile:
     if isinstance(tree, list):
         tree = {"rules": tree}
     if not isinstance(tree, dict) or not isinstance(tree.get("rules"), list):
@@ -139,14 +139,14 @@ def rules_of(tree: Any, name: str = "rules") -> RulesFile:
     return RulesFile(rules, defaults, max_gap)
 
 
-def _known(tree: Mapping[Any, Any], keys: tuple[str, ...], where: str) -> None:
+def _known(tree: Mapping[object, object], keys: tuple[str, ...], where: str) -> None:
     for key in tree:
         if key not in keys:
             hint = did_you_mean(str(key), keys) or f"known are {', '.join(keys)}"
             raise ConfigError(f"{where}: {key!r} is not a key of a rule; {hint}")
 
 
-def _rule(entry: Any, common: Mapping[str, Any], where: str) -> Rule:
+def _rule(entry: object, common: Mapping[str, object], where: str) -> Rule:
     if not isinstance(entry, dict):
         raise ConfigError(f"{where} is {entry!r}, expected an object such as {{field: kl_k3, above: 0.05}}")
     _known(entry, RULE_KEYS, where)
@@ -225,7 +225,7 @@ class RuleState:
         self._series = RecentValues(rule.smoothing)
         self._excuse = RecentValues(PAST_WINDOW, EXCUSE_LEAST)
 
-    def feed(self, record: Mapping[str, Any]) -> Alarm | None:
+    def feed(self, record: Mapping[str, object]) -> Alarm | None:
         rule = self.rule
         excuse = number(record.get(rule.unless)) if rule.unless else math.nan
         if not math.isnan(excuse):
@@ -248,7 +248,7 @@ class RuleState:
             self.bad = 0
         return alarm
 
-    def _limit(self, record: Mapping[str, Any]) -> float:
+    def _limit(self, record: Mapping[str, object]) -> float:
         """What the value is compared with."""
         rule = self.rule
         if not rule.versus:
@@ -266,7 +266,7 @@ class RuleState:
         base = self._excuse.base
         return not math.isnan(base) and self._excuse.mean > base + EXCUSE_SHARE * abs(base)
 
-    def _alert(self, record: Mapping[str, Any], limit: float) -> Alarm:
+    def _alert(self, record: Mapping[str, object], limit: float) -> Alarm:
         rule = self.rule
         epoch = number(record.get("epoch"))
         if rule.side == "is":

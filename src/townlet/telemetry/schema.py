@@ -292,13 +292,13 @@ def volatile_names() -> frozenset[str]:
     return frozenset(item.name for item in FIELDS if item.volatile)
 
 
-def comparable(record: Mapping[str, Any]) -> dict[str, Any]:
+def comparable(record: Mapping[str, object]) -> dict[str, Any]:
     """The record without what depends on the clock: equal for a run and its repetition."""
     clock = volatile_names()
     return {name: value for name, value in record.items() if name not in clock}
 
 
-def project(record: Mapping[str, Any], version: float) -> dict[str, Any]:
+def project(record: Mapping[str, object], version: float) -> dict[str, Any]:
     """A record reduced to the fields of an older version. A null that the older version does not know becomes 0."""
     older: dict[str, Any] = {}
     for item in FIELDS:

@@ -48,7 +48,7 @@ def read_series(path: Path | str, names: Sequence[str] = NUMERIC, *, label: str 
 
 
 def series_of(
-    records: Iterable[Mapping[str, Any]], names: Sequence[str] = NUMERIC, *, path: Path | None = None, label: str = ""
+    records: Iterable[Mapping[str, object]], names: Sequence[str] = NUMERIC, *, path: Path | None = None, label: str = ""
 ) -> LogSeries:
     columns: dict[str, list[Doubles]] = {name: [] for name in names}
     histograms: list[Doubles] = []
@@ -74,13 +74,13 @@ def series_of(
     )
 
 
-def batched(records: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
+def batched(records: Iterable[Mapping[str, object]], size: int) -> Iterator[list[Mapping[str, Any]]]:
     source = iter(records)
     while chunk := list(islice(source, size)):
         yield chunk
 
 
-def _numbers(values: list[Any]) -> Doubles:
+def _numbers(values: list[object]) -> Doubles:
     """The values as floats, NaN for null; one by one only when something else is among them."""
     try:
         return np.array(values, dtype=np.float64)
@@ -88,7 +88,7 @@ def _numbers(values: list[Any]) -> Doubles:
         return np.array([number(value) for value in values])
 
 
-def _histograms(chunk: list[Mapping[str, Any]]) -> Doubles:
+def _histograms(chunk: list[Mapping[str, object]]) -> Doubles:
     nothing = [np.nan] * RIVALRY_BINS
     rows = [record.get("rivalry_histogram") for record in chunk]
     return np.array([row if isinstance(row, list) and len(row) == RIVALRY_BINS else nothing for row in rows], dtype=np.float64)

@@ -170,7 +170,7 @@ def summarise(path: Path | str, *, baseline: Mapping[str, float] | None = None) 
 
 
 def summarise_records(
-    records: Iterable[Mapping[str, Any]], path: str = "-", *, baseline: Mapping[str, float] | None = None
+    records: Iterable[Mapping[str, object]], path: str = "-", *, baseline: Mapping[str, float] | None = None
 ) -> Summary:
     summary = Summary(path)
     for chunk in batched(records, CHUNK):
@@ -189,7 +189,7 @@ def summarise_records(
     return summary
 
 
-def _add_numbers(summary: Summary, records: Sequence[Mapping[str, Any]]) -> None:
+def _add_numbers(summary: Summary, records: Sequence[Mapping[str, object]]) -> None:
     series = series_of(records, ("epoch", *NUMBERS))
     places = np.arange(summary.records, summary.records + len(records), dtype=np.float64)
     for name in NUMBERS:
@@ -199,7 +199,7 @@ def _add_numbers(summary: Summary, records: Sequence[Mapping[str, Any]]) -> None
             summary.columns.setdefault(name, FieldSummary(name)).add(values[there], places[there], series.columns["epoch"][there])
 
 
-def _add(summary: Summary, record: Mapping[str, Any]) -> None:
+def _add(summary: Summary, record: Mapping[str, object]) -> None:
     summary.records += 1
     summary.versions[f"{number(record.get('telemetry_version')):g}"] += 1
     if "data_mode" in record:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as member
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -102,7 +103,7 @@ class _Duplicates(dict[str, Any]):
     twice: tuple[str, ...] = ()
 
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _pairs(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     record = _Duplicates(pairs)
     if len(record) < len(pairs):
         record.twice = tuple(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
@@ -122,7 +123,7 @@ def parse_line(raw: bytes) -> tuple[dict[str, Any] | None, list[tuple[str, str]]
     return value, [(key, "appears twice in one record") for key in value.twice]
 
 
-def _json_name(value: Any) -> str:
+def _json_name(value: object) -> str:
     match value:
         case None:
             return "null"
@@ -137,7 +138,7 @@ def _json_name(value: Any) -> str:
     return "object"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     try:
         text = json.dumps(value)
     except RecursionError:
@@ -145,7 +146,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _check_number(item: Field, value: Any) -> str:
+def _check_number(item: Field, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"is {_shown(value)}, expected a {'whole ' if item.kind in ('whole', 'counts') else ''}number"
     if not abs(value) <= LARGEST:  # also when it is NaN
@@ -159,7 +160,7 @@ def _check_number(item: Field, value: Any) -> str:
     return ""
 
 
-def check_value(item: Field, value: Any, version: float) -> str:
+def check_value(item: Field, value: object, version: float) -> str:
     """What is wrong with one value, in words; "" when nothing is."""
     if value is None:
         if item.nullable_in(version):
@@ -231,6 +232,15 @@ def check_sums(histogram: Any, reasons: Any, conflicts: Any) -> list[tuple[str, 
             problems.append(("conflict_reasons", f"count {counted:g} conflicts, queue_conflict_events is {conflicts:g}"))
     return problems
 
+
+MAXIMA = {  # largest of a mini-batch → mean over them
+    "grad_norm_max": "grad_norm",
+    "kl_divergence_max": "kl_divergence",
+    "clip_fraction_max": "clip_fraction",
+    "conflict.rivalry_max_max_avg": "conflict.rivalry_max_mean_avg",
+    "conflict.rivalry_avoid_count_max_avg": "conflict.rivalry_avoid_count_mean_avg",
+}
+_MAXIMA = [(name, attrgetter(name.replace(".", "_")), mean, attrgetter(mean.replace(".", "_"))) for name, mean in MAXIMA.items()]
 
 DEFAULT_LIMIT = 100
 FIRST_WITH_OFFSET = 1.1
@@ -307,6 +317,8 @@ class Before:
     cycle: float = -2.0
     version: float = 0.0
     run: str = ""
+    epoch: float = -1.0
+    stage: float | UnsetType | None = None  # of an anneal schedule, in which epochs are counted anew
 
 
 class LogChecker:
@@ -381,11 +393,24 @@ class LogChecker:
             if record.steps < before.steps or (record.steps == before.steps and record.transitions > 0):
                 report.problem(path, number, "steps", f"is {record.steps:g} after {before.steps:g}; it must grow")
             before.steps = record.steps
+            if form.version >= STRICT:
+                self._order(path, number, record)
         if form.version >= FIRST_WITH_OFFSET:
             self._offset(path, number, record.log_stream_offset)
             if record.cycle_id is not UNSET and record.cycle_id < before.cycle:
                 report.problem(path, number, "cycle_id", f"falls from {before.cycle:g} to {record.cycle_id:g}")
             before.cycle = record.cycle_id
+
+    def _order(self, path: Path, number: int, record: Any) -> None:
+        """Epochs grow within a run and a stage, and no maximum lies below its mean."""
+        before = self._before
+        if record.epoch <= before.epoch and record.anneal_cycle == before.stage:
+            self.report.problem(path, number, "epoch", f"is {record.epoch:g} after {before.epoch:g}; it must grow")
+        before.epoch, before.stage = record.epoch, record.anneal_cycle
+        for name, most_of, mean_name, mean_of in _MAXIMA:
+            most, mean = most_of(record), mean_of(record)
+            if isinstance(most, float) and isinstance(mean, float) and most < mean - TOLERANCE * max(1.0, abs(mean)):
+                self.report.problem(path, number, name, f"is {most:g}, below the mean {mean_name}, {mean:g}")
 
     def _offset(self, path: Path, number: int, offset: float) -> None:
         before = self._before.offset
@@ -411,7 +436,7 @@ def validate_log(paths: Path | str | Sequence[Path | str], *, limit: int = DEFAU
     """Check one or several logs, each with its rotated parts. A damaged file is a finding, a missing one an error."""
     report = Report(limit)
     for path in whole_logs([paths] if isinstance(paths, Path | str) else paths):
-        checker = LogChecker(report)
+        checker, seen = LogChecker(report), report.records + report.batches + report.problem_count
         for part in log_parts(path):
             report.files.append(part)
             reader = LogReader(part)
@@ -423,8 +448,8 @@ def validate_log(paths: Path | str | Sequence[Path | str], *, limit: int = DEFAU
                 report.problem(part, error.number, "", error.reason)
             if reader.torn is not None:
                 report.note(part, reader.torn.number, "", reader.torn.reason)
-    if not report.records and not report.batches and not report.problem_count:
-        report.problem(report.files[0], 1, "", "the log holds no record")
+        if report.records + report.batches + report.problem_count == seen:
+            report.problem(path, 1, "", "the log holds no record")
     return report
 
 

@@ -131,7 +131,7 @@ def hook_words(command: str) -> list[str]:
     return words
 
 
-def run_hook(command: str, record: Mapping[str, Any] | None, alarm: Alarm) -> str:
+def run_hook(command: str, record: Mapping[str, object] | None, alarm: Alarm) -> str:
     """Run `--on-alert`: no shell, the record as JSON on stdin, the alert in TOWNLET_ALERT. Returns what went wrong, or ""."""
     words = hook_words(command)
     try:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from townlet.world._jit import kernel, leaf
-from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, LEAVE, P_LEAVE
+from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT, LEAVE, P_LEAVE, RESERVE
 from townlet.world.events import RIVAL_AVOIDED, emit
-from townlet.world.options import choose_object, legal_option, legal_primitive, object_in_reach
-from townlet.world.state import MAX_EDGES, TERMS, Town
-from townlet.world.systems.queues import leave_queue, release
+from townlet.world.options import (
+    choose_candidate,
+    choose_object,
+    legal_option,
+    legal_primitive,
+    may_reserve,
+    may_yield,
+    object_in_reach,
+)
+from townlet.world.state import CANDIDATES, MAX_EDGES, TERMS, Town
+from townlet.world.systems.queues import leave_queue, release, reserve, yield_place
 from townlet.world.systems.relationships import rivalry_of
 
 SHAPING = TERMS.index("shaping")
@@ -42,6 +50,30 @@ def may_aim(t: Town, i: int, a: int, target: int) -> bool:
     return bool(t.affordances[a]["own_home"] == 0 or t.objects[target]["building"] == t.residents[i]["home"])
 
 
+@kernel
+def decide_candidate(t: Town, i: int, action: int, target: int) -> None:
+    """Take up an action of the catalogue `candidates` from the first affordance on."""
+    me, choice = t.residents[i], action - FIRST_AFFORDANCE
+    a = choice // CANDIDATES
+    if a >= t.affordances.shape[0]:
+        if choice - t.affordances.shape[0] * CANDIDATES == RESERVE:
+            if may_reserve(t, i):
+                reserve(t, i, int(me["target"]))
+        elif may_yield(t, i):
+            yield_place(t, i)
+        return
+    thing = target if may_aim(t, i, a, target) else choose_candidate(t, i, a, choice - a * CANDIDATES)
+    if me["queued"] >= 0 or me["called"] >= 0:
+        if thing == max(me["queued"], me["called"]):
+            return  # it stands there already
+        leave_queue(t, i)
+    me["target"] = thing
+    if t.rules["blind_conflict"] == 0:
+        nearest = choose_object(t, i, a, False)
+        if nearest >= 0 and nearest != thing:
+            reward_avoidance(t, i, nearest)
+
+
 @leaf
 def decide(t: Town, i: int, action: int, target: int, primitive: bool) -> None:
     """Take up a decision; an impossible one acts as `wait` and is marked. `target` overrides the object when it is not -1."""
@@ -55,6 +87,9 @@ def decide(t: Town, i: int, action: int, target: int, primitive: bool) -> None:
     if action != me["action"]:
         me["switches"] += 1
     me["action"] = action
+    if t.rules["candidates"] == 1 and action >= FIRST_AFFORDANCE:
+        decide_candidate(t, i, action, target)
+        return
     waits = me["queued"] >= 0 or me["called"] >= 0
     leave = P_LEAVE if primitive else LEAVE
     a = -1

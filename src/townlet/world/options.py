@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from townlet.world._jit import kernel, leaf
-from townlet.world.actions import CHAT, FIRST_AFFORDANCE, FIRST_INTERACT, HOME, LEAVE, MOVE_NORTH, P_CHAT, P_LEAVE, WORK
+from townlet.world.actions import (
+    CHAT,
+    FIRST_AFFORDANCE,
+    FIRST_INTERACT,
+    HOME,
+    LEAVE,
+    MOVE_NORTH,
+    P_CHAT,
+    P_LEAVE,
+    WORK,
+    YIELD,
+)
 from townlet.world.state import CANDIDATES, FAR, Town
 from townlet.world.systems.affordances import off_cooldown, ready, willing
 from townlet.world.systems.movement import step_x, step_y, walkable
@@ -73,7 +84,7 @@ def candidate(t: Town, i: int, a: int, k: int) -> int:
     return thing
 
 
-@leaf
+@kernel
 def worst_rivalry(t: Town, i: int, thing: int) -> float:
     """Highest rivalry of i towards the user, the one called and the queue of an object."""
     o = t.objects[thing]
@@ -113,10 +124,17 @@ def way_to_candidate(t: Town, i: int, a: int, k: int, thing: int) -> int:
 
 
 @leaf
+def held(t: Town, thing: int) -> bool:
+    """Somebody uses the object or is called to it."""
+    o = t.objects[thing]
+    return bool((o["user"] & o["holder"]) >= 0)  # both are -1 otherwise
+
+
+@leaf
 def taken(t: Town, thing: int) -> bool:
     """Somebody uses the object, is called to it or waits for it."""
     o = t.objects[thing]
-    return bool(o["user"] >= 0 or o["holder"] >= 0 or o["head"] >= 0)
+    return bool((o["user"] & o["holder"] & o["head"]) >= 0)
 
 
 @leaf
@@ -147,6 +165,50 @@ def choose_object(t: Town, i: int, a: int, calm: bool) -> int:
         if cost == distance and t.affordances[a]["own_home"] == 0:
             break  # nobody is here, and what follows is farther
     return best
+
+
+@kernel
+def choose_candidate(t: Town, i: int, a: int, k: int) -> int:
+    """The k-th nearest object of an affordance, when it can be had and reached; else -1."""
+    if not willing(t, i, a):
+        return -1
+    thing = candidate(t, i, a, k)
+    if thing >= 0 and way_to_candidate(t, i, a, k, thing) >> 3 >= FAR:
+        return -1
+    return thing
+
+
+@kernel
+def may_reserve(t: Town, i: int) -> bool:
+    """The object on the way to which one is has somebody at it and nobody waiting: the next turn can be had."""
+    me = t.residents[i]
+    thing = int(me["target"])
+    if thing < 0 or me["using"] >= 0 or me["queued"] >= 0 or me["called"] >= 0:
+        return False
+    o = t.objects[thing]
+    if o["head"] >= 0 or (o["user"] < 0 and o["holder"] < 0) or distance_to(t, i, thing) >= FAR:
+        return False
+    return bool(ready(t, thing) and willing(t, i, int(o["affordance"])) and off_cooldown(t, i, thing))
+
+
+@leaf
+def may_yield(t: Town, i: int) -> bool:
+    """Somebody waits behind one, or waits while one was called."""
+    me = t.residents[i]
+    if me["called"] >= 0:
+        return bool(t.objects[me["called"]]["head"] >= 0)
+    return bool(me["queued"] >= 0 and me["behind"] >= 0)
+
+
+@kernel
+def legal_candidate(t: Town, i: int, action: int) -> bool:
+    """What a decision takes up of the catalogue `candidates` from the first affordance on, for who uses nothing. A place in a
+    queue may be gone since the mask was seen, by a decision before this one: then nothing comes of it, and nobody is blamed."""
+    choice = action - FIRST_AFFORDANCE
+    a = choice // CANDIDATES
+    if a < t.affordances.shape[0]:
+        return choose_candidate(t, i, a, choice - a * CANDIDATES) >= 0
+    return bool(choice - t.affordances.shape[0] * CANDIDATES <= YIELD)
 
 
 @leaf
@@ -186,6 +248,8 @@ def legal_option(t: Town, i: int, action: int) -> bool:
         return chat_partner(t, i) >= 0
     if action == LEAVE:
         return bool(me["queued"] >= 0 or me["called"] >= 0)
+    if t.rules["candidates"] == 1:
+        return legal_candidate(t, i, action)
     a = (action - FIRST_AFFORDANCE) // 2
     if a >= t.affordances.shape[0]:
         return False
@@ -267,6 +331,10 @@ def control_option(t: Town, i: int) -> None:
         return
     if me["queued"] >= 0:
         me["request"] = me["queued"]
+        if t.rules["candidates"] == 1:  # a place that was reserved from afar
+            packed = way_to(t, i, int(me["queued"]))
+            if packed >> 3 > t.rules["queue_reach"]:
+                walk(t, i, packed)
         return
     action = me["action"]
     if action == WORK and me["job"] >= 0:

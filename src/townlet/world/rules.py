@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import ceil, floor, isfinite
+
 import numpy as np
 
 from townlet.config.models import SimulationConfig, weights_of
 from townlet.types import Array
 from townlet.world.preconditions import NUMBER, Program, Row, both, check_length, names_of, parse
-from townlet.world.state import AFFORDANCE, HUNGER, MONEY, PROFILES, RULES, TIE_EVENTS
-from townlet.world.systems.affordances import OP_AND, OP_GE, OP_LT, OP_OR
+from townlet.world.state import AFFORDANCE, HUNGER, MAX_MEALS, MONEY, PROFILES, RULES, TIE_EVENTS
+from townlet.world.systems.affordances import MEALS, OP_AND, OP_EQ, OP_GE, OP_GT, OP_LT, OP_NE, OP_NOT, OP_OR
 
 QUEUE_REACH = 3  # steps from an object within which its queue can be joined
 NEWCOMER_NEED = 0.7
@@ -31,9 +33,11 @@ def make_rules(
     r["interval"] = config.policy.interval
     r["episode_ticks"] = config.scenario.episode_ticks
     r["random_start"], r["stagger"] = random_start, stagger
+    r["candidates"] = config.policy.action_level == "candidates"
     low, high = (-1, -1) if wallets is None else (money(wallets[0]), money(wallets[1]))
     r["wallet_low"], r["wallet_spread"] = low, high - low
     r["blind_conflict"] = "conflict" in config.observations.blind
+    r["blind_fields"] = len(config.observations.blind) > 0
     r["calm_rivalry_ticks"] = config.policy.calm_rivalry_ticks
     r["queue_reach"] = QUEUE_REACH
     _fill_queues_and_conflict(r, config)
@@ -142,6 +146,7 @@ def make_affordances(config: SimulationConfig) -> Array:
         row["cooldown"] = config.cooldown(spec)
         row["need"] = int(np.argmax(gains)) if max(gains) > 0 else (HUNGER if spec.gives_meals else -1)
         town, own = parse(spec.requires, tuple(config.needs))
+        own, row["meals"] = _meals(own, spec.takes_meals, MAX_MEALS - spec.gives_meals)
         if spec.hours is not None:
             both(town, _within(*spec.hours))
             check_length(town, spec.requires)
@@ -151,6 +156,23 @@ def make_affordances(config: SimulationConfig) -> Array:
                 row["rows"][part, r] = (step.op, step.left, step.right)
                 row["numbers"][part, r] = (step.left_number, step.right_number)
     return table
+
+
+def _meals(own: Program, fewest: int, most: int) -> tuple[Program, tuple[int, int]]:
+    """What a resident's part asks of its meals as bounds, which are read at once, and the rest of it."""
+    if any(row.op in (OP_OR, OP_NOT) for row in own):
+        return own, (fewest, most)
+    rest: Program = []
+    for row in own:
+        if row.op == OP_AND:
+            continue
+        if row.left != MEALS or row.right != NUMBER or row.op in (OP_EQ, OP_NE) or not isfinite(row.right_number):
+            both(rest, [row])
+        elif row.op in (OP_GE, OP_GT):
+            fewest = max(fewest, floor(row.right_number) + 1 if row.op == OP_GT else ceil(row.right_number))
+        else:
+            most = min(most, ceil(row.right_number) - 1 if row.op == OP_LT else floor(row.right_number))
+    return rest, (fewest, most)
 
 
 def _within(first: int, last: int) -> Program:

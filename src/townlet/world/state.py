@@ -233,7 +233,9 @@ SCHEDULED = np.dtype(
     [("day", "i8"), ("minute", "i8"), ("kind", "i8"), ("duration", "i8"), ("resident", "i8")]
 )  # day -1: every day
 FAR = 8191  # distance of the unreachable in packed fields
+HALF_WAIT = 20.0  # a wait of this many ticks is seen as 0.5
 HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
+HALF_OFFSET = 5.0  # another so many tiles away along one axis is seen at 0.5
 
 
 class Layout(NamedTuple):
@@ -279,6 +281,7 @@ AFFORDANCE = np.dtype(
         ("price", "i8"),
         ("meals_given", "i8"),
         ("meals_taken", "i8"),
+        ("meals", "i8", (2,)),  # fewest and most meals with which it can be begun
         ("stock_taken", "i8"),
         ("own_home", "u1"),
         ("is_meal", "u1"),
@@ -306,7 +309,7 @@ _INT_RULES = (
     "lates_per_absence", "wallet_low", "wallet_spread",
     "needs", "deadly", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
     "newcomer_delay", "newcomer_spread", "chat_cooldown", "avoid_cooldown", "social_stage", "blind_conflict", "newcomer_meals",
-    "random_start", "stagger", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
+    "random_start", "stagger", "candidates", "blind_fields", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
 )  # fmt: skip
 TIE_EVENTS = ("chat_success", "chat_failure", "hand_over", "shared_meal", "late_help", "shift_takeover")
 RULES = np.dtype(
@@ -342,8 +345,10 @@ class Tables(NamedTuple):
     start_ties: Array  # (L, N, MAX_EDGES) TIE
     affordances: Array  # (A,) AFFORDANCE
     rules: Array  # (1,) RULES
-    circle: Array  # (1440, 2) f8: sine and cosine of the time of day
-    nearness: Array  # (FAR + 1,) f8: a walking distance as it is seen
+    circle: Array  # (1440, 2) f4: sine and cosine of the time of day
+    nearness: Array  # (FAR + 2,) f4: a walking distance as it is seen; the last is that of what is not there
+    steps: Array  # (8, 2) f4: the first step of a packed way as it is seen
+    offsets: Array  # (2 × side + 1,) f4: how far another is along one axis as it is seen; 0 in the middle
     columns: Array  # (1,) observations.spec.COLUMNS: where each field that is seen begins
     channels: Array  # (1,) observations.spec.CHANNELS: the plane of each channel of the map, -1 = not in this variant
     window: Array  # (1,) i8: side of the map

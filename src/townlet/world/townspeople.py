@@ -16,7 +16,7 @@ from townlet.config.models import BehaviorConfig, SimulationConfig
 from townlet.types import Array
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
-from townlet.world.state import ENERGY, HALF_DISTANCE, MAX_NEEDS
+from townlet.world.state import CANDIDATES, ENERGY, HALF_DISTANCE, HALF_WAIT, MAX_NEEDS
 
 COLUMNS = (
     "meals", "time_sin", "time_cos", "time_to_shift", "shift_left", "shift_post_shift", "shift_absent", "in_queue",
@@ -24,11 +24,12 @@ COLUMNS = (
 )  # fmt: skip
 HABITS = np.dtype(
     [(name, "i8") for name in COLUMNS]  # where the script finds what it sees
+    + [(name, "i8") for name in ("candidates", "apart", "wait", "rivalry")]  # 1: it chooses objects itself; columns between two
     + [
         (name, "f8")
         for name in (
             *("worth_it", "leave_above", "meals_in_hand", "look_ahead", "work_margin", "night_sin", "night_cos", "night_bound"),
-            *("sleep_below", "chat_above", "calm", "shift_length", "sleep_gain", "prepare"),
+            *("sleep_below", "chat_above", "calm", "shift_length", "sleep_gain", "prepare", "rivalry_ticks"),
         )
     ]
 )
@@ -81,16 +82,24 @@ def make_script(
         needs[k] = (offsets[f"need_{name}"], line, need.decay, need.at_bottom == "collapse")
     uses = np.zeros(len(config.affordances.specs), dtype=USE)
     for use, spec in zip(uses, config.affordances.specs):
-        use["near"] = action_names.index(f"{spec.id}:near")
+        first = "near" if f"{spec.id}:near" in action_names else "1"
+        use["near"] = action_names.index(f"{spec.id}:{first}")
         use["using"], use["waiting"] = offsets[f"using_{spec.id}"], offsets[f"waiting_{spec.id}"]
-        use["near_distance"], use["ticks"] = offsets[f"{spec.id}_near_distance"], spec.ticks
+        use["near_distance"], use["ticks"] = offsets[f"{spec.id}_{first}_distance"], spec.ticks
         gains = [spec.effects.get(name, 0.0) for name in config.needs]
         use["gain"][: len(gains)] = gains
         use["need"] = int(np.argmax(gains)) if max(gains) > 0 else -1
         use["free"], use["takes_meals"], use["gives_meals"] = spec.price == 0, spec.takes_meals > 0, spec.gives_meals > 0
         use["asleep"], use["hours"] = spec.asleep, spec.hours is not None
         use["spends"] = spec.takes_meals > 0 or spec.uses_stock  # a thing is gone with the start, so it is used to the end
-    return Script(_habits(config, offsets, behavior), needs, uses)
+    habits = _habits(config, offsets, behavior)
+    some = config.affordances.specs[0].id if config.affordances.specs else ""
+    if f"{some}_2_distance" in offsets:
+        row, at = habits[0], offsets[f"{some}_1_distance"]
+        row["candidates"], row["apart"] = 1, offsets[f"{some}_2_distance"] - at
+        row["wait"], row["rivalry"] = offsets[f"{some}_1_wait"] - at, offsets[f"{some}_1_rivalry"] - at
+        row["rivalry_ticks"] = config.policy.calm_rivalry_ticks
+    return Script(habits, needs, uses)
 
 
 def _habits(config: SimulationConfig, offsets: dict[str, int], behavior: BehaviorConfig) -> Array:
@@ -140,11 +149,42 @@ def serves(s: Script, a: int, k: int) -> bool:
     return bool(s.uses[a]["gain"][k] >= s.habits[0]["worth_it"])
 
 
+@leaf
+def seen_distance(x: np.ndarray, s: Script, a: int) -> float:
+    """The way to the nearest object of an affordance as it is seen; 1 when there is none."""
+    h, first = s.habits[0], s.uses[a]["near_distance"]
+    least = x[first]
+    if h["candidates"] == 1:
+        for k in range(1, CANDIDATES):
+            least = min(least, x[first + k * h["apart"]])
+    return float(least)
+
+
+@kernel
+def option_of(x: np.ndarray, mask: np.ndarray, s: Script, a: int) -> int:
+    """The allowed action that leads to an affordance by the script's rule (`calm` or `near`), or -1. Where it chooses among
+    objects itself the rule is the same: least distance, and for calm also ticks until free and rivalry."""
+    h, use = s.habits[0], s.uses[a]
+    if h["candidates"] == 0:
+        return int(use["near"] + h["calm"]) if mask[use["near"]] == 1 else -1
+    choice, least = -1, 0.0
+    for k in range(CANDIDATES):
+        if mask[use["near"] + k] == 1:
+            at = use["near_distance"] + k * h["apart"]
+            cost = np.rint(steps_of(x[at]))
+            if h["calm"] == 1.0:
+                wait = x[at + h["wait"]]
+                cost += np.rint(HALF_WAIT * wait / (1.0 - wait)) + h["rivalry_ticks"] * x[at + h["rivalry"]]
+            if choice < 0 or cost < least:
+                choice, least = int(use["near"] + k), cost
+    return choice
+
+
 @kernel
 def open_now(x: np.ndarray, s: Script, k: int) -> bool:
     """Something serves the need at this hour; what has no hours is not looked at."""
     for a in range(s.uses.shape[0]):
-        if serves(s, a, k) and (s.uses[a]["hours"] == 0 or x[s.uses[a]["near_distance"]] < 1.0):
+        if serves(s, a, k) and (s.uses[a]["hours"] == 0 or seen_distance(x, s, a) < 1.0):
             return True
     return False
 
@@ -195,19 +235,22 @@ def best_use(x: np.ndarray, mask: np.ndarray, s: Script, k: int, free: int) -> i
     choice, best = -1, 0.0
     for a in range(s.uses.shape[0]):
         use = s.uses[a]
-        if use["free"] == free and mask[use["near"]] == 1 and serves(s, a, k):
-            rate = use["gain"][k] / (use["ticks"] + steps_of(x[use["near_distance"]]))
-            if rate > best:
-                choice, best = int(use["near"] + s.habits[0]["calm"]), rate
+        if use["free"] == free and serves(s, a, k):
+            option = option_of(x, mask, s, a)
+            rate = use["gain"][k] / (use["ticks"] + steps_of(seen_distance(x, s, a)))
+            if option >= 0 and rate > best:
+                choice, best = option, rate
     return choice
 
 
 @kernel
-def cook(mask: np.ndarray, s: Script) -> int:
+def cook(x: np.ndarray, mask: np.ndarray, s: Script) -> int:
     """The first option that gives meals and that the mask allows, or -1."""
     for a in range(s.uses.shape[0]):
-        if s.uses[a]["gives_meals"] == 1 and mask[s.uses[a]["near"]] == 1:
-            return int(s.uses[a]["near"] + s.habits[0]["calm"])
+        if s.uses[a]["gives_meals"] == 1:
+            option = option_of(x, mask, s, a)
+            if option >= 0:
+                return option
     return -1
 
 
@@ -220,7 +263,7 @@ def raise_need(x: np.ndarray, mask: np.ndarray, s: Script, k: int) -> int:
     if choice < 0:
         for a in range(s.uses.shape[0]):
             if s.uses[a]["takes_meals"] == 1 and serves(s, a, k):
-                choice = cook(mask, s)
+                choice = cook(x, mask, s)
                 break
     if choice < 0:
         choice = best_use(x, mask, s, k, 0)
@@ -318,7 +361,7 @@ def scripted_choice(x: np.ndarray, mask: np.ndarray, s: Script) -> int:
     if choice >= 0:
         return choice
     if x[h["meals"]] * MEALS_UNIT < h["meals_in_hand"] - 0.5 and free > 60.0:
-        choice = cook(mask, s)
+        choice = cook(x, mask, s)
         if choice >= 0:
             return choice
     well = 1.0

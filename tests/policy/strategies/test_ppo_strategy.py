@@ -16,6 +16,7 @@ from townlet.errors import DivergedError, InterruptedRun, ReplayError, UsageErro
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import RunOptions
+from townlet.sealed import SEAL, write_sealed
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import comparable
 from townlet.telemetry.validate import validate_log
@@ -85,8 +86,9 @@ def test_resume_refuses_another_config_and_another_environment(small_town: Small
     with pytest.raises(UsageError, match="config hash"):
         TrainingHarness(small_town("ppo.gamma=0.9")).run("rollout", RunOptions(epochs=1, run_dir=run, resume=True))
     there = json.loads((run / "environment.json").read_text())
+    del there[SEAL]
     there["versions"]["numpy"] = "0.1"
-    (run / "environment.json").write_text(json.dumps(there))
+    write_sealed(run / "environment.json", there)
     with pytest.raises(UsageError, match="--allow-inexact"):
         TrainingHarness(small_town()).run("rollout", RunOptions(epochs=1, run_dir=run, resume=True))
     result = TrainingHarness(small_town()).run("rollout", RunOptions(epochs=1, run_dir=run, resume=True, allow_inexact=True))

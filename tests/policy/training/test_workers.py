@@ -14,15 +14,18 @@ import pytest
 
 from townlet.config import SimulationConfig
 from townlet.errors import InterruptedRun, TownletError, UsageError
-from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.pool import CollectorPool
-from townlet.policy.training.session import network_spec, town_tables
-from townlet.policy.workers import LocalWorker, ProcessWorker, WorkerDied
+from townlet.policy.workers import LocalWorker, ProcessWorker, WorkerDied, worker_count
 from townlet.telemetry.ndjson import read_records
 
 pytest.importorskip("torch")
+
+from townlet.policy.training.collect import Collector
+from townlet.policy.training.learner import PPOLearner
+from townlet.policy.training.services import RolloutCaptureService
+from townlet.policy.training.session import network_spec, town_tables
 
 Small = Callable[..., SimulationConfig]
 
@@ -48,34 +51,45 @@ def test_a_failing_and_a_dying_worker_are_told_apart() -> None:
     worker.close()
 
 
-class Acting:
-    def __init__(self, config: SimulationConfig) -> None:
-        self.network = ConflictAwarePolicyNetwork(network_spec(config), 3)
-
-
-def pool_of(config: SimulationConfig) -> CollectorPool:
-    return CollectorPool(config, network_spec(config), town_tables(config)[1])
+def learner_for(config: SimulationConfig) -> PPOLearner:
+    return PPOLearner(network_spec(config), config.ppo, seed=3)
 
 
 @pytest.mark.slow
-def test_processes_and_this_process_collect_the_same_and_a_dead_one_is_made_good(small_town: Small) -> None:
-    here = small_town("training.towns=5", "training.workers=2")
-    there = small_town("training.towns=5", "training.workers=2", "training.engine=process")
-    actor = Acting(here)
-    local, processes = pool_of(here), pool_of(there)
-    options = {"ask_script": True, "scripted_share": 0.3, "epsilon": 0.05}
-    first = [pool.collect(actor, 4, **options) for pool in (local, processes)]
-    assert first[0].features.shape[:3] == (5, 5, 8)
-    os.kill(processes._workers[0].process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
-    second = [pool.collect(actor, 4, **options) for pool in (local, processes)]
-    for ours, theirs in (first, second):
+def test_processes_collect_what_one_collector_does_and_a_dead_one_is_made_good(small_town: Small) -> None:
+    config = small_town("training.towns=5", "training.workers=2", "training.engine=process")
+    actor = learner_for(config)
+    towns = RolloutCaptureService(config).towns(5, stagger=True)
+    alone, processes = Collector(towns, config.seed, maps=False), CollectorPool(config, actor.spec, town_tables(config)[1])
+    options: dict[str, Any] = {"ask_script": True, "scripted_share": 0.3, "epsilon": 0.05}
+    seen = []
+    for turn in range(2):
+        ours, theirs = alone.collect(actor, 4, **options), processes.collect(actor, 4, **options)
+        assert ours.features.shape[:3] == (5, 5, 8)
         for name in ("features", "masks", "actions", "log_probs", "values", "rewards", "expert", "scripted"):
             assert vars(ours)[name].tobytes() == vars(theirs)[name].tobytes(), name
-        assert ours.tally.record() == theirs.tally.record()
-    assert {n: a.tobytes() for n, a in local.world().items()} == {n: a.tobytes() for n, a in processes.world().items()}
-    assert not np.array_equal(first[0].features, second[0].features)
-    local.close()
+        assert ours.tally.by_kind() == theirs.tally.by_kind()
+        seen.append(ours.features.copy())
+        if turn == 0:
+            os.kill(processes._workers[0].process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+    assert not np.array_equal(seen[0], seen[1])
     processes.close()
+
+
+def test_one_two_and_four_workers_train_the_same_weights(small_town: Small) -> None:
+    """Collection, update and the periodic evaluation, by as many threads; the number of shards is what changes bits."""
+    found = {}
+    for workers, shards in ((1, 4), (2, 4), (4, 4), (2, 3)):
+        words = (f"training.workers={workers}", f"training.shards={shards}", "training.towns=4", "training.eval_every=1")
+        result = TrainingHarness(small_town(*words)).run_ppo(mode="rollout", options=RunOptions(epochs=2))
+        found[workers, shards] = result.weights_hash, [point.model_dump() for point in result.evaluations]
+    assert found[1, 4] == found[2, 4] == found[4, 4]
+    assert found[2, 4][0] != found[2, 3][0]
+
+
+def test_no_workers_are_all_cores(small_town: Small) -> None:
+    assert worker_count(small_town("training.workers=0").training) == len(os.sched_getaffinity(0))
+    assert worker_count(small_town("training.workers=3").training) == 3
 
 
 def test_training_with_workers_resumes_bit_for_bit(small_town: Small, stop_after: Any, tmp_path: Path) -> None:
@@ -91,6 +105,6 @@ def test_training_with_workers_resumes_bit_for_bit(small_town: Small, stop_after
 
 def test_more_workers_than_towns_and_an_engine_that_is_not_there_are_refused(small_town: Small) -> None:
     with pytest.raises(UsageError, match="give each at least one"):
-        TrainingHarness(small_town("training.workers=3")).run("rollout")
+        TrainingHarness(small_town("training.workers=3", "training.engine=process")).run("rollout")
     with pytest.raises(UsageError, match="use local or process"):
         TrainingHarness(small_town("training.engine=ray")).run("rollout")

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import UsageError
+from townlet.policy.inference import check_inputs
+from townlet.policy.network import NetworkSpec
 from townlet.policy.trajectory import Trajectory
 from townlet.types import Array, Doubles
 
 Flags = Array  # uint8 or bool
 PPO_TERMS = ("loss_policy", "loss_value", "entropy", "clip_fraction", "kl_k1", "kl_k3", "adv_mean", "adv_std")
 ZERO_STD = 1e-6
+
+
+class Coefficients(NamedTuple):
+    """What weighs in the loss of PPO, as its schedules stand."""
+
+    clip: float
+    entropy: float
+    value: float
+    value_clip: float | None
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,15 @@ def decisions_of(batch: Trajectory) -> Trajectory:
         if array.shape[:2] != leading:
             raise UsageError(f"{name} has shape {array.shape}; with these features it must begin with {leading}")
     return Trajectory(**decisions, state=batch.state)
+
+
+def check_observed(spec: NetworkSpec, batch: Trajectory) -> None:
+    """Refuse observations that the network cannot read."""
+    check_inputs(spec, batch.features[0], None if batch.maps is None else batch.maps[0])
+    if batch.masks is None:
+        raise UsageError("the batch has no masks; without them the network would learn what nobody may do")
+    if batch.masks.shape[2] != spec.actions:
+        raise UsageError(f"masks have {batch.masks.shape[2]} actions; the network has {spec.actions}")
 
 
 def permutation(seed: int, stream: int, update: int, epoch: int, length: int) -> NDArray[np.int64]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
@@ -80,30 +82,60 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
     return data
 
 
-def replay_epoch(session: Session, context: TrainingContext, progress: float, dataset: ReplayDataset) -> EpochData:
-    """One pass; order by seed and epoch, one update per batch of samples."""
-    data = EpochData(baseline=dataset.baseline_metrics())
-    metrics, exits = [], 0
-    dataset.set_epoch(session.counters.epoch)
-    for batch in dataset:
-        names = batch.metadata[0].feature_names
-        rivalry = [
-            _raw(dataset, batch.features[: batch.steps, :, names.index(name)], name) for name in RIVALRY_FIELDS
-        ]  # (T, B) each
-        watched = np.stack(rivalry, axis=-1) if context.log_batches else None
-        data.updates.append(_learn(session, batch, watched, progress))
-        data.minibatches += session.learner.minibatches
+class ReplayTally:
+    """What the record of an epoch tells of the stored data it read, batch by batch."""
+
+    def __init__(self, dataset: ReplayDataset, context: TrainingContext) -> None:
+        self.dataset, self.context = dataset, context
+        self._data = EpochData(baseline=dataset.baseline_metrics())
+        self._metrics: list[Mapping[str, Any]] = []
+        self._exits = 0
+
+    def add(self, batch: ReplayBatch) -> list[Array]:
+        """Take in a batch; the two rivalry features (T, B) of its decisions as they were observed."""
+        data, names = self._data, batch.metadata[0].feature_names
+        seen = (batch.features[: batch.steps, :, names.index(name)] for name in RIVALRY_FIELDS)
+        rivalry = [_raw(self.dataset, column, name) for column, name in zip(seen, RIVALRY_FIELDS)]
         data.rivalry.add(*rivalry)
         data.masked = data.masked and batch.masks is not None
-        exits += int(batch.terminated.sum())
+        self._exits += int(batch.terminated.sum())
         for meta in batch.metadata:
-            found = dataset.config.metrics_map.get(meta.sample_id, meta.metrics)
-            metrics.append(found)
+            found = self.dataset.config.metrics_map.get(meta.sample_id, meta.metrics)
+            self._metrics.append(found)
             if found.get("episode_return") is not None:
                 data.dataset_returns.append(float(found["episode_return"]))
-            data.resident_days += resident_days(meta.timesteps, meta.decision_interval, context)
-    data.town = replay_town(metrics, exits, data.resident_days)
-    return data
+            data.resident_days += resident_days(meta.timesteps, meta.decision_interval, self.context)
+        return rivalry
+
+    def seen(self) -> EpochData:
+        return replace(self._data, town=replay_town(self._metrics, self._exits, self._data.resident_days))
+
+
+def replay_epoch(session: Session, context: TrainingContext, progress: float, dataset: ReplayDataset) -> EpochData:
+    """One pass; order by seed and epoch, one update per batch of samples."""
+    tally, updates, minibatches = ReplayTally(dataset, context), [], []
+    dataset.set_epoch(session.counters.epoch)
+    for batch in dataset:
+        rivalry = tally.add(batch)
+        watched = np.stack(rivalry, axis=-1) if context.log_batches else None
+        updates.append(_learn(session, batch, watched, progress))
+        minibatches += session.learner.minibatches
+    return replace(tally.seen(), updates=updates, minibatches=minibatches)
+
+
+def require_updates(data: EpochData, epoch: int, target_kl: float | None) -> None:
+    """An epoch that changed nothing is an error, and the record of one is never written."""
+    if not data.updates:
+        raise UsageError(
+            "No decision was left to learn from: the replay data gave no batch; lower training.replay.batch_size, or do not "
+            "drop the last batch."
+        )
+    if not any(update.updates for update in data.updates):
+        raise UsageError(
+            f"Epoch {epoch} made no update: kl_k3 to the policy that made the data is {data.updates[0].kl_k3_max:.3g} before the "
+            f"first step, above ppo.target_kl={target_kl or 0.0:g}; leave ppo.target_kl out, or learn off-policy with "
+            "--algorithm awr."
+        )
 
 
 def _learn(session: Session, batch: ReplayBatch, watched: Array | None, progress: float) -> UpdateStats:

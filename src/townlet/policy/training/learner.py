@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from townlet.config.learning import PPOConfig
 from townlet.errors import CheckpointError, DivergedError, UsageError
+from townlet.policy.fused import can_fuse
 from townlet.policy.inference import Acted, check_inputs, choose_actions
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import VARIANCE_FLOOR, NetworkSpec
 from townlet.policy.training import numerics
+from townlet.policy.training.autograd import Autograd, check_device
 from townlet.policy.training.batches import (
     PPO_TERMS,
     CloningStats,
+    Coefficients,
     UpdateStats,
     decisions_of,
     legal_rows,
@@ -28,14 +29,13 @@ from townlet.policy.training.batches import (
     summary,
 )
 from townlet.policy.training.bfloat16 import check_precision
-from townlet.policy.training.numerics import Tensors, shuffled, slice_of
+from townlet.policy.training.fused import Fused, FusedOptimizer
 from townlet.policy.trajectory import Trajectory
 from townlet.types import Array, Doubles, Floats
 
 MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
 VALUE_HORIZON = 10  # statistics of returns look back over about this many batches
-EVALUATION_ROWS = 16384
 
 
 class LearnerState(NamedTuple):
@@ -46,19 +46,59 @@ class LearnerState(NamedTuple):
     meta: dict[str, Any]
 
 
+class Passes(Protocol):
+    """What turns mini-batches into gradients. `data` and `part` are its own; values are in units of the running statistics."""
+
+    def forward(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]: ...
+    def evaluate(self, batch: Trajectory) -> tuple[Floats, Floats]: ...
+    def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, Array]) -> Any: ...
+    def size(self, data: Any) -> tuple[int, int]: ...  # things to shuffle, decisions in each
+    def parts(self, data: Any, order: NDArray[np.int64], parts: int, room: str) -> Iterator[Any]: ...
+    def weight(self, part: Any) -> float: ...  # decisions that count
+    def watched(self, part: Any) -> Array: ...
+
+    # Both add weight × the gradient of the loss to the optimiser's, and give the numbers of PPO_TERMS, or cross-entropy, value
+    # loss, accuracy and rows; then the loss.
+    def ppo_terms(self, part: Any, with_: Coefficients, weight: float) -> list[float]: ...
+    def cloning_terms(self, part: Any, value_coef: float, weight: float) -> list[float]: ...
+
+
+def is_fused(spec: NetworkSpec, ppo: PPOConfig, device: str = "cpu") -> bool:
+    """Whether an update is made by the compiled passes: where the config asks for them and they know the network."""
+    return ppo.update == "fused" and device == "cpu" and can_fuse(spec) and not ppo.compile and not ppo.bf16
+
+
 class PPOLearner:
-    def __init__(self, spec: NetworkSpec, ppo: PPOConfig, *, seed: int = 0, threads: int = 1) -> None:
+    """`workers` threads share the shards of a mini-batch; how many there are changes no bit, the number of shards does."""
+
+    def __init__(
+        self,
+        spec: NetworkSpec,
+        ppo: PPOConfig,
+        *,
+        seed: int = 0,
+        threads: int = 1,
+        workers: int = 1,
+        shards: int = 4,
+        device: str = "cpu",
+    ) -> None:
+        check_device(device)
         check_precision(ppo)
         torch.set_num_threads(threads)
         self.spec, self.ppo, self.seed = spec, ppo, seed
-        self.network = ConflictAwarePolicyNetwork(spec, seed)
-        self.optimizer = numerics.Optimizer(list(self.network.parameters()), ppo.optimizer, ppo.adam_epsilon)
+        self.network = ConflictAwarePolicyNetwork(spec, seed, device)
         self.minibatches: list[dict[str, Any]] = []  # MINIBATCH of each mini-batch of the last update, and what is `watched`
         self.updates = 0  # calls of update and clone: the key of every permutation
         self.gradient_steps = 0
-        self._scratch: Tensors = {}
-        self._auxiliary_scratch: Tensors = {}
-        self._terms = torch.compile(_loss, dynamic=True) if ppo.compile else _loss
+        self.fused = is_fused(spec, ppo, device)
+        named, kind = dict(self.network.named_parameters()), FusedOptimizer if self.fused else numerics.Optimizer
+        self.optimizer = kind(list(named.values()), ppo.optimizer, ppo.adam_epsilon)
+        self._statistics = {name: buffer.numpy() for name, buffer in self.network.named_buffers()}  # they share the memory
+        self.passes: Passes = Autograd(self.network, ppo)
+        if self.fused:
+            self.passes = Fused(
+                spec, list(named), self.optimizer, self._statistics, ppo, threads=min(workers, shards), shards=shards
+            )
 
     @property
     def recurrent(self) -> bool:
@@ -78,11 +118,12 @@ class PPOLearner:
         state: Floats | None = None,  # (B, S)
         starts: Array | None = None,  # (B,): rows whose state is reset first
     ) -> Acted:
+        if isinstance(self.passes, Fused):
+            return self.passes.refresh().act(features, maps, masks, draws=draws)
         logits, values, next_state = self.forward(features, maps, state=state, starts=starts)
         actions, log_probs = choose_actions(logits, masks, draws)
         return Acted(actions, log_probs, values, next_state)
 
-    @torch.inference_mode()
     def forward(
         self,
         features: Floats,
@@ -97,28 +138,13 @@ class PPOLearner:
             state = self.initial_state(len(features))
         elif starts is not None:
             state = np.where(starts.astype(bool)[:, None], np.float32(0), state)
-        grids = torch.from_numpy(maps) if maps is not None and self.spec.sees_map else None
-        logits, values, carried = self.network.step(torch.from_numpy(features), grids, torch.from_numpy(state))
-        return logits.numpy(), self._in_units_of_return(values), carried.numpy()
+        logits, values, carried = self.passes.forward(features, maps, state)
+        return logits, self._in_units_of_return(values), carried
 
-    @torch.inference_mode()
     def evaluate(self, batch: Trajectory) -> tuple[Floats, Floats]:
         """Masked log-probabilities (T, B, A) and values (T, B) of every row, active or not, also of what follows the last."""
-        steps, width = batch.features.shape[:2]
-        data = self._data(batch, None)
-        axis = 1 if self.recurrent else 0
-        size = max(1, EVALUATION_ROWS // steps) if self.recurrent else EVALUATION_ROWS
-        length = width if self.recurrent else steps * width
-        log_probs, values = [], []
-        for begin in range(0, length, size):
-            part = slice_of(data, axis, begin, min(begin + size, length))
-            logits, value = self.network.outputs(part)
-            log_probs.append(numerics.masked_log_softmax(logits, part["masks"]))
-            values.append(value)
-        return (
-            torch.cat(log_probs, axis).reshape(steps, width, -1).numpy(),
-            self._in_units_of_return(torch.cat(values, axis).reshape(steps, width)),
-        )
+        log_probs, values = self.passes.evaluate(batch)
+        return log_probs, self._in_units_of_return(values)
 
     # --- learning ---------------------------------------------------------------------------------------------------
     def update(
@@ -135,26 +161,25 @@ class PPOLearner:
         clip = numerics.linear_schedule(ppo.clip_param, 0.0 if ppo.clip_anneal else ppo.clip_param, progress)
         entropy_end = ppo.entropy_coef if ppo.entropy_final is None else ppo.entropy_final
         entropy_coef = numerics.linear_schedule(ppo.entropy_coef, entropy_end, progress)
-        coefficients = torch.tensor([clip, entropy_coef, ppo.value_loss_coef])
         value_clip = ppo.value_clip
-        if self.spec.normalize_observations:
-            self._require_finite([float(batch.features.sum())], "a feature")
+        seen = self._sums("observation", batch.features, active) if self.spec.normalize_observations else None
+        if seen is not None:
+            self._require_finite([float(seen[1].sum())], "a feature")
         if ppo.normalize_values:
             if float(self.network.value_count[0]) == 0.0:
                 value_clip = None  # values from before the first statistics are in no units
             self.track_returns(batch.returns[active])
-        data = self._data(batch, active)
-        plain = {"actions": batch.actions, "log_probs": batch.log_probs, "advantages": batch.advantages}
-        data |= {name: self._column(array, active) for name, array in plain.items()}
-        scaled = {"returns": batch.returns, "values": batch.values}
-        data |= {name: self._column(self._normalised(array), active) for name, array in scaled.items()}
+        coefficients = Coefficients(clip, entropy_coef, ppo.value_loss_coef, value_clip)
+        columns = {"actions": batch.actions, "log_probs": batch.log_probs, "advantages": batch.advantages}
+        columns |= {"returns": self._normalised(batch.returns), "values": self._normalised(batch.values)}
         if batch.watched is not None:
-            data["watched"] = self._column(batch.watched, active)
+            columns["watched"] = batch.watched
+        data = self.passes.data(batch, active, columns)
         cloning = None
         if bc_batch is not None and bc_weight > 0.0 and bc_batch.rows > 0:
             cloning = self._cloning_data(decisions_of(bc_batch))
 
-        axis, length, parts = self._split(data["features"], ppo.mini_batch_size, ppo.num_mini_batches)
+        length, parts = self._split(data, ppo.mini_batch_size, ppo.num_mini_batches)
         table: list[list[float]] = []
         grads: list[float] = []
         epoch, stopped = 0, False
@@ -163,26 +188,25 @@ class PPOLearner:
             order = permutation(self.seed, PPO_STREAM, self.updates, epoch, length)
             examples = self._auxiliary(cloning, epoch, parts)
             waiting = 0.0  # weight of the mini-batches whose gradients wait for a step
-            for index, part in enumerate(shuffled(data, axis, order, parts, self._scratch)):
-                with self._precision():
-                    loss, stats = self._terms(self.network, part, coefficients, value_clip, ppo.advantage_normalization)
-                    example = next(examples, None)
-                    extra = [0.0, 0.0]
-                    if example is not None:
-                        cloning_loss, cloning_stats = numerics.cloning_terms(*self.network.outputs(example), example, 0.0)
-                        loss = loss + bc_weight * cloning_loss
-                        extra = [float(cloning_stats[0]), float(cloning_stats[2])]
-                numbers = [*stats.tolist(), float(loss.detach()), *extra]
+            for index, part in enumerate(self.passes.parts(data, order, parts, "ppo")):
+                weight = 1.0 if ppo.grad_accumulation == 1 else self.passes.weight(part)
+                *terms, loss = self.passes.ppo_terms(part, coefficients, weight)
+                example = next(examples, None)
+                extra = [0.0, 0.0]
+                if example is not None:
+                    crossed, _, accuracy, *_ = self.passes.cloning_terms(example, 0.0, bc_weight * weight)
+                    loss, extra = loss + bc_weight * crossed, [crossed, accuracy]
+                numbers = [*terms, loss, *extra]
                 self._require_finite(numbers, "the loss")
                 table.append(numbers)
-                self.minibatches.append(dict(zip(MINIBATCH, [*numbers[: len(PPO_TERMS) + 1], _weight(part), 0.0])))
-                if "watched" in part:
-                    self.minibatches[-1]["watched"] = _watched(part)
+                self.minibatches.append(dict(zip(MINIBATCH, [*terms, loss, self.passes.weight(part), 0.0])))
+                if batch.watched is not None:
+                    watched = self.passes.watched(part)  # (R, K)
+                    means = watched.mean(axis=0, dtype=np.float64)
+                    self.minibatches[-1]["watched"] = list(zip(means.tolist(), watched.max(axis=0).tolist()))
                 if ppo.target_kl is not None and numbers[PPO_TERMS.index("kl_k3")] > ppo.target_kl:
                     stopped = True
                     break
-                weight = 1.0 if ppo.grad_accumulation == 1 else _weight(part)
-                (loss if weight == 1.0 else loss * weight).backward()  # type: ignore[no-untyped-call]
                 waiting += weight
                 if (index + 1) % ppo.grad_accumulation == 0 or index == parts - 1:
                     grads.append(self._step(waiting, lr))
@@ -192,8 +216,8 @@ class PPOLearner:
             if stopped:
                 self.optimizer.gradient.zero_()
                 break
-        if self.spec.normalize_observations:
-            self.track_observations(batch.features[active])
+        if seen is not None:
+            self._take_in("observation", *seen)
         self.updates += 1
         return UpdateStats(
             updates=len(grads),
@@ -228,20 +252,17 @@ class PPOLearner:
         if batch.returns is not None and self.ppo.normalize_values:
             self.track_returns(batch.returns[batch.active.astype(bool)])
         data = self._cloning_data(batch)
-        axis, length, parts = self._split(data["features"], batch_size, 1)
+        length, parts = self._split(data, batch_size, 1)
         order = permutation(self.seed, CLONING_STREAM, self.updates, 0, length)
         table: list[list[float]] = []
         grads: list[float] = []
-        for part in shuffled(data, axis, order, parts, self._scratch):
-            with self._precision():
-                loss, stats = numerics.cloning_terms(*self.network.outputs(part), part, value_coef)
-            table.append(stats.tolist())
-            self._require_finite([*table[-1], float(loss.detach())], "the cloning loss")
-            loss.backward()  # type: ignore[no-untyped-call]
+        for part in self.passes.parts(data, order, parts, "ppo"):
+            table.append(self.passes.cloning_terms(part, value_coef, 1.0))
+            self._require_finite(table[-1], "the cloning loss")
             grads.append(self._step(1.0, learning_rate, weight_decay))
         self.updates += 1
         numbers = np.array(table)
-        crossed, error, accuracy = (numbers[:, :3] * numbers[:, 3:]).sum(0) / numbers[:, 3].sum()
+        crossed, error, accuracy = (numbers[:, :3] * numbers[:, 3:4]).sum(0) / numbers[:, 3].sum()
         return CloningStats(len(grads), batch.rows, float(crossed), float(error), float(accuracy), float(np.mean(grads)))
 
     def assess_cloning(self, batch: Trajectory) -> tuple[CloningStats, NDArray[np.int64]]:
@@ -263,16 +284,17 @@ class PPOLearner:
     # --- statistics that live with the weights ----------------------------------------------------------------------
     def track_observations(self, rows: Floats) -> None:
         """Take feature rows (R, F) into the running statistics that normalise observations."""
-        self._take_in("observation", rows.reshape(-1, self.spec.features))
+        self._take_in("observation", *self._sums("observation", rows.reshape(-1, self.spec.features)))
 
     def track_returns(self, returns: Floats) -> None:
         """Take returns (R,) into the value statistics. The value head is rescaled so that no predicted value changes; the first
         returns ever seen instead give the untrained head its units."""
         network = self.network
-        self._require_finite([float(returns.sum(dtype=np.float64))], "a return")
+        sums = self._sums("value", returns.reshape(-1, 1))
+        self._require_finite([float(sums[1][0])], "a return")
         first = float(network.value_count[0]) == 0.0
         old_mean, old_scale = self._value_scale()
-        self._take_in("value", returns.reshape(-1, 1), limit=VALUE_HORIZON * returns.size)
+        self._take_in("value", *sums, limit=VALUE_HORIZON * returns.size)
         if first:
             return
         mean, scale = self._value_scale()
@@ -280,87 +302,51 @@ class PPOLearner:
             network.value.weight.mul_(old_scale / scale)
             network.value.bias.mul_(old_scale / scale).add_((old_mean - mean) / scale)
 
-    def _take_in(self, prefix: str, rows: Floats, limit: float = math.inf) -> None:
-        buffers = {name: buffer.numpy() for name, buffer in self.network.named_buffers()}
-        tracked = numerics.RunningMeanStd.from_arrays(buffers, prefix)
-        tracked.update(rows, limit)
+    def _sums(self, prefix: str, rows: Floats, active: NDArray[np.bool_] | None = None) -> tuple[Doubles, Doubles, int]:
+        """What rows (…, width) add to the statistics of that prefix, and how many they are."""
+        tracked, flat = numerics.RunningMeanStd.from_arrays(self._statistics, prefix), rows.reshape(-1, rows.shape[-1])
+        chosen = np.arange(len(flat)) if active is None else np.flatnonzero(active)
+        return *tracked.sums(flat, chosen), len(chosen)
+
+    def _take_in(self, prefix: str, first: Array, second: Array, added: int, limit: float = math.inf) -> None:
+        tracked = numerics.RunningMeanStd.from_arrays(self._statistics, prefix)
+        tracked.take_in(first, second, added, limit)
         for name, array in tracked.arrays(prefix).items():
-            self.network.get_buffer(name).copy_(torch.from_numpy(array))
+            self._statistics[name][...] = array
 
     def _value_scale(self) -> tuple[float, float]:
         return float(self.network.value_mean[0]), math.sqrt(float(self.network.value_var[0]) + VARIANCE_FLOOR)
 
-    def _in_units_of_return(self, values: Tensor) -> Floats:
+    def _in_units_of_return(self, values: Floats) -> Floats:
         mean, scale = self._value_scale()
-        return (values.numpy() * scale + mean).astype(np.float32)
+        return (values * scale + mean).astype(np.float32)
 
     def _normalised(self, returns: Floats) -> Floats:
         mean, scale = self._value_scale()
         return ((returns - mean) / scale).astype(np.float32)
 
     # --- data -------------------------------------------------------------------------------------------------------
-    def _data(self, batch: Trajectory, active: NDArray[np.bool_] | None) -> Tensors:
-        """Observations as tensors: active rows (R, ...), or whole sequences (T, B, ...) for a network with memory."""
-        check_inputs(self.spec, batch.features[0], None if batch.maps is None else batch.maps[0])
-        if batch.masks is None:
-            raise UsageError("the batch has no masks; without them the network would learn what nobody may do")
-        if batch.masks.shape[2] != self.spec.actions:
-            raise UsageError(f"masks have {batch.masks.shape[2]} actions; the network has {self.spec.actions}")
-        with torch.no_grad():
-            data = {"features": self.network.ordered(self._column(batch.features, active))}
-            towns = self.network.towns(self.network.ordered(torch.from_numpy(batch.features))) if self.spec.town_size else None
-        if towns is not None:
-            data["town"] = self._column(towns.numpy(), active)
-        data["masks"] = self._column(np.asarray(batch.masks, np.uint8).view(bool), active)
-        if self.spec.sees_map and batch.maps is not None:
-            data["maps"] = self._column(batch.maps, active)
-        if self.recurrent:
-            steps, width = batch.features.shape[:2]
-            starts = np.zeros((steps, width), bool)
-            if batch.starts is not None:
-                starts[: len(batch.starts)] = batch.starts
-            state = self.initial_state(width) if batch.state is None else batch.state
-            data |= {"starts": torch.from_numpy(starts), "state": torch.from_numpy(state)}
-            if active is not None:
-                data["active"] = torch.from_numpy(active)
-        return data
-
-    def _cloning_data(self, batch: Trajectory) -> Tensors:
-        active = batch.active.astype(bool)
-        data = self._data(batch, active) | {"expert": self._column(batch.experts, active)}
+    def _cloning_data(self, batch: Trajectory) -> Any:
+        columns = {"expert": batch.experts}
         if batch.returns is not None:
-            data["returns"] = self._column(self._normalised(batch.returns), active)
-        return data
+            columns["returns"] = self._normalised(batch.returns)
+        return self.passes.data(batch, batch.active.astype(bool), columns)
 
-    def _column(self, array: Array, active: NDArray[np.bool_] | None) -> Tensor:
-        if self.recurrent:
-            if active is not None and array.ndim == 2:  # whatever stands in absent rows stays out of the arithmetic
-                array = np.where(active, array, array.dtype.type(0))
-            return torch.from_numpy(np.ascontiguousarray(array))
-        if active is None or active.all():
-            return torch.from_numpy(np.ascontiguousarray(array).reshape(-1, *array.shape[2:]))
-        return torch.from_numpy(array[active])
-
-    def _split(self, features: Tensor, size: int | None, parts: int) -> tuple[int, int, int]:
-        """Axis that is shuffled, its length and the number of mini-batches. Sequences are split over residents, not over time."""
-        axis = 1 if self.recurrent else 0
-        length = features.shape[axis]
+    def _split(self, data: Any, size: int | None, parts: int) -> tuple[int, int]:
+        """How many things are shuffled, and in how many mini-batches."""
+        length, per_item = self.passes.size(data)
         if size is not None:
-            per_item = features.shape[0] if self.recurrent else 1
             parts = -(-length // max(1, size // per_item))
-        return axis, length, min(parts, length)
+        return length, min(parts, length)
 
-    def _auxiliary(self, data: Tensors | None, epoch: int, parts: int) -> Iterator[Tensors]:
+    def _auxiliary(self, data: Any | None, epoch: int, parts: int) -> Iterator[Any]:
         if data is None:
             return iter(())
-        axis, length, parts = self._split(data["features"], None, parts)
+        length, parts = self._split(data, None, parts)
         order = permutation(self.seed, AUXILIARY_STREAM, self.updates, epoch, length)
-        return shuffled(data, axis, order, parts, self._auxiliary_scratch)
+        return self.passes.parts(data, order, parts, "cloning")
 
     # --- steps ------------------------------------------------------------------------------------------------------
-    def _precision(self) -> AbstractContextManager[Any]:
-        return torch.autocast("cpu", dtype=torch.bfloat16) if self.ppo.bf16 else nullcontext()
-
     def _step(self, weight: float, rate: float, decay: float = 0.0) -> float:
         """One optimiser step on the gradients of mini-batches of this weight together; their norm before the clip."""
         if weight != 1.0:
@@ -382,7 +368,7 @@ class PPOLearner:
     # --- saving -----------------------------------------------------------------------------------------------------
     def state(self) -> LearnerState:
         optimizer = self.optimizer
-        moments = {name: tensor.numpy().copy() for name, tensor in optimizer.moments().items()}
+        moments = {name: tensor.cpu().numpy().copy() for name, tensor in optimizer.moments().items()}
         meta: dict[str, Any] = {"updates": self.updates, "gradient_steps": self.gradient_steps, "seed": self.seed}
         meta |= {"optimizer": optimizer.kind, "optimizer_steps": optimizer.steps}
         meta |= {"threads": torch.get_num_threads(), "torch": str(torch.__version__)}
@@ -405,19 +391,3 @@ class PPOLearner:
             tensor.copy_(torch.from_numpy(np.array(state.optimizer[name])))
         optimizer.steps = int(meta["optimizer_steps"])
         self.updates, self.gradient_steps, self.seed = int(meta["updates"]), int(meta["gradient_steps"]), int(meta["seed"])
-
-
-def _loss(
-    network: ConflictAwarePolicyNetwork, part: Tensors, coefficients: Tensor, value_clip: float | None, normalize: bool
-) -> tuple[Tensor, Tensor]:
-    return numerics.ppo_terms(*network.outputs(part), part, coefficients, value_clip, normalize)
-
-
-def _watched(part: Tensors) -> list[tuple[float, float]]:
-    """Mean and largest of each watched figure over the rows that count."""
-    rows = part["watched"][part["active"]] if "active" in part else part["watched"]  # (R, K)
-    return list(zip(rows.double().mean(0).tolist(), rows.amax(0).tolist()))
-
-
-def _weight(part: Tensors) -> float:
-    return float(part["active"].sum()) if "active" in part else float(len(part["features"]))

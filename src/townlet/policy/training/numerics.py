@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import Parameter
 
+from townlet.policy import passes
 from townlet.policy.inference import MASKED_LOGIT
 from townlet.types import Array, Doubles, Floats
 
@@ -127,13 +128,21 @@ class RunningMeanStd:
 
     def update(self, rows: Array, limit: float = float("inf")) -> None:
         """Take in rows (n, width); with a limit, all that came before weighs at most as much as that many rows."""
-        added = len(rows)
+        self.take_in(*self.sums(rows), len(rows), limit)
+
+    def sums(self, rows: Array, chosen: NDArray[np.int64] | None = None) -> tuple[Doubles, Doubles]:
+        """Σ (x − mean) and Σ (x − mean)² over rows (n, width), all or those chosen: what there is to take in."""
+        first, second = np.zeros(len(self.mean)), np.zeros(len(self.mean))
+        chosen = np.arange(len(rows)) if chosen is None else chosen
+        passes.column_sums(np.require(rows, requirements=["C", "W"]), chosen, self.mean, first, second)
+        return first, second
+
+    def take_in(self, first: Doubles, second: Doubles, added: int, limit: float = float("inf")) -> None:
         if added == 0:
             return
         self.count = min(self.count, limit)
-        mean, var = rows.mean(axis=0, dtype=np.float64), rows.var(axis=0, dtype=np.float64)
-        total = self.count + added
-        delta = mean - self.mean
+        total, delta = self.count + added, first / added
+        var = np.maximum(second / added - delta**2, 0.0)
         squares = self.var * self.count + var * added + delta**2 * (self.count * added / total)
         self.mean = self.mean + delta * (added / total)
         self.var, self.count = squares / total, total
@@ -289,7 +298,7 @@ class Optimizer:
 def shuffled(data: Tensors, axis: int, order: NDArray[np.int64], parts: int, scratch: Tensors) -> Iterator[Tensors]:
     """Mini-batches of as equal a size as can be, slices of one permuted copy. The copy is made in `scratch`, which is kept:
     fresh memory of that size costs more than filling it."""
-    index = torch.from_numpy(order)
+    index = torch.from_numpy(order).to(next(iter(data.values())).device)
     copy = {}
     for name, tensor in data.items():
         place = scratch.get(name)
@@ -337,12 +346,12 @@ def cloning_terms(logits: Tensor, values: Tensor, part: Tensors, value_coef: flo
     active = part.get("active")
     log_probs = masked_log_softmax(logits, part["masks"])
     loss = crossed = cloning_loss(log_probs, part["expert"], active)
-    error = torch.zeros(())
+    error = crossed.new_zeros(())
     if value_coef > 0 and "returns" in part:
         error = value_loss(values, part["returns"], mask=active)
         loss = crossed + value_coef * error
     with torch.no_grad():
         hits = (log_probs.argmax(-1) == part["expert"]).float()
-        rows = torch.tensor(float(hits.numel())) if active is None else active.float().sum()
+        rows = crossed.new_tensor(float(hits.numel())) if active is None else active.float().sum()
         stats = torch.stack([crossed, error, masked_mean(hits, active), rows]).detach()
     return loss, stats

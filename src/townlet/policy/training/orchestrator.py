@@ -15,12 +15,11 @@ from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.contexts import NoProgress, Progress, RunOptions, TrainingContext, TrainingResult
 from townlet.policy.training.open_run import dry_run, opened_run
 from townlet.policy.training.services import CapturedRollout, TrainingServices
-from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, available
+from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, available, strategy_of
 from townlet.policy.training.strategies.base import TrainingStrategy
 
 REPLAY_MODES = ("replay", "mixed")
 Data = ReplayDatasetConfig | ReplayDataset
-
 Result = TypeVar("Result", bound=TrainingResult)
 
 
@@ -43,18 +42,25 @@ class PolicyTrainingOrchestrator:
         return available(self.strategies)
 
     def run(self, mode: str | None = None, options: RunOptions | None = None) -> TrainingResult:
-        """Train in `mode` (a strategy of one's own by its name), by default that of the config. All inputs are checked before
-        anything is written."""
-        mode, options = mode or self.config.training.source, options or RunOptions()
-        mode = self._ppo_mode() if mode == "ppo" else mode
-        modes = STRATEGY_OF_MODE | {name: name for name in self.strategies if name not in STRATEGIES}
+        """Train in `mode` (a strategy by its name), by default that of the config. All inputs are checked first."""
+        mode, algorithm = mode or self.config.training.source, self.config.training.algorithm
+        if mode == "ppo":
+            mode, algorithm = self._ppo_mode(), "ppo"
+        mode = "replay" if mode == "offline" else mode
+        return self._run(mode, options or RunOptions(), algorithm)
+
+    def _run(self, mode: str, options: RunOptions, algorithm: str) -> TrainingResult:
+        asked = {"algorithm": algorithm} if mode in REPLAY_MODES else {}  # elsewhere it is never looked at
+        config = self.config.model_copy(update={"training": self.config.training.model_copy(update=asked)})
+        modes = {name: strategy_of(name, algorithm) for name in STRATEGY_OF_MODE}
+        modes |= {name: name for name in self.strategies if name not in STRATEGIES}
         if mode not in modes:
             raise UsageError(f"The mode is {mode!r}; it must be one of {', '.join(modes)}.")
         dataset = options.dataset
         if dataset is None and mode in REPLAY_MODES:
             dataset = self.services.replay.dataset_config()
         context = TrainingContext(
-            config=self.config,
+            config=config,
             services=self.services,
             strategies=self.strategies,
             mode=mode,
@@ -84,17 +90,12 @@ class PolicyTrainingOrchestrator:
         return _as(BCTrainingResult, self.run("bc", options))
 
     def run_ppo(
-        self,
-        dataset: Data | None = None,
-        options: RunOptions | None = None,
-        *,
-        mode: str | None = None,
+        self, dataset: Data | None = None, options: RunOptions | None = None, *, mode: str | None = None
     ) -> PPOTrainingResult:
         """PPO on a dataset (mode `replay`), or in the given mode."""
-        options = options or RunOptions()
         if dataset is not None:
-            options, mode = replace(options, dataset=dataset), mode or "replay"
-        return _as(PPOTrainingResult, self.run(mode or self._ppo_mode(), options))
+            options, mode = replace(options or RunOptions(), dataset=dataset), mode or "replay"
+        return _as(PPOTrainingResult, self._run(mode or self._ppo_mode(), options or RunOptions(), "ppo"))
 
     def run_anneal(self, options: RunOptions | None = None) -> AnnealSummary:
         return _as(AnnealSummary, self.run("anneal", options))

@@ -1,8 +1,9 @@
 """Several rollout workers as one collector: each holds a share of the towns; what they bring is laid side by side.
 
-Workers act with the NumPy network, so that they need no torch. With the same split a pool of processes and a pool in this
-process collect the same bytes. The state of every worker comes back with its rollout: checkpoints are made of it, and a
-worker that dies is replaced and makes the lost rollout again.
+Workers act without torch, by the passes that the learner acts with: however the towns are split, they collect the bytes that one
+collector would. (A recurrent network, or one with convolutions, acts in NumPy, near the learner's own numbers.) The state of
+every worker comes back with its rollout: checkpoints are made of it, and a worker that dies is replaced and makes the lost
+rollout again.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.errors import UsageError
 from townlet.observations.spec import ObservationSpec
+from townlet.policy.fused import FusedNetwork, can_fuse
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.collect import Collector, Rollout
 from townlet.policy.training.services import RolloutCaptureService
 from townlet.policy.trajectory import joined
-from townlet.policy.workers import ENGINES, RolloutWorker, WorkerDied
+from townlet.policy.workers import ENGINES, RolloutWorker, WorkerDied, worker_count
 from townlet.sim.tally import EventTally
 from townlet.types import Array
 
@@ -45,7 +47,7 @@ class PoolShare:
     def __init__(self, config: SimulationConfig, spec: NetworkSpec, first_town: int, towns: int) -> None:
         vec = RolloutCaptureService(config).towns(towns, first_town=first_town, stagger=True)
         self.collector = Collector(vec, config.seed, maps=spec.sees_map, state_width=spec.state_width)
-        self.spec = spec
+        self.spec, self.fused = spec, can_fuse(spec) and config.ppo.update == "fused"
 
     def world(self) -> dict[str, Array]:
         return self.collector.world()
@@ -56,7 +58,8 @@ class PoolShare:
         """A rollout from `world` (where it differs from where this share stands), and where it ended."""
         if world is not None:
             self.collector.restore_world(world)
-        rollout = self.collector.collect(NumpyPolicy(self.spec, weights), horizon, **options)
+        network = FusedNetwork.of_arrays(self.spec, weights) if self.fused else NumpyPolicy(self.spec, weights)
+        rollout = self.collector.collect(network, horizon, **options)
         return rollout, self.collector.world()
 
 
@@ -65,9 +68,10 @@ class CollectorPool:
 
     def __init__(self, config: SimulationConfig, spec: NetworkSpec, observed: ObservationSpec) -> None:
         training = config.training
-        if training.towns < training.workers:
-            raise UsageError(f"{training.workers} workers share {training.towns} towns; give each at least one (training.towns).")
-        edges = np.linspace(0, training.towns, training.workers + 1).astype(int).tolist()
+        workers = worker_count(training)
+        if training.towns < workers:
+            raise UsageError(f"{workers} workers share {training.towns} towns; give each at least one (training.towns).")
+        edges = np.linspace(0, training.towns, workers + 1).astype(int).tolist()
         self.spec = observed
         self._make = ENGINES[training.engine]
         self._shares = [(config, spec, first, last - first) for first, last in pairwise(edges)]
@@ -113,10 +117,10 @@ class CollectorPool:
             worker.close()
         self._workers = []
 
-    def _ask(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, Any]) -> None:
+    def _ask(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, object]) -> None:
         self._workers[k].begin(PoolShare.collect, weights, self._worlds[k] if self._moved[k] else None, horizon, options)
 
-    def _answer(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, Any]) -> Rollout:
+    def _answer(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, object]) -> Rollout:
         for attempt in range(ATTEMPTS):
             try:
                 answer: tuple[Rollout, dict[str, Array]] = self._workers[k].result()

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from townlet import files
 from townlet.config.models import SimulationConfig, config_hash
-from townlet.dto.policy import AnnealStageResult, EvaluationPoint
+from townlet.dto.policy import EvaluationPoint
 from townlet.errors import CheckpointError, StorageError, UsageError
 from townlet.optional import versions
 from townlet.policy.checkpoint import (
@@ -75,20 +75,30 @@ class RunEnvironment(BaseModel):
     command: list[str]
 
 
-class RunSummary(BaseModel):
-    """`summary.json`: the result of any strategy, of which these are read."""
-
+class _Read(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
+
+class SummaryPart(_Read):
+    evaluations: list[EvaluationPoint] = []
+
+
+class SummaryStage(_Read):
+    evaluation: EvaluationPoint | None = None
+    ppo: SummaryPart | None = None
+
+
+class RunSummary(_Read):
+    """`summary.json`: the result of any strategy, of which these are read."""
+
     strategy: str
-    duration_sec: float
     checkpoint: str | None = None
     dataset_hash: str | None = None
     weights_hash: str | None = None
     status: Literal["PASS", "HOLD", "FAIL"] = "PASS"
     epochs: int = 0
     evaluations: list[EvaluationPoint] = []
-    stages: list[AnnealStageResult] = []
+    stages: list[SummaryStage] = []
     episode_return_mean: float | None = None
 
 
@@ -112,7 +122,7 @@ class RunFolder:
     def checkpoints(self) -> Path:
         return files.safe_join(self.path, RUN_CHECKPOINTS, error=CheckpointError)
 
-    def create(self, card: Mapping[str, Any], config: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    def create(self, card: Mapping[str, object], config: Mapping[str, object], about: Mapping[str, object]) -> None:
         """Write down what the run is; `run.json` last, so that a folder with it is complete."""
         files.make_folder(self.path)
         files.write_json(self.path / "config.json", config)  # the hash of it in the card is its seal
@@ -143,7 +153,7 @@ class RunFolder:
             ) from error
         if config_hash(config) != card["config_hash"]:
             raise CheckpointError(
-                f"{self.path / 'config.json'} is not the config of run.json (hash {config_hash(config)}, expected "
+                f"{self.path / 'config.json'} is not that of run.json (config_hash {config_hash(config)}, expected "
                 f"{card['config_hash']}); restore the file, or start the run again."
             )
         return config
@@ -154,7 +164,7 @@ class RunFolder:
     def summary(self) -> dict[str, Any] | None:
         return self._read("summary.json", RunSummary) if (self.path / "summary.json").is_file() else None
 
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
+    def write_summary(self, summary: Mapping[str, object]) -> None:
         write_sealed(self.path / "summary.json", summary)
 
     def latest(self) -> Path | None:
@@ -221,7 +231,7 @@ def find_runs(folder: Path) -> list[RunFolder]:
     return [run for path in sorted(folder.iterdir()) if (run := RunFolder(path)).exists]
 
 
-def config_differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def config_differences(configs: Sequence[Mapping[str, object]]) -> dict[str, list[Any]]:
     """Dotted keys in which configs differ, with the value of each."""
     flat = [_flatten(config) for config in configs]
     keys = sorted(set().union(*flat)) if flat else []
@@ -229,7 +239,7 @@ def config_differences(configs: Sequence[Mapping[str, Any]]) -> dict[str, list[A
     return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):

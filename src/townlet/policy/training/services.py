@@ -25,6 +25,7 @@ from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.policy.workers import simulator_threads
 from townlet.promotion.releases import CANDIDATE, CHAMPION, Releases
 
 log = logging.getLogger("townlet.training")
@@ -61,7 +62,7 @@ class RolloutCaptureService:
             start=clock,
             stagger=stagger,
             wallets=training.wallets,
-            threads=training.threads,
+            threads=simulator_threads(training),
             first_town=first_town,
         )
 
@@ -196,7 +197,7 @@ class EvaluationService:
         case = Case("training", self.config.config_id, towns=towns, days=days, config=self.config)
         if self._towns is None:
             seed = draw_seed("validation", 0, self.config.evaluation)
-            self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=training.threads)
+            self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=simulator_threads(training))
         return run_case(self._towns, "policy", source, case).measures
 
 

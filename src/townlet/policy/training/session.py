@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,16 @@ from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runtime import NetworkPolicy
+from townlet.policy.training.autograd import check_device
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.learner import LearnerState, PPOLearner
+from townlet.policy.training.offline import OfflineLearner, without_critic
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
-from townlet.policy.workers import ENGINES
+from townlet.policy.training.strategies import strategy_of
+from townlet.policy.workers import ENGINES, worker_count
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
 
@@ -66,10 +69,31 @@ def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
     """The network a config asks for; what this version cannot do is refused here, before anything is written."""
-    if config.training.device != "cpu":
-        raise UsageError(f"training.device is {config.training.device!r}; this version trains on the cpu only, set it to cpu.")
+    check_device(config.training.device)
     town_size = len(compile_town(config).layout.residents) if config.policy.critic == "central" else 0
     return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo, town_size)
+
+
+def offline_spec(config: SimulationConfig) -> NetworkSpec:
+    """… to learn from stored decisions alone: it normalises what it observes by the data's own statistics, without which 64
+    scripted lives do not make a townsperson."""
+    return replace(network_spec(config), normalize_observations=True)
+
+
+def make_learner(context: TrainingContext) -> PPOLearner:
+    config, training = context.config, context.config.training
+    if strategy_of(context.mode, training.algorithm) == "offline":
+        settings = (training.algorithm, training.offline)
+        return OfflineLearner(offline_spec(config), config.ppo, *settings, seed=context.seed, threads=training.threads)
+    return PPOLearner(
+        network_spec(config),
+        config.ppo,
+        seed=context.seed,
+        threads=training.threads,
+        workers=worker_count(training),
+        shards=training.shards,
+        device=training.device,
+    )
 
 
 def refuse_single_lives(spec: NetworkSpec) -> None:
@@ -169,12 +193,12 @@ def social_stage(context: TrainingContext, epoch: int) -> SimulationConfig:
 
 
 def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) -> Collector | CollectorPool:
-    """The towns of a run: in this process, or shared out to workers."""
+    """The towns of a run: in this process, stepped by its threads, or shared out to processes."""
     config = social_stage(context, epoch)
     engine = config.training.engine
     if engine not in ENGINES:
         raise UsageError(f"training.engine is {engine!r}, which this version does not have; use {' or '.join(ENGINES)}.")
-    if engine != "local" or config.training.workers > 1:
+    if engine != "local":
         return CollectorPool(config, spec, town_tables(config)[1])
     vec = context.services.capture.towns(config.training.towns, stagger=True, config=config)
     return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
@@ -182,9 +206,7 @@ def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) 
 
 def open_session(context: TrainingContext, collector: Collector | CollectorPool | None) -> Session:
     """A new run, one that starts from a checkpoint, or the one that the run folder's latest checkpoint goes on with."""
-    config = context.config
-    learner = PPOLearner(network_spec(config), config.ppo, seed=context.seed, threads=config.training.threads)
-    plan = context.plan
+    learner, plan = make_learner(context), context.plan
     session = Session(learner, RunCounters(steps=plan.steps, cycle=plan.collections), collector)
     if context.run is not None:
         context.run.recover()
@@ -215,7 +237,8 @@ def _restore(session: Session, found: Checkpoint, *, with_towns: bool = True) ->
             f"the checkpoint's network differs from the config's in {', '.join(apart)} "
             f"({stored.get(apart[0])!r} against {expected[apart[0]]!r}); use the config it was trained with"
         )
-    learner.load_state(LearnerState(found.weights, found.optimizer, found.state["learner"]))
+    kept = found.optimizer if isinstance(learner, OfflineLearner) else without_critic(found.optimizer)
+    learner.load_state(LearnerState(found.weights, kept, found.state["learner"]))
     if collector is not None and found.world and with_towns:
         collector.restore_world(found.world)
 

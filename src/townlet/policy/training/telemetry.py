@@ -179,7 +179,7 @@ def merge_updates(updates: Sequence[UpdateStats]) -> dict[str, Any]:
     return merged
 
 
-def epoch_record(data: EpochData, ids: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+def epoch_record(data: EpochData, ids: Mapping[str, object], seconds: float) -> dict[str, Any]:
     """A record of version 1.4. `ids` holds epoch, cycle, steps, hashes and the anneal fields."""
     merged = merge_updates(data.updates)
     if not data.masked:
@@ -234,7 +234,7 @@ def rivalry_fields(rivalry_max: tuple[float, float], avoid_count: tuple[float, f
     return {f"conflict.{name}_{part}": value for name, pair in pairs for part, value in zip(("mean", "max"), pair)}
 
 
-def diverged_record(last: Mapping[str, Any], ids: Mapping[str, Any]) -> dict[str, Any]:
+def diverged_record(last: Mapping[str, object], ids: Mapping[str, object]) -> dict[str, Any]:
     """The record of an epoch whose loss was no number: the losses are not finite, so the log names them under `nonfinite`."""
     blank: dict[str, Any] = {item.name: last.get(item.name, 0) for item in FIELDS if item.required and not item.volatile}
     losses = dict.fromkeys(("loss_policy", "loss_value", "loss_total", "grad_norm"), float("nan"))

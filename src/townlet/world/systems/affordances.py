@@ -9,7 +9,7 @@ from __future__ import annotations
 from townlet.config.needs import OWN_NAMES, TOWN_NAMES
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import USE_END, USE_START, emit
-from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_MEALS, MAX_NEEDS, MONEY, PERTURBATIONS, TERMS, Town
+from townlet.world.state import COOLDOWNS, MAX_EDGES, MAX_NEEDS, MONEY, PERTURBATIONS, TERMS, Town
 
 # The operations a precondition compiles to (`preconditions.py`).
 OP_AND, OP_OR, OP_NOT, OP_LT, OP_LE, OP_GT, OP_GE, OP_EQ, OP_NE = range(9)
@@ -44,7 +44,7 @@ def operand(t: Town, i: int, thing: int, name: int, number: float) -> float:
     return value_of(t, i, thing, name) if name >= 0 else number
 
 
-@leaf
+@kernel
 def holds(t: Town, i: int, thing: int, a: int, part: int) -> bool:
     """Run a compiled precondition on a stack of bits; part 0 is the town's, 1 the resident's. An empty one holds."""
     what = t.affordances[a]
@@ -99,9 +99,9 @@ def price_now(t: Town, a: int) -> int:
 def willing(t: Town, i: int, a: int) -> bool:
     """The resident's part of the preconditions, and the price is there."""
     me, what = t.residents[i], t.affordances[a]
-    if me["wallet"] < price_now(t, a) or me["meals"] < what["meals_taken"] or me["meals"] + what["meals_given"] > MAX_MEALS:
+    if me["wallet"] < price_now(t, a) or me["meals"] < what["meals"][0] or me["meals"] > what["meals"][1]:
         return False
-    return holds(t, i, 0, a, 1)
+    return bool(what["length"][1] == 0 or holds(t, i, 0, a, 1))
 
 
 @leaf

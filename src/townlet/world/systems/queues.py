@@ -127,6 +127,57 @@ def call_next(t: Town, thing: int, leaver: int) -> None:
 
 
 @kernel
+def reserve(t: Town, i: int, thing: int) -> None:
+    """Take the next turn at an object from afar: who asks in time has nobody in the way."""
+    append(t, i, thing)
+    me = t.residents[i]
+    me["blocked_by"] = thing
+    me["acted"] = 1
+    emit(t, QUEUE_JOIN, i, -1, thing, -1, 0.0)
+
+
+@kernel
+def yield_place(t: Town, i: int) -> None:
+    """Let the next one go first, which is a hand-over between the two; who was called stands first in the queue then."""
+    me, tick = t.residents[i], t.clock["tick"]
+    called = me["called"] >= 0
+    thing = int(me["called"]) if called else int(me["queued"])
+    o = t.objects[thing]
+    other = int(o["head"]) if called else int(me["behind"])
+    if called:
+        since = t.residents[other]["queued_since"]
+        unlink(t, other)
+        them = t.residents[other]
+        them["called"], them["called_since"], them["queued_since"] = thing, tick, since
+        o["holder"] = other
+        me["called"], me["queued"], me["overtakes"] = -1, thing, 0
+        me["ahead"], me["behind"] = -1, o["head"]
+        if o["head"] >= 0:
+            t.residents[o["head"]]["ahead"] = i
+        else:
+            o["tail"] = i
+        o["head"] = i
+        o["waiting"] += 1
+    else:
+        them = t.residents[other]
+        before, after = int(me["ahead"]), int(them["behind"])
+        if before >= 0:
+            t.residents[before]["behind"] = other
+        else:
+            o["head"] = other
+        if after >= 0:
+            t.residents[after]["ahead"] = i
+        else:
+            o["tail"] = i
+        them["ahead"], them["behind"] = before, i
+        me["ahead"], me["behind"] = other, after
+    me["acted"] = 1
+    emit(t, QUEUE_INTERACTION, i, other, thing, -1, 0.0)
+    tie_event(t, i, other, TIE_HAND_OVER, 1.0)
+    tie_event(t, other, i, TIE_HAND_OVER, 1.0)
+
+
+@kernel
 def push_aside(t: Town, i: int, thing: int) -> None:
     """A stalled holder goes to the tail and waits anew; the pusher holds the object."""
     o = t.objects[thing]

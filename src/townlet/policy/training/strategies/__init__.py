@@ -35,10 +35,16 @@ class ShippedStrategy:
 STRATEGIES: Mapping[str, StrategyLoader] = {
     "bc": ShippedStrategy("bc", "BCStrategy", "Behaviour cloning"),
     "ppo": ShippedStrategy("ppo", "PPOStrategy", "PPO training"),
+    "offline": ShippedStrategy("offline", "OfflineStrategy", "Learning from stored data"),
     "anneal": ShippedStrategy("anneal", "AnnealStrategy", "Anneal training"),
 }
 
 STRATEGY_OF_MODE = {"replay": "ppo", "rollout": "ppo", "mixed": "ppo", "bc": "bc", "anneal": "anneal"}
+
+
+def strategy_of(mode: str, algorithm: str) -> str:
+    """The strategy of a mode; stored data alone are learned from as `training.algorithm` says."""
+    return "offline" if mode == "replay" and algorithm != "ppo" else STRATEGY_OF_MODE[mode]
 
 
 def available(strategies: Mapping[str, StrategyLoader]) -> tuple[str, ...]:

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from townlet.config.models import config_hash
 from townlet.dto.policy import PPOTrainingResult
-from townlet.errors import DivergedError, UsageError
+from townlet.errors import DivergedError
 from townlet.policy.replay import ReplayDataset
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
-from townlet.policy.training.epochs import replay_epoch, rollout_epoch
+from townlet.policy.training.epochs import replay_epoch, require_updates, rollout_epoch
 from townlet.policy.training.guards import epoch_flags
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.session import (
@@ -67,7 +67,7 @@ class PPOStrategy:
         started = perf_counter()
         session = open_session(context, self.collector)
         counters = session.counters
-        context.progress.begin(f"ppo {context.mode}", context.epochs, counters.epoch)
+        context.progress.begin(f"{self.name} {context.mode}", context.epochs, counters.epoch)
         while counters.epoch < context.epochs:
             self._turn_to_social_stage(session, context)
             self._epoch(session, context)
@@ -87,22 +87,14 @@ class PPOStrategy:
         """One epoch and its record. A loss that is no number is logged, and ends the run with its last checkpoint intact."""
         counters, started = session.counters, perf_counter()
         progress = counters.epoch / context.epochs
-        data = EpochData()
         try:
-            if self.data is not None:
-                data.add(replay_epoch(session, context, progress, self.data))
-            if self.collector is not None:
-                data.add(rollout_epoch(session, context, progress))
+            data = self._learn(session, context, progress)
         except DivergedError as error:
             context.telemetry.write(diverged_record(counters.last, self._ids(session, context)))
             latest = None if context.run is None else context.run.latest()
             kept = f"the last good checkpoint is {latest}" if latest is not None else "no checkpoint had been written yet"
             raise DivergedError(f"Training diverged in epoch {counters.epoch + 1}: {error}; {kept}.") from error
-        if not data.updates:
-            raise UsageError(
-                "No decision was left to learn from: the replay data gave no batch; lower training.replay.batch_size, or do not "
-                "drop the last batch."
-            )
+        require_updates(data, counters.epoch + 1, context.config.ppo.target_kl)
         counters.epoch += 1
         context.stop.begun = True
         counters.updates += sum(update.updates for update in data.updates)
@@ -120,6 +112,14 @@ class PPOStrategy:
         if record["episode_return_mean"] is not None:
             counters.last_return = record["episode_return_mean"]
         context.progress.advance({name: record[name] for name in SHOWN} | {"episode_return_mean": counters.last_return})
+
+    def _learn(self, session: Session, context: TrainingContext, progress: float) -> EpochData:
+        data = EpochData()
+        if self.data is not None:
+            data.add(replay_epoch(session, context, progress, self.data))
+        if self.collector is not None:
+            data.add(rollout_epoch(session, context, progress))
+        return data
 
     def _turn_to_social_stage(self, session: Session, context: TrainingContext) -> None:
         """Where the schedule of social rewards moves on, the same towns go on under the new rewards."""
@@ -150,13 +150,17 @@ class PPOStrategy:
         training, counters = context.config.training, session.counters
         last = counters.epoch == context.epochs
         best = False
-        if training.eval_every and (counters.epoch % training.eval_every == 0 or (last and context.epochs > training.eval_every)):
+        if self._evaluation_due(session, context):
             point = session.evaluate(context)
             best = counters.best is None or point.episode_return > counters.best
             counters.best = point.episode_return if best else counters.best
             context.progress.say(f"epoch {counters.epoch}: return {point.episode_return:.2f} on held-out seeds")
         if best or last or counters.epoch % training.checkpoint_every == 0:
             session.save(context, best=best)
+
+    def _evaluation_due(self, session: Session, context: TrainingContext) -> bool:
+        every, epoch = context.config.training.eval_every, session.counters.epoch
+        return bool(every) and (epoch % every == 0 or context.epochs == epoch > every)
 
     def _result(self, session: Session, context: TrainingContext, seconds: float) -> PPOTrainingResult:
         counters, last, run = session.counters, session.counters.last, context.run

@@ -39,7 +39,11 @@ def _reason(vec: VectorTown, town: int, slot: int, me: Any, action: int) -> str:
         return "neither uses nor waits for anything"
     if name.startswith("move_"):
         return "no way there"
-    first, each = (FIRST_INTERACT, 1) if vec.primitive else (FIRST_AFFORDANCE, 2)
+    if name == "reserve":
+        return "is not on its way to an object that is taken and that nobody waits for"
+    if name == "yield":
+        return "nobody waits behind it"
+    first, each = FIRST_INTERACT if vec.primitive else FIRST_AFFORDANCE, vec.catalogue.per_affordance
     return _no_use(vec, town, me, (action - first) // each)
 
 

@@ -1,0 +1,40 @@
+"""Somebody else's trainer: PPO of RLlib's new stack; masks on, residents come and go (pip install 'ray[rllib]')."""
+
+from __future__ import annotations
+
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.rl_module import MultiRLModuleSpec, RLModuleSpec
+from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaskingTorchRLModule
+from ray.tune.registry import register_env
+
+from townlet.envs.rllib import TownMultiAgentEnv
+
+
+def main(rounds: int = 2, batch: int = 576, scenario: str = "town_day") -> int:
+    towns: list[TownMultiAgentEnv] = []
+
+    def make(config: object) -> TownMultiAgentEnv:
+        towns.append(TownMultiAgentEnv(scenario))
+        return towns[-1]
+
+    register_env("town", make)
+    module = RLModuleSpec(module_class=ActionMaskingTorchRLModule, model_config={"head_fcnet_hiddens": [64]})
+    config = (
+        PPOConfig()
+        .environment("town", disable_env_checking=True)  # the check acts at random, against the mask
+        .env_runners(num_env_runners=0)
+        .multi_agent(policies={"resident"}, policy_mapping_fn=lambda agent, *_, **__: "resident")
+        .rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs={"resident": module}))
+        .training(train_batch_size=batch, minibatch_size=min(batch, 288), num_epochs=2)
+    )
+    algorithm = config.build_algo()
+    figures = [algorithm.train()["env_runners"] for _ in range(rounds)][-1]
+    illegal = sum(town.env.illegal for town in towns)
+    print(
+        f"{figures['num_env_steps_sampled_lifetime']} decisions, return {figures.get('episode_return_mean')}, {illegal} illegal"
+    )
+    return illegal
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,624 @@
+"""A feed-forward network as compiled passes over tiles of rows: forward, losses, backward, descent. Nothing is allocated.
+
+A tile of activations is one flat array of blocks, each of TILE rows: observations, maps, what each layer makes of them, outputs.
+Gradients have an array of the same shape. A line of `plan` is a layer (see PLAN): where its inputs and outputs begin, and how far
+it is from one row of theirs to the next.
+
+Every number is a function of its row, and every sum runs in one order: over inputs one after the other, over the rows of a tile
+one after the other, then tile after tile. Products are added by fused multiply-adds, which IEEE 754 rounds once; exponentials
+and logarithms are the polynomials below. So bits hang neither on the processor, nor on how many rows stand beside a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import extending
+from numba.core import cgutils
+from numba.np import arrayobj
+
+from townlet.world._jit import entry, kernel, leaf, numba
+
+types: Any = numba.types
+intrinsic: Any = extending.intrinsic  # what it makes is called without the context that it is written with
+make_array: Any = arrayobj.make_array
+get_or_insert_function: Any = cgutils.get_or_insert_function
+raw_memcpy: Any = cgutils.raw_memcpy
+
+PLAN = (
+    "input", "inputs", "inputs_padded", "output", "outputs", "outputs_padded", "weights", "bias", "turned", "active", "seen",
+    "input_row", "output_row",
+)  # fmt: skip
+RELU, TANH = 1, 2  # `active`; 0 is none. `seen`: the inputs are observations, nothing is passed on to them
+LANES = 16  # segments of columns are padded to it
+TILE = 96  # rows: activations, gradients and weights stay in the second cache
+TERMS = ("policy", "value", "entropy", "clipped", "kl_k1", "kl_k3")  # sums over rows of `learn_ppo`
+CLONING = ("crossed", "error", "hits")  # and of `learn_cloning`
+
+ZERO, ONE, TWO, HALF = np.float32(0.0), np.float32(1.0), np.float32(2.0), np.float32(0.5)
+LEAST = np.float32(-87.0)  # exp of it is the smallest that is exact to the last bits
+MASKED, ALLOWED = np.float32(-1e30), np.float32(-1e20)  # a logit that nobody may choose, and what every other is above
+NEVER = np.float32(-1e9)  # the log-probability of such a choice
+LOG2E, LN2_HIGH, LN2_LOW = np.float32(1.4426950408889634), np.float32(0.693359375), np.float32(-2.12194440e-4)
+SHIFT = np.float32(12582912.0)  # 1.5 · 2²³: adding it rounds to a whole number, which then stands in the lowest bits
+LN2_HIGH64, LN2_LOW64 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+
+_f4, _f8, _i4, _i8 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
+_vector = ir.VectorType(_f4, LANES)
+
+
+# --- matrix products -------------------------------------------------------------------------------------------------
+def _block(rows: int, start: str, end: str) -> Any:
+    """A block of `rows` × LANES of C ← A B, kept in registers while the sum runs:
+
+        c_ij = (bias_j | 0) + Σ_p a_ip b_pj        then: stored | at least 0 | 0 where other_ij ≤ 0 | added to what stands there
+
+    A is read with two strides, so that it may be turned; rows of B and C are contiguous. `other` is the bias, or laid out like C.
+    """
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def block(
+        _: Any, C: Any, c: Any, c_row: Any, A: Any, a: Any, a_row: Any, a_sum: Any, B: Any, b: Any, b_row: Any, n: Any,
+        other: Any, o: Any,
+    ) -> Any:  # fmt: skip
+        whole = types.int64
+        signature = types.void(C, whole, whole, A, whole, whole, whole, B, whole, whole, whole, other, whole)
+
+        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            _, c, c_row, _, a, a_row, a_sum, _, b, b_row, n, _, o = args
+            to, left, right, beside = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 3, 7, 11))
+
+            def whole_number(value: int) -> ir.Constant:
+                return ir.Constant(_i8, value)
+
+            def place(base: Any, index: Any) -> Any:
+                return builder.bitcast(builder.gep(base, [index]), _vector.as_pointer())
+
+            def spread(scalar: Any) -> Any:
+                undefined = ir.Constant(_vector, ir.Undefined)
+                first = builder.insert_element(undefined, scalar, ir.Constant(_i4, 0))
+                return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_i4, LANES), [0] * LANES))
+
+            fma = get_or_insert_function(builder.module, ir.FunctionType(_vector, [_vector] * 3), f"llvm.fma.v{LANES}f32")
+            zero = ir.Constant(_vector, [0.0] * LANES)
+            first = builder.load(place(beside, o), align=4) if start == "bias" else zero
+            before, body, after = builder.block, builder.append_basic_block("sum"), builder.append_basic_block("summed")
+            builder.branch(body)
+            builder.position_at_end(body)
+            p = builder.phi(_i8)
+            sums = [builder.phi(_vector) for _ in range(rows)]
+            row = builder.load(place(right, builder.add(b, builder.mul(p, b_row))), align=4)
+            column = builder.add(a, builder.mul(p, a_sum))
+            following = []
+            for i in range(rows):
+                at = builder.add(column, builder.mul(a_row, whole_number(i)))
+                following.append(builder.call(fma, [spread(builder.load(builder.gep(left, [at]))), row, sums[i]]))
+            further = builder.add(p, whole_number(1))
+            p.add_incoming(whole_number(0), before)
+            p.add_incoming(further, body)
+            for now, then in zip(sums, following):
+                now.add_incoming(first, before)
+                now.add_incoming(then, body)
+            builder.cbranch(builder.icmp_signed("<", further, n), body, after)
+            builder.position_at_end(after)
+            for i, total in enumerate(following):
+                step = builder.mul(c_row, whole_number(i))
+                goal = place(to, builder.add(c, step))
+                if end == "relu":  # a number that is none stays none
+                    total = builder.select(builder.fcmp_ordered("<=", total, zero), zero, total)
+                elif end == "gate":
+                    reached = builder.load(place(beside, builder.add(o, step)), align=4)
+                    total = builder.select(builder.fcmp_ordered(">", reached, zero), total, zero)
+                elif end == "add":
+                    total = builder.fadd(builder.load(goal, align=4), total)
+                builder.store(total, goal, align=4)
+            return context.get_dummy_value()
+
+        return signature, code
+
+    return block
+
+
+_forward6, _forward2 = _block(6, "bias", ""), _block(2, "bias", "")
+_relu6, _relu2 = _block(6, "bias", "relu"), _block(2, "bias", "relu")
+_back6, _back2 = _block(6, "", ""), _block(2, "", "")
+_gated6, _gated2 = _block(6, "", "gate"), _block(2, "", "gate")
+_weights6, _weights2 = _block(6, "", "add"), _block(2, "", "add")
+_sum = _block(1, "", "add")  # of rows, with an A of ones
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _copy(_: Any, to: Any, at: Any, source: Any, begin: Any, count: Any) -> Any:
+    """`count` numbers of `source` from its begin-th on, to[at:at + count]."""
+    whole = types.int64
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        goal, given = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 2))
+        raw_memcpy(builder, builder.gep(goal, [args[1]]), builder.gep(given, [args[3]]), args[4], ir.Constant(_i8, 4))
+        return context.get_dummy_value()
+
+    return types.void(to, whole, source, whole, whole), code
+
+
+# --- elementary functions --------------------------------------------------------------------------------------------
+@intrinsic  # type: ignore[untyped-decorator]
+def _bits(_: Any, x: Any) -> Any:
+    return types.int64(types.float64), lambda context, builder, signature, args: builder.bitcast(args[0], _i8)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _of_bits(_: Any, x: Any) -> Any:
+    return types.float64(types.int64), lambda context, builder, signature, args: builder.bitcast(args[0], _f8)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _scaled(_: Any, x: Any, shifted: Any) -> Any:
+    """x · 2ⁿ, n being what was rounded into the lowest bits of `shifted`."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        exponent = builder.shl(builder.bitcast(args[1], _i4), ir.Constant(_i4, 23))
+        return builder.bitcast(builder.add(builder.bitcast(args[0], _i4), exponent), _f4)
+
+    return types.float32(types.float32, types.float32), code
+
+
+@leaf
+def _exp32(x: Any) -> Any:
+    """eˣ for −87 ≤ x ≤ 0, to 1e-7: eʳ 2ⁿ with |r| ≤ ln 2 / 2."""
+    shifted = x * LOG2E + SHIFT
+    n = shifted - SHIFT
+    r = x - n * LN2_HIGH - n * LN2_LOW
+    y = np.float32(1.9875691500e-4)
+    y = y * r + np.float32(1.3981999507e-3)
+    y = y * r + np.float32(8.3334519073e-3)
+    y = y * r + np.float32(4.1665795894e-2)
+    y = y * r + np.float32(1.6666665459e-1)
+    y = y * r + HALF
+    return _scaled(y * (r * r) + r + ONE, shifted)
+
+
+@leaf
+def _exp64(x: Any) -> Any:
+    """eˣ to 1e-15; 0 below −700, and x itself times infinity above 700 or where it is no number."""
+    if x < -700.0:
+        return 0.0
+    if not x <= 700.0:
+        return x * np.inf
+    n = np.floor(x * 1.4426950408889634 + 0.5)
+    r = x - n * LN2_HIGH64 - n * LN2_LOW64
+    y = 1.0 / 6227020800.0
+    y = y * r + 1.0 / 479001600.0
+    y = y * r + 1.0 / 39916800.0
+    y = y * r + 1.0 / 3628800.0
+    y = y * r + 1.0 / 362880.0
+    y = y * r + 1.0 / 40320.0
+    y = y * r + 1.0 / 5040.0
+    y = y * r + 1.0 / 720.0
+    y = y * r + 1.0 / 120.0
+    y = y * r + 1.0 / 24.0
+    y = y * r + 1.0 / 6.0
+    y = y * r + 0.5
+    return (y * (r * r) + r + 1.0) * _of_bits((np.int64(n) + 1023) << 52)
+
+
+@leaf
+def _log64(x: Any) -> Any:
+    """ln x of a normal number above 0, to 1e-15: ln m + n ln 2, m between √½ and √2, ln m = 2 artanh((m − 1) / (m + 1))."""
+    bits = _bits(x)
+    n = (bits >> 52) - 1023
+    m = _of_bits((bits & 0xFFFFFFFFFFFFF) | (1023 << 52))
+    if m > 1.4142135623730951:
+        m *= 0.5
+        n += 1
+    f = (m - 1.0) / (m + 1.0)
+    s = f * f
+    y = 1.0 / 21.0
+    y = y * s + 1.0 / 19.0
+    y = y * s + 1.0 / 17.0
+    y = y * s + 1.0 / 15.0
+    y = y * s + 1.0 / 13.0
+    y = y * s + 1.0 / 11.0
+    y = y * s + 1.0 / 9.0
+    y = y * s + 1.0 / 7.0
+    y = y * s + 1.0 / 5.0
+    y = y * s + 1.0 / 3.0
+    return n * LN2_HIGH64 + (2.0 * (y * s * f + f) + n * LN2_LOW64)
+
+
+@leaf
+def _tanh(x: Any) -> Any:
+    """To 1e-7 of its value, also near 0."""
+    wide = np.float64(x)
+    if abs(wide) < 1e-4:
+        return np.float32(wide - wide * wide * wide / 3.0)
+    e = _exp64(-2.0 * abs(wide))
+    y = (1.0 - e) / (1.0 + e)
+    return np.float32(y if wide > 0.0 else -y) if wide == wide else x
+
+
+# --- a tile ----------------------------------------------------------------------------------------------------------
+@kernel
+def _load(x: Any, maps: Any, places: Any, order: Any, begin: Any, rows: Any, act: Any) -> None:
+    """Rows order[begin:begin + rows] of the observations into the tile; `places`: their stride, the first map, its stride."""
+    seen, cells = x.shape[1], maps.shape[1]
+    for r in range(rows):
+        row, at, map_at = order[begin + r], r * places[0], places[1] + r * places[2]
+        _copy(act, at, x, row * seen, seen)
+        for j in range(cells):
+            act[map_at + j] = np.float32(maps[row, j])
+
+
+@kernel
+def _forward(plan: Any, wide: Any, turned: Any, act: Any, rows: Any) -> None:
+    rows += rows % 2  # there is room; nobody reads it
+    for k in range(plan.shape[0]):
+        x, inputs, y, outputs, padded = plan[k, 0], plan[k, 1], plan[k, 3], plan[k, 4], plan[k, 5]
+        bias, weights, active, x_row, y_row = plan[k, 7], plan[k, 8], plan[k, 9], plan[k, 11], plan[k, 12]
+        for j in range(0, padded, LANES):
+            i = 0
+            if active == RELU:
+                while i + 6 <= rows:
+                    _relu6(
+                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
+                        wide, bias + j,
+                    )  # fmt: skip
+                    i += 6
+                while i < rows:
+                    _relu2(
+                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
+                        wide, bias + j,
+                    )  # fmt: skip
+                    i += 2
+            else:
+                while i + 6 <= rows:
+                    _forward6(
+                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
+                        wide, bias + j,
+                    )  # fmt: skip
+                    i += 6
+                while i < rows:
+                    _forward2(
+                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
+                        wide, bias + j,
+                    )  # fmt: skip
+                    i += 2
+        if active == TANH:
+            for r in range(rows):
+                for j in range(outputs):
+                    act[r * y_row + y + j] = _tanh(act[r * y_row + y + j])
+
+
+@kernel
+def _backward(plan: Any, wide: Any, act: Any, grad: Any, rows: Any, ones: Any, total: Any) -> None:
+    """From the gradients of the last segment those of all weights, added to `total`, which is laid out like `wide`."""
+    even = rows + rows % 2
+    for k in range(plan.shape[0] - 1, -1, -1):
+        x, padded, y, outputs = plan[k, 0], plan[k, 2], plan[k, 3], plan[k, 4]
+        weights, bias, x_row, y_row = plan[k, 6], plan[k, 7], plan[k, 11], plan[k, 12]
+        some = outputs + outputs % 2
+        for j in range(0, padded, LANES):
+            i = 0
+            while i + 6 <= some:
+                _weights6(
+                    total, weights + i * padded + j, padded, grad, y + i, 1, y_row, act, x + j, x_row, rows, act, 0
+                )  # fmt: skip
+                i += 6
+            while i < some:
+                _weights2(
+                    total, weights + i * padded + j, padded, grad, y + i, 1, y_row, act, x + j, x_row, rows, act, 0
+                )  # fmt: skip
+                i += 2
+        for i in range(0, outputs, LANES):
+            _sum(total, bias + i, 0, ones, 0, 0, 0, grad, y + i, y_row, rows, act, 0)
+        if plan[k, 10]:
+            continue
+        relu = plan[0, 9] == RELU  # of every hidden layer, and the inputs of this one are hidden
+        for j in range(0, padded, LANES):
+            i = 0
+            if relu:
+                while i + 6 <= even:
+                    _gated6(
+                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs,
+                        act, i * x_row + x + j,
+                    )  # fmt: skip
+                    i += 6
+                while i < even:
+                    _gated2(
+                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs,
+                        act, i * x_row + x + j,
+                    )  # fmt: skip
+                    i += 2
+            else:
+                while i + 6 <= even:
+                    _back6(
+                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs, act, 0
+                    )  # fmt: skip
+                    i += 6
+                while i < even:
+                    _back2(
+                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs, act, 0
+                    )  # fmt: skip
+                    i += 2
+        if not relu:
+            for r in range(rows):
+                for j in range(padded):
+                    reached = act[r * x_row + x + j]
+                    grad[r * x_row + x + j] *= ONE - reached * reached
+
+
+@kernel
+def _softmax(
+    act: Any, last: Any, stride: Any, rows: Any, masks: Any, order: Any, begin: Any, chances: Any, logs: Any, tops: Any,
+    totals: Any, spreads: Any,
+) -> None:  # fmt: skip
+    """p and log p of what the masks allow (p is 0 elsewhere), action by action, and the entropies. A logit that is no number
+    makes none of them one.  # chances, logs (A, TILE); tops, totals, spreads (TILE,)"""
+    actions = masks.shape[1]
+    for r in range(rows):
+        row, at = order[begin + r], r * stride + last
+        for j in range(actions):
+            logs[j, r] = act[at + j] if masks[row, j] else MASKED
+    for r in range(rows):
+        tops[r], totals[r], spreads[r] = logs[0, r], ZERO, ZERO
+    for j in range(1, actions):
+        for r in range(rows):
+            z = logs[j, r]
+            tops[r] = z if z > tops[r] else tops[r]
+    for j in range(actions):
+        for r in range(rows):
+            z = logs[j, r] - tops[r]
+            e = _exp32(z if z > LEAST else LEAST)
+            e = e if z > ALLOWED else ZERO
+            logs[j, r], chances[j, r] = z, e
+            totals[r] += e + z * ZERO
+    for r in range(rows):
+        tops[r] = np.float32(_log64(np.float64(totals[r]))) + totals[r] * ZERO
+        totals[r] = ONE / totals[r]
+    for j in range(actions):
+        for r in range(rows):
+            log, p = logs[j, r] - tops[r], chances[j, r] * totals[r]
+            logs[j, r], chances[j, r] = log, p
+            spreads[r] -= p * log
+
+
+# --- what Python calls -----------------------------------------------------------------------------------------------
+@entry
+def arrange(features: Any, rows: Any, runs: Any, mean: Any, scale: Any, bound: Any, scratch: Any, out: Any) -> None:
+    """Rows of features (·, F), normalised where the bound is above 0; runs of columns (from, to, length) are kept together.
+
+    scratch (F,) f4, out (R, X) f4
+    """
+    count, width = features.shape[1], out.shape[1]
+    for r in range(rows.shape[0]):
+        row = rows[r]
+        if bound > ZERO:
+            for j in range(count):
+                z = (features[row, j] - mean[j]) / scale[j]
+                z = -bound if z < -bound else z
+                scratch[j] = bound if z > bound else z
+            for k in range(runs.shape[0]):
+                _copy(out, r * width + runs[k, 1], scratch, runs[k, 0], runs[k, 2])
+        else:
+            for k in range(runs.shape[0]):
+                _copy(out, r * width + runs[k, 1], features, row * count + runs[k, 0], runs[k, 2])
+
+
+@entry
+def spread(vector: Any, place: Any, turned_place: Any, wide: Any, turned: Any) -> None:
+    """All parameters as one vector into the two layouts that the products read: outputs × inputs, and turned."""
+    for i in range(vector.shape[0]):
+        wide[place[i]] = vector[i]
+        if turned_place[i] >= 0:
+            turned[turned_place[i]] = vector[i]
+
+
+@entry
+def collect(shards: Any, place: Any, gradient: Any) -> None:
+    """The gradients of all shards (S, ·), one after the other, added to the vector's; shards are zero then."""
+    for s in range(shards.shape[0]):
+        for i in range(place.shape[0]):
+            gradient[i] += shards[s, place[i]]
+        for i in range(shards.shape[1]):
+            shards[s, i] = ZERO
+
+
+@entry
+def answer(
+    plan: Any, wide: Any, turned: Any, act: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any,
+    out: Any,
+) -> None:  # fmt: skip
+    """Logits and value of rows begin to end.  # out (R, A + 1) f4"""
+    last, stride = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12]
+    for at in range(begin, end, TILE):
+        rows = min(TILE, end - at)
+        _load(x, maps, places, order, at, rows, act)
+        _forward(plan, wide, turned, act, rows)
+        for r in range(rows):
+            for j in range(out.shape[1]):
+                out[at + r, j] = act[r * stride + last + j]
+
+
+@entry
+def learn_ppo(
+    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, ones: Any, chances: Any, logs: Any, tops: Any,
+    totals: Any, spreads: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any, masks: Any, actions: Any,
+    old: Any, advantages: Any, returns: Any, values: Any, numbers: Any, total: Any, terms: Any,
+) -> None:  # fmt: skip
+    """Gradients of the PPO loss over rows order[begin:end], added to `total`, and sums of TERMS, added to `terms`.
+
+    L = 1/n Σ −min(ρ A, clip(ρ, 1 ± ε) A) + c_v max((V − R)², (V_old + clip(V − V_old, ±c) − R)²) − c_e H
+
+    `numbers`: mean and 1/std of the advantages, ε, c_v, c_e, c (0 for no clip), weight / n.
+    """
+    mean, inverse, clip, of_value = numbers[0], numbers[1], np.float64(numbers[2]), numbers[3]
+    of_spread, held_within, share = numbers[4] * numbers[6], numbers[5], numbers[6]
+    last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], masks.shape[1]
+    for at in range(begin, end, TILE):
+        rows = min(TILE, end - at)
+        _load(x, maps, places, order, at, rows, act)
+        _forward(plan, wide, turned, act, rows)
+        _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
+        for r in range(rows):
+            row, place = order[at + r], r * stride + last
+            log_ratio = np.float64(logs[actions[row], r]) - np.float64(old[row])
+            ratio, gain = _exp64(log_ratio), np.float64((advantages[row] - mean) * inverse)
+            free, bound = ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain
+            inside = ratio > 1.0 - clip and ratio < 1.0 + clip
+            tops[r] = np.float32(-free) * share if free <= bound or inside else ZERO
+            value = act[place + count]
+            error = value - returns[row]
+            squared, of_error = error * error, TWO * error
+            if held_within > ZERO:
+                moved = value - values[row]
+                held = values[row] + min(max(moved, -held_within), held_within) - returns[row]
+                if held * held > squared:
+                    squared = held * held
+                    of_error = TWO * held if moved > -held_within and moved < held_within else ZERO
+            grad[place + count] = of_value * of_error * share
+            terms[0] -= min(free, bound)
+            terms[1] += squared
+            terms[2] += spreads[r]
+            terms[3] += 1.0 if abs(ratio - 1.0) > clip else 0.0
+            terms[4] -= log_ratio
+            terms[5] += ratio - 1.0 - log_ratio
+        for j in range(count):
+            for r in range(rows):
+                p = chances[j, r]
+                chances[j, r] = of_spread * p * (logs[j, r] + spreads[r]) - tops[r] * p
+        for r in range(rows):
+            place = r * stride + last
+            for j in range(count):
+                grad[place + j] = chances[j, r]
+            grad[place + actions[order[at + r]]] += tops[r]
+        _backward(plan, wide, act, grad, rows, ones, total)
+
+
+@entry
+def learn_cloning(
+    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, ones: Any, chances: Any, logs: Any, tops: Any,
+    totals: Any, spreads: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any, masks: Any, experts: Any,
+    returns: Any, of_value: Any, share: Any, total: Any, terms: Any,
+) -> None:  # fmt: skip
+    """Gradients of the cloning loss, 1/n Σ −log π(expert) + c_v (V − R)², likewise; the latter where there are returns."""
+    last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], masks.shape[1]
+    for at in range(begin, end, TILE):
+        rows = min(TILE, end - at)
+        _load(x, maps, places, order, at, rows, act)
+        _forward(plan, wide, turned, act, rows)
+        _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
+        for r in range(rows):
+            row, place, best = order[at + r], r * stride + last, 0
+            for j in range(count):
+                grad[place + j] = chances[j, r] * share
+                if logs[j, r] > logs[best, r]:
+                    best = j
+            expert, value = experts[row], act[place + count]
+            grad[place + expert] -= share
+            terms[0] -= max(logs[expert, r], NEVER)
+            terms[2] += 1.0 if best == expert else 0.0
+            grad[place + count] = ZERO
+            if returns.shape[0] > 0:
+                error = value - returns[row]
+                terms[1] += error * error
+                grad[place + count] = of_value * TWO * error * share
+        _backward(plan, wide, act, grad, rows, ones, total)
+
+
+@entry
+def moments(x: Any, order: Any, begin: Any, end: Any) -> Any:
+    """Mean and standard deviation (n − 1) of x[order[begin:end]]; 1 over fewer than two."""
+    n, total = end - begin, 0.0
+    for i in range(begin, end):
+        total += x[order[i]]
+    mean, squares = total / n, 0.0
+    for i in range(begin, end):
+        gap = x[order[i]] - mean
+        squares += gap * gap
+    return mean, np.sqrt(squares / (n - 1.0)) if n > 1 else 1.0
+
+
+@entry
+def column_sums(rows: Any, order: Any, about: Any, first: Any, second: Any) -> None:
+    """Σ (x − about) and Σ (x − about)² of each column over rows[order], in float64."""
+    for i in range(order.shape[0]):
+        row = order[i]
+        for j in range(about.shape[0]):
+            gap = rows[row, j] - about[j]
+            first[j] += gap
+            second[j] += gap * gap
+
+
+@entry
+def norm(gradient: Any) -> Any:
+    total = 0.0
+    for i in range(gradient.shape[0]):
+        total += np.float64(gradient[i]) * np.float64(gradient[i])
+    return np.sqrt(total)
+
+
+@entry
+def descend(
+    vector: Any, gradient: Any, first: Any, second: Any, rate: Any, decay: Any, decoupled: Any, adam: Any, betas: Any,
+    epsilon: Any, steps_first: Any, steps_second: Any,
+) -> None:  # fmt: skip
+    """One step of `numerics.Optimizer`; `steps_…` are 1 − βᵗ. The gradient is zero then."""
+    one, other = np.float32(1.0 - betas[0]), np.float32(1.0 - betas[1])
+    kept, root, pace = np.float32(betas[1]), np.float32(np.sqrt(steps_second)), np.float32(rate / steps_first)
+    for i in range(vector.shape[0]):
+        g, w = gradient[i], vector[i]
+        if decoupled:
+            w -= w * decay
+        else:
+            g += w * decay
+        if adam:
+            m = first[i] + (g - first[i]) * one
+            v = second[i] * kept + g * g * other
+            first[i], second[i] = m, v
+            w -= pace * m / (np.sqrt(v) / root + epsilon)
+        else:
+            w -= np.float32(rate) * g
+        vector[i] = w
+        gradient[i] = ZERO
+
+
+@entry
+def choose(out: Any, masks: Any, draws: Any, weights: Any, actions: Any, log_probs: Any) -> None:
+    """`inference.choose_actions`: by a draw, or, where that is below 0, the most probable. `weights` is scratch, (A,) f8."""
+    count = masks.shape[1]
+    for r in range(out.shape[0]):
+        top, best, total, chosen = np.float32(-np.inf), 0, 0.0, -1
+        for j in range(count):
+            if masks[r, j] and out[r, j] > top:
+                top, best = out[r, j], j
+        for j in range(count):
+            weights[j] = _exp64(np.float64(out[r, j]) - np.float64(top)) if masks[r, j] else 0.0
+            total += weights[j]
+        if draws[r] < 0.0:
+            chosen = best
+        else:
+            reached, goal = 0.0, draws[r] * total
+            for j in range(count):
+                if masks[r, j] and (chosen < 0 or reached <= goal):
+                    reached += weights[j]
+                    chosen = j
+        actions[r] = max(chosen, 0)
+        log_probs[r] = np.float32(np.float64(out[r, actions[r]]) - np.float64(top) - _log64(total))
+
+
+@entry
+def settle(out: Any, masks: Any, log_probs: Any) -> None:
+    """log softmax over the allowed actions, (R, A); −10⁹ elsewhere."""
+    count = masks.shape[1]
+    for r in range(out.shape[0]):
+        top, total = np.float32(-np.inf), 0.0
+        for j in range(count):
+            if masks[r, j] and out[r, j] > top:
+                top = out[r, j]
+        for j in range(count):
+            if masks[r, j]:
+                total += _exp64(np.float64(out[r, j]) - np.float64(top))
+        log_total = _log64(total) + np.float64(top)
+        for j in range(count):
+            log_probs[r, j] = np.float32(np.float64(out[r, j]) - log_total) if masks[r, j] else NEVER

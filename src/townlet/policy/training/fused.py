@@ -1,0 +1,158 @@
+"""Mini-batches turned into gradients by `policy.passes`: feed-forward networks, no graph, no temporary, all cores.
+
+A mini-batch is cut into shards, as many as the config says and whatever the number of threads. Each has a gradient of its own;
+they are added in order. So one thread and four make the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from townlet.config.learning import PPOConfig
+from townlet.policy import passes
+from townlet.policy.fused import FusedNetwork, Observations, Workspace
+from townlet.policy.network import NetworkSpec
+from townlet.policy.training.batches import Coefficients, check_observed
+from townlet.policy.training.numerics import STD_FLOOR, Optimizer
+from townlet.policy.trajectory import Trajectory
+from townlet.types import Array, Doubles, Floats
+
+NOTHING = np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """R decisions that count."""
+
+    seen: Observations
+    masks: NDArray[np.bool_]  # (R, A)
+    columns: Mapping[str, Array]  # (R, …)
+
+
+class Part(NamedTuple):
+    """A mini-batch: rows order[begin:end]."""
+
+    rows: Rows
+    order: NDArray[np.int64]
+    begin: int
+    end: int
+
+
+class Fused:
+    """Gradients gather in the optimiser's; its vector holds the weights."""
+
+    def __init__(
+        self, spec: NetworkSpec, names: list[str], optimizer: Optimizer, statistics: Mapping[str, Array], ppo: PPOConfig,
+        *, threads: int, shards: int,
+    ) -> None:  # fmt: skip
+        self.spec, self.ppo, self.shards = spec, ppo, shards
+        self.network = FusedNetwork(spec, names, threads)
+        self._statistics = statistics
+        self._vector, self._gradient = optimizer.vector.numpy(), optimizer.gradient.numpy()
+        self._gradients = np.zeros((shards, self.network.layout.wide), np.float32)
+
+    def refresh(self) -> FusedNetwork:
+        """The network with the weights and statistics as they are now."""
+        self.network.load(self._vector, self._statistics)
+        return self.network
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+    def forward(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]:
+        out = self.refresh().forward(features, maps)
+        return out[:, :-1], out[:, -1], state
+
+    def evaluate(self, batch: Trajectory) -> tuple[Floats, Floats]:
+        steps, width = batch.features.shape[:2]
+        rows = self.data(batch, None, {})
+        out = self.network.answer(rows.seen)
+        log_probs = np.empty((len(out), self.spec.actions), np.float32)
+        passes.settle(out, rows.masks, log_probs)
+        return log_probs.reshape(steps, width, -1), out[:, -1].reshape(steps, width)
+
+    # --- data -------------------------------------------------------------------------------------------------------
+    def data(self, batch: Trajectory, active: NDArray[np.bool_] | None, columns: Mapping[str, Array]) -> Rows:
+        check_observed(self.spec, batch)
+        chosen = None if active is None or active.all() else np.flatnonzero(active)
+        room = "cloning" if "expert" in columns else "ppo"
+        seen = self.refresh().observed(batch.features, batch.maps, chosen, room=room)
+
+        def rows(array: Array, dtype: Any = None) -> Array:
+            flat = array.reshape(-1, *array.shape[2:])
+            return np.require(flat if chosen is None else flat[chosen], dtype, ["C", "W"])
+
+        return Rows(seen, rows(np.asarray(batch.masks), np.bool_), {name: rows(array) for name, array in columns.items()})
+
+    def size(self, data: Rows) -> tuple[int, int]:
+        return len(data.masks), 1
+
+    def parts(self, data: Rows, order: NDArray[np.int64], parts: int, room: str) -> Iterator[Part]:
+        for begin, end in pairwise(np.linspace(0, len(order), parts + 1).astype(int).tolist()):
+            yield Part(data, order, begin, end)
+
+    # --- gradients --------------------------------------------------------------------------------------------------
+    def ppo_terms(self, part: Part, with_: Coefficients, weight: float) -> list[float]:
+        columns, count = part.rows.columns, part.end - part.begin
+        adv_mean, adv_std = passes.moments(columns["advantages"], part.order, part.begin, part.end)
+        mean, inverse = (adv_mean, 1.0 / (adv_std + STD_FLOOR)) if self.ppo.advantage_normalization else (0.0, 1.0)
+        numbers = [mean, inverse, with_.clip, with_.value, with_.entropy, with_.value_clip or 0.0, weight / count]
+        given = [columns[name] for name in ("actions", "log_probs", "advantages", "returns", "values")]
+        sums = self._learn(passes.learn_ppo, part, len(passes.TERMS), *given, np.array(numbers, np.float32))
+        policy, value, spread, *others = (sums / count).tolist()
+        loss = policy + with_.value * value - with_.entropy * spread
+        return [policy, value, spread, *others, adv_mean, adv_std, loss]
+
+    def cloning_terms(self, part: Part, value_coef: float, weight: float) -> list[float]:
+        columns, count = part.rows.columns, part.end - part.begin
+        returns = columns["returns"] if value_coef > 0 and "returns" in columns else NOTHING
+        given = [columns["expert"], returns, np.float32(value_coef), np.float32(weight / count)]
+        sums = self._learn(passes.learn_cloning, part, len(passes.CLONING), *given)
+        crossed, error, hits = (sums / count).tolist()
+        return [crossed, error, hits, float(count), crossed + value_coef * error]
+
+    def _learn(self, learn: Any, part: Part, terms: int, *given: Any) -> Doubles:
+        """Every shard by one of the threads; their gradients and sums in order."""
+        network, layout, gradients = self.refresh(), self.network.layout, self._gradients
+        (seen, masks), sums = (part.rows.seen, part.rows.masks), np.zeros((self.shards, terms))
+        edges = [part.begin + (part.end - part.begin) * k // self.shards for k in range(self.shards + 1)]
+
+        def job(space: Workspace, k: int) -> None:
+            learn(
+                layout.plan, network.wide, network.turned, space.act, space.grad, *space.learning, *seen,
+                layout.places, part.order, edges[k], edges[k + 1], masks, *given, gradients[k], sums[k],
+            )  # fmt: skip
+
+        network.run(job, self.shards)
+        passes.collect(gradients, layout.place, self._gradient)
+        return np.asarray(sums.sum(axis=0))
+
+    def weight(self, part: Part) -> float:
+        return float(part.end - part.begin)
+
+    def watched(self, part: Part) -> Array:
+        return np.asarray(part.rows.columns["watched"][part.order[part.begin : part.end]])
+
+
+class FusedOptimizer(Optimizer):
+    """The same steps in one pass over the numbers."""
+
+    def clip(self, bound: float) -> float:
+        norm = float(passes.norm(self.gradient.numpy()))
+        if norm > bound:
+            self.gradient.mul_(bound / (norm + 1e-6))
+        return norm
+
+    def step(self, rate: float, decay: float = 0.0) -> None:
+        self.steps += 1
+        vector, gradient, first, second = (each.numpy() for each in (self.vector, self.gradient, self.first, self.second))
+        decoupled, (of_first, of_second) = self.kind == "adamw", self.BETAS
+        lost = np.float32(rate * decay if decoupled else decay)
+        passes.descend(
+            vector, gradient, first, second, rate, lost, decoupled, self.kind != "sgd", self.BETAS, np.float32(self.epsilon),
+            1.0 - of_first**self.steps, 1.0 - of_second**self.steps,
+        )  # fmt: skip

@@ -1,0 +1,405 @@
+"""Learning from stored decisions alone: cloning, AWR, IQL and CQL as one learner.
+
+The actor is the network of every other run: its policy head acts, its value head expects what the data's own policy got. IQL and
+CQL have a second network of the same make beside it, the critic, whose policy head holds Q(s, ·) and whose value head holds V(s),
+and a slow copy of it. Every algorithm stays near the data: it weighs what was done (AWR, IQL) or is pessimistic about all else
+(CQL), and imitates (`behaviour`) the expert where the data noted one. Values are in the units of the returns' mean μ and
+deviation σ, taken once: v = (V − μ) / σ. Advantages are in their own deviations, so that one temperature β suits every town.
+
+Axes: T decisions, B lives, R rows (decisions that count), F features, A actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from townlet.config.learning import OfflineConfig, PPOConfig
+from townlet.errors import CheckpointError, UsageError
+from townlet.policy.inference import MASKED_LOGIT
+from townlet.policy.models import ConflictAwarePolicyNetwork
+from townlet.policy.network import NetworkSpec
+from townlet.policy.training import numerics
+from townlet.policy.training.batches import PPO_TERMS, UpdateStats, legal_rows, permutation, summary
+from townlet.policy.training.learner import LearnerState, PPOLearner
+from townlet.policy.training.numerics import Tensors, masked_log_softmax, taken
+from townlet.policy.trajectory import Trajectory
+
+OFFLINE_STREAM = 5
+CRITIC, TARGET = "critic.", "target."  # names of their arrays in a checkpoint begin so
+CRITIC_MOMENTS = "critic_optimizer."
+
+
+# --- arithmetic ------------------------------------------------------------------------------------------------------
+def advantage_weights(advantages: Tensor, temperature: float, bound: float) -> Tensor:
+    """w = min(exp(A / β), bound), (R,)."""
+    return (advantages / temperature).exp().clamp_max(bound)
+
+
+def in_deviations(advantages: Tensor) -> Tensor:
+    """A / std(A), (R,); as it is where nothing varies."""
+    spread = float(advantages.std(correction=0)) if len(advantages) else 0.0
+    return advantages / spread if spread > numerics.STD_FLOOR else advantages
+
+
+def expectile_loss(gap: Tensor, expectile: float) -> Tensor:
+    """mean |τ − [gap < 0]| gap²: its minimum is the τ-expectile of the gaps."""
+    return ((expectile - (gap < 0).to(gap.dtype)).abs() * gap**2).mean()
+
+
+def best_allowed(q: Tensor, masks: Tensor) -> Tensor:
+    """argmax over the allowed actions, (R,)."""
+    return q.masked_fill(~masks, MASKED_LOGIT).argmax(-1)
+
+
+def mean_allowed(q: Tensor, masks: Tensor) -> Tensor:
+    """Mean over the allowed actions, (R, 1)."""
+    return (q * masks).sum(-1, keepdim=True) / masks.sum(-1, keepdim=True)
+
+
+def conservative_penalty(q: Tensor, actions: Tensor, masks: Tensor) -> Tensor:
+    """mean(log Σ_allowed exp Q(s, a) − Q(s, a_data)): what CQL takes off actions that the data do not show."""
+    return (torch.logsumexp(q.masked_fill(~masks, MASKED_LOGIT), dim=-1) - taken(q, actions)).mean()
+
+
+def backup(rewards: Tensor, following: Tensor, terminated: Tensor, gamma: float, mean: float, scale: float) -> Tensor:
+    """(r + γ (1 − done) (μ + σ v') − μ) / σ: the one-step target in the units of the returns, (R,)."""
+    ahead = torch.where(terminated, torch.zeros_like(following), following * scale + mean)
+    return (rewards + gamma * ahead - mean) / scale
+
+
+def iql_losses(
+    q: Tensor,  # (R, A)
+    v: Tensor,  # (R,)
+    target_q: Tensor,  # (R, A) of the slow copy
+    next_v: Tensor,  # (R,)
+    part: Tensors,
+    settings: OfflineConfig,
+    units: tuple[float, float, float],  # γ, μ, σ
+) -> tuple[Tensor, Tensor]:
+    """L_V = expectile(Q̄(s, a) − V(s)), L_Q = mean (r + γ V(s') − Q(s, a))²; the targets pass no gradient."""
+    value = expectile_loss(taken(target_q, part["actions"]).detach() - v, settings.expectile)
+    target = backup(part["rewards"], next_v.detach(), part["terminated"], *units)
+    return value, known_mean((target - taken(q, part["actions"])) ** 2, part["known"])
+
+
+def cql_losses(
+    q: Tensor,  # (R, A)
+    next_q: Tensor,  # (R, A)
+    next_target_q: Tensor,  # (R, A) of the slow copy
+    part: Tensors,
+    settings: OfflineConfig,
+    units: tuple[float, float, float],
+) -> tuple[Tensor, Tensor]:
+    """L_Q = mean (r + γ Q̄(s', argmax_allowed Q(s', ·)) − Q(s, a))², and the conservative penalty."""
+    following = taken(next_target_q, best_allowed(next_q, part["next_masks"])).detach()
+    target = backup(part["rewards"], following, part["terminated"], *units)
+    error = known_mean((target - taken(q, part["actions"])) ** 2, part["known"])
+    return error, conservative_penalty(q, part["actions"], part["masks"])
+
+
+def known_mean(x: Tensor, known: Tensor) -> Tensor:
+    """Mean over rows whose next observation (or end) is known; 0 over none."""
+    return numerics.masked_mean(x, known)
+
+
+def distillation_loss(log_probs: Tensor, q: Tensor, masks: Tensor, temperature: float) -> Tensor:
+    """−mean Σ_a p(a) log π(a), p = softmax over the allowed of Q / β."""
+    wanted = masked_log_softmax(q.detach() / temperature, masks).exp()
+    return -(wanted * log_probs.clamp_min(numerics.LEAST_LOG_PROB)).sum(-1).mean()
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+class Lives(NamedTuple):
+    """Stored lives side by side. Observations and masks have a row more, (T + 1, B, …): what the last decision led to."""
+
+    seen: Trajectory  # (T, B, …), (T + 1, B, …)
+    known: NDArray[np.bool_]  # (T, B): the row's next observation was stored, or its life ended
+
+
+def side_by_side(batches: Iterator[Trajectory]) -> Lives:
+    """Lives of any length, filled up with rows that do not count. Where what followed a life's last decision was not stored, the
+    decision's own observation stands there, and no value is backed up from it."""
+    parts, known = [], []
+    for batch in batches:
+        columns, steps = batch.columns(), batch.steps
+        sees_end = batch.sees_end
+        for name in ("features", "maps", "masks"):
+            if name in columns and len(columns[name]) == steps:
+                columns[name] = np.concatenate([columns[name], columns[name][-1:]])
+        columns["truncated"] = columns["truncated"].copy()
+        columns["truncated"][-1] |= ~columns["terminated"][-1]
+        if "expert" not in columns:
+            columns["expert"] = np.full(columns["actions"].shape, -1)
+        found = np.ones(columns["actions"].shape, np.bool_)
+        found[-1] = sees_end | columns["terminated"][-1]
+        parts.append(Trajectory(**{name: columns[name] for name in USED if name in columns}))
+        known.append(found)
+    if not parts:
+        raise UsageError("The data hold no batch to learn from; lower training.replay.batch_size, or do not drop the last batch.")
+    longest = max(part.steps for part in parts)
+    seen = {
+        name: np.concatenate([_longer(part.columns()[name], longest + (name in AFTER)) for part in parts], axis=1)
+        for name in parts[0].columns()
+    }
+    seen["masks"][..., 0] |= ~seen["masks"].any(-1)  # a row that does not count still needs something it may do
+    return Lives(Trajectory(**seen), np.concatenate([_longer(rows, longest) for rows in known], axis=1))
+
+
+USED = ("features", "maps", "masks", "actions", "log_probs", "rewards", "terminated", "truncated", "active", "expert")
+AFTER = ("features", "maps", "masks")
+
+
+def _longer(array: NDArray[Any], steps: int) -> NDArray[Any]:
+    if len(array) == steps:
+        return array
+    return np.concatenate([array, np.zeros((steps - len(array), *array.shape[1:]), array.dtype)])
+
+
+def refuse_memory(spec: NetworkSpec, algorithm: str) -> None:
+    """A network with a memory learns from whole sequences."""
+    if spec.recurrent != "none":
+        raise UsageError(
+            f"ppo.recurrent is {spec.recurrent!r}, but {algorithm} learns from single decisions; set it to none, "
+            "or take training.algorithm=ppo."
+        )
+
+
+# --- the learner -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Batch:
+    """What one pass draws its mini-batches from: tables over all rows (T + 1) · B, and which of them count."""
+
+    tables: Tensors  # features, masks and maps, over (T + 1) · B
+    columns: Tensors  # what was done and came of it, over R
+    rows: NDArray[np.int64]  # (R,) row of a decision in the tables; the one after it is B further on
+    width: int  # B
+
+    def part(self, chosen: NDArray[np.int64]) -> Tensors:
+        """A mini-batch: some of the R decisions, with what they saw and what they led to."""
+        index = torch.from_numpy(chosen)
+        now, after = torch.from_numpy(self.rows[chosen]), torch.from_numpy(self.rows[chosen] + self.width)
+        part = {name: table[now] for name, table in self.tables.items()}
+        part |= {f"next_{name}": table[after] for name, table in self.tables.items()}
+        return part | {name: column[index] for name, column in self.columns.items()}
+
+
+class OfflineLearner(PPOLearner):
+    """`update` is one pass over all that is stored."""
+
+    def __init__(
+        self, spec: NetworkSpec, ppo: PPOConfig, algorithm: str, settings: OfflineConfig, *, seed: int = 0, threads: int = 1
+    ) -> None:
+        refuse_memory(spec, algorithm)
+        super().__init__(spec, ppo.model_copy(update={"update": "torch"}), seed=seed, threads=threads)  # its losses are torch's
+        self.algorithm, self.settings = algorithm, settings
+        self.critic = self.target = None
+        if algorithm in ("iql", "cql"):
+            self.critic = ConflictAwarePolicyNetwork(spec, seed + 1)
+            self.target = ConflictAwarePolicyNetwork(spec, seed + 1)
+            self.critic_optimizer = numerics.Optimizer(list(self.critic.parameters()), ppo.optimizer, ppo.adam_epsilon)
+
+    def learn(self, lives: Lives, *, progress: float = 0.0, watched: tuple[int, ...] = ()) -> UpdateStats:
+        """One pass over the decisions of all lives; `watched` are features whose mean and largest each mini-batch tells."""
+        seen, settings = lives.seen, self.settings
+        if seen.masks is None:
+            raise UsageError("the data have no masks; without them the network would learn what nobody may do")
+        legal, illegal = legal_rows(seen.active, seen.masks[: seen.steps], seen.actions)
+        if not legal.any():
+            raise UsageError("the data have no active row with a legal action; nothing can be learned from them")
+        self._fit_units(seen, legal)
+        values = self.evaluate(seen)[1]  # (T + 1, B)
+        gamma = self.ppo.gamma
+        rows = (seen.rewards, values[:-1], values[-1], seen.terminated, seen.truncated, seen.active)
+        advantages, returns = numerics.gae(*rows, gamma=gamma, gae_lambda=self.ppo.gae_lambda)
+        batch = self._batch(lives, legal, advantages, returns)
+        rate = numerics.cosine_schedule(settings.learning_rate, progress) if settings.lr_anneal else settings.learning_rate
+        table: list[list[float]] = []
+        grads: list[float] = []
+        self.minibatches = []
+        order = permutation(self.seed, OFFLINE_STREAM, self.updates, 0, len(batch.rows))
+        for chosen in np.array_split(order, -(-len(order) // settings.batch_size)):
+            part = batch.part(chosen)
+            if self.critic is not None:
+                self._learn_critic(part, rate)
+            loss, numbers = self._actor_terms(part)
+            self._require_finite(numbers, "the loss")
+            loss.backward()  # type: ignore[no-untyped-call]
+            grads.append(self._step(1.0, rate, settings.weight_decay))
+            table.append(numbers)
+            row: dict[str, Any] = dict(zip((*PPO_TERMS, "loss_total"), numbers)) | {
+                "transitions": len(chosen),
+                "grad_norm": grads[-1],
+            }
+            if watched:
+                kept = seen.features.reshape(-1, seen.features.shape[2])[batch.rows[chosen]][:, watched]
+                row["watched"] = list(zip(kept.mean(0, dtype=np.float64).tolist(), kept.max(0).tolist()))
+            self.minibatches.append(row)
+        self.updates += 1
+        return UpdateStats(
+            updates=len(grads),
+            minibatches=len(table),
+            epochs=1,
+            transitions=int(legal.sum()),
+            stopped_early=False,
+            explained_variance=numerics.explained_variance(values[:-1][legal], returns[legal]),
+            reward_advantage_corr=numerics.correlation(seen.rewards[legal], advantages[legal]),
+            mask_fill_mean=float(seen.masks[: seen.steps][legal].mean(dtype=np.float64)),
+            illegal_actions=illegal,
+            lr=rate,
+            clip_param=settings.weight_bound,
+            entropy_coef=0.0,
+            bc_weight=1.0 if self.algorithm == "bc" else settings.behaviour,
+            **summary(np.array(table), np.array(grads)),
+        )
+
+    # --- one mini-batch ---------------------------------------------------------------------------------------------
+    def _actor_terms(self, part: Tensors) -> tuple[Tensor, list[float]]:
+        """L = L_algorithm + behaviour · cross-entropy with the expert + value_coef · (V − R)², and its numbers."""
+        settings = self.settings
+        logits, values = self.network.outputs(part)
+        log_probs = masked_log_softmax(logits, part["masks"])
+        of_actions = taken(log_probs, part["actions"])
+        advantages = part["advantages"]
+        weights = torch.ones_like(advantages)
+        imitated = numerics.cloning_loss(log_probs, part["expert"])
+        policy, behaviour = imitated, numerics.cloning_loss(log_probs, part["expert"], part["noted"])
+        if self.algorithm == "cql":
+            q = self._outputs_of(self.critic, part)[0]
+            advantages = (q - mean_allowed(q, part["masks"])).masked_fill(~part["masks"], 0.0)
+            scale = float(advantages[part["masks"]].std(correction=0)) or 1.0
+            policy = distillation_loss(log_probs, advantages / scale, part["masks"], settings.temperature)
+            advantages = taken(advantages, part["actions"])
+        elif self.algorithm != "bc":
+            if self.algorithm == "iql":
+                v = self._outputs_of(self.critic, part)[1]
+                advantages = in_deviations(taken(self._outputs_of(self.target, part)[0], part["actions"]) - v)
+            weights = advantage_weights(advantages, settings.temperature, settings.weight_bound)
+            policy = -(weights * of_actions).mean()
+        value = numerics.value_loss(values, part["returns"])
+        loss = policy + settings.value_coef * value
+        if self.algorithm != "bc":
+            loss = loss + settings.behaviour * behaviour
+        with torch.no_grad():
+            log_ratio = of_actions - part["log_probs"]
+            hits = (log_probs.argmax(-1) == part["expert"]).float().mean()
+            cut = (weights >= settings.weight_bound).float().mean()
+            adv_mean, adv_std = numerics.masked_moments(advantages, None)
+            stats = torch.stack(
+                [
+                    policy, value, numerics.entropy(log_probs).mean(), cut, numerics.kl_k1(log_ratio), numerics.kl_k3(log_ratio),
+                    adv_mean, adv_std, loss, imitated, hits,
+                ]
+            )  # fmt: skip
+        return loss, stats.tolist()
+
+    def _learn_critic(self, part: Tensors, rate: float) -> None:
+        """One step of Q (and V), then the slow copy moves by `target_rate` towards them."""
+        assert self.critic is not None
+        assert self.target is not None
+        units = (self.ppo.gamma, *self._value_scale())
+        after = {name.removeprefix("next_"): tensor for name, tensor in part.items() if name.startswith("next_")}
+        q, v = self.critic.outputs(part)
+        with torch.no_grad():
+            next_q, next_v = self.critic.outputs(after)
+            if self.algorithm == "cql":
+                next_target_q = self.target.outputs(after)[0]
+            else:
+                target_q = self.target.outputs(part)[0]
+        if self.algorithm == "cql":
+            error, penalty = cql_losses(q, next_q, next_target_q, part, self.settings, units)
+            loss = 0.5 * error + self.settings.conservatism * penalty
+        else:
+            value, error = iql_losses(q, v, target_q, next_v, part, self.settings, units)
+            loss = value + error
+        self._require_finite([float(loss.detach())], "the critic's loss")
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = self.critic_optimizer.clip(self.ppo.max_grad_norm)
+        self._require_finite([norm], "the critic's gradient")
+        self.critic_optimizer.step(rate, self.settings.weight_decay)
+        with torch.no_grad():
+            for slow, now in zip(self.target.parameters(), self.critic.parameters()):
+                slow.lerp_(now, self.settings.target_rate)
+
+    @torch.no_grad()
+    def _outputs_of(self, network: ConflictAwarePolicyNetwork | None, part: Tensors) -> tuple[Tensor, Tensor]:
+        assert network is not None
+        return network.outputs(part)
+
+    # --- data -------------------------------------------------------------------------------------------------------
+    def _fit_units(self, seen: Trajectory, legal: NDArray[np.bool_]) -> None:
+        """Observations and returns get their units from the data, once; a network that has its own keeps them."""
+        steps = seen.steps
+        if self.spec.normalize_observations and float(self.network.observation_count[0]) == 0.0:
+            self.track_observations(seen.features[:steps][legal])
+        if float(self.network.value_count[0]) == 0.0:
+            gamma = self.ppo.gamma
+            mean = float(seen.rewards[legal].mean(dtype=np.float64))
+            ahead = np.full(seen.rewards.shape, mean / max(1.0 - gamma, 1e-3))
+            self.track_returns(
+                numerics.discounted_returns(seen.rewards, seen.terminated, seen.truncated, ahead, gamma=gamma)[legal]
+            )
+        for network in (self.critic, self.target):
+            if network is not None:
+                for name, buffer in self.network.named_buffers():
+                    network.get_buffer(name).copy_(buffer)
+
+    def _batch(self, lives: Lives, legal: NDArray[np.bool_], advantages: NDArray[Any], returns: NDArray[Any]) -> Batch:
+        seen, width = lives.seen, legal.shape[1]
+        tables = self.passes.data(seen, None, {})
+        assert seen.expert is not None
+        scaled = advantages[legal].astype(np.float64)
+        spread = float(scaled.std()) or 1.0
+        columns = {
+            "actions": seen.actions[legal],
+            "log_probs": seen.log_probs[legal],
+            "rewards": seen.rewards[legal],
+            "terminated": seen.terminated[legal].astype(bool),
+            "known": lives.known[legal],
+            "noted": (seen.expert >= 0)[legal],
+            "expert": np.where(seen.expert >= 0, seen.expert, seen.actions)[legal],
+            "advantages": (scaled / spread).astype(np.float32),
+            "returns": self._normalised(returns)[legal],
+        }
+        return Batch(tables, {name: torch.from_numpy(array) for name, array in columns.items()}, np.flatnonzero(legal), width)
+
+    # --- saving -----------------------------------------------------------------------------------------------------
+    def state(self) -> LearnerState:
+        weights, moments, meta = super().state()
+        if self.critic is not None and self.target is not None:
+            for prefix, network in ((CRITIC, self.critic), (TARGET, self.target)):
+                moments |= {f"{prefix}{name}": array for name, array in network.arrays().items()}
+            kept = self.critic_optimizer.moments()
+            moments |= {f"{CRITIC_MOMENTS}{name}": tensor.numpy().copy() for name, tensor in kept.items()}
+            meta |= {"critic_steps": self.critic_optimizer.steps}
+        return LearnerState(weights, moments, meta)
+
+    def load_state(self, state: LearnerState) -> None:
+        """Weights, optimiser and critic; a run that starts from a checkpoint without a critic begins with a new one."""
+        super().load_state(state._replace(optimizer=without_critic(state.optimizer)))
+        if self.critic is None or self.target is None or "critic_steps" not in state.meta:
+            return
+        for prefix, network in ((CRITIC, self.critic), (TARGET, self.target)):
+            network.load_arrays(_below(prefix, state.optimizer))
+        kept = self.critic_optimizer.moments()
+        found = _below(CRITIC_MOMENTS, state.optimizer)
+        if {name: array.shape for name, array in found.items()} != {name: tuple(tensor.shape) for name, tensor in kept.items()}:
+            raise CheckpointError("the critic's optimiser state does not fit this critic; use the run's own checkpoint")
+        for name, tensor in kept.items():
+            tensor.copy_(torch.from_numpy(np.array(found[name])))
+        self.critic_optimizer.steps = int(state.meta["critic_steps"])
+
+
+def without_critic(optimizer: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The optimiser's own arrays of a checkpoint, whichever learner wrote it."""
+    return {name: array for name, array in optimizer.items() if not name.startswith((CRITIC, TARGET, CRITIC_MOMENTS))}
+
+
+def _below(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,83 @@
+"""Learning from stored lives alone: all side by side, a pass an epoch; the policy's own return is measured in held-out towns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from townlet.dto.policy import OfflineTrainingResult
+from townlet.errors import UsageError
+from townlet.policy.replay import ReplayDataset
+from townlet.policy.sample_metrics import RIVALRY_FIELDS
+from townlet.policy.training.contexts import TrainingContext
+from townlet.policy.training.epochs import ReplayTally
+from townlet.policy.training.offline import Lives, OfflineLearner, refuse_memory, side_by_side
+from townlet.policy.training.session import Session, disk_needed, offline_spec, refuse_single_lives, town_tables
+from townlet.policy.training.sources import check_samples, observed
+from townlet.policy.training.strategies.ppo import PPOStrategy
+from townlet.policy.training.telemetry import EpochData
+
+CRITIC_SIZE = {"iql": 3, "cql": 3}  # a checkpoint with critic, its slow copy and its moments, in checkpoints without
+
+
+class OfflineStrategy(PPOStrategy):
+    name: ClassVar[str] = "offline"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lives: Lives | None = None
+        self._seen = EpochData()  # what every epoch tells of the data
+
+    def prepare(self, context: TrainingContext) -> None:
+        """Open the data and refuse what the network could not read."""
+        config = context.config
+        spec = offline_spec(config)
+        refuse_single_lives(spec)
+        refuse_memory(spec, config.training.algorithm)
+        data = self.data = context.services.replay.build(context.dataset)
+        if data.config.streaming:
+            raise UsageError(
+                f"training.replay.streaming is on, but {config.training.algorithm} learns from all lives at once; leave it out, "
+                "or take training.algorithm=ppo."
+            )
+        check_samples(data, *town_tables(config), needs_map=spec.sees_map)
+        context.note_data(data.hash, data.config.source)
+        context.disk_needed = disk_needed(context, spec, None) * CRITIC_SIZE.get(config.training.algorithm, 1)
+
+    def _learn(self, session: Session, context: TrainingContext, progress: float) -> EpochData:
+        learner = session.learner
+        assert isinstance(learner, OfflineLearner)
+        assert self.data is not None
+        if self._lives is None:
+            self._lives, self._seen = read_lives(self.data, context, learner)
+        columns = tuple(town_tables(context.config)[1].offsets[name] for name in RIVALRY_FIELDS)
+        update = learner.learn(self._lives, progress=progress, watched=columns if context.log_batches else ())
+        return replace(self._seen, updates=[update], minibatches=learner.minibatches)
+
+    def _evaluation_due(self, session: Session, context: TrainingContext) -> bool:
+        """Also after the last epoch: what the data returned says nothing of the policy."""
+        last = session.counters.epoch == context.epochs
+        return super()._evaluation_due(session, context) or (last and context.config.training.eval_every > 0)
+
+    def _result(self, session: Session, context: TrainingContext, seconds: float) -> OfflineTrainingResult:
+        made = super()._result(session, context, seconds).model_dump()
+        last = session.counters.evaluations[-1:]
+        return OfflineTrainingResult(
+            **made
+            | {
+                "strategy": self.name,
+                "algorithm": context.config.training.algorithm,
+                "dataset_return": session.counters.last["dataset_return"],
+                "held_out_return": last[0].episode_return if last else None,
+            }
+        )
+
+
+def read_lives(data: ReplayDataset, context: TrainingContext, learner: OfflineLearner) -> tuple[Lives, EpochData]:
+    """Everything stored, once: to learn from, and what a record tells of it."""
+    tally, batches = ReplayTally(data, context), []
+    data.set_epoch(0)
+    for batch in data:
+        tally.add(batch)
+        batches.append(observed(batch, learner.spec.actions, maps=learner.spec.sees_map))
+    return side_by_side(iter(batches)), tally.seen()

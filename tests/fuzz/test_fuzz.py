@@ -1,0 +1,37 @@
+"""Some mutations of everything that is read back; `python tests/fuzz/run.py` goes on for as long as asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+from fuzz import fuzz_tools as tools
+
+MUTATIONS = {"telemetry": 40, "state": 25, "snapshot": 25, "summary.json": 15, "run.json": 15, "config.json": 10}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.mark.parametrize("name", tools.TARGETS)
+def test_a_mutated_file_is_read_or_refused_in_a_sentence(name: str, folder: Path) -> None:
+    found = [tools.tried(tools.TARGETS[name], seed, folder) for seed in range(MUTATIONS.get(name, 40))]
+    assert [words for words in found if words] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", tools.TARGETS)
+def test_five_thousand_mutations_are_read_or_refused_in_a_sentence(name: str, folder: Path) -> None:
+    for seed in range(1_000, 6_000):
+        assert tools.tried(tools.TARGETS[name], seed, folder) == "", f"seed {seed}"
+
+
+def test_the_mutator_changes_something_and_is_the_same_for_the_same_seed() -> None:
+    data = b'{"a": [1, 2, {"b": "text"}], "seal": "x"}'
+    first = [tools.Mutator(seed).json(data) for seed in range(50)]
+    assert first == [tools.Mutator(seed).json(data) for seed in range(50)]
+    assert len(set(first)) > 40

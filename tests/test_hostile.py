@@ -1,0 +1,192 @@
+"""Files made to hurt: refused in one sentence, before anything large is read, hashed or built."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scorecards import checkpoint_folder
+from townlet import files
+from townlet.config.loader import load_config
+from townlet.errors import TownletError
+from townlet.evaluation.compare import load_scorecard
+from townlet.policy.checkpoint import load_checkpoint
+from townlet.policy.inference import NumpyPolicy
+from townlet.policy.network import NetworkSpec
+from townlet.policy.training.run_folder import RunFolder
+from townlet.policy.training.tracker import Tracker
+from townlet.sim.snapshot import load_snapshot
+from townlet.telemetry.ndjson import TelemetryWriter, read_records
+from townlet.telemetry.rules import read_rules
+from townlet.telemetry.summary import summarise
+from townlet.telemetry.validate import validate_log
+from townlet.telemetry.watch import Watch, watch_log
+
+HOLES = 3 << 30
+DEEP = "[" * 200_000 + "\n"
+
+
+def holes(path: Path) -> None:
+    with open(path, "wb") as stream:
+        stream.truncate(HOLES)
+
+
+def weights_of_holes(root: Path) -> None:
+    checkpoint_folder(root / "c", "x")
+    holes(root / "c" / "weights.safetensors")
+    load_checkpoint(root / "c")
+
+
+def world_of_holes(root: Path) -> None:
+    checkpoint_folder(root / "c", "x")
+    holes(root / "c" / "world.npz")
+    load_checkpoint(root / "c")
+
+
+def weights_that_claim_more(root: Path) -> None:
+    checkpoint_folder(root / "c", "x")
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
+    (root / "c" / "weights.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    files.write_sums(root / "c", sync=False)
+    load_checkpoint(root / "c")
+
+
+def snapshot_of_holes(root: Path) -> None:
+    holes(root / "s.npz")
+    load_snapshot(root / "s.npz")
+
+
+def many_features(root: Path) -> None:
+    checkpoint_folder(root / "c", "x")
+    state = json.loads((root / "c" / "state.json").read_text())
+    state["network"] = NetworkSpec(4, 4).to_json() | {"features": 1 << 31}
+    (root / "c" / "state.json").write_text(json.dumps(state))
+    files.write_sums(root / "c", sync=False)
+    NumpyPolicy.load(root / "c")
+
+
+def anchors(root: Path) -> None:
+    (root / "a.yaml").write_text("".join(f"k{n}: &a{n} x\n" for n in range(100_000)))
+    load_config(root / "a.yaml")
+
+
+def long_yaml(root: Path) -> None:
+    (root / "a.yaml").write_bytes(b"a: " + b"x" * (5 << 20))
+    load_config(root / "a.yaml")
+
+
+def chain_of_extends(root: Path) -> None:
+    for n in range(2_000):
+        (root / f"c{n}.yaml").write_text(f"extends: c{n + 1}.yaml\n")
+    load_config(root / "c0.yaml")
+
+
+def deep_yaml(root: Path) -> None:
+    (root / "a.yaml").write_text("a: " + "[" * 5_000)
+    load_config(root / "a.yaml")
+
+
+def pipe_for_rules(root: Path) -> None:
+    os.mkfifo(root / "rules.yaml")
+    read_rules(root / "rules.yaml")
+
+
+def pipe_for_a_log(read: Callable[[Path], Any]) -> Callable[[Path], None]:
+    def case(root: Path) -> None:
+        os.mkfifo(root / "log.ndjson")
+        read(root / "log.ndjson")
+
+    return case
+
+
+def long_line(read: Callable[[Path], Any]) -> Callable[[Path], None]:
+    def case(root: Path) -> None:
+        (root / "log.ndjson").write_bytes(b'{"telemetry_version": 1.4, "x": "' + b"x" * (20 << 20))
+        read(root / "log.ndjson")
+
+    return case
+
+
+def long_line_at_resume(root: Path) -> None:
+    with open(root / "log.ndjson", "wb") as stream:
+        stream.truncate(200 << 20)
+    with TelemetryWriter(root / "log.ndjson") as log:
+        log.rewind({"rotation": 0, "byte": 100, "offset": 3, "epochs": 3, "records_dropped": 0})
+
+
+def deep(name: str, read: Callable[[Path], Any]) -> Callable[[Path], None]:
+    def case(root: Path) -> None:
+        (root / "run.json").write_text("{}")
+        (root / name).write_text(DEEP)
+        read(root)
+
+    return case
+
+
+CASES: dict[str, Callable[[Path], Any]] = {
+    "weights of holes": weights_of_holes,
+    "world of holes": world_of_holes,
+    "weights that claim more": weights_that_claim_more,
+    "snapshot of holes": snapshot_of_holes,
+    "2^31 features": many_features,
+    "100,000 anchors": anchors,
+    "a long YAML": long_yaml,
+    "2,000 extends": chain_of_extends,
+    "deep YAML": deep_yaml,
+    "pipe for rules": pipe_for_rules,
+    "pipe for a log": pipe_for_a_log(lambda path: list(read_records(path))),
+    "pipe for a watched log": pipe_for_a_log(lambda path: list(watch_log(path, Watch([]), follow=False))),
+    "pipe for a written log": pipe_for_a_log(lambda path: files.AppendLog(path)),
+    "long line": long_line(lambda path: summarise(path)),
+    "200 MB at resume": long_line_at_resume,
+    "deep run.json": deep("run.json", lambda root: RunFolder(root).card()),
+    "deep anneal.json": deep("anneal.json", Tracker.read),
+    "deep scorecard": deep("card.json", lambda root: load_scorecard(root / "card.json")),
+    "deep log": deep("log.ndjson", lambda root: list(read_records(root / "log.ndjson"))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_hostile_file_is_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
+    with pytest.raises(TownletError) as refused:
+        CASES[name](tmp_path)
+    assert 10 < len(str(refused.value)) < 800
+
+
+def test_a_deep_log_is_a_finding_of_the_validator(tmp_path: Path) -> None:
+    (tmp_path / "log.ndjson").write_text(DEEP)
+    assert not validate_log(tmp_path / "log.ndjson").ok
+
+
+def test_an_array_of_holes_between_sound_ends_is_read_no_further_than_its_directory_says(tmp_path: Path) -> None:
+    data = files.npz_bytes({"a": np.zeros(3)})
+    with open(tmp_path / "a.npz", "wb") as stream:
+        stream.write(data[:-22])
+        stream.truncate(1 << 20)
+        stream.seek(0, os.SEEK_END)
+        stream.write(data[-22:])
+    with pytest.raises(TownletError, match="not a sound"):
+        files.read_npz(tmp_path / "a.npz", limit=1 << 30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_a_hostile_file_costs_a_second_and_256_mb_at_most(name: str, tmp_path: Path) -> None:
+    code = (
+        "import resource, sys, time; sys.path.insert(0, 'tests'); from pathlib import Path; import test_hostile as t\n"
+        "before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()\n"
+        f"try: t.CASES[{name!r}](Path({str(tmp_path)!r}))\nexcept t.TownletError: pass\n"
+        "print(time.process_time() - began, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    seconds, megabytes = map(float, done.stdout.split())
+    assert seconds <= 1.0
+    assert megabytes <= 256

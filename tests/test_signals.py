@@ -1,0 +1,125 @@
+"""A signal ends a command with its code and one sentence, wherever it comes; a run that has something to save saves it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faults import fault_tools as tools
+from townlet.errors import InterruptedRun
+from townlet.files import FolderLock
+from townlet.policy.training.contexts import RunOptions
+from townlet.signals import StopFlag, ctrl_c_raises
+
+SAY = "townlet: stopped by {}\n"
+HANG = "import time; print('here', flush=True); time.sleep(600)"
+
+
+def started(code: str) -> subprocess.Popen[str]:
+    """A process that says `here` when it has come to the moment that is looked at."""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["import", "command", "end"])
+def test_a_signal_while_there_is_nothing_to_save_leaves_at_once_with_its_code(moment: str, number: signal.Signals) -> None:
+    """While modules are imported, inside a command, and after it; a library that is in the middle does not see an exception."""
+    code = {
+        "import": f"import builtins, sys; from townlet.cli import entry; sys.modules['townlet.cli.app'] = None\n"
+        f"class Slow:\n def find_spec(self, *a):\n  {HANG}\n"
+        "del sys.modules['townlet.cli.app']; sys.meta_path.insert(0, Slow()); entry.main()",
+        "command": f"from townlet import signals; signals.answer()\ntry:\n {HANG}\nexcept BaseException: print('raised')",
+        "end": f"import atexit, sys\ndef late():\n {HANG}\natexit.register(late); sys.argv = ['townlet', '--version']\n"
+        "sys.stdout = open('/dev/null', 'w'); out = sys.__stdout__; import builtins\n"
+        "real = print\nbuiltins.print = lambda *a, **k: real(*a, **{**k, 'file': out})\n"
+        "from townlet.cli.entry import main; main()",
+    }[moment]
+    process = started(code)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err, out) == (128 + number, SAY.format(number.name), "")
+
+
+def test_the_first_signal_of_a_run_that_has_begun_asks_and_the_second_leaves() -> None:
+    code = (
+        "import time; from townlet import signals; signals.answer()\n"
+        "with signals.StopFlag() as stop:\n stop.begun = True; print('here', flush=True)\n"
+        " while not stop.asked: time.sleep(0.01)\n print('asked', flush=True); time.sleep(600)"
+    )
+    process = started(code)
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "asked\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, SAY.format("SIGINT"))
+
+
+def test_a_run_that_has_not_begun_leaves_at_the_first_signal_and_says_so() -> None:
+    code = f"from townlet import signals; signals.answer()\nwith signals.StopFlag():\n {HANG}"
+    process = started(code)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, SAY.format("SIGTERM before there was anything to save"))
+
+
+def test_a_signal_that_was_ignored_when_the_command_began_stays_ignored() -> None:
+    code = (
+        "import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom townlet import signals; signals.answer()\n"
+        "os.kill(os.getpid(), signal.SIGINT); print('here', flush=True)"
+    )
+    process = started(code)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_a_library_s_flag_is_set_and_its_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopFlag() as stop:
+        signal.raise_signal(signal.SIGTERM)
+    assert (stop.asked, signal.getsignal(signal.SIGTERM)) == (signal.SIGTERM, before)
+    with pytest.raises(KeyboardInterrupt), ctrl_c_raises():
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_stopped_run_has_the_checkpoints_of_one_that_was_not(tmp_path: Path) -> None:
+    """A stop saves a checkpoint off schedule; it goes when the next one is saved."""
+    pytest.importorskip("torch")
+    tools.train("rollout")(tmp_path / "whole")
+
+    run = tmp_path / "parts" / "run"
+    orchestrator = tools.orchestrator(tools.tiny())
+    orchestrator.progress = StopAtOnce()
+    with pytest.raises(InterruptedRun) as stopped:
+        orchestrator.run("rollout", RunOptions(epochs=5, run_dir=run))
+    assert stopped.value.exit_code == 143
+    assert (run / "checkpoints" / "000001").is_dir()
+    tools.train("rollout")(tmp_path / "parts")
+    assert tools.different(tools.left(tmp_path / "whole"), tools.left(tmp_path / "parts")) == []
+
+
+class StopAtOnce:
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        pass
+
+    def advance(self, figures: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    def say(self, sentence: str) -> None:
+        pass
+
+
+def test_a_lock_of_a_dead_process_is_taken_over_and_a_number_in_it_is_not_believed(tmp_path: Path) -> None:
+    code = f"import os; from townlet.files import FolderLock; FolderLock({str(tmp_path)!r}); print('here', flush=True)\n"
+    started(code + "os.kill(os.getpid(), 9)").communicate(timeout=60)
+    (tmp_path / ".lock").write_text(f"{os.getppid()}\n")  # of a process that lives and is another
+    with FolderLock(tmp_path):
+        assert int((tmp_path / ".lock").read_text()) == os.getpid()
