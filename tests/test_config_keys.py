@@ -380,6 +380,9 @@ def scene(name: str) -> Scene:
         case "blend":
             words = [*TINY, *STAGES, "training.anneal_enable_policy_blend=true"]
             return Scene(load_config("town_day", words), training("rollout"))
+        case "social":
+            words = [*TINY, *STAGES, "training.anneal_enable_policy_blend=true", "training.horizon=72"]
+            return Scene(load_config("town_day", words), training("rollout"))
         case "bc":
             return Scene(load_config("town_day", TINY), training("bc"))
         case "stubborn":
@@ -464,7 +467,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "training.anneal_accuracy_threshold": ("bc",),
     "training.anneal_change_accuracy_threshold": ("bc",),
     "training.anneal_guards": ("guards",),
-    "training.social_reward_schedule": ("blend",),
+    "training.social_reward_schedule": ("social",),
     "training.bc.patience": ("stubborn",),
     "telemetry": ("ppo",),
     "telemetry.frequency": ("three epochs",),

@@ -215,7 +215,8 @@ def test_the_examples_in_help_texts_are_commands_that_can_be_typed() -> None:
             try:
                 command.make_context(command.name, words)
             except click.BadParameter as error:  # the file of an example need not be here
-                assert "does not exist" in str(error), f"{path}: {line}"
+                if "does not exist" not in str(error):
+                    raise
             seen += 1
     assert seen > 30
 

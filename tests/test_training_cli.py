@@ -14,6 +14,7 @@ from places import ROOT
 from townlet import optional
 from townlet.cli.app import main, run
 from townlet.cli.train import BOTH_WAYS, SWITCHES, VALUES, train
+from townlet.sealed import SEAL, write_sealed
 from townlet.telemetry.ndjson import read_records
 
 SCRIPT = ROOT / "scripts" / "run_training.py"
@@ -229,7 +230,8 @@ def test_an_anneal_run_is_listed_and_compared(here: Path, townlet: Call) -> None
     assert told["guards"] == sum(len(stage["guards"]) for stage in summary["stages"])
     (here / "runs" / "a" / "summary.json").unlink()
     tracker = json.loads((here / "runs" / "a" / "anneal.json").read_text())
-    (here / "runs" / "a" / "anneal.json").write_text(json.dumps(tracker | {"done": tracker["done"][:1]}))
+    del tracker[SEAL]
+    write_sealed(here / "runs" / "a" / "anneal.json", tracker | {"done": tracker["done"][:1]})
     (row,) = json.loads(townlet("runs", "list", "--json")[1])
     assert (row["state"], row["stages"], row["epochs"], row["planned"]) == ("unfinished", 1, 2, 5)
 

@@ -570,8 +570,10 @@ def remove(path: str | Path) -> None:
 
 def sweep(folder: str | Path, *, owned: bool = False) -> None:
     """Remove what was left half written in a folder: files of processes that have died. Whoever is its only writer (`owned`)
-    removes all of it, folders too."""
+    removes all of it, folders too. A link leads into somebody else's folder, where nothing is touched."""
     folder = os.fspath(folder)
+    if os.path.islink(folder):
+        return
     if owned:
         for mark in Path(folder).glob(f"*/{PUBLISHING}"):
             _settle(mark.parent)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from checkpoints import write_run
 from page_tools import Served, Visit, short
 from places import ROOT
+from townlet.config import load_config
 from townlet.observer.studio import Studio
 
 Open = Callable[..., Visit]
@@ -105,8 +106,7 @@ def test_a_run_that_grows_is_seen_to_grow(page: Visit, served: Served) -> None:
     run = served.runs / "demo"
     (run / "checkpoints").mkdir(parents=True)
     log = run / "telemetry.ndjson"
-    card = {"schema_version": 1, "mode": "ppo", "config_id": "queue_conflict", "telemetry": log.name}
-    (run / "run.json").write_text(json.dumps(card))
+    write_run(run, load_config("queue_conflict"), telemetry=log.name)
     log.write_text("\n".join(lines[:2]) + "\n")
     page.key("g")
     page.key("r")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from checkpoints import write_run
 from scorecards import duel
 from townlet.cli.app import main
 from townlet.cli.evaluate import named_policies
@@ -105,8 +106,7 @@ def test_report_and_study_refuse_what_is_not_there(capsys: pytest.CaptureFixture
 def test_report_writes_the_page_of_a_run_with_its_scorecard(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     from townlet.config.loader import load_config
 
-    (tmp_path / "run.json").write_text(json.dumps({"mode": "rollout", "config_id": "town_day", "seed": 3}))
-    (tmp_path / "config.json").write_text(load_config("town_day").model_dump_json())
+    write_run(tmp_path, load_config("town_day", ("seed=3",)))
     save_scorecard(duel(0), tmp_path / "scorecard.json")
     code, out, _ = call(capsys, "report", tmp_path, "--json")
     assert code == 0

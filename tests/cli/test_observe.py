@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from checkpoints import untrained
+from checkpoints import untrained, write_run
 
 pytest.importorskip("starlette")
 
@@ -23,7 +23,6 @@ from townlet.cli.observe import futures, observe, open_observatory
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import TownletError, UsageError
-from townlet.files import write_json
 from townlet.observer.take import write_take
 from townlet.policy.runtime import make_policy
 from townlet.sim.loop import SimulationLoop
@@ -50,8 +49,7 @@ def test_a_run_opens_with_its_best_checkpoint_beside_the_script(tmp_path: Path) 
     config = load_config("town_day")
     run = tmp_path / "demo"
     untrained(run / "checkpoints" / "000003", VectorTown(config, 1))
-    write_json(run / "config.json", config.model_dump(mode="json"))
-    write_json(run / "run.json", {"mode": "rollout", "config_id": "town_day"})
+    write_run(run, config)
     (run / "checkpoints" / "latest").write_text("000003\n")
     opened = open_observatory(str(run), tmp_path / "elsewhere", vs="scripted")
     take = opened.studio.known(str(opened.open["take"]))

@@ -47,7 +47,10 @@ def log(tmp_path: Path) -> Path:
 def test_validate_says_what_it_read(log: Path) -> None:
     result = run("validate", log)
     assert result.exit_code == 0
-    assert result.stdout == "valid: 30 records in 1 files (30 of version 1.4)\n"
+    assert (
+        result.stdout == "valid: 30 records in 1 files (30 of version 1.4)\n"
+        "30 of them carry no seal: a changed number in one would not be seen\n"
+    )
 
 
 def test_validate_names_problems_and_exits_with_one(log: Path) -> None:
@@ -58,6 +61,7 @@ def test_validate_names_problems_and_exits_with_one(log: Path) -> None:
         f"{log}:2: lr: is NaN, expected a finite number",
         f"{log}:3: log_stream_offset: is 1 after 1; it must grow (do two programs write this log?)",
         "2 problems: 2 records in 1 files (2 of version 1.4)",
+        "2 of them carry no seal: a changed number in one would not be seen",
     ]
     found = json.loads(run("validate", log, "--json").stdout)
     assert (found["ok"], found["problem_count"], found["problems"][0]["line"]) == (False, 2, 2)

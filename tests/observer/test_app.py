@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+from checkpoints import write_run
 from townlet.config import load_config
 from townlet.config.loader import default_config
 from townlet.observer.app import Observatory, serve
@@ -311,11 +312,7 @@ def test_futures_are_a_job(served: Served) -> None:
 
 
 def make_run(folder: Path) -> Path:
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(load_config("town_day").model_dump(mode="json")))
-    (folder / "run.json").write_text(
-        json.dumps({"mode": "rollout", "config_id": "town_day", "telemetry": str(folder / "ppo.ndjson")})
-    )
+    write_run(folder, load_config("town_day"), telemetry=str(folder / "ppo.ndjson"))
     (folder / "ppo.ndjson").write_text("".join(json.dumps({"epoch": k, "loss_total": 0.5}) + "\n" for k in range(3)))
     return folder / "ppo.ndjson"
 

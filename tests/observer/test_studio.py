@@ -85,7 +85,7 @@ def test_a_change_branches_and_leaves_the_past_alone(open_day: tuple[Studio, Kno
         [
             Change(at=303, do="perturb blackout 60"),
             Change(at=310, do=f"exit {who[0]}"),
-            Change(at=320, do="objects -= stove_1"),
+            Change(at=320, do="objects -= shower_1"),
             Change(at=330, do=f"force {who[1]} home"),
         ],
     )
@@ -99,8 +99,8 @@ def test_a_change_branches_and_leaves_the_past_alone(open_day: tuple[Studio, Kno
     actions = whole_day(studio, other, "decisions", "action")
     assert other.header["actions"][actions[33, 1]] == "home"
     gone = [thing for thing in other.header["things"] if thing["until"] is not None]
-    assert [(thing["id"], thing["from"], thing["until"]) for thing in gone] == [("stove_1", 0, 320)]
-    used = whole_day(studio, other, "objects", "user")[:, [t["id"] for t in other.header["things"]].index("stove_1")]
+    assert [(thing["id"], thing["from"], thing["until"]) for thing in gone] == [("shower_1", 0, 320)]
+    used = whole_day(studio, other, "objects", "user")[:, [t["id"] for t in other.header["things"]].index("shower_1")]
     assert used[:320].any()
     assert not used[320:].any()
     at = whole_day(studio, other, "residents", "thing")

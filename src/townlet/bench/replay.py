@@ -138,7 +138,7 @@ def _options(batch_size: int) -> dict[str, Any]:
 
 
 def _train(dataset: ReplayDataset | ReplayDatasetConfig) -> None:
-    config = load_config(SCENARIO, ("training.epochs=1", "training.eval_every=0", "ppo.num_epochs=1"))
+    config = load_config(SCENARIO, ("training.epochs=1", "training.eval_every=0", "ppo.num_epochs=1", "training.algorithm=ppo"))
     PolicyTrainingOrchestrator(config).run("replay", RunOptions(dataset=dataset))
 
 

@@ -11,7 +11,7 @@ from townlet.envs.vector import VectorTown
 from townlet.observations.spec import CONFLICT
 from townlet.policy.runtime import Decision, NetworkPolicy
 from townlet.types import Array
-from townlet.world.rng import SLIP
+from townlet.world.rng import SHUFFLE
 
 CONFLICT_CHANNELS = ("reservations", "rivals")
 
@@ -33,7 +33,7 @@ class ShuffledConflict:
     def act(self, vec: VectorTown) -> Decision:
         features, maps = vec.features, vec.maps
         rows = np.flatnonzero(vec.active)
-        others = rows[np.argsort(vec.draws(SLIP, self.policy.seed).ravel()[rows], kind="stable")]  # a network never slips
+        others = rows[np.argsort(vec.draws(SHUFFLE, self.policy.seed).ravel()[rows], kind="stable")]
         vec.features = _swapped(features, rows, others, self._columns)
         if maps is not None and self._planes:
             vec.maps = _swapped(maps, rows, others, np.array(self._planes))

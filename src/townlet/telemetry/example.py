@@ -65,7 +65,7 @@ def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **ch
         "chat_quality_mean": jitter(0.75, 0.02),
         "adv_zero_std_batches": 0,
         "adv_min_std": jitter(0.9, 0.05),
-        "clip_fraction_max": jitter(0.2, 0.3),
+        "clip_fraction_max": jitter(0.25, 0.1),
         "clip_triggered_minibatches": 14,
         "run_id": f"example{seed:05d}",
         "config_hash": "0123456789abcdef",

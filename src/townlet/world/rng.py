@@ -33,8 +33,9 @@ WORLD, DAILY, POLICY, SPAWN = range(4)  # streams; POLICY is drawn with the seed
     FIRST_WALLET,  # SPAWN: wallet at the start of an episode, where it is drawn
     NEWCOMER_DELAY,  # SPAWN
     NEWCOMER_PROFILE,  # SPAWN
-) = range(17)
-LATER_QUARRELS = 17  # and up: WORLD, those of the reasons after the third
+    SHUFFLE,  # POLICY: whose conflict fields a network is shown, where it is asked whether it looks at them
+) = range(18)
+LATER_QUARRELS = 18  # and up: WORLD, those of the reasons after the third
 
 _A = np.uint64(0xBF58476D1CE4E5B9)
 _B = np.uint64(0x94D049BB133111EB)

@@ -43,8 +43,9 @@ STRATEGY_OF_MODE = {"replay": "ppo", "rollout": "ppo", "mixed": "ppo", "bc": "bc
 
 
 def strategy_of(mode: str, algorithm: str) -> str:
-    """The strategy of a mode; stored data alone are learned from as `training.algorithm` says."""
-    return "offline" if mode == "replay" and algorithm != "ppo" else STRATEGY_OF_MODE[mode]
+    """The strategy of a mode, one of its own name where it is not shipped; stored data alone are learned from as
+    `training.algorithm` says."""
+    return "offline" if mode == "replay" and algorithm != "ppo" else STRATEGY_OF_MODE.get(mode, mode)
 
 
 def available(strategies: Mapping[str, StrategyLoader]) -> tuple[str, ...]:
