@@ -15,19 +15,30 @@ COLUMNS = (
     *("exits", "founders", "score", "return", "self_sufficiency", "attendance", "lateness", "late_minutes"),
     *("conflicts", "quarrels", "wait_mean", "wait_gini", "wallet", "debt"),
 )  # the rest: HTML, JSON
-WIDTH = 118
+WIDTH, NARROWEST = 118, 80
+WIDE, HALF, BARE = "wide", "half", "bare"  # what stands beside a figure: interval and difference, half an interval, nothing
 
 
 def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) -> str:
     out = StringIO()
-    console = Console(file=out, force_terminal=color, no_color=not color, width=max(width, WIDTH), highlight=False)
+    console = Console(file=out, force_terminal=color, no_color=not color, width=max(width, NARROWEST), highlight=False)
+    endless = Console(width=1000)
+    fits = [
+        form for form in (WIDE, HALF) if all(endless.measure(_table(case, form)).maximum <= console.width for case in card.cases)
+    ]
+    form = fits[0] if fits else BARE
     for case in card.cases:
-        console.print(_table(case))
+        console.print(_table(case, form))
         if case.ends is not None:
             ends = case.ends
             console.print(f"score 0: random {ends.random:.2f}; 1: planner {ends.planner:.2f}; nobody exceeds {ends.bound:.2f}.")
     against = "" if card.baseline is None else f", then the difference to {card.baseline}, paired by town"
-    console.print(f"Beside each figure its {percent(card.level)} interval{against}.")
+    beside = {
+        WIDE: f"Beside each figure its {percent(card.level)} interval{against}.",
+        HALF: f"Beside each figure half of its {percent(card.level)} interval; a wider terminal shows more.",
+        BARE: "A wider terminal shows intervals and differences; so do the page and --json.",
+    }
+    console.print(beside[form])
     if any(policy.looks is not None for case in card.cases for policy in case.policies):
         console.print("looks at conflict: what changes when the conflict fields are shuffled among residents.")
     for sentence in card.notes:
@@ -40,15 +51,15 @@ def percent(level: float) -> str:
     return f"{100 * level:g} %"
 
 
-def _table(case: CaseCard) -> Table:
+def _table(case: CaseCard, form: str) -> Table:
     """A row per measure, a column per policy: nothing is left out because it does not fit."""
     title = f"{case.name}: {case.towns} towns × {case.residents} residents × {case.days:g} days, seed {case.seed}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for policy in case.policies:
         table.add_column(policy.name, justify="right", no_wrap=True)
     for name in COLUMNS:
-        table.add_row(MEASURES[name].label, *(_cell(policy, name) for policy in case.policies))
+        table.add_row(MEASURES[name].label, *(_cell(policy, name, form) for policy in case.policies))
     if any(policy.looks is not None for policy in case.policies):
         for name in LOOKS:
             table.add_row(f"looks: {MEASURES[name].label}", *(_look(policy, name) for policy in case.policies))
@@ -71,14 +82,21 @@ def _change(effect: Effect, digits: int) -> str:
     return f"{effect.difference:+.{digits}f}{ends}"
 
 
-def _cell(policy: PolicyCard, name: str) -> Text:
+def _cell(policy: PolicyCard, name: str, form: str) -> Text:
     measure, spec, effect = policy.measures[name], MEASURES[name], policy.effects.get(name)
     if measure.mean is None:
         return Text("none", style="dim")
     digits = spec.decimals
-    ends = "one value" if measure.low is None or measure.high is None else f"{measure.low:.{digits}f}…{measure.high:.{digits}f}"
-    text = Text(f"{measure.mean:.{digits}f}").append(f" {ends}", style="dim")
-    if effect is not None:
-        style = {1: "green", -1: "red", 0: "dim"}[effect.sign * spec.better]
+    style = "" if effect is None else {1: "green", -1: "red", 0: "dim"}[effect.sign * spec.better]
+    if form == BARE:
+        ends = ""
+    elif measure.low is None or measure.high is None:
+        ends = " one value" if form == WIDE else ""
+    elif form == WIDE:
+        ends = f" {measure.low:.{digits}f}…{measure.high:.{digits}f}"
+    else:
+        ends = f" ±{(measure.high - measure.low) / 2:.{digits}f}"
+    text = Text(f"{measure.mean:.{digits}f}", style="" if form == WIDE else style).append(ends, style="dim")
+    if effect is not None and form == WIDE:
         text.append(f" {effect.difference:+.{digits}f}", style=style)
     return text
