@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 
+from townlet import signals
 from townlet.policy.training import bfloat16
 from townlet.world import _cache
 
@@ -25,3 +29,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def _compile_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests compare what commands say, and the first one of a version compiles."""
     monkeypatch.setattr(_cache, "tell", lambda words, end="\n": None)
+
+
+@pytest.fixture(autouse=True)
+def _signals_of_a_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A test that calls a command in this process does not leave its answers to signals behind."""
+    handlers = {number: signal.getsignal(number) for number in signals.SIGNALS}
+    monkeypatch.setattr(signals, "_commanded", False)
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

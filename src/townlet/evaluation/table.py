@@ -38,11 +38,11 @@ def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) 
         HALF: f"Beside each figure half of its {percent(card.level)} interval; a wider terminal shows more.",
         BARE: "A wider terminal shows intervals and differences; so do the page and --json.",
     }
-    console.print(beside[form])
+    console.print(beside[form], soft_wrap=True)
     if any(policy.looks is not None for case in card.cases for policy in case.policies):
-        console.print("looks at conflict: what changes when the conflict fields are shuffled among residents.")
+        console.print("looks at conflict: what changes when the conflict fields are shuffled among residents.", soft_wrap=True)
     for sentence in card.notes:
-        console.print(sentence)
+        console.print(sentence, soft_wrap=True)
     return out.getvalue().rstrip("\n")
 
 
