@@ -49,7 +49,7 @@ DOORS = {  # package -> the modules that may import it
         "policy.training.strategies.bc",
         "policy.training.strategies.ppo",
     },
-    "ray": {"policy.ray_workers", "envs.rllib"},
+    "ray": {"envs.rllib"},
     "matplotlib": {"telemetry.plot", "bench.roof"},
     "starlette": {"observer.app"},
     "uvicorn": {"observer.app"},

@@ -63,8 +63,7 @@ class RewardsConfig(Section):
         3.0,
         ge=0,
         le=100,
-        description="Multiplies what the parties of a conflict pay (conflict.reasons); the point of the trade-off study at which "
-        "the trained beat the scripted in return and in conflicts.",
+        description="Multiplies what the parties of a conflict pay (conflict.reasons).",
     )
     clip: float = Field(5.0, gt=0, le=1000, description="Bound of the sum of a tick, before terminal penalties.")
     collapse: float = Field(-1.0, le=0, description="Terminal penalty of a collapse.")
