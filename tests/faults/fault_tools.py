@@ -227,7 +227,7 @@ def tiny(*overrides: str) -> SimulationConfig:
 class Scores:
     """Scores without a town: a number per name of a policy."""
 
-    def score(self, source: Any) -> dict[str, Measure]:
+    def score(self, source: Any, stop: object = None) -> dict[str, Measure]:
         value = 1.0 + sum(Path(source).name.encode()) % 3 if isinstance(source, str) else 2.0
         one = Measure(values=(value,), count=1, mean=value, iqm=value, low=None, high=None)
         return dict.fromkeys(("return", "exits", "conflicts", "self_sufficiency", "attendance", "wait_mean"), one)

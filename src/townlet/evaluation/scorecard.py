@@ -13,7 +13,7 @@ from typing import Any
 from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
 from townlet.dto.evaluation import LOOKS, CaseCard, Ends, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
-from townlet.errors import UsageError
+from townlet.errors import InterruptedRun, UsageError
 from townlet.evaluation.compare import effect_of, summarise, with_effects
 from townlet.evaluation.ends import shipped_ends, town_hash
 from townlet.evaluation.looks import ShuffledConflict
@@ -90,8 +90,17 @@ def evaluate(
     )
 
 
-def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, ends: Mapping[str, Ends] | None = None) -> PolicyCard:
-    """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns."""
+def run_case(
+    vec: VectorTown,
+    name: str,
+    source: PolicySource,
+    case: Case,
+    ends: Mapping[str, Ends] | None = None,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+) -> PolicyCard:
+    """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns. A `stop` between
+    two decisions raises InterruptedRun."""
     vec.reset()
     policy = seat(vec, source, case)
     policy.reset(vec)
@@ -99,6 +108,8 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, ends:
     loop = SimulationLoop(vec, policy, [tally])
     started, uncounted = time.perf_counter(), 0
     while tally.open.any():
+        if stop():
+            raise InterruptedRun(f"the evaluation of {name} was stopped")
         loop.step()
         if not uncounted:  # the first decision may have to compile
             started, uncounted = time.perf_counter(), tally.ticks
