@@ -42,7 +42,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/run.json": lambda place: RunFolder(place / "run").card(),
     "run/environment.json": lambda place: RunFolder(place / "run").environment(),
     "run/summary.json": lambda place: RunFolder(place / "run").summary(),
-    "run/config.json": lambda place: RunFolder(place / "run").config(),
+    "run/config.json": lambda place: RunFolder(place / "run").resolved_config(),
     "run/anneal.json": lambda place: Tracker.read(place / "run"),
     "scorecard.json": lambda place: load_scorecard(place / "scorecard.json"),
     "run/ppo.ndjson": read_log,

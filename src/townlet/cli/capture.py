@@ -10,8 +10,6 @@ import click
 
 from townlet.cli.common import NAME, emit, json_option, leave, note, progress, seed_option, set_option
 
-FOUNDING = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
-
 
 class Size(click.ParamType[int]):
     """Bytes: 1500000, 800K, 200M, 2G."""
@@ -97,6 +95,8 @@ def capture_suite(scenarios: tuple[str, ...], **options: Any) -> None:
     Example:
       python scripts/capture_rollout_suite.py --ticks 600 --output runs/suite
     """
+    from townlet.scenarios.catalogue import FOUNDING
+
     _capture(scenarios or FOUNDING, **options)
 
 

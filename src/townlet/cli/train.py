@@ -127,7 +127,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
     dataset = _single_sample(config, flags)
     has_data = dataset is not None or config.training.replay_manifest or config.training.capture_dir
     if flags["resume"] is not None:
-        mode = str(RunFolder(flags["resume"]).card()["mode"])
+        mode = RunFolder(flags["resume"]).card().mode
     elif has_data and flags["mode"] is None and mode == "rollout":
         mode = "replay"  # data were named and no mode: they are what is meant
     if flags["rollout_save_dir"] is not None:

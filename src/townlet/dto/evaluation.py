@@ -9,6 +9,7 @@ from pydantic import Field
 from townlet.dto import FrozenStrict
 
 SCORECARD_VERSION = 2
+SCORECARD_LIMIT = 64 << 20  # bytes of a file
 
 
 class MeasureSpec(NamedTuple):

@@ -6,21 +6,19 @@ its rules, its reward weights and a number of days: a town that differs in any o
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files as shipped
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from townlet.config.loader import SHIPPED
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import Ends
 from townlet.errors import DamagedFileError
-from townlet.files import read_bytes, write_json
+from townlet.files import read_bytes, short_hash, write_json
 
-SHIPPED = Path(str(shipped("townlet"))) / "configs" / "ends.json"
 LIMIT = 4 << 20
 TOWN = (  # the sections that make a town what it is, whoever decides in it and however it is seen
     *("features", "world", "needs", "rewards", "economy", "jobs", "employment", "queue_fairness", "conflict"),
@@ -32,7 +30,7 @@ def town_hash(config: SimulationConfig) -> str:
     """Sixteen hex digits of everything that decides what can be earned in a town."""
     tree = {name: value for name, value in config.model_dump(mode="json").items() if name in TOWN}
     tree["scenario"] = {name: value for name, value in tree["scenario"].items() if name not in ("name", "description")}
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+    return short_hash(json.dumps(tree, sort_keys=True))
 
 
 def load_ends(path: Path) -> dict[str, Ends]:
@@ -55,4 +53,4 @@ def save_ends(path: Path, rows: Sequence[Ends]) -> None:
 
 @cache
 def shipped_ends() -> Mapping[str, Ends]:
-    return load_ends(SHIPPED)
+    return load_ends(SHIPPED / "ends.json")

@@ -13,16 +13,17 @@ import numpy as np
 
 from townlet.dto.evaluation import MEASURES, LateRow
 from townlet.envs.vector import VectorTown
+from townlet.policy.sample_metrics import histogram
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
 from townlet.statistics import gini
+from townlet.telemetry.schema import RIVALRY_BINS
 from townlet.types import Array
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, MONEY, SHIFT_STATES
 
 KIND = {name: index for index, name in enumerate(EVENTS)}
 OVERTAKEN = CONFLICT_REASONS.index("overtaken")
 COLLAPSE = EXITS.index("collapse")
-RIVALRY_BINS = 10
 SHIFTS = ("shift_on_time", "shift_late", "shift_absent")
 OVER = [SHIFT_STATES.index(name) for name in ("absent", "post_shift")]
 ALIVE = ("conflicts", "intensity", "quarrels", "overtakes")  # per day lived: who is gone has none
@@ -180,8 +181,7 @@ class Tally(Probe):
         self.last_life[rows] = life[rows]
         self.actions += np.bincount(actions[rows], minlength=self.actions.size)
         seen = self.vec.features[..., self.rivalry_column][rows]
-        bins = np.minimum((seen * RIVALRY_BINS).astype(np.int64), RIVALRY_BINS - 1)
-        self.rivalry += np.bincount(bins, minlength=RIVALRY_BINS)
+        self.rivalry += histogram(seen)
         levels = self.vec.state.residents["needs"][rows][:, : self.met.size]
         self.met += (levels > self.vec.config.evaluation.self_sufficient_above).sum(axis=0)
         self.decisions += int(rows.sum())

@@ -60,8 +60,8 @@ def train(
         if overrides or mode is not None or recipe is not None or epochs is not None:
             raise UsageError("a run is resumed as it was started; leave out mode, recipe, epochs and overrides")
         run = Run(run_dir)
-        config, mode = run.config, str(run.card["mode"])
-        epochs = None if mode == "anneal" else int(run.card["epochs"])  # those of a schedule stand in the config
+        config, mode = run.config, run.card.mode
+        epochs = None if mode == "anneal" else run.card.epochs  # those of a schedule stand in the config
     else:
         keys = [] if data is None else [f"training.{'capture_dir' if Path(data).is_dir() else 'replay_manifest'}={data}"]
         config = _config(scenario, (*overrides, *keys), recipe)

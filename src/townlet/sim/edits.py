@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
-from townlet.errors import ConfigError, UsageError
+from townlet.errors import ConfigError, UsageError, first_problem
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.types import Array
 from townlet.world.state import EXITS, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, SCHEDULED
@@ -194,9 +194,7 @@ def _checked(tree: dict[str, object], text: str) -> SimulationConfig:
     try:
         return SimulationConfig.model_validate_json(json.dumps(tree))
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"the edit {text!r} gives a config that cannot be used: {where}: {problem['msg']}") from error
+        raise ConfigError(f"the edit {text!r} gives a config that cannot be used: {first_problem(error)}") from error
 
 
 # --- worlds ------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EpochFigures, EvaluationPoint
-from townlet.errors import CheckpointError, UsageError
+from townlet.errors import CheckpointError, UsageError, first_problem
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
@@ -172,9 +172,7 @@ def training_state(found: Checkpoint, place: Path) -> TrainingState:
     try:
         state = TrainingState.model_validate_json(json.dumps(found.state))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(f"{place} is no state to go on from ({where}: {first['msg']}); train again") from None
+        raise CheckpointError(f"{place} is no state to go on from ({first_problem(error)}); train again") from None
     if state.telemetry and (
         set(LOG_START) - set(state.telemetry) or any(type(state.telemetry[name]) is not int for name in LOG_START)
     ):
