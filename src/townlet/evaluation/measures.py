@@ -7,8 +7,6 @@ that leaving never improves a score. Whoever takes the empty place is counted ap
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from townlet.dto.evaluation import MEASURES, LateRow
@@ -224,7 +222,7 @@ class Tally(Probe):
         chosen = None if weights is None else weights[rows]
         self.counts[name] += np.bincount(town[rows], weights=chosen, minlength=self.open.size)
 
-    def _count_shift(self, e: int, event: Any) -> None:
+    def _count_shift(self, e: int, event: np.void) -> None:
         """A shift falls due once: on time or late, and absent instead of either when that comes after."""
         name, slot = EVENTS[event["kind"]], event["actor"]
         began = bool(self.shift_open[e, slot])
@@ -234,7 +232,7 @@ class Tally(Probe):
         self.shift_open[e, slot] = name != "shift_absent"
         self.shift_seen[e, slot] = True
 
-    def _count_feud(self, e: int, event: Any) -> None:
+    def _count_feud(self, e: int, event: np.void) -> None:
         actor, rival = int(event["actor"]), int(event["rival"])
         pair = (e, min(actor, rival), max(actor, rival))
         if event["kind"] == KIND["queue_conflict"]:
@@ -242,7 +240,7 @@ class Tally(Probe):
         elif event["kind"] == KIND["reconciliation"] and pair in self.last_feud:
             self.reconciled[e].append(float(event["tick"] - self.last_feud.pop(pair)))
 
-    def _count_exit(self, e: int, event: Any, elapsed: Array) -> None:
+    def _count_exit(self, e: int, event: np.void, elapsed: Array) -> None:
         """The exit's own tick was lived."""
         self.lived[e] -= elapsed[e] - (event["tick"] - self.tick[e] + 1)
         self.gone[e, event["actor"]] = True

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
 from townlet.dto.evaluation import LOOKS, CaseCard, Ends, PolicyCard, Scorecard
@@ -169,7 +168,7 @@ def trained_on(source: PolicySource) -> str | None:
     return None if found is None else str(found)
 
 
-def _state(folder: str) -> dict[str, Any]:
+def _state(folder: str) -> dict[str, object]:
     return load_checkpoint(folder.removeprefix(GREEDY), with_optimizer=False, with_world=False).state
 
 

@@ -234,7 +234,7 @@ class Releases:
         evidence: Evidence | None,
         reasons: tuple[str, ...],
     ) -> LedgerEntry:
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "kind": kind,
             "candidate": checkpoint.weights,
             "champion": champion(entries),

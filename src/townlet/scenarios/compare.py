@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from townlet.config.models import SimulationConfig
 
 ABSENT = "–"
@@ -16,7 +14,7 @@ def differences(first: SimulationConfig, second: SimulationConfig) -> list[tuple
     return found
 
 
-def _walk(path: str, one: Any, other: Any, found: list[tuple[str, str, str]]) -> None:
+def _walk(path: str, one: object, other: object, found: list[tuple[str, str, str]]) -> None:
     if one == other:
         return
     if isinstance(one, dict) and isinstance(other, dict):

@@ -253,7 +253,7 @@ def _within(edit: SetResident, low: float, high: float) -> None:
         raise UsageError(f"resident {edit.name}.{edit.field} cannot be {edit.value:g}; expected {low:g} to {high:g}")
 
 
-def tie_now(vec: VectorTown, town: int, tie: Any) -> dict[str, float]:
+def tie_now(vec: VectorTown, town: int, tie: np.void) -> dict[str, float]:
     """The three numbers of a tie at this moment: they fall towards zero as time passes."""
     rules, passed = vec.tables.rules[0], float(vec.state.towns[town]["tick"] - tie["since"])
     found = {}

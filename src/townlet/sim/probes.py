@@ -87,7 +87,7 @@ class Exits(Probe):
     """Who left the first town, when and why."""
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, object]] = []
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         town, length = world.state.towns[0], world.config.world.ticks_per_day
@@ -156,7 +156,7 @@ class Follow(Probe):
         if resident not in known and not resident.startswith("newcomer_"):
             raise UsageError(f"there is no resident {resident!r} to follow; this town has {', '.join(known[:20])}")
         self.resident, self.say = resident, say
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, object]] = []
         self._slot = -1
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
