@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "townlet"
 LAYERS = """
 __main__
 cli testing __init__
-library
+api
 observer studies bench
 engine
 policy.runner promotion.trace

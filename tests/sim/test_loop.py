@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from townlet.config.loader import load_config
-from townlet.dto.telemetry import SimulationEvent
+from townlet.dto.town import SimulationEvent
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.policy.runtime import make_policy

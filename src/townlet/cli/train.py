@@ -116,8 +116,8 @@ def train(config: str | None, **flags: object) -> None:
 
 
 def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
+    from townlet.api.pipeline import next_free
     from townlet.errors import UsageError
-    from townlet.library.pipeline import next_free
     from townlet.policy.training.contexts import RunOptions
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
     from townlet.policy.training.run_folder import RunFolder

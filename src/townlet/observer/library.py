@@ -18,9 +18,9 @@ from townlet.observer.studio import SEEN
 from townlet.policy.checkpoint import names, read_state
 from townlet.policy.training.run_folder import RunFolder, find_runs
 from townlet.promotion.releases import Releases
+from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.follow import NewLine
 from townlet.telemetry.ndjson import UNREADABLE, log_parts
-from townlet.telemetry.rules import default_rules
 from townlet.telemetry.watch import Seen, Watch
 
 MOST_BYTES = 4 << 20  # of log in one answer

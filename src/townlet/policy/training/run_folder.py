@@ -228,21 +228,3 @@ def find_runs(folder: Path) -> list[RunFolder]:
     if not folder.is_dir():
         return []
     return [run for path in sorted(folder.iterdir()) if (run := RunFolder(path)).exists]
-
-
-def config_differences(configs: Sequence[Mapping[str, object]]) -> dict[str, list[Any]]:
-    """Dotted keys in which configs differ, with the value of each."""
-    flat = [_flatten(config) for config in configs]
-    keys = sorted(set().union(*flat)) if flat else []
-    found = {key: [one.get(key) for one in flat] for key in keys}
-    return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
-
-
-def _flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from townlet.config.loader import SHIPPED
 from townlet.config.models import SimulationConfig
-from townlet.dto.evaluation import Ends
+from townlet.dto.evaluation import ScoreScale
 from townlet.errors import DamagedFileError
 from townlet.files import read_bytes, short_hash, write_json
 
@@ -33,24 +33,24 @@ def town_hash(config: SimulationConfig) -> str:
     return short_hash(json.dumps(tree, sort_keys=True))
 
 
-def load_ends(path: Path) -> dict[str, Ends]:
-    """Ends by `town_hash`."""
+def load_scales(path: Path) -> dict[str, ScoreScale]:
+    """Scales by `town_hash`."""
     try:
         rows = json.loads(read_bytes(path, limit=LIMIT))
-        return {one.town: one for one in (Ends.model_validate_json(json.dumps(row)) for row in rows)}
+        return {one.town: one for one in (ScoreScale.model_validate_json(json.dumps(row)) for row in rows)}
     except (ValueError, ValidationError) as error:
         why = str(error).splitlines()[0]
         raise DamagedFileError(f"{path} holds no ends of towns ({why}); make it with `townlet plan --ends`") from error
 
 
-def save_ends(path: Path, rows: Sequence[Ends]) -> None:
+def save_scales(path: Path, rows: Sequence[ScoreScale]) -> None:
     """Add rows to a file; one of the same town takes the place of the older."""
-    kept = load_ends(path) if path.exists() else {}
+    kept = load_scales(path) if path.exists() else {}
     kept |= {one.town: one for one in rows}
     listed = sorted(kept.values(), key=lambda one: (one.scenario, one.days))
     write_json(path, [one.model_dump(mode="json") for one in listed])
 
 
 @cache
-def shipped_ends() -> Mapping[str, Ends]:
-    return load_ends(SHIPPED / "ends.json")
+def shipped_scales() -> Mapping[str, ScoreScale]:
+    return load_scales(SHIPPED / "ends.json")
