@@ -44,14 +44,18 @@ def run_jobs(
     function: Callable[..., object],
     jobs: Sequence[tuple[object, ...]],
     *,
+    shared: tuple[object, ...] = (),
     ordered: bool = True,
     begun: Callable[[int], None] = lambda number: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Done]:
-    """`function(*job)` of every job on the engine of `training`, by so many workers at once, in order or as they end. The job
-    of a worker that died is begun again by another. Jobs run at most a few ahead of what has been taken; after a `stop` no more
-    come, and what is under way is given time to save itself."""
+    """`function(*shared, *job)` of every job on the engine of `training`, by so many workers at once, in order or as they end.
+    The job of a worker that died is begun again by another. Jobs run at most a few ahead of what has been taken; after a `stop`
+    no more come, and what is under way is given time to save itself."""
+    if not jobs:
+        return
     engine = open_engine(training)
+    sent = tuple(engine.share(value) for value in shared)
     workers = max(1, min(len(jobs), training.workers or engine.cores()))
     idle: list[Worker] = []
     busy: dict[int, Worker] = {}
@@ -63,7 +67,7 @@ def run_jobs(
         worker = idle.pop() if idle else engine.worker(_Nothing)
         busy[number] = worker
         attempts[number] += 1
-        worker.begin(_Nothing.call, function, *jobs[number])
+        worker.begin(_Nothing.call, function, *sent, *jobs[number])
 
     try:
         while given < len(jobs) and not stop():
