@@ -117,7 +117,7 @@ def train(config: str | None, **flags: object) -> None:
 
 
 def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
-    from townlet.errors import UsageError
+    from townlet.errors import InterruptedRun, UsageError
     from townlet.library.pipeline import next_free
     from townlet.policy.training.contexts import RunOptions
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
@@ -162,7 +162,11 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         dry_run=flags["dry_run"],
     )
     with watcher:
-        result = orchestrator.run(mode, options)
+        try:
+            result = orchestrator.run(mode, options)
+        except InterruptedRun as error:
+            error.args = (f"{error} Go on with: townlet train --resume {run_dir}",)
+            raise
     if flags["anneal_log_dir"] is not None and not flags["dry_run"]:
         from townlet.sealed import write_sealed
 
