@@ -13,6 +13,7 @@ TownletError                     exit code 1
 ├── MissingPackageError          4   an optional package is not installed
 │   └── TorchNotAvailableError   4   … torch, with the install line
 ├── DivergedError                5   training produced a number that is not one
+├── ClusterError                 69  the Ray cluster cannot be reached or used
 ├── StorageError                 74  the disk is full or an output cannot be written
 └── InterruptedRun               130 stopped by a signal, state saved
 """
@@ -77,6 +78,10 @@ class TorchNotAvailableError(MissingPackageError):
 
 class DivergedError(TownletError):
     exit_code = 5
+
+
+class ClusterError(TownletError):
+    exit_code = 69
 
 
 class StorageError(TownletError):

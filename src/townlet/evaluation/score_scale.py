@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from townlet.config.loader import SHIPPED
 from townlet.config.models import SimulationConfig
+from townlet.dto import FrozenStrict
 from townlet.dto.evaluation import ScoreScale
-from townlet.errors import DamagedFileError
-from townlet.files import read_bytes, short_hash, write_json
+from townlet.files import read_bytes, short_hash
+from townlet.sealed import parse_sealed, write_sealed
 
 LIMIT = 4 << 20
 TOWN = (  # the sections that make a town what it is, whoever decides in it and however it is seen
@@ -33,14 +32,17 @@ def town_hash(config: SimulationConfig) -> str:
     return short_hash(json.dumps(tree, sort_keys=True))
 
 
+class ScalesFile(FrozenStrict):
+    ends: tuple[ScoreScale, ...]
+
+
 def load_scales(path: Path) -> dict[str, ScoreScale]:
     """Scales by `town_hash`."""
-    try:
-        rows = json.loads(read_bytes(path, limit=LIMIT))
-        return {one.town: one for one in (ScoreScale.model_validate_json(json.dumps(row)) for row in rows)}
-    except (ValueError, ValidationError) as error:
-        why = str(error).splitlines()[0]
-        raise DamagedFileError(f"{path} holds no ends of towns ({why}); make it with `townlet plan --ends`") from error
+    data = read_bytes(path, limit=LIMIT)
+    if data.lstrip().startswith(b"["):  # of before there were seals
+        data = b'{"ends": %s}' % data
+    found = parse_sealed(data, path, ScalesFile, remedy="make it with `townlet plan --ends`")
+    return {one.town: one for one in found.ends}
 
 
 def save_scales(path: Path, rows: Sequence[ScoreScale]) -> None:
@@ -48,7 +50,7 @@ def save_scales(path: Path, rows: Sequence[ScoreScale]) -> None:
     kept = load_scales(path) if path.exists() else {}
     kept |= {one.town: one for one in rows}
     listed = sorted(kept.values(), key=lambda one: (one.scenario, one.days))
-    write_json(path, [one.model_dump(mode="json") for one in listed])
+    write_sealed(path, ScalesFile(ends=tuple(listed)).model_dump(mode="json"))
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import CaseCard, Scorecard
+from townlet.dto.policy import AnnealSummary
 from townlet.errors import DamagedFileError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.evaluation.scorecard import Progress, evaluate, locate
@@ -121,6 +122,7 @@ def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] 
     if record.scorecard is not None:
         parts.append(f'<p class="lead">{escape(verdict(record.scorecard))}</p>')
         parts += [scoreboard(record.scorecard), measure_notes()]
+    parts.append(_anneal(record.summary))
     curves, conflict = _held_out(record) + _charts(record, LEARNING), _charts(record, CONFLICT) + _rivalry(record)
     if curves:
         parts.append(f'<h2>Learning</h2><div class="grid2">{curves}</div>')
@@ -132,6 +134,14 @@ def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] 
     if commands:
         parts.append(f"<h2>Make it again</h2><pre>{escape(chr(10).join(commands))}</pre>")
     return page(f"Townlet: {escape(record.name)}", "".join(parts))
+
+
+def _anneal(summary: Mapping[str, Any]) -> str:
+    """What an anneal run came to, and what promotion said of it."""
+    if summary.get("strategy") != "anneal":
+        return ""
+    lines = "".join(f"<li>{escape(line.strip())}</li>" for line in AnnealSummary.model_validate(summary).told())
+    return f"<h2>Verdict</h2><ul>{lines}</ul>"
 
 
 def verdict(card: Scorecard) -> str:

@@ -20,7 +20,18 @@ from townlet.errors import DamagedFileError, TownletError, UsageError
 from townlet.evaluation.compare import ends
 from townlet.evaluation.scorecard import policy_hash, run_case
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.files import AppendLog, make_folder, read_bytes, remove, safe_join, write_json
+from townlet.files import (
+    BROKEN_SEAL,
+    AppendLog,
+    make_folder,
+    read_bytes,
+    remove,
+    safe_join,
+    seal_holds,
+    sealed_line,
+    unsealed,
+    write_json,
+)
 from townlet.optional import versions
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
@@ -87,7 +98,7 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
         versions=versions("numpy"),
     )
     with AppendLog(results_file(spec, results)) as kept:
-        kept.write(result.model_dump_json(), sync=True)
+        kept.write(sealed_line(result.model_dump_json().encode()), sync=True)
     return result
 
 
@@ -120,10 +131,15 @@ def read_results(results: Path) -> dict[str, ArmResult]:
 
 def parse_results(path: Path) -> Iterator[ArmResult]:
     """The finished jobs in one file, line by line."""
-    lines = read_bytes(path, limit=RESULT_LIMIT).split(b"\n")[:-1]  # what follows the last newline was never kept
+    *lines, torn = read_bytes(path, limit=RESULT_LIMIT).split(b"\n")  # what follows the last newline was never kept
+    if seal_holds(torn[:-1]):
+        raise DamagedFileError(f"{path}, line {len(lines) + 1}: is whole, but what ends it is no new line; put one there")
     for number, line in enumerate(lines, 1):
+        result = unsealed(line)
+        if result is None:
+            raise DamagedFileError(f"{path}, line {number}: {BROKEN_SEAL}; remove the line to run its job again")
         try:
-            yield ArmResult.model_validate_json(line)
+            yield ArmResult.model_validate_json(result)
         except ValueError as error:
             raise DamagedFileError(
                 f"{path}, line {number}: is not a result of version 1; remove the line to run its job again"

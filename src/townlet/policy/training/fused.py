@@ -68,11 +68,11 @@ class Fused:
         return out[:, :-1], out[:, -1], state
 
     def evaluate(self, batch: Trajectory) -> tuple[Floats, Floats]:
+        check_observed(self.spec, batch)
         steps, width = batch.features.shape[:2]
-        rows = self.data(batch, None, {})
-        out = self.network.answer(rows.seen)
-        log_probs = np.empty((len(out), self.spec.actions), np.float32)
-        passes.settle(out, rows.masks, log_probs)
+        out = self.refresh().answer(batch.features, batch.maps)
+        log_probs, masks = np.empty((len(out), self.spec.actions), np.float32), np.asarray(batch.masks)
+        passes.settle(out, np.require(masks.reshape(log_probs.shape), np.bool_, ["C", "W"]), log_probs)
         return log_probs.reshape(steps, width, -1), out[:, -1].reshape(steps, width)
 
     # --- data -------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies import strategy_of
-from townlet.policy.workers import ENGINES, worker_count
+from townlet.policy.workers import learner_threads
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
 
@@ -90,7 +90,7 @@ def make_learner(context: TrainingContext) -> PPOLearner:
         config.ppo,
         seed=context.seed,
         threads=training.threads,
-        workers=worker_count(training),
+        workers=learner_threads(training),
         shards=training.shards,
         device=training.device,
     )
@@ -191,12 +191,9 @@ def social_stage(context: TrainingContext, epoch: int) -> SimulationConfig:
 
 
 def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) -> Collector | CollectorPool:
-    """The towns of a run: in this process, stepped by its threads, or shared out to processes."""
+    """The towns of a run: in this process, stepped by its threads, or shared out to the workers of an engine."""
     config = social_stage(context, epoch)
-    engine = config.training.engine
-    if engine not in ENGINES:
-        raise UsageError(f"training.engine is {engine!r}, which this version does not have; use {' or '.join(ENGINES)}.")
-    if engine != "local":
+    if config.training.engine != "local":
         return CollectorPool(config, spec, town_tables(config)[1])
     vec = context.services.capture.towns(config.training.towns, stagger=True, config=config)
     return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)

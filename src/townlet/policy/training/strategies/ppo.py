@@ -30,7 +30,10 @@ from townlet.policy.training.telemetry import EpochData, batch_records, diverged
 from townlet.telemetry.schema import volatile_names
 
 VOLATILE = volatile_names()
-SHOWN = ("episode_return_mean", "queue_conflict_events", "kl_k3", "batch_entropy_mean", "loss_value", "steps_per_second")
+SHOWN = (
+    *("conflicts_per_resident_day", "conflict.rivalry_max_mean_avg", "kl_k3", "batch_entropy_mean", "loss_value"),
+    "steps_per_second",
+)
 
 
 class PPOStrategy:
