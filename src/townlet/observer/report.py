@@ -17,8 +17,6 @@ from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.evaluation.scorecard import Progress, evaluate, locate
 from townlet.evaluation.suites import Case
 from townlet.evaluation.table import percent
-from townlet.files import safe_join
-from townlet.names import is_name
 from townlet.observer.charts import Series, heat_strip, line_chart
 from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
@@ -75,7 +73,7 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
 
     run = part("run.json", kept.card, {})
     records: list[Mapping[str, Any]] = []
-    log = log or log_of(folder, run)
+    log = log or kept.log(run)
     if log is not None:
         try:
             records.extend(record for record in read_records(log) if record.get("kind") != "batch")
@@ -141,9 +139,9 @@ def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] 
 
 def _anneal(summary: Mapping[str, Any]) -> str:
     """What an anneal run came to, and what promotion said of it."""
-    if summary.get("strategy") != "anneal":
+    if summary.get("strategy") != "anneal" or "status" not in summary:
         return ""
-    lines = "".join(f"<li>{escape(line.strip())}</li>" for line in AnnealSummary.model_validate(summary).told())
+    lines = "".join(f"<li>{escape(line.strip())}</li>" for line in AnnealSummary.model_validate_json(json.dumps(summary)).told())
     return f"<h2>Verdict</h2><ul>{lines}</ul>"
 
 
@@ -230,14 +228,6 @@ def _provenance(record: RunRecord) -> str:
     listed = "".join(f"<dt>{escape(str(key))}</dt><dd>{escape(str(value))}</dd>" for key, value in rows if value != "")
     config = escape(json.dumps(record.config, indent=2, sort_keys=True))
     return f"<h2>Config and hashes</h2><dl>{listed}</dl><details><summary>Resolved config</summary><pre>{config}</pre></details>"
-
-
-def log_of(folder: Path, run: Mapping[str, object]) -> Path | None:
-    """The log the run names, if it is in the folder; else any log in it."""
-    named = run.get("telemetry")
-    names = [named] if isinstance(named, str) and is_name(named) else []
-    names += sorted(path.name for path in folder.glob("*.ndjson"))
-    return next((path for name in names if (path := safe_join(folder, name)).is_file()), None)
 
 
 def _number(value: Any) -> float | None:

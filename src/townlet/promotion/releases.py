@@ -85,8 +85,9 @@ class Releases:
         weights = read_checkpoint(candidate).weights
         return sum(entry.kind == "window" and entry.candidate == weights for entry in self.entries())
 
-    def evaluate(self, candidate: Path, scorecard: Path) -> PromotionDecision:
-        """Judge one window and write it down; evidence that is missing, damaged or of something else is FAIL."""
+    def evaluate(self, candidate: Path, scorecard: Path, *, suite: str | None = None) -> PromotionDecision:
+        """Judge one window and write it down; evidence that is missing, damaged or of something else is FAIL. `suite` is the one
+        the scorecard must be of; by default that of the rules."""
         for gate in self.rules.gates:
             check_gate(gate)
         with self._lock():
@@ -94,7 +95,7 @@ class Releases:
                 entries = self.entries()
             except LedgerError as error:
                 return _failed(str(error), self.rules.required_passes)
-            return self._judge(entries, candidate, scorecard)
+            return self._judge(entries, candidate, scorecard, suite or self.rules.suite)
 
     def promote(self, candidate: Path) -> PromotionDecision:
         """Make the candidate the release if its last window said PROMOTE; otherwise that decision stands."""
@@ -168,7 +169,7 @@ class Releases:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path) -> PromotionDecision:
+    def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path, suite: str) -> PromotionDecision:
         now, rules = champion(entries), gates_hash(self.rules.gates, self.rules.required_passes, self.level)
         required = self.rules.required_passes
         try:
@@ -188,11 +189,11 @@ class Releases:
                 return _held(
                     "a window on these evaluation seeds was judged before; measure on new ones (evaluate --window)", self.rules
                 )
-            problem = self._refuse(card, checkpoint, now)
+            problem = _refuse(card, checkpoint, now, suite)
             if problem is not None:
                 decision = _failed(problem, required)
             else:
-                passes = passes_in_a_row(entries, checkpoint.weights, rules)
+                passes = passes_in_a_row(entries, checkpoint.weights, rules, evidence.configs)
                 decision = decide(
                     card,
                     self.rules.gates,
@@ -206,19 +207,6 @@ class Releases:
             write_bytes(path, data)
         self._append("window", checkpoint, entries, decision, evidence, decision.reasons)
         return decision
-
-    def _refuse(self, card: Scorecard, checkpoint: CheckpointFacts, now: str) -> str | None:
-        """Why a scorecard says nothing about this candidate and this champion."""
-        for name, expected in ((CANDIDATE, checkpoint.weights), (CHAMPION, now)):
-            if name not in card.policies:
-                return f"the scorecard has no policy called {name}, only {', '.join(card.policies)}"
-            found = {case.policy(name).policy_hash for case in card.cases}
-            if found != {expected}:
-                shown = ", ".join(sorted(value[:12] for value in found)) or "nothing"
-                return f"the scorecard measured {shown} as {name}, but the {name} is {expected[:12]}"
-        if card.suite != self.rules.suite:
-            return f"the scorecard is of the suite {card.suite!r}; promotion asks for {self.rules.suite!r}"
-        return None
 
     def _append(
         self,
@@ -288,6 +276,20 @@ def _evidence_of(card: Scorecard | None, digest: str | None, checkpoint: Checkpo
         dataset=checkpoint.fact("dataset_hash"),
         started_from=checkpoint.fact("started_from"),
     )
+
+
+def _refuse(card: Scorecard, checkpoint: CheckpointFacts, now: str, suite: str) -> str | None:
+    """Why a scorecard says nothing about this candidate and this champion."""
+    for name, expected in ((CANDIDATE, checkpoint.weights), (CHAMPION, now)):
+        if name not in card.policies:
+            return f"the scorecard has no policy called {name}, only {', '.join(card.policies)}"
+        found = {case.policy(name).policy_hash for case in card.cases}
+        if found != {expected}:
+            shown = ", ".join(sorted(value[:12] for value in found)) or "nothing"
+            return f"the scorecard measured {shown} as {name}, but the {name} is {expected[:12]}"
+    if card.suite != suite:
+        return f"the scorecard is of the suite {card.suite!r}; promotion asks for {suite!r}"
+    return None
 
 
 def _judged_before(entries: tuple[LedgerEntry, ...], evidence: Evidence) -> bool:

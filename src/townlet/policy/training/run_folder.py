@@ -27,6 +27,7 @@ from townlet import files
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EvaluationPoint
 from townlet.errors import CheckpointError, StorageError, UsageError
+from townlet.names import is_name
 from townlet.optional import versions
 from townlet.policy.checkpoint import (
     BEST,
@@ -160,6 +161,13 @@ class RunFolder:
 
     def environment(self) -> dict[str, Any]:
         return self._read("environment.json", RunEnvironment)
+
+    def log(self, card: Mapping[str, object] | None = None) -> Path | None:
+        """The log the run names, if it is in the folder; else any log in it."""
+        named = (self.card() if card is None else card).get("telemetry")
+        names = [named] if isinstance(named, str) and is_name(named) else []
+        names += sorted(path.name for path in self.path.glob("*.ndjson"))
+        return next((path for name in names if (path := files.safe_join(self.path, name)).is_file()), None)
 
     def summary(self) -> dict[str, Any] | None:
         return self._read("summary.json", RunSummary) if (self.path / "summary.json").is_file() else None
