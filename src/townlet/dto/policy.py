@@ -65,6 +65,10 @@ class ReplayBatchSummary(Frozen):
     rivalry_max_max: float
     rivalry_avoid_count_mean: float
     rivalry_avoid_count_max: float
+    queue_conflict_events: float | None = Field(None, description="null where a sample has no metrics of its capture")
+    queue_conflict_intensity_sum: float | None = None
+    wait_count: float | None = None
+    wait_sum: float | None = None
 
 
 class ReplaySummary(TrainingResult):
@@ -195,3 +199,9 @@ class AnnealSummary(TrainingResult):
     promotion: PromotionDecision | None = None  # with `training.promote`, of a run that passed
     telemetry_log: str | None = None
     weights_hash: str | None = None
+
+
+# Work package 4 calls them both ways.
+BCTrainingResultDTO = BCTrainingResult
+PPOTrainingResultDTO = PPOTrainingResult
+RolloutFrameDTO = RolloutFrame

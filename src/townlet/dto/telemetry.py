@@ -7,7 +7,7 @@ from pydantic import Field
 from townlet.dto import Frozen
 
 
-class SimulationEvent(Frozen):
+class TelemetryEventDTO(Frozen):
     """One thing that happened. What a type does not have is left out of the line."""
 
     schema_version: int = Field(description="Version of the line.")

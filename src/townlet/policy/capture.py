@@ -28,7 +28,7 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.replay_report import entries_of
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
-from townlet.policy.runtime import Policy, PolicyRuntime, make_policy
+from townlet.policy.runtime import SCRIPTS, Policy, PolicyRuntime, make_policy
 from townlet.policy.sample import (
     SAMPLE_LIMIT,
     ReplaySample,
@@ -193,7 +193,7 @@ class CaptureOptions:
     seed: int | None = None
     start: str | None = None
     policy: str | Callable[[VectorTown], Policy] = "schedule"
-    epsilon: float = 0.0
+    epsilon: float | None = None  # None: `training.bc.epsilon` where a script acts, so that its log-probabilities say something
     keep: SampleFilter = field(default_factory=SampleFilter)
     prefix: str = PREFIX
     compress: bool = False
@@ -304,12 +304,7 @@ def _run(
     done, first, last = 0, first_town, first_town + options.towns
     while first < last and not stop():
         vec = VectorTown(config, min(group, last - first), seed=options.seed, first_town=first, start=options.start)
-        deciding = (
-            make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed)
-            if isinstance(options.policy, str)
-            else options.policy(vec)
-        )
-        policy = PolicyRuntime(vec, deciding)
+        policy = policy_of(vec, options)
         buffer = RolloutBuffer(vec, steps)
         collect(policy, buffer, [_Progress(report, done)], stop=stop)
         source = replace(source_of(vec, policy, ticks=ticks, prefix=writer.prefix), numbers=numbers)
@@ -323,6 +318,15 @@ def _run(
         done += buffer.steps * interval * vec.num_towns
         first += vec.num_towns
     return done
+
+
+def policy_of(vec: VectorTown, options: CaptureOptions) -> PolicyRuntime:
+    """Who acts in the captured towns."""
+    if not isinstance(options.policy, str):
+        return PolicyRuntime(vec, options.policy(vec))
+    soft = vec.config.training.bc.epsilon if options.policy in SCRIPTS else 0.0
+    epsilon = soft if options.epsilon is None else options.epsilon
+    return PolicyRuntime(vec, make_policy(options.policy, vec, epsilon=epsilon, seed=vec.seed))
 
 
 class _Progress(Probe):
