@@ -27,7 +27,7 @@ TERM_MEANS = {  # term -> what it is, its range in one minute
     "shaping": ("avoiding a rival, making up with one; only where `features.stages.social_rewards` is C2 or C3", "≥ 0"),
     "exit_guard": ("takes back what is earned in the last minutes before an exit, so that leaving never pays", "≤ 0"),
     "clip": ("keeps the sum of the terms above within ±{clip:g} a minute", "any"),
-    "terminal": ("once, at the end of a life: {collapse:g} for a collapse, {eviction:g} for an eviction", "{eviction:g} … 0"),
+    "terminal": ("once, at the end of a life: {collapse:g} for a collapse, {eviction:g} for an eviction", "{worst_end:g} … 0"),
 }
 ACTION_MEANS = {
     "wait": "stay, or go on with what you are doing",
@@ -35,8 +35,8 @@ ACTION_MEANS = {
     "home": "go home",
     "chat": "talk to somebody next to you",
     "leave": "leave the queue, or stop using the object",
-    "reserve": "keep your place in the queue while you are away",
-    "yield": "let the person behind you go first",
+    "reserve": "take the next turn at the busy object you are walking to, if nobody waits there",
+    "yield": "let the next person in the queue go first",
     "move_north": "one tile north",
     "move_east": "one tile east",
     "move_south": "one tile south",
@@ -242,8 +242,8 @@ The **intensity** of a conflict says how bad it is: (base + {conflict.queue_leng
 table × intensity × {config.rewards.conflict_weight:g}. With a probability equal to the rivalry, the conflict becomes a
 **quarrel**: the use stops for {conflict.quarrel_ticks} minutes and both lose {conflict.quarrel_energy:g} of energy.{picture}
 
-**Rivalry** is how angry one resident is with another, from 0 to 1. A conflict adds {rivalry.increment_per_conflict:g} × intensity,
-on both sides. Rivalry fades by {rivalry.decay_per_tick * config.world.ticks_per_day:.2g} a day. Above
+**Rivalry** is how angry one resident is with another, from 0 to 1. A conflict adds {rivalry.increment_per_conflict:g} ×
+intensity, on both sides. Rivalry fades by {rivalry.decay_per_tick * config.world.ticks_per_day:.2g} a day. Above
 {rivalry.avoid_threshold:g}, a resident **avoids** the other. Chats, shared meals and letting somebody in build **trust** and
 **familiarity**. A resident has feelings about at most {config.relationships.max_edges} others (its **ties**)."""
 
@@ -257,20 +257,23 @@ def _money(config: SimulationConfig) -> str:
     shifts = f"\n\n{table(('job', 'where', 'shift', 'wage of a whole shift'), jobs)}" if jobs else ""
     return f"""## Work and money
 
-The rent is {economy.rent:g} coins a day, taken at {clock(economy.rent_at)}. A new resident has {economy.first_wallet:g} coins.
+The rent is {economy.rent:g} coins a day, taken at {clock(economy.rent_at)}. The first wallet holds {economy.first_wallet:g}.
 What cannot be paid becomes debt, and is taken from the next income. After {config.lifecycle.unpaid_days} days of unpaid rent, or
 {work.notice_absences} absences in seven days, a resident must leave the town (an **eviction**). A newcomer gets the home and the
 job, knows nobody, and counts as another person.
 
-A resident who arrives within {work.grace_ticks} minutes of the start of a shift is **on time**. Later is **late**. More than
-{work.absent_cutoff} minutes after the start is **absent**: no wage for that shift. {work.lates_per_absence} late shifts count as
-one absence. **Lateness** is the share of shifts that began late; **attendance** is the share of shifts that were not
-missed.{shifts}"""
+A resident who arrives within {work.grace_ticks} minutes of the start of a shift is **on time**. Later is **late**, which costs
+a penalty. More than {work.absent_cutoff} minutes after the start is **absent**: the shift is missed. {work.lates_per_absence}
+late shifts count as one absence. **Lateness** is the share of shifts that were late or missed; **attendance** is the share of
+shifts that were not missed.{shifts}"""
 
 
 def _rewards(config: SimulationConfig) -> str:
     weight = sum(need.weight for need in config.needs.values())
-    values = config.rewards.model_dump() | {"worst_needs": -config.rewards.needs_scale * weight}
+    values = config.rewards.model_dump() | {
+        "worst_needs": -config.rewards.needs_scale * weight,
+        "worst_end": min(config.rewards.collapse, config.rewards.eviction),
+    }
     rows = [(name, text.format(**values), bounds.format(**values)) for name, (text, bounds) in TERM_MEANS.items()]
     return f"""## Reward
 
@@ -297,8 +300,8 @@ def _actions(config: SimulationConfig) -> str:
     rows = [(f"`{name}`", action_means(name, config)) for name in names]
     return f"""## Actions
 
-{len(names)} of them. What is impossible is **masked**: it cannot be chosen. The mask is part of the observation, the data, the loss
-and the evaluation.
+{len(names)} of them. What is impossible is **masked**: it cannot be chosen. The mask is part of the observation, the data, the
+loss and the evaluation.
 
 {table(("action", "what it does"), rows)}"""
 
@@ -329,8 +332,8 @@ def _fields(config: SimulationConfig) -> str:
 {len(rows)} numbers, all within the range given.{seen} The fields of the group `conflict` can be hidden
 (`observations.blind`), to measure what it is worth to see them.
 
-A number without an upper bound, x, is seen as x / (x + half): 0 is none, 0.5 is `half`, 1 is never reached. The column *unit* says
-the half.
+A number without an upper bound, x, is seen as x / (x + half): 0 is none, 0.5 is `half`, 1 is never reached. The column *unit*
+names the half.
 
 {table(("field", "group", "unit", "range", "what it is"), rows)}"""
 
