@@ -98,7 +98,8 @@ def _rollout_chunk(session: Session, context: TrainingContext, progress: float, 
             break
     else:
         raise UsageError(
-            "No resident took a decision in a whole episode, so there is nothing to learn from; give the scenario residents."
+            "No resident took a decision in a whole episode, so there is nothing to learn from; give the scenario "
+            "residents, or use --rollout-auto-seed-agents."
         )
     seconds = perf_counter() - started
     script = script_batch(rollout) if bc_weight > 0 else None
@@ -142,7 +143,7 @@ class ReplayTally:
         data.masked = data.masked and batch.masks is not None
         self._exits += int(batch.terminated.sum())
         for meta in batch.metadata:
-            found = self.dataset.config.metrics_map.get(meta.sample_id, meta.metrics)
+            found = self.dataset.metrics(meta)
             self._metrics.append(found)
             if found.get("episode_return") is not None:
                 data.dataset_returns.append(float(found["episode_return"]))

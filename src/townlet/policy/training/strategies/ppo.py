@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from townlet.config.models import config_hash
 from townlet.dto.policy import PPOTrainingResult
 from townlet.errors import DivergedError
+from townlet.optional import check_installed
 from townlet.policy.replay import ReplayDataset
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
@@ -39,8 +40,10 @@ SHOWN = (
 class PPOStrategy:
     name: ClassVar[str] = "ppo"
     requires_torch: ClassVar[bool] = True
+    purpose: ClassVar[str] = "PPO training"
 
     def __init__(self) -> None:
+        check_installed("torch", self.purpose)
         self.data: ReplayDataset | None = None
         self.collector: Collector | CollectorPool | None = None
         self._social: str = ""
