@@ -43,6 +43,8 @@ def chunks(context: TrainingContext, collector: Collector | CollectorPool) -> li
 def say_what_an_epoch_takes(session: Session, context: TrainingContext) -> None:
     """Of large towns, minutes and memory before the start: the towns take a few decisions, a learner that is thrown away learns
     from them, and all stands again where it stood."""
+    if session.collector is None:
+        return
     collector, parts = session.towns, chunks(context, session.towns)
     if len(parts) == 1 and collector.decision_bytes() * parts[0] < LARGE:
         return
