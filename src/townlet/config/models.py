@@ -204,6 +204,10 @@ class SimulationConfig(Section):
                 raise problems_at([(section, text)])
         return self
 
+    def lasting(self, ticks: int) -> Self:
+        """The same town with episodes of so many ticks."""
+        return self.model_copy(update={"scenario": self.scenario.model_copy(update={"episode_ticks": ticks})})
+
     def measured_needs(self) -> dict[str, NeedConfig]:
         """The needs with the weights that scorecards measure with."""
         fixed = self.evaluation.need_weights

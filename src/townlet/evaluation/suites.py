@@ -55,10 +55,8 @@ class Case:
         config = self.own()
         if evaluation is not None:
             config = config.model_copy(update={"evaluation": evaluation})
-        changes: dict[str, object] = {"rewards": config.evaluation.rewards, "needs": config.measured_needs()}
-        if self.days is not None:
-            changes["scenario"] = config.scenario.model_copy(update={"episode_ticks": self.days * config.world.ticks_per_day})
-        return config.model_copy(update=changes)
+        config = config.model_copy(update={"rewards": config.evaluation.rewards, "needs": config.measured_needs()})
+        return config if self.days is None else config.lasting(self.days * config.world.ticks_per_day)
 
 
 def suite_cases(
