@@ -11,7 +11,8 @@ import click
 from townlet.cli.common import emit, json_option, leave, note, progress, set_option
 
 if TYPE_CHECKING:
-    from townlet.config.models import EvaluationConfig, SimulationConfig
+    from townlet.config.learning import EvaluationConfig
+    from townlet.config.models import SimulationConfig
     from townlet.dto.promotion import LedgerEntry, PromotionDecision, Trace
     from townlet.promotion.releases import Releases
 

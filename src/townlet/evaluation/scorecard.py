@@ -11,7 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
+from townlet.config.learning import EvaluationConfig
+from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import LOOKS, CaseCard, PolicyCard, Scorecard, ScoreScale
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError

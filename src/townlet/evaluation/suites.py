@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from townlet.config.learning import EvaluationConfig
 from townlet.config.loader import load_config
-from townlet.config.models import EvaluationConfig, SimulationConfig
+from townlet.config.models import SimulationConfig
 from townlet.errors import UsageError
 
 WINDOWS = 500_000  # windows of each purpose; two seeds apart, so a range of a million

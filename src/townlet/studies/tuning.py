@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from townlet.config.models import BehaviorConfig, SimulationConfig
+from townlet.config.models import SimulationConfig
+from townlet.config.town import BehaviorConfig
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.suites import Case, draw_seed
