@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -70,6 +71,26 @@ class NameType(click.ParamType[str]):
 
 
 NAME = NameType()
+
+
+class LogType(click.Path):
+    """A telemetry log, or the folder of the run that keeps it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.is_dir():
+            return path
+        from townlet.errors import UsageError
+        from townlet.policy.training.run_folder import RunFolder
+
+        run = RunFolder(path)
+        log = run.log() if run.exists else None
+        if log is None:
+            raise UsageError(f"{path} is a folder without a log; give a log (NDJSON) or the folder that `townlet train` printed")
+        return log
+
+
+LOG = LogType(path_type=Path)
 
 
 def tick_of(config: SimulationConfig, at: str | None) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import json_option, leave, note
+from townlet.cli.common import LOG, json_option, leave, note
 from townlet.errors import TelemetryError
 from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
@@ -46,7 +46,7 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
 
 
 @click.command()
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=LOG)
 @click.option("--follow/--no-follow", default=True, help="Go on reading as the log grows (default), or stop at its end.")
 @click.option("--once", is_flag=True, help="The same as --no-follow.")
 @click.option("--from-end", is_flag=True, help="Skip what the log holds already.")

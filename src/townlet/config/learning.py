@@ -191,6 +191,9 @@ class TrainingConfig(Section):
     towns: int = Field(64, ge=1, le=65536, description="Towns simulated side by side.")
     horizon: int = Field(36, ge=1, le=65536, description="Decisions per resident and collection.")
     rollout_ticks: Ticks | None = Field(None, ge=1, description="Ticks per collection; wins over horizon when set.")
+    rollout_mb: int | None = Field(
+        None, ge=1, description="MB that a rollout may take; a longer one is collected and learned from in chunks of decisions."
+    )
     start: Literal["random", "scenario"] | Clock = Field(
         "random", description="Clock time at which towns start: random, that of the scenario, or one time for all."
     )

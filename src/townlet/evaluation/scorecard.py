@@ -7,11 +7,12 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 
-from townlet.config.learning import EvaluationConfig
+from townlet.config.learning import EvaluationConfig, TrainingConfig
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import LOOKS, CaseCard, PolicyCard, Scorecard, ScoreScale
 from townlet.envs.vector import VectorTown
@@ -24,13 +25,15 @@ from townlet.files import short_hash
 from townlet.observations.spec import CONFLICT
 from townlet.optional import versions
 from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
-from townlet.policy.runtime import GREEDY, POLICIES, Decision, NetworkPolicy, Policy, PolicyRuntime, make_policy
+from townlet.policy.jobs import run_jobs
+from townlet.policy.runtime import GREEDY, POLICIES, Decision, NetworkPolicy, Policy, PolicyRuntime, carried, make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.types import Array
 from townlet.world.rng import SHUFFLE
 
-PolicySource = str | Mapping[str, str] | Callable[[VectorTown], Policy]
-"""A spec of `make_policy`, a mix of them by resident id, or a function that makes a policy for a batch of towns."""
+Maker = str | Callable[[VectorTown], Policy]
+PolicySource = Maker | Mapping[str, Maker]
+"""A spec of `make_policy`, a function that makes a policy for a batch of towns, or a mix of such by resident id."""
 Progress = Callable[[str, str, int, int], None]  # case, policy, done, all
 CONFLICT_CHANNELS = ("reservations", "rivals")
 
@@ -48,12 +51,13 @@ def evaluate(
     ends: Mapping[str, ScoreScale] | None = None,
     progress: Progress | None = None,
     looks: bool = False,
+    where: TrainingConfig | None = None,
 ) -> Scorecard:
     """Every policy in every case, all on the same towns of the window's seed; with `looks` networks also with the conflict fields
     shuffled among residents.
 
     One `evaluation` section holds for the whole card: the one given, else that of the first case. `ends` are known beside the
-    shipped ones.
+    shipped ones. `where` names an engine for the runs, one per policy and case; without it they are made here.
     """
     if not policies:
         raise UsageError("there is no policy to evaluate; name at least one, such as scripted or a checkpoint folder")
@@ -61,27 +65,28 @@ def evaluate(
     rules = evaluation or cases[0].own().evaluation
     wanted = baseline or rules.baseline
     baseline = wanted if wanted in policies else None
+    where = where or TrainingConfig()
+    seed = draw_seed(purpose, window, rules)
+    pairs = [(case, name) for case in cases for name in policies]
+    taken = {name: source if where.engine == "local" else _taken_along(source) for name, source in policies.items()}
+    jobs = [(name, taken[name], case, rules, seed, threads, ends, looks) for case, name in pairs]
+
+    def begun(number: int) -> None:
+        if progress is not None:
+            progress(pairs[number][0].name, pairs[number][1], number, len(pairs))
+
+    found: list[tuple[int, PolicyCard]] = [done.get() for done in run_jobs(where, measure_case, jobs, begun=begun)]
     cards: list[CaseCard] = []
     rewards: set[str] = set()
     notes: list[str] = []
-    total = len(cases) * len(policies)
-    for case in cases:
+    for at, case in enumerate(cases):
         config = case.town(rules)
         notes.append(case.own().model_copy(update={"evaluation": rules}).weights_apart())
         weights = {name: need.weight for name, need in config.needs.items()}
         rewards.add(_hash_of({**config.rewards.model_dump(mode="json"), "needs": weights}))
-        vec = VectorTown(config, case.towns, seed=draw_seed(purpose, window, rules), threads=threads)
-        done: list[PolicyCard] = []
-        for name, source in policies.items():
-            if progress is not None:
-                progress(case.name, name, len(cards) * len(policies) + len(done), total)
-            done.append(run_case(vec, name, source, case, ends))
-            if looks and case.learners == "all" and done[-1].sampled is not None:
-                shuffled = run_case(vec, name, partial(_shuffled, source=source), case)
-                effects = {key: effect_of(shuffled.measures[key].values, done[-1].measures[key].values, rules) for key in LOOKS}
-                known = {key: effect for key, effect in effects.items() if effect is not None}
-                done[-1] = done[-1].model_copy(update={"looks": known})
-        cards.append(_case_card(case, config, vec, with_effects(done, baseline, rules), ends))
+        own = found[at * len(policies) : (at + 1) * len(policies)]
+        told = [card.model_copy(update=origin(source)) for (_, card), source in zip(own, policies.values())]
+        cards.append(_case_card(case, config, seed, own[0][0], with_effects(told, baseline, rules), ends))
     return Scorecard(
         suite=suite,
         baseline=baseline,
@@ -93,6 +98,40 @@ def evaluate(
         versions=versions("numpy", "scipy", "numba"),
         cases=tuple(cards),
     )
+
+
+def measure_case(
+    name: str,
+    source: PolicySource,
+    case: Case,
+    rules: EvaluationConfig,
+    seed: int,
+    threads: int,
+    ends: Mapping[str, ScoreScale] | None,
+    looks: bool,
+) -> tuple[int, PolicyCard]:
+    """Residents of a case, and one policy in it; the towns are built once by whoever measures several policies in them."""
+    vec = _towns(case.town(rules).model_dump_json(), case.towns, seed, threads)
+    card = run_case(vec, name, source, case, ends)
+    if looks and case.learners == "all" and card.sampled is not None:
+        shuffled = run_case(vec, name, partial(_shuffled, source=source), case)
+        effects = {key: effect_of(shuffled.measures[key].values, card.measures[key].values, rules) for key in LOOKS}
+        card = card.model_copy(update={"looks": {key: effect for key, effect in effects.items() if effect is not None}})
+    return vec.num_residents, card
+
+
+@lru_cache(maxsize=1)
+def _towns(config: str, towns: int, seed: int, threads: int) -> VectorTown:
+    return VectorTown(SimulationConfig.model_validate_json(config), towns, seed=seed, threads=threads)
+
+
+def _taken_along(source: PolicySource) -> PolicySource:
+    """A policy that can be sent to another machine."""
+    if isinstance(source, str):
+        return carried(source)
+    if isinstance(source, Mapping):
+        return {pattern: carried(spec) if isinstance(spec, str) else spec for pattern, spec in source.items()}
+    return source
 
 
 def run_case(
@@ -116,9 +155,7 @@ def run_case(
     measures = {key: summarise(values, vec.config.evaluation) for key, values in rows.items()}
     return PolicyCard(
         name=name,
-        source=describe(source),
-        policy_hash=policy_hash(source),
-        dataset_hash=trained_on(source),
+        **origin(source),
         kind=policy.kind,
         measures=measures,
         effects={},
@@ -133,7 +170,8 @@ def run_case(
 
 
 def _shuffled(vec: VectorTown, source: PolicySource) -> Policy:
-    policy = make_policy(locate(source), vec, seed=vec.seed) if isinstance(source, str) else source(vec)  # type: ignore[operator]
+    assert not isinstance(source, Mapping)
+    policy = _made(source, vec)
     assert isinstance(policy, NetworkPolicy)
     return ShuffledConflict(policy)
 
@@ -151,11 +189,16 @@ def locate(spec: str) -> str:
     return spec[: len(spec) - len(folder)] + os.fspath(resolve(folder))
 
 
+def origin(source: PolicySource) -> dict[str, Any]:
+    """Where a policy comes from, as its card tells it."""
+    return {"source": describe(source), "policy_hash": policy_hash(source), "dataset_hash": trained_on(source)}
+
+
 def describe(source: PolicySource) -> str:
     if isinstance(source, str):
         return source
     if isinstance(source, Mapping):
-        return ",".join(f"{pattern}={spec}" for pattern, spec in source.items())
+        return ",".join(f"{pattern}={describe(spec)}" for pattern, spec in source.items())
     return "in memory"
 
 
@@ -180,10 +223,14 @@ def _state(folder: str) -> dict[str, object]:
     return load_checkpoint(folder.removeprefix(GREEDY), with_optimizer=False, with_world=False).state
 
 
+def _made(source: Maker, vec: VectorTown) -> Policy:
+    return make_policy(locate(source), vec, seed=vec.seed) if isinstance(source, str) else source(vec)
+
+
 def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
     if isinstance(source, Mapping):
-        return PolicyRuntime(vec, {pattern: make_policy(locate(spec), vec, seed=vec.seed) for pattern, spec in source.items()})
-    policy = make_policy(locate(source), vec, seed=vec.seed) if isinstance(source, str) else source(vec)
+        return PolicyRuntime(vec, {pattern: _made(spec, vec) for pattern, spec in source.items()})
+    policy = _made(source, vec)
     if case.learners == "all" or case.neighbours is None:
         return policy
     learner = vec.resident_id(0, 0) if case.learners == "first" else "newcomer_*"
@@ -191,7 +238,12 @@ def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
 
 
 def _case_card(
-    case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard], ends: Mapping[str, ScoreScale] | None
+    case: Case,
+    config: SimulationConfig,
+    seed: int,
+    residents: int,
+    cards: list[PolicyCard],
+    ends: Mapping[str, ScoreScale] | None,
 ) -> CaseCard:
     return CaseCard(
         name=case.name,
@@ -201,9 +253,9 @@ def _case_card(
         neighbours=case.neighbours,
         config_id=config.config_id,
         config_hash=config_hash(config),
-        seed=int(vec.state.towns["seed"][0]),
-        towns=vec.num_towns,
-        residents=vec.num_residents,
+        seed=seed,
+        towns=case.towns,
+        residents=residents,
         days=config.scenario.episode_ticks / config.world.ticks_per_day,
         ends=scale_of(config, case, ends),
         policies=tuple(cards),

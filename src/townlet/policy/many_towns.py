@@ -17,7 +17,7 @@ from townlet.config.learning import TrainingConfig
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.policy.jobs import run_jobs
-from townlet.policy.runtime import make_policy
+from townlet.policy.runtime import CarriedPolicy, carried, make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Counts
 from townlet.world.events import EXIT, QUARREL, QUEUE_CONFLICT, USE_START
@@ -25,12 +25,13 @@ from townlet.world.events import EXIT, QUARREL, QUEUE_CONFLICT, USE_START
 RATES = {"conflicts": QUEUE_CONFLICT, "quarrels": QUARREL, "uses": USE_START, "exits": EXIT}  # per resident-day
 
 
-def live_one(config: str, policy: str, seed: int | None, epsilon: float, ticks: int, town: int) -> dict[str, Any]:
+def live_one(config: str, policy: str | CarriedPolicy, seed: int | None, epsilon: float, ticks: int, town: int) -> dict[str, Any]:
     """One town for so many ticks, told as sums. The config comes as JSON; whoever simulates several builds their layout once."""
     vec = _layout(config, seed)
     vec.reset(first_town=town)
     counts, started = Counts(), perf_counter()
-    loop = SimulationLoop(vec, make_policy(policy, vec, epsilon=epsilon, seed=vec.seed), [counts])
+    decides = make_policy(policy, vec, epsilon=epsilon, seed=vec.seed) if isinstance(policy, str) else policy(vec)
+    loop = SimulationLoop(vec, decides, [counts])
     made = loop.run(ticks)
     return {
         "town": town,
@@ -68,7 +69,7 @@ def live(
 ) -> Iterator[dict[str, Any]]:
     """The row of each town, in order. Town k is the same, to the digest, as when it is run alone."""
     wanted = ticks or config.scenario.episode_ticks
-    shared = (config.model_dump_json(), policy, seed, epsilon, wanted)
+    shared = (config.model_dump_json(), carried(policy), seed, epsilon, wanted)
     for done in run_jobs(training, live_one, [(town,) for town in towns], shared=shared, stop=stop):
         yield done.get()
 

@@ -106,7 +106,11 @@ class Collector(Probe):
         self.returns = np.zeros((E, N))  # of the lives under way
         self.lengths = np.zeros((E, N), np.int64)
         self._decision = 0  # of the collection under way
+        self._leave_out = ("terms",) if self.maps else ("terms", "maps")
+        rows = TrajectoryRecorder(vec, 1, self._leave_out).data.columns().values()
+        self._decision_bytes = sum(int(array[0].nbytes) for array in rows)
         self._recorder: TrajectoryRecorder | None = None
+        self._out: Rollout | None = None
 
     @property
     def spec(self) -> ObservationSpec:
@@ -119,6 +123,10 @@ class Collector(Probe):
 
     def world_bytes(self) -> int:
         return sum(array.nbytes for array in self.world().values())
+
+    def decision_bytes(self) -> int:
+        """Of one decision of everybody, as a rollout keeps it."""
+        return self._decision_bytes
 
     def restore_world(self, arrays: Mapping[str, Array]) -> None:
         self.vec.restore({name.removeprefix("town_"): array for name, array in arrays.items() if name.startswith("town_")})
@@ -146,7 +154,8 @@ class Collector(Probe):
         """
         vec = self.vec
         if self._recorder is None or self._recorder.capacity != horizon:
-            self._recorder = TrajectoryRecorder(vec, horizon, leave_out=("terms",) if self.maps else ("terms", "maps"))
+            self._recorder = self._out = None  # the memory of the one before, first
+            self._recorder = TrajectoryRecorder(vec, horizon, self._leave_out)
         recorder, before = self._recorder, self.state.copy()
         recorder.steps = self._decision = 0
         acting = None if network is None else NetworkPolicy(network, self.seed)
@@ -161,14 +170,14 @@ class Collector(Probe):
         policy.reset(vec)
         if acting is not None:
             acting.state = self.state
-        self._out = Rollout(
+        self._out = out = Rollout(
             **recorder.data.columns(), state=before, tally=EventTally(), life_returns=[], life_lengths=[], life_ends=[]
         )
         SimulationLoop(vec, policy, [recorder, self]).run_decisions(horizon)
         recorder.bootstrap(values_of(policy, vec))
         if acting is not None:
             self.state = acting.state
-        return self._out
+        return out
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
         self._live = world.active != 0
@@ -176,6 +185,7 @@ class Collector(Probe):
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         out, live = self._out, self._live
+        assert out is not None
         out.tally.add(world.events())
         self.returns[live] += world.rewards[live]
         self.lengths[live] += 1

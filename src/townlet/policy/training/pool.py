@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -85,10 +85,18 @@ class CollectorPool:
         self._start()
         return {name: np.concatenate([world[name] for world in self._worlds]) for name in self._worlds[0]}
 
-    def world_bytes(self) -> int:
-        """By one town, built here: it also finds out whether the scenario can be compiled."""
+    @cached_property
+    def _sizes(self) -> tuple[int, int]:
+        """Bytes of the world and of a decision, by one town built here: it also finds out whether the scenario compiles."""
         config, spec, *_ = self._shares[0]
-        return PoolShare(config, spec, 0, 1).collector.world_bytes() * config.training.towns
+        one, towns = PoolShare(config, spec, 0, 1).collector, config.training.towns
+        return one.world_bytes() * towns, one.decision_bytes() * towns
+
+    def world_bytes(self) -> int:
+        return self._sizes[0]
+
+    def decision_bytes(self) -> int:
+        return self._sizes[1]
 
     def restore_world(self, arrays: Mapping[str, Array]) -> None:
         """All arrays have the towns first: each worker gets its own."""

@@ -27,6 +27,7 @@ from townlet import files
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EvaluationPoint
 from townlet.errors import CheckpointError, StorageError, UsageError, first_problem
+from townlet.names import is_name
 from townlet.optional import versions
 from townlet.policy.checkpoint import (
     BEST,
@@ -157,6 +158,13 @@ class RunFolder:
 
     def environment(self) -> RunEnvironment:
         return self._read("environment.json", RunEnvironment)
+
+    def log(self, card: RunCard | None = None) -> Path | None:
+        """The log the run names, if it is in the folder; else any log in it."""
+        named = (card or self.card()).telemetry
+        names = [named] if named is not None and is_name(named) else []
+        names += sorted(path.name for path in self.path.glob("*.ndjson"))
+        return next((path for name in names if (path := files.safe_join(self.path, name)).is_file()), None)
 
     def summary(self) -> dict[str, Any] | None:
         """What the strategy wrote, of which `RunSummary` was checked."""

@@ -12,7 +12,7 @@ from townlet.policy.replay import ReplayDataset
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
-from townlet.policy.training.epochs import replay_epoch, require_updates, rollout_epoch
+from townlet.policy.training.epochs import replay_epoch, require_updates, rollout_epoch, say_what_an_epoch_takes
 from townlet.policy.training.guards import epoch_flags
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.session import (
@@ -70,6 +70,8 @@ class PPOStrategy:
         started = perf_counter()
         session = open_session(context, self.collector)
         counters = session.counters
+        if self.collector is not None:
+            say_what_an_epoch_takes(session, context)
         context.progress.begin(f"{self.name} {context.mode}", context.epochs, counters.epoch)
         while counters.epoch < context.epochs:
             self._turn_to_social_stage(session, context)
