@@ -7,7 +7,7 @@ counts twice: what is spent costs reward, and savings that fell are taken off, s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def numbers_of(behavior: BehaviorConfig, config: SimulationConfig) -> dict[str, 
 
 
 def with_numbers(behavior: BehaviorConfig, numbers: dict[str, float]) -> BehaviorConfig:
-    plain: dict[str, Any] = {name: round(value) if DIALS[name].digits == 0 else value for name, value in numbers.items()}
+    plain: dict[str, object] = {name: round(value) if DIALS[name].digits == 0 else value for name, value in numbers.items()}
     lines = {name.partition(".")[2]: plain.pop(name) for name in list(plain) if name.startswith("meet_below.")}
     return BehaviorConfig.model_validate({**behavior.model_dump(), **plain, "meet_below": {**behavior.meet_below, **lines}})
 
