@@ -14,7 +14,7 @@ import pytest
 
 from townlet.cli.app import main
 from townlet.config import SimulationConfig, load_config
-from townlet.config.models import GateConfig, PromotionConfig
+from townlet.config.learning import GateConfig, PromotionConfig
 from townlet.dto.promotion import Outcome
 from townlet.errors import UsageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -133,7 +132,7 @@ class ReplayTally:
     def __init__(self, dataset: ReplayDataset, context: TrainingContext) -> None:
         self.dataset, self.context = dataset, context
         self._data = EpochData(baseline=dataset.baseline_metrics())
-        self._metrics: list[Mapping[str, Any]] = []
+        self._metrics: list[Mapping[str, object]] = []
         self._exits = 0
 
     def add(self, batch: ReplayBatch) -> list[Array]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -46,7 +46,7 @@ class RunCounters(BaseModel):
     cycle: int = -1  # collections
     loss_value_first: float | None = None
     last_return: float | None = None  # of the episodes that ended last
-    last: dict[str, Any] = Field(default_factory=dict)  # the last record
+    last: dict[str, object] = Field(default_factory=dict)  # the last record
     recent: list[EpochFigures] = Field(default_factory=list)  # of the last epochs, for the guards of anneal stages
     evaluations: list[EvaluationPoint] = Field(default_factory=list)
     best: float | None = None  # highest return, or lowest held-out loss of cloning
@@ -55,7 +55,7 @@ class RunCounters(BaseModel):
     weights_hash_start: str = ""
     finished: bool = False
 
-    def remember(self, record: Mapping[str, Any], resident_days: float) -> None:
+    def remember(self, record: Mapping[str, object], resident_days: float) -> None:
         conflicts, intensity = record["queue_conflict_events"], record["queue_conflict_intensity_sum"]
         now = EpochFigures(loss_value=record["loss_value"], conflicts=conflicts, intensity=intensity, resident_days=resident_days)
         self.recent = [*self.recent, now][-RECENT:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from townlet.config.models import config_hash
 from townlet.dto.policy import PPOTrainingResult
@@ -137,7 +137,7 @@ class PPOStrategy:
         session.collector.restore_world(world)
         self._social = due
 
-    def _ids(self, session: Session, context: TrainingContext) -> dict[str, Any]:
+    def _ids(self, session: Session, context: TrainingContext) -> dict[str, object]:
         counters = session.counters
         return {
             "epoch": counters.epoch,
