@@ -1,9 +1,9 @@
 """The town learns: return and conflicts of the main study's seeds as they train, and the trade-off between the two.
 
-Reads the run folders of `townlet study benchmarks/learning/town_day.yaml` and the results of `tradeoff.yaml`; writes
-results/town_day_curves.json and docs/images/learning.png. Without run folders the data that are there are drawn again.
+Reads the run folders and results of `townlet study benchmarks/learning/town_day.yaml`; writes results/town_day_curves.json and
+docs/images/learning.png. Without run folders the data that are there are drawn again.
 
-    python benchmarks/learning/town_curves.py [--runs runs/studies/town_day]
+    python benchmarks/learning/town_curves.py [--runs runs/studies]
 """
 
 from __future__ import annotations

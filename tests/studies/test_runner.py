@@ -177,6 +177,17 @@ def test_a_job_trains_measures_and_keeps_its_result(tmp_path: Path) -> None:
     assert len(result.policy_hash) == 64
 
 
+def test_a_study_that_measures_otherwise_does_not_train_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    month, day = tiny(), tiny(name="day", days=1)
+    assert job_of(month, "plain", 0).hash != job_of(day, "plain", 0).hash
+    assert job_of(month, "plain", 0).training == job_of(day, "plain", 0).training != job_of(day, "plain", 1).training
+    first = run_job(month, "plain", 0, results=tmp_path / "results", runs=tmp_path / "runs")
+    second = run_job(day, "plain", 0, results=tmp_path / "results", runs=tmp_path / "runs")
+    assert (second.policy_hash, second.training_seconds) == (first.policy_hash, first.training_seconds)
+    assert second.measures != first.measures
+
+
 @pytest.mark.slow
 def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path) -> None:
     """Interrupted once at least one job is finished; the second start runs only the rest."""

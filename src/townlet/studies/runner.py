@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -57,18 +58,13 @@ def run_study(
 def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, runs: Path = RUNS) -> ArmResult:
     """Train one arm on one seed, measure its best checkpoint, keep the result."""
     job = job_of(spec, arm, seed)
-    folder = safe_join(runs, f"{spec.name}/{arm}_{seed}_{job.hash}", error=UsageError)
-    started = time.perf_counter()
-    resume = (folder / "run.json").is_file() and any(folder.glob("**/checkpoints/latest"))
-    if not resume and folder.exists():
-        remove(folder)  # stopped before its first checkpoint
-    options = RunOptions(run_dir=folder, resume=resume, command=("townlet", "study", spec.name, f"{arm}:{seed}"))
-    trained = PolicyTrainingOrchestrator(job.config).run(spec.mode, options)
-    seconds = time.perf_counter() - started
-    run = RunFolder(folder)
+    run = training_folder(job, runs)
+    summary = run.summary() if run.exists else None
+    if summary is None:
+        summary = _train(spec, job, run)
     checkpoint = run.best() or run.latest()
     if checkpoint is None:
-        raise JobFailed(f"{folder} holds no checkpoint after training; its log says why")
+        raise JobFailed(f"{run.path} holds no checkpoint after training; its log says why")
     measures = measure(spec, job, os.fspath(checkpoint))
     result = ArmResult(
         study=spec.name,
@@ -79,8 +75,8 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
         policy_hash=policy_hash(os.fspath(checkpoint)),
         overrides=(*spec.overrides, *spec.arms[arm]),
         minutes=spec.minutes,
-        training_seconds=seconds,
-        transitions=_transitions(trained.model_dump()),
+        training_seconds=float(summary["duration_sec"]),
+        transitions=_transitions(summary),
         evaluation_seed=_seed(_measured(spec, job)),
         towns=spec.towns,
         measures=measures,
@@ -89,6 +85,20 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
     with AppendLog(results_file(spec, results)) as kept:
         kept.write(result.model_dump_json(), sync=True)
     return result
+
+
+def training_folder(job: StudyJob, runs: Path) -> RunFolder:
+    """Where a job is trained, by whichever study."""
+    return RunFolder(safe_join(runs, f"trained/{job.training}", error=UsageError))
+
+
+def _train(spec: StudySpec, job: StudyJob, run: RunFolder) -> dict[str, Any]:
+    """The result of the training, which goes on from its last checkpoint where it was stopped."""
+    resume = run.exists and any(run.path.glob("**/checkpoints/latest"))
+    if not resume and run.path.exists():
+        remove(run.path)  # stopped before its first checkpoint
+    options = RunOptions(run_dir=run.path, resume=resume, command=("townlet", "study", spec.name, f"{job.arm}:{job.seed}"))
+    return PolicyTrainingOrchestrator(job.config).run(spec.mode, options).model_dump(mode="json")
 
 
 def results_file(spec: StudySpec, results: Path) -> Path:
