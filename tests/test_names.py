@@ -216,7 +216,7 @@ def scenario_name_set(root: Path, payload: str) -> None:
 
 
 def config_id(root: Path, payload: str) -> None:
-    from townlet.library.pipeline import next_free
+    from townlet.api.pipeline import next_free
 
     config = load_config(town(payload, "config_id"), TINY)
     PolicyTrainingOrchestrator(config).run("rollout", RunOptions(run_dir=next_free(config.config_id, "rollout")))

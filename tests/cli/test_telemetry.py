@@ -19,8 +19,8 @@ from places import ROOT
 from townlet.cli.telemetry import telemetry
 from townlet.cli.telemetry_watch import WatchTable, chosen_rules
 from townlet.errors import ConfigError, TelemetryError, TownletError, UsageError
+from townlet.telemetry.alarm_rules import read_rules
 from townlet.telemetry.example import example_record
-from townlet.telemetry.rules import read_rules
 from townlet.telemetry.watch import Watch, watch_log
 
 

@@ -183,17 +183,22 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
 @json_option
 def diff(first: str, second: str, as_json: bool) -> None:
     """Show the config keys in which two scenarios differ; exits with 1 when they do."""
+    from townlet.config.differences import differences
     from townlet.config.loader import load_config
-    from townlet.scenarios.compare import differences
 
-    found = differences(load_config(first), load_config(second))
-    rows = [{"key": key, "first": one, "second": other} for key, one, other in found]
+    found = differences([load_config(first), load_config(second)])
+    rows = [{"key": key, "first": _short(one), "second": _short(other)} for key, (one, other) in found.items()]
 
     def text() -> str:
         return "\n".join(f"{row['key']}: {row['first']} → {row['second']}" for row in rows) or "no difference"
 
     emit(rows, text, as_json)
     leave(1 if rows else 0)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else text[:77] + "…"
 
 
 @scenarios.command()

@@ -17,7 +17,7 @@ from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
 
 if TYPE_CHECKING:
-    from townlet.telemetry.rules import Rule
+    from townlet.telemetry.alarm_rules import Rule
     from townlet.telemetry.watch import Event, Watch
 
 ALWAYS = (
@@ -147,7 +147,7 @@ def chosen_rules(
     """Defaults, then the file, then the flags; smoothing and patience given by flag hold for all."""
     from dataclasses import replace
 
-    from townlet.telemetry.rules import default_rules, flag_rules, merged, read_rules
+    from townlet.telemetry.alarm_rules import default_rules, flag_rules, merged, read_rules
 
     gap = None
     rules: list[Rule] = []

@@ -21,8 +21,8 @@ from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.replay import ReplayDatasetConfig
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.ndjson import read_records
-from townlet.telemetry.rules import default_rules
 from townlet.telemetry.summary import as_markdown, summarise_records
 from townlet.telemetry.validate import validate_log
 from townlet.telemetry.watch import Seen, Watch, event_dict, watch_log

@@ -83,8 +83,8 @@ class Run(Result):
 
     def __repr__(self) -> str:
         summary = self.folder.summary()
-        state = f"{self.card['epochs']} epochs planned, not finished" if summary is None else summary.get("status", "finished")
-        return f"<Run {self.path}: {self.card['mode']} in {self.card['config_id']}, {state}>"
+        state = f"{self.card.epochs} epochs planned, not finished" if summary is None else summary.get("status", "finished")
+        return f"<Run {self.path}: {self.card.mode} in {self.card.config_id}, {state}>"
 
     @property
     def path(self) -> Path:
@@ -110,10 +110,10 @@ class Run(Result):
 
     def plot(self) -> Picture:
         """The training curves."""
-        return Picture(figure(read_runs([self._log()]), title=f"{self.card['config_id']}, {self.card['mode']}"))
+        return Picture(figure(read_runs([self._log()]), title=f"{self.card.config_id}, {self.card.mode}"))
 
     def _log(self) -> Path:
-        log = log_of(self.path, self.card)
+        log = log_of(self.path, self.card.telemetry)
         if log is None:
             raise TelemetryError(f"{self.path} holds no log; the run kept it elsewhere (--ppo-log) or was only cloning")
         return log
