@@ -152,6 +152,18 @@ def test_a_job_that_another_study_ran_is_found_by_its_hash(tmp_path: Path) -> No
     assert [(result.arm, result.seed) for result in finished(renamed, tmp_path)] == [("same", 0), ("same", 1)]
 
 
+def test_results_of_another_config_are_reported_as_such_and_trained_anew(tmp_path: Path) -> None:
+    for job in jobs_of(tiny()):
+        keep(tmp_path, job, 1.0)
+    changed = tiny(overrides=(*TINY, "ppo.gamma=0.9"))
+    keep(tmp_path, jobs_of(changed)[0], 3.0)
+    report = report_study(changed, results=tmp_path)
+    assert [result.measures["return"].mean for result in report.results] == [3.0, 1.0, 1.0, 1.0]
+    assert report.older == 3
+    assert "3 of them are of another config or version" in report_text(report)
+    assert len(finished(changed, tmp_path)) == 1  # the others are run
+
+
 def test_an_ablation_is_a_study_of_three_arms() -> None:
     spec = ablation("two_bathrooms", "conflict", seeds=5, minutes=4.0)
     assert spec.name == "two_bathrooms_blind_conflict"

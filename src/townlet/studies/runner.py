@@ -168,9 +168,18 @@ def finished(spec: StudySpec, results: Path) -> list[ArmResult]:
     return [kept[job.hash].model_copy(update={"arm": job.arm}) for job in jobs_of(spec) if job.hash in kept]
 
 
+def known(spec: StudySpec, results: Path) -> list[ArmResult]:
+    """As `finished`; where a job has no result, the last one kept of its arm and seed, of another config or version."""
+    path = results_file(spec, results)
+    older = {(kept.arm, kept.seed): kept for kept in parse_results(path)} if path.is_file() else {}
+    mine = {(kept.arm, kept.seed): kept for kept in finished(spec, results)}
+    places = [(job.arm, job.seed) for job in jobs_of(spec)]
+    return [(older | mine)[place] for place in places if place in older | mine]
+
+
 def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
-    """What the finished jobs say; seeds that not every arm of a contrast has finished are left out of it."""
-    found = finished(spec, results)
+    """What the known results say; seeds that not every arm of a contrast has are left out of it."""
+    found, hashes = known(spec, results), {job.hash for job in jobs_of(spec)}
     first = job_of(spec, next(iter(spec.arms)), 0)
     measured = _measured(spec, first)
     rules = measured.evaluation
@@ -184,6 +193,7 @@ def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
         minutes=spec.minutes,
         level=rules.level,
         results=tuple(found),
+        older=sum(result.job not in hashes for result in found),
         baselines=baselines,
         contrasts=tuple(contrasts),
         command=f"townlet study benchmarks/learning/{spec.name}.yaml",
