@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, ValidationError
 
+from townlet.config.base import nearest_name
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EpochFigures, EvaluationPoint
 from townlet.errors import CheckpointError, UsageError, first_problem
@@ -91,7 +92,7 @@ def make_learner(context: TrainingContext) -> PPOLearner:
     if strategy_of(context.mode, training.algorithm) == "offline":
         settings = (training.algorithm, training.offline)
         return OfflineLearner(offline_spec(config), config.ppo, *settings, seed=context.seed, threads=training.threads)
-    return PPOLearner(
+    learner = PPOLearner(
         network_spec(config),
         config.ppo,
         seed=context.seed,
@@ -100,6 +101,12 @@ def make_learner(context: TrainingContext) -> PPOLearner:
         shards=training.shards,
         device=training.device,
     )
+    names = town_tables(config)[0].names
+    for name, raised in training.first_logits.items():
+        if name not in names:
+            raise UsageError(f"training.first_logits: there is no action {name!r}; {nearest_name(name, names)}")
+        learner.network.policy.bias.data[names.index(name)] += raised
+    return learner
 
 
 def refuse_single_lives(spec: NetworkSpec) -> None:
