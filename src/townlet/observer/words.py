@@ -33,3 +33,10 @@ REASON_WORDS = {
     "price_spike": "prices spike",
     "arranged_meet": "a meeting is arranged",
 }
+WAYS = {"near": ", nearest", "calm": ", calmest"}
+
+
+def option_text(option: str) -> str:
+    """An option for people: `use_shower:calm` → `use shower, calmest`."""
+    what, _, way = option.replace("_", " ").partition(":")
+    return what + (WAYS.get(way) or (f", candidate {way}" if way.isdigit() else f" {way}" if way else ""))
