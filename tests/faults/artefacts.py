@@ -16,7 +16,7 @@ from scorecards import duel
 from townlet.config.loader import load_config
 from townlet.errors import DamagedFileError, TownletError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
-from townlet.evaluation.ends import load_ends, save_ends
+from townlet.evaluation.score_scale import load_scales, save_scales
 from townlet.observer.reel import columns, unpack
 from townlet.observer.studio import Studio
 from townlet.observer.take import Change, Take, read_take, take_of_link, write_take
@@ -32,10 +32,10 @@ from townlet.promotion.releases import Releases
 from townlet.sim.snapshot import load_snapshot, save_snapshot, take_snapshot
 from townlet.studies.runner import read_results
 from townlet.studies.spec import load_spec
+from townlet.telemetry.alarm_rules import read_rules
 from townlet.telemetry.drift import read_baseline
 from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter, read_records
-from townlet.telemetry.rules import read_rules
 from townlet.telemetry.validate import validate_log
 
 CHECKPOINT = "run/stages/01_ppo/checkpoints"
@@ -72,7 +72,7 @@ def fill(place: Path) -> None:
     with TelemetryWriter(place / "log.ndjson", max_entries=3) as log:
         for number in range(1, 6):
             log.write(example_record(number))
-    save_ends(place / "ends.json", [tools.an_end("a", 1), tools.an_end("b", 28)])
+    save_scales(place / "ends.json", [tools.an_end("a", 1), tools.an_end("b", 28)])
     capture([load_config("queue_conflict")], place / "capture", CaptureOptions(ticks=60))
     (place / "reel").write_bytes(a_reel())
     tools._study(place)
@@ -134,7 +134,7 @@ def artefacts(place: Path) -> list[Artefact]:
         Artefact("run/run.json", lambda place: RunFolder(place / "run").card()),
         Artefact("run/environment.json", lambda place: RunFolder(place / "run").environment()),
         Artefact("run/summary.json", lambda place: RunFolder(place / "run").summary()),
-        Artefact("run/config.json", lambda place: RunFolder(place / "run").config()),
+        Artefact("run/config.json", lambda place: RunFolder(place / "run").resolved_config()),
         Artefact("run/anneal.json", lambda place: Tracker.read(place / "run")),
         Artefact("log.ndjson", _log),
         Artefact("log.ndjson.1", _log),
@@ -153,7 +153,7 @@ def artefacts(place: Path) -> list[Artefact]:
         Artefact("one.take", lambda place: read_take(place / "one.take")),
         Artefact("link", lambda place: take_of_link((place / "link").read_text(errors="replace"))),
         Artefact("reel", lambda place: unpack((place / "reel").read_bytes(), REEL_COLUMNS), text=False),
-        Artefact("ends.json", lambda place: load_ends(place / "ends.json")),
+        Artefact("ends.json", lambda place: load_scales(place / "ends.json")),
         Artefact("rules.yaml", lambda place: read_rules(place / "rules.yaml"), sealed=False),
         Artefact("baseline.json", lambda place: read_baseline(place / "baseline.json"), sealed=False),
         Artefact("config.yaml", lambda place: load_config(place / "config.yaml"), sealed=False),

@@ -28,11 +28,11 @@ import numpy as np
 from scorecards import checkpoint_folder, duel
 from townlet import files
 from townlet.config import SimulationConfig, load_config
-from townlet.dto.evaluation import Ends, Measure
+from townlet.dto.evaluation import Measure, ScoreScale
 from townlet.envs.vector import VectorTown
 from townlet.errors import StorageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
-from townlet.evaluation.ends import load_ends, save_ends
+from townlet.evaluation.score_scale import load_scales, save_scales
 from townlet.files import Disk
 from townlet.observer.standalone import write_page
 from townlet.observer.studio import Studio
@@ -404,13 +404,13 @@ def _page(root: Path) -> None:
 def _ends(root: Path) -> None:
     """What `townlet plan --ends` does, twice, beside ends that are there; and its capture."""
     for days in (7, 28):
-        save_ends(root / "ends.json", [an_end("b", days)])
-    assert {one.days for one in load_ends(root / "ends.json").values()} == {1, 28}
+        save_scales(root / "ends.json", [an_end("b", days)])
+    assert {one.days for one in load_scales(root / "ends.json").values()} == {1, 28}
     _capture_first(root)
 
 
-def an_end(town: str, days: int) -> Ends:
-    return Ends(
+def an_end(town: str, days: int) -> ScoreScale:
+    return ScoreScale(
         town=town * 16, scenario="town_day", days=days, towns=1, random=38.5, base=70.0, planner=76.9, bound=84.7,
         command="townlet plan town_day",
     )  # fmt: skip
@@ -468,7 +468,7 @@ WRITERS = {
         Writer("promotion", _promote, _candidate, _lines("desk/ledger.ndjson")),
         Writer("take", _take),
         Writer("living file", _page),
-        Writer("plan", _ends, lambda root: save_ends(root / "ends.json", [an_end("a", 1)])),
+        Writer("plan", _ends, lambda root: save_scales(root / "ends.json", [an_end("a", 1)])),
         Writer("events", _events, safe=lambda root: 0),  # --overwrite begins the log anew
         Writer("export", _export, _logged),
         Writer("scorecard", _scorecard),

@@ -36,9 +36,9 @@ from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.session import training_state
 from townlet.sealed import SEAL, seal_of
 from townlet.sim.snapshot import load_snapshot, open_town
+from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.plot import read_runs, terminal
-from townlet.telemetry.rules import default_rules
 from townlet.telemetry.summary import as_markdown, as_text, summarise
 from townlet.telemetry.validate import validate_log
 from townlet.telemetry.watch import Watch, watch_log
@@ -269,7 +269,7 @@ def _targets() -> Iterator[Target]:
     yield Target("latest", pointers, _file(pointers[0], "bytes"), readers[pointers[0]])
     yield Target("snapshot", ("world.npz",), _snapshot, readers["world.npz"], _use_snapshot)
     run = {"run.json": RunFolder.card, "summary.json": RunFolder.summary, "environment.json": RunFolder.environment}
-    for name, read in (run | {"config.json": RunFolder.config}).items():
+    for name, read in (run | {"config.json": RunFolder.resolved_config}).items():
         path = f"run/{name}"
         yield Target(name, (path,), _file(path, "json"), lambda place, read=read: read(RunFolder(place / "run")), _use_run)
     for path in ("scorecard.json", "run/anneal.json", "ledger.ndjson.head", "ends.json", "one.take", "baseline.json"):
