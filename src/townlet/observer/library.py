@@ -51,7 +51,7 @@ class Library:
         for run in find_runs(self.folder):
             if run_id(run.path) == name:
                 return run
-        raise TakeError(f"there is no run {name!r} here; it may have been removed")
+        raise TakeError(f"there is no run {name!r:.60} here; it may have been removed")
 
     def find_policy(self, policy: str) -> tuple[str, Path] | None:
         """Name and folder of the checkpoint with these weights, of whichever run."""
@@ -184,7 +184,7 @@ class Library:
     def yaml(name: str) -> str:
         known = shipped_configs()
         if name not in known:
-            raise TakeError(f"there is no scenario {name!r}; there are {', '.join(known)}")
+            raise TakeError(f"there is no scenario {name!r:.60}; there are {', '.join(known)}")
         return read_bytes(known[name], limit=YAML_LIMIT, error=TakeError).decode()
 
 
