@@ -14,10 +14,10 @@ from faults import artefacts as store
 from faults import flips
 from scorecards import duel
 from townlet.cli.app import app
-from townlet.errors import DamagedFileError, TelemetryError
+from townlet.errors import CheckpointError, DamagedFileError, TelemetryError
 from townlet.evaluation.compare import load_scorecard
 from townlet.observer.report import read_run, render_report
-from townlet.policy.checkpoint import resolve
+from townlet.policy.checkpoint import load_checkpoint, resolve
 from townlet.policy.training.run_folder import RunFolder
 from townlet.sealed import write_sealed
 from townlet.telemetry.example import example_record
@@ -130,3 +130,11 @@ def test_a_report_over_a_summary_with_a_wrong_stage_says_so_and_shows_the_rest(k
     summary["stages"][0]["bc"]["class_balance"] = {"wait": "9" * 400}
     write_sealed(tmp_path / "run" / "summary.json", summary)
     assert "summary.json does not tell what the stages came to (stages.0" in render_report(read_run(tmp_path / "run"))
+
+
+def test_sums_that_lack_their_last_line_are_not_those_of_a_checkpoint_without_a_world(kept: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(resolve(kept / store.CHECKPOINT), tmp_path / "checkpoint"))
+    sums = (folder / "SHA256SUMS").read_text().splitlines(keepends=True)
+    (folder / "SHA256SUMS").write_text("".join(line for line in sums if "world.npz" not in line))
+    with pytest.raises(CheckpointError, match=r"SHA256SUMS does not list world\.npz"):
+        load_checkpoint(folder)

@@ -85,9 +85,10 @@ def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_wor
     for name in (WEIGHTS, OPTIMIZER):
         if (folder / name).exists():
             _check_tensors(folder / name)
-    if (folder / WORLD).exists():
+    there = (WORLD,) if (folder / WORLD).exists() else ()  # sums cut by a line would leave it out
+    if there:
         files.check_npz(folder / WORLD, error=CheckpointError)
-    listed = files.check_sums(folder, require=(WEIGHTS, OPTIMIZER, STATE), error=CheckpointError)
+    listed = files.check_sums(folder, require=(WEIGHTS, OPTIMIZER, STATE, *there), error=CheckpointError)
     state = read_state(folder)
     weights = _read_tensors(folder / WEIGHTS)
     if state["weights_hash"] != weights_hash(weights):
