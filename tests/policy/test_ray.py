@@ -33,7 +33,7 @@ from townlet.evaluation.suites import Case
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.jobs import run_jobs
 from townlet.policy.many_towns import live
-from townlet.policy.ray_engine import RayEngine, RayWorker
+from townlet.policy.ray_engine import SETTINGS, RayEngine, RayWorker
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import NoProgress, RunOptions
 from townlet.policy.workers import WorkerDied
@@ -51,6 +51,7 @@ TOLD_APART = {*volatile_names(), "seconds", "training_seconds", "steps_per_secon
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
+    os.environ.update(SETTINGS)
     found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     found.add_node(num_cpus=2)
     ray.init(address=found.address, logging_level="error", log_to_driver=False)
