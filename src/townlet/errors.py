@@ -22,6 +22,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class TownletError(Exception):
@@ -86,6 +90,12 @@ class StorageError(TownletError):
 
 class InterruptedRun(TownletError):
     exit_code = 130
+
+
+def first_problem(found: ValidationError) -> str:
+    """`place: what is wrong there` of the first thing that a model refused."""
+    problem = found.errors(include_input=False, include_url=False)[0]
+    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
 
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6, show: Callable[[str], str] = str) -> str:

@@ -16,7 +16,7 @@ from townlet.cli.common import emit, engine_options, json_option, note, progress
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
-    from townlet.config.models import EvaluationConfig
+    from townlet.config.learning import EvaluationConfig
     from townlet.dto.evaluation import Scorecard
     from townlet.evaluation.suites import Case
 
@@ -87,7 +87,7 @@ def evaluate(
     sees. A network draws its actions; `greedy:FOLDER` takes the likeliest."""
     from townlet.config.loader import load_config
     from townlet.evaluation.compare import save_scorecard
-    from townlet.evaluation.ends import load_ends
+    from townlet.evaluation.score_scale import load_scales
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.table import scorecard_text
 
@@ -103,7 +103,7 @@ def evaluate(
             baseline=baseline,
             window=window,
             threads=threads,
-            ends=None if ends is None else load_ends(ends),
+            ends=None if ends is None else load_scales(ends),
             looks=looks,
             where=spread_over(cases[0].own(), engine, workers, address),
             progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),

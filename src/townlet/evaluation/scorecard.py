@@ -10,27 +10,32 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
-from townlet.config.learning import TrainingConfig
-from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
-from townlet.dto.evaluation import LOOKS, CaseCard, Ends, PolicyCard, Scorecard
+import numpy as np
+
+from townlet.config.learning import EvaluationConfig, TrainingConfig
+from townlet.config.models import SimulationConfig, config_hash
+from townlet.dto.evaluation import LOOKS, CaseCard, PolicyCard, Scorecard, ScoreScale
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.compare import effect_of, summarise, with_effects
-from townlet.evaluation.ends import shipped_ends, town_hash
-from townlet.evaluation.looks import ShuffledConflict
 from townlet.evaluation.measures import Tally
+from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case, Purpose, draw_seed
 from townlet.files import short_hash
+from townlet.observations.spec import CONFLICT
 from townlet.optional import versions
 from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
 from townlet.policy.jobs import run_jobs
-from townlet.policy.runtime import GREEDY, POLICIES, NetworkPolicy, Policy, PolicyRuntime, carried, make_policy
+from townlet.policy.runtime import GREEDY, POLICIES, Decision, NetworkPolicy, Policy, PolicyRuntime, carried, make_policy
 from townlet.sim.loop import SimulationLoop
+from townlet.types import Array
+from townlet.world.rng import SHUFFLE
 
 Maker = str | Callable[[VectorTown], Policy]
 PolicySource = Maker | Mapping[str, Maker]
 """A spec of `make_policy`, a function that makes a policy for a batch of towns, or a mix of such by resident id."""
 Progress = Callable[[str, str, int, int], None]  # case, policy, done, all
+CONFLICT_CHANNELS = ("reservations", "rivals")
 
 
 def evaluate(
@@ -43,7 +48,7 @@ def evaluate(
     window: int = 0,
     purpose: Purpose = "evaluation",
     threads: int = 1,
-    ends: Mapping[str, Ends] | None = None,
+    ends: Mapping[str, ScoreScale] | None = None,
     progress: Progress | None = None,
     looks: bool = False,
     where: TrainingConfig | None = None,
@@ -102,7 +107,7 @@ def measure_case(
     rules: EvaluationConfig,
     seed: int,
     threads: int,
-    ends: Mapping[str, Ends] | None,
+    ends: Mapping[str, ScoreScale] | None,
     looks: bool,
 ) -> tuple[int, PolicyCard]:
     """Residents of a case, and one policy in it; the towns are built once by whoever measures several policies in them."""
@@ -129,7 +134,9 @@ def _taken_along(source: PolicySource) -> PolicySource:
     return source
 
 
-def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, ends: Mapping[str, Ends] | None = None) -> PolicyCard:
+def run_case(
+    vec: VectorTown, name: str, source: PolicySource, case: Case, ends: Mapping[str, ScoreScale] | None = None
+) -> PolicyCard:
     """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns."""
     vec.reset()
     policy = seat(vec, source, case)
@@ -142,7 +149,7 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, ends:
         if not uncounted:  # the first decision may have to compile
             started, uncounted = time.perf_counter(), tally.ticks
     seconds = time.perf_counter() - started
-    rows, scale = tally.row(), ends_of(vec.config, case, ends)
+    rows, scale = tally.row(), scale_of(vec.config, case, ends)
     if scale is not None:
         rows["score"] = [scale.score(earned) for earned in rows["return"]]
     measures = {key: summarise(values, vec.config.evaluation) for key, values in rows.items()}
@@ -169,9 +176,9 @@ def _shuffled(vec: VectorTown, source: PolicySource) -> Policy:
     return ShuffledConflict(policy)
 
 
-def ends_of(config: SimulationConfig, case: Case, ends: Mapping[str, Ends] | None = None) -> Ends | None:
+def scale_of(config: SimulationConfig, case: Case, ends: Mapping[str, ScoreScale] | None = None) -> ScoreScale | None:
     """The scale of a case: of a town in which everybody follows the policy, where somebody has planned it."""
-    return {**shipped_ends(), **(ends or {})}.get(town_hash(config)) if case.learners == "all" else None
+    return {**shipped_scales(), **(ends or {})}.get(town_hash(config)) if case.learners == "all" else None
 
 
 def locate(spec: str) -> str:
@@ -212,7 +219,7 @@ def trained_on(source: PolicySource) -> str | None:
     return None if found is None else str(found)
 
 
-def _state(folder: str) -> dict[str, Any]:
+def _state(folder: str) -> dict[str, object]:
     return load_checkpoint(folder.removeprefix(GREEDY), with_optimizer=False, with_world=False).state
 
 
@@ -231,7 +238,12 @@ def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
 
 
 def _case_card(
-    case: Case, config: SimulationConfig, seed: int, residents: int, cards: list[PolicyCard], ends: Mapping[str, Ends] | None
+    case: Case,
+    config: SimulationConfig,
+    seed: int,
+    residents: int,
+    cards: list[PolicyCard],
+    ends: Mapping[str, ScoreScale] | None,
 ) -> CaseCard:
     return CaseCard(
         name=case.name,
@@ -245,10 +257,47 @@ def _case_card(
         towns=case.towns,
         residents=residents,
         days=config.scenario.episode_ticks / config.world.ticks_per_day,
-        ends=ends_of(config, case, ends),
+        ends=scale_of(config, case, ends),
         policies=tuple(cards),
     )
 
 
 def _hash_of(value: object) -> str:
     return short_hash(json.dumps(value, sort_keys=True))
+
+
+class ShuffledConflict:
+    """Does a network look at conflict? It is measured a second time in the same towns with the same draws, but is shown at every
+    decision the conflict fields and map channels of somebody else. What it loses by that is what its sight of conflict is worth
+    to it; a policy that never looked loses nothing."""
+
+    has_values = True
+
+    def __init__(self, policy: NetworkPolicy) -> None:
+        self.policy, self.kind = policy, policy.kind
+
+    def reset(self, vec: VectorTown) -> None:
+        self.policy.reset(vec)
+        self._columns = np.array(vec.spec.columns(CONFLICT))
+        shown = vec.spec.map_channels
+        self._planes = [shown.index(name) for name in CONFLICT_CHANNELS if name in shown]
+
+    def act(self, vec: VectorTown) -> Decision:
+        features, maps = vec.features, vec.maps
+        rows = np.flatnonzero(vec.active)
+        others = rows[np.argsort(vec.draws(SHUFFLE, self.policy.seed).ravel()[rows], kind="stable")]
+        vec.features = _swapped(features, rows, others, self._columns)
+        if maps is not None and self._planes:
+            vec.maps = _swapped(maps, rows, others, np.array(self._planes))
+        try:
+            return self.policy.act(vec)
+        finally:
+            vec.features, vec.maps = features, maps
+
+
+def _swapped(seen: Array, rows: Array, others: Array, columns: Array) -> Array:
+    """A copy of (E, N, C, …) whose rows have these columns of the others."""
+    copy = seen.copy()
+    flat = copy.reshape(-1, *copy.shape[2:])
+    flat[np.ix_(rows, columns)] = seen.reshape(flat.shape)[np.ix_(others, columns)]
+    return copy

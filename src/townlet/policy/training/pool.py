@@ -19,7 +19,7 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.errors import UsageError
 from townlet.observations.spec import ObservationSpec
-from townlet.policy.fused import FusedNetwork, can_fuse
+from townlet.policy.fused_network import FusedNetwork, can_fuse
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.jobs import ATTEMPTS, open_engine
 from townlet.policy.network import NetworkSpec
