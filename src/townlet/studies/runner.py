@@ -133,7 +133,11 @@ def measure(spec: StudySpec, config: SimulationConfig, policy: str) -> dict[str,
 
 def _measured(spec: StudySpec, job: StudyJob) -> SimulationConfig:
     """The config of the towns an arm is measured in."""
-    return job.config if spec.scenario is None else load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]])
+    return (
+        job.config
+        if spec.scenario is None
+        else load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]], recipe=spec.recipe)
+    )
 
 
 def _seed(config: SimulationConfig) -> int:
