@@ -17,7 +17,6 @@ from townlet.errors import MissingPackageError, ReplayError, TelemetryError, Usa
 from townlet.evaluation.compare import load_scorecard as read_scorecard
 from townlet.evaluation.compare import save_scorecard
 from townlet.evaluation.table import scorecard_text
-from townlet.observer.report import log_of
 from townlet.optional import installed
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, ReplayEntry
@@ -113,7 +112,7 @@ class Run(Result):
         return Picture(figure(read_runs([self._log()]), title=f"{self.card.config_id}, {self.card.mode}"))
 
     def _log(self) -> Path:
-        log = log_of(self.path, self.card.telemetry)
+        log = self.folder.log(self.card)
         if log is None:
             raise TelemetryError(f"{self.path} holds no log; the run kept it elsewhere (--ppo-log) or was only cloning")
         return log

@@ -44,7 +44,11 @@ OPTIONS = (
         show_default=True,
         help="scripted, random, schedule, or the folder of a checkpoint or a run.",
     ),
-    click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices."),
+    click.option(
+        "--epsilon",
+        type=click.FloatRange(0, 1),
+        help="Share of random choices of a script; by default training.bc.epsilon (0.05). With 0 every log-probability is 0.",
+    ),
     click.option("--ticks", type=click.IntRange(1), help="Ticks per town; by default an episode."),
     click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns, each with its own draws."),
     click.option("--start", help="Clock time of the first tick, such as 06:30, or random."),
@@ -163,7 +167,7 @@ def _capture(
         raise stop.interruption(f"after {result.ticks} of {total} town-ticks; {output} holds what was captured")
 
 
-def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, object]) -> tuple[Any, ...]:
     """Configs, whose lives to keep, and options with who plays. SCENARIO is the take's town where that is not shipped."""
     from townlet.observer.studio import Studio
     from townlet.observer.take import read_take

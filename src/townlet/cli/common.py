@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -72,6 +73,26 @@ class NameType(click.ParamType[str]):
 NAME = NameType()
 
 
+class LogType(click.Path):
+    """A telemetry log, or the folder of the run that keeps it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.is_dir():
+            return path
+        from townlet.errors import UsageError
+        from townlet.policy.training.run_folder import RunFolder
+
+        run = RunFolder(path)
+        log = run.log() if run.exists else None
+        if log is None:
+            raise UsageError(f"{path} is a folder without a log; give a log (NDJSON) or the folder that `townlet train` printed")
+        return log
+
+
+LOG = LogType(path_type=Path)
+
+
 def tick_of(config: SimulationConfig, at: str | None) -> int:
     """The tick of an episode that `--at` names."""
     from townlet.config.base import tick_at
@@ -84,7 +105,7 @@ def dumps(value: object) -> str:
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _finite(value: object) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -94,7 +115,7 @@ def _finite(value: object) -> Any:
     return value
 
 
-def emit(value: Any, text: str | Callable[[], str], as_json: bool) -> None:
+def emit(value: object, text: str | Callable[[], str], as_json: bool) -> None:
     """The result of a command on stdout: JSON when asked for, else its text."""
     click.echo(dumps(value) if as_json else text() if callable(text) else text)
 

@@ -257,7 +257,7 @@ def _write_digests(path: Path, rows: list[tuple[int, int, str]]) -> None:
     write_text(path, "".join(line + "\n" for line in lines))
 
 
-def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, Any]:
+def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, object]:
     from townlet.world.events import QUEUE_CONFLICT, USE_START
     from townlet.world.state import TERMS
 

@@ -49,18 +49,6 @@ class TrainingProgress:
         self._told_at = perf_counter()
 
     def __enter__(self) -> TrainingProgress:
-        if interactive() and not self.quiet:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TextColumn("epoch"),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                TextColumn("left"),
-            )
-            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("training", total=None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -73,6 +61,18 @@ class TrainingProgress:
         if self._bar is not None:
             self._bar.reset(self._task, total=total, completed=done, description=what)
             self._bar.figures = ""
+        elif interactive() and not self.quiet:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("epoch"),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("left"),
+            )
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(what, total=total, completed=done)
 
     def advance(self, figures: Mapping[str, float | None]) -> None:
         self._done += 1

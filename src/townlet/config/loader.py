@@ -42,6 +42,8 @@ _SPECIAL = {
 }
 _TAGS = {"tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 
+RUN_CONFIG = "config.json"  # in the folder of a run: its config, resolved
+
 
 def load_config(path_or_name: str | Path, overrides: Sequence[str] = (), *, recipe: str | None = None) -> SimulationConfig:
     """The config of a file, or of a shipped name such as `town_day`, with `a.b=c` overrides laid upon it.
@@ -94,13 +96,15 @@ def shipped_configs(folder: str = "scenarios") -> dict[str, Path]:
 
 
 def find_config(path_or_name: str | Path) -> Path:
-    """The file meant by a path or by the name of a shipped config."""
+    """The file meant by a path, by the folder of a run, or by the name of a shipped config."""
     text = str(path_or_name)
     path = Path(text)
     if _there(path, Path.is_file):
         return path
     if _there(path, Path.is_dir):
-        raise ConfigError(f"{text} is a folder; name a config file in it")
+        if (path / RUN_CONFIG).is_file():
+            return path / RUN_CONFIG
+        raise ConfigError(f"{text} is a folder without {RUN_CONFIG}; name a config file or the folder of a run")
     if not path.suffix and len(path.parts) == 1:
         names = {name: found for folder in reversed(FOLDERS) for name, found in shipped_configs(folder).items()}
         if text in names:

@@ -102,6 +102,8 @@ class SoakResult(FrozenStrict):
     cycles: tuple[SoakCycle, ...]
     residents: int
     records: int
+    positions: tuple[tuple[int, int, int], ...] = Field(description="epoch, cycle_id and log_stream_offset of every record")
+    runs: int = Field(description="different run ids in the log")
     problems: tuple[str, ...] = Field(description="of the validator")
     alerts: tuple[str, ...] = Field(description="of the watcher")
     baseline: dict[str, Measure] = Field(description="scripted residents on evaluation seeds")

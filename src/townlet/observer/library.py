@@ -13,7 +13,6 @@ from townlet.config.learning import PromotionConfig
 from townlet.config.loader import load_config, shipped_configs
 from townlet.errors import DamagedFileError, TakeError, TownletError
 from townlet.files import read_bytes, short_hash
-from townlet.observer.report import log_of
 from townlet.observer.studio import SEEN
 from townlet.policy.checkpoint import names, read_state
 from townlet.policy.training.run_folder import RunFolder, find_runs
@@ -64,7 +63,7 @@ class Library:
 
     def _count(self, run: RunFolder) -> tuple[int, int]:
         """Records and alarms of a run, counted anew when its log has changed."""
-        log, name = log_of(run.path, run.card().telemetry), run_id(run.path)
+        log, name = run.log(), run_id(run.path)
         if log is None:
             return 0, 0
         stamp = log.stat().st_size, log.stat().st_mtime_ns
@@ -76,7 +75,7 @@ class Library:
     @staticmethod
     def _state(run: RunFolder) -> tuple[int, tuple[str, ...]]:
         """Bytes of a run's log and its checkpoints."""
-        log = log_of(run.path, run.card().telemetry)
+        log = run.log()
         return 0 if log is None else log.stat().st_size, tuple(names(run.checkpoints)) if run.checkpoints.is_dir() else ()
 
     def _row_or_problem(self, run: RunFolder) -> dict[str, Any]:
@@ -117,7 +116,7 @@ class Library:
     def records(self, name: str, cursor: str) -> dict[str, Any]:
         """Records after a cursor, with the alarms of the default rules; `cut` when the log is no longer what was read."""
         run = self.find(name)
-        log = log_of(run.path, run.card().telemetry)
+        log = run.log()
         if log is None:
             return {"records": [], "alarms": [], "next": "", "cut": False}
         data = b"".join(read_bytes(part, limit=1 << 30, error=TakeError) for part in log_parts(log))

@@ -17,8 +17,6 @@ from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.evaluation.scorecard import Progress, evaluate, locate
 from townlet.evaluation.suites import Case
 from townlet.evaluation.table import percent
-from townlet.files import safe_join
-from townlet.names import is_name
 from townlet.observer.charts import Series, heat_strip, line_chart
 from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
@@ -76,7 +74,7 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
 
     run, summary = part("run.json", kept.card, None), part("summary.json", kept.summary, None)
     records: list[Mapping[str, Any]] = []
-    log = log or log_of(folder, None if run is None else run.telemetry)
+    log = log or kept.log(run)
     if log is not None:
         try:
             records.extend(record for record in read_records(log) if record.get("kind") != "batch")
@@ -138,9 +136,9 @@ def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] 
 
 def _anneal(summary: Mapping[str, Any]) -> str:
     """What an anneal run came to, and what promotion said of it."""
-    if summary.get("strategy") != "anneal":
+    if summary.get("strategy") != "anneal" or "status" not in summary:
         return ""
-    lines = "".join(f"<li>{escape(line.strip())}</li>" for line in AnnealSummary.model_validate(summary).told())
+    lines = "".join(f"<li>{escape(line.strip())}</li>" for line in AnnealSummary.model_validate_json(json.dumps(summary)).told())
     return f"<h2>Verdict</h2><ul>{lines}</ul>"
 
 
@@ -228,13 +226,6 @@ def _provenance(record: RunRecord) -> str:
     resolved = {} if record.config is None else record.config.model_dump(mode="json")
     config = escape(json.dumps(resolved, indent=2, sort_keys=True))
     return f"<h2>Config and hashes</h2><dl>{listed}</dl><details><summary>Resolved config</summary><pre>{config}</pre></details>"
-
-
-def log_of(folder: Path, named: str | None) -> Path | None:
-    """The log the run names, if it is in the folder; else any log in it."""
-    names = [named] if named is not None and is_name(named) else []
-    names += sorted(path.name for path in folder.glob("*.ndjson"))
-    return next((path for name in names if (path := safe_join(folder, name)).is_file()), None)
 
 
 def _number(value: Any) -> float | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
-from townlet.config.models import BehaviorConfig
+from townlet.config.town import BehaviorConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
 from townlet.policy.checkpoint import mix_hash, resolve, weights_hash

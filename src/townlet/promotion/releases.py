@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from townlet.config.models import PromotionConfig
+from townlet.config.learning import PromotionConfig
 from townlet.dto.evaluation import SCORECARD_LIMIT, Scorecard
 from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision, Verdict
 from townlet.errors import DamagedFileError, UsageError
@@ -84,8 +84,9 @@ class Releases:
         weights = read_checkpoint(candidate).weights
         return sum(entry.kind == "window" and entry.candidate == weights for entry in self.entries())
 
-    def evaluate(self, candidate: Path, scorecard: Path) -> PromotionDecision:
-        """Judge one window and write it down; evidence that is missing, damaged or of something else is FAIL."""
+    def evaluate(self, candidate: Path, scorecard: Path, *, suite: str | None = None) -> PromotionDecision:
+        """Judge one window and write it down; evidence that is missing, damaged or of something else is FAIL. `suite` is the one
+        the scorecard must be of; by default that of the rules."""
         for gate in self.rules.gates:
             check_gate(gate)
         with self._lock():
@@ -93,7 +94,7 @@ class Releases:
                 entries = self.entries()
             except LedgerError as error:
                 return self._without_gates("fail", str(error))
-            return self._judge(entries, candidate, scorecard)
+            return self._judge(entries, candidate, scorecard, suite or self.rules.suite)
 
     def promote(self, candidate: Path) -> PromotionDecision:
         """Make the candidate the release if its last window said PROMOTE; otherwise that decision stands."""
@@ -169,7 +170,7 @@ class Releases:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path) -> PromotionDecision:
+    def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path, suite: str) -> PromotionDecision:
         now, rules = champion(entries), gates_hash(self.rules.gates, self.rules.required_passes, self.level)
         try:
             checkpoint = read_checkpoint(candidate)
@@ -188,11 +189,11 @@ class Releases:
                 return self._without_gates(
                     "hold", "a window on these evaluation seeds was judged before; measure on new ones (evaluate --window)"
                 )
-            problem = self._refuse(card, checkpoint, now)
+            problem = _refuse(card, checkpoint, now, suite)
             if problem is not None:
                 decision = self._without_gates("fail", problem)
             else:
-                passes = passes_in_a_row(entries, checkpoint.weights, rules)
+                passes = passes_in_a_row(entries, checkpoint.weights, rules, evidence.configs)
                 decision = decide(
                     card,
                     self.rules.gates,
@@ -211,19 +212,6 @@ class Releases:
         """What was decided before any gate was asked, and why."""
         outcome, required = Outcome.FAIL if window == "fail" else Outcome.HOLD, self.rules.required_passes
         return PromotionDecision(outcome=outcome, window=window, passes=0, required=required, gates=(), reasons=(reason,))
-
-    def _refuse(self, card: Scorecard, checkpoint: CheckpointFacts, now: str) -> str | None:
-        """Why a scorecard says nothing about this candidate and this champion."""
-        for name, expected in ((CANDIDATE, checkpoint.weights), (CHAMPION, now)):
-            if name not in card.policies:
-                return f"the scorecard has no policy called {name}, only {', '.join(card.policies)}"
-            found = {case.policy(name).policy_hash for case in card.cases}
-            if found != {expected}:
-                shown = ", ".join(sorted(value[:12] for value in found)) or "nothing"
-                return f"the scorecard measured {shown} as {name}, but the {name} is {expected[:12]}"
-        if card.suite != self.rules.suite:
-            return f"the scorecard is of the suite {card.suite!r}; promotion asks for {self.rules.suite!r}"
-        return None
 
     def _append(
         self,
@@ -293,6 +281,20 @@ def _evidence_of(card: Scorecard | None, digest: str | None, checkpoint: Checkpo
         dataset=checkpoint.fact("dataset_hash"),
         started_from=checkpoint.fact("started_from"),
     )
+
+
+def _refuse(card: Scorecard, checkpoint: CheckpointFacts, now: str, suite: str) -> str | None:
+    """Why a scorecard says nothing about this candidate and this champion."""
+    for name, expected in ((CANDIDATE, checkpoint.weights), (CHAMPION, now)):
+        if name not in card.policies:
+            return f"the scorecard has no policy called {name}, only {', '.join(card.policies)}"
+        found = {case.policy(name).policy_hash for case in card.cases}
+        if found != {expected}:
+            shown = ", ".join(sorted(value[:12] for value in found)) or "nothing"
+            return f"the scorecard measured {shown} as {name}, but the {name} is {expected[:12]}"
+    if card.suite != suite:
+        return f"the scorecard is of the suite {card.suite!r}; promotion asks for {suite!r}"
+    return None
 
 
 def _judged_before(entries: tuple[LedgerEntry, ...], evidence: Evidence) -> bool:

@@ -27,6 +27,7 @@ from townlet import files
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EvaluationPoint
 from townlet.errors import CheckpointError, StorageError, UsageError, first_problem
+from townlet.names import is_name
 from townlet.optional import versions
 from townlet.policy.checkpoint import (
     BEST,
@@ -44,6 +45,14 @@ from townlet.sealed import read_sealed, write_sealed
 RECORD_BYTES = 3_000  # a telemetry record, generously
 SMALL_FILES = 200_000  # config, environment, summary, plots
 Model = TypeVar("Model", bound=BaseModel)
+
+
+def next_free(config_id: str, mode: str) -> Path:
+    """The folder of the next run under runs/."""
+    number = 1
+    while (path := Path("runs") / f"{config_id}_{mode}_{number:03d}").exists():
+        number += 1
+    return path
 
 
 class RunCard(BaseModel):
@@ -157,6 +166,13 @@ class RunFolder:
 
     def environment(self) -> RunEnvironment:
         return self._read("environment.json", RunEnvironment)
+
+    def log(self, card: RunCard | None = None) -> Path | None:
+        """The log the run names, if it is in the folder; else any log in it."""
+        named = (card or self.card()).telemetry
+        names = [named] if named is not None and is_name(named) else []
+        names += sorted(path.name for path in self.path.glob("*.ndjson"))
+        return next((path for name in names if (path := files.safe_join(self.path, name)).is_file()), None)
 
     def summary(self) -> dict[str, Any] | None:
         """What the strategy wrote, of which `RunSummary` was checked."""

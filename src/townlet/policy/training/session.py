@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -20,11 +20,9 @@ from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runtime import NetworkPolicy
-from townlet.policy.training.autograd import check_device
+from townlet.policy.training.batches import LearnerState
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
-from townlet.policy.training.learner import LearnerState, PPOLearner
-from townlet.policy.training.offline import OfflineLearner, without_critic
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
@@ -32,6 +30,9 @@ from townlet.policy.training.strategies import strategy_of
 from townlet.policy.workers import learner_threads
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
+
+if TYPE_CHECKING:
+    from townlet.policy.training.learner import PPOLearner
 
 RECENT = 12  # epochs that the counters remember
 LOG_START = {"rotation": 0, "byte": 0, "offset": 0, "epochs": 0, "records_dropped": 0}  # position of a log without records
@@ -46,7 +47,7 @@ class RunCounters(BaseModel):
     cycle: int = -1  # collections
     loss_value_first: float | None = None
     last_return: float | None = None  # of the episodes that ended last
-    last: dict[str, Any] = Field(default_factory=dict)  # the last record
+    last: dict[str, object] = Field(default_factory=dict)  # the last record
     recent: list[EpochFigures] = Field(default_factory=list)  # of the last epochs, for the guards of anneal stages
     evaluations: list[EvaluationPoint] = Field(default_factory=list)
     best: float | None = None  # highest return, or lowest held-out loss of cloning
@@ -55,7 +56,7 @@ class RunCounters(BaseModel):
     weights_hash_start: str = ""
     finished: bool = False
 
-    def remember(self, record: Mapping[str, Any], resident_days: float) -> None:
+    def remember(self, record: Mapping[str, object], resident_days: float) -> None:
         conflicts, intensity = record["queue_conflict_events"], record["queue_conflict_intensity_sum"]
         now = EpochFigures(loss_value=record["loss_value"], conflicts=conflicts, intensity=intensity, resident_days=resident_days)
         self.recent = [*self.recent, now][-RECENT:]
@@ -70,6 +71,8 @@ def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
     """The network a config asks for; what this version cannot do is refused here, before anything is written."""
+    from townlet.policy.training.autograd import check_device  # imports torch
+
     check_device(config.training.device)
     town_size = len(compile_town(config).layout.residents) if config.policy.critic == "central" else 0
     return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo, town_size)
@@ -82,6 +85,9 @@ def offline_spec(config: SimulationConfig) -> NetworkSpec:
 
 
 def make_learner(context: TrainingContext) -> PPOLearner:
+    from townlet.policy.training.learner import PPOLearner  # imports torch
+    from townlet.policy.training.offline import OfflineLearner
+
     config, training = context.config, context.config.training
     if strategy_of(context.mode, training.algorithm) == "offline":
         settings = (training.algorithm, training.offline)
@@ -239,8 +245,7 @@ def _restore(session: Session, found: Checkpoint, *, with_towns: bool = True) ->
             f"the checkpoint's network differs from the config's in {', '.join(apart)} "
             f"({stored.get(apart[0])!r} against {expected[apart[0]]!r}); use the config it was trained with"
         )
-    kept = found.optimizer if isinstance(learner, OfflineLearner) else without_critic(found.optimizer)
-    learner.load_state(LearnerState(found.weights, kept, found.state["learner"]))
+    learner.load_state(LearnerState(found.weights, found.optimizer, found.state["learner"]))
     if collector is not None and found.world and with_towns:
         collector.restore_world(found.world)
 
