@@ -442,7 +442,7 @@ def validate_log(paths: Path | str | Sequence[Path | str], *, limit: int = DEFAU
         checker, seen = LogChecker(report), report.records + report.batches + report.problem_count
         for part in log_parts(path):
             report.files.append(part)
-            reader = LogReader(part)
+            reader, number = LogReader(part), 0
             try:
                 for number, raw in reader:
                     checker.check(part, number, raw)
@@ -451,6 +451,8 @@ def validate_log(paths: Path | str | Sequence[Path | str], *, limit: int = DEFAU
                 report.problem(part, error.number, "", error.reason)
             if reader.torn is not None:
                 report.note(part, reader.torn.number, "", reader.torn.reason)
+            if number == 0 and part != path:
+                report.note(part, 1, "", "is a rotated part without a record; those it held are missing")
         if report.records + report.batches + report.problem_count == seen:
             report.problem(path, 1, "", "the log holds no record")
     return report

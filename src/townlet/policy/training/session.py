@@ -157,9 +157,14 @@ class Session:
         checkpoint = Checkpoint(state.weights, about, state.optimizer, world)
         return context.run.save(self.counters.epoch if number is None else number, checkpoint, best=best, scheduled=scheduled)
 
+    @property
+    def evaluated(self) -> bool:
+        """The network as it stands has been scored."""
+        return any(point.epoch == self.counters.epoch for point in self.counters.evaluations)
+
     def evaluate(self, context: TrainingContext) -> EvaluationPoint:
         """Score the network as it stands on the validation seed; the best so far is remembered in `counters`."""
-        measures = context.services.evaluation.score(lambda vec: NetworkPolicy(self.learner, vec.seed))
+        measures = context.services.evaluation.score(lambda vec: NetworkPolicy(self.learner, vec.seed), context.stop.is_asked)
         point = EvaluationPoint(epoch=self.counters.epoch, steps=self.counters.steps, measures=intervals(measures))
         self.counters.evaluations.append(point)
         return point
