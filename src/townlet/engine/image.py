@@ -30,7 +30,7 @@ NO_EVENT = (-1, -1, 0, 0, -1)  # a row of `scheduled` that never comes
 
 class Call(NamedTuple):
     entry: Any
-    args: tuple[Any, ...]
+    args: tuple[object, ...]
 
     @property
     def name(self) -> str:
@@ -150,7 +150,7 @@ class _Layout:
         return memory
 
 
-def _named(call: Call) -> Iterator[tuple[str, Any, bool]]:
+def _named(call: Call) -> Iterator[tuple[str, object, bool]]:
     """Arguments by name as Numba flattens them, and whether a run changes them."""
     for name, value in zip(inspect.signature(call.entry.py_func).parameters, call.args, strict=True):
         if isinstance(value, tuple):
@@ -162,7 +162,7 @@ def _named(call: Call) -> Iterator[tuple[str, Any, bool]]:
             yield name, value, True
 
 
-def _slots(value: Any) -> int:
+def _slots(value: object) -> int:
     return 5 + 2 * value.ndim if isinstance(value, np.ndarray) else 1
 
 
@@ -174,8 +174,8 @@ def _ratio(array: Array) -> float | None:
     return c if np.array_equal(array, k / (k + c)) else None
 
 
-def _described(array: Array) -> dict[str, Any]:
-    about: dict[str, Any] = {"shape": list(array.shape), "item": array.itemsize}
+def _described(array: Array) -> dict[str, object]:
+    about: dict[str, object] = {"shape": list(array.shape), "item": array.itemsize}
     if (ratio := _ratio(array)) is not None:
         about["ratio"] = ratio
     if array.dtype.fields is None:

@@ -24,15 +24,15 @@ from townlet.config.loader import config_of_text, load_config, shipped_configs
 from townlet.engine.module import engine_module
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, TownletError, UsageError
+from townlet.observer.changeable import rules_to_change
 from townlet.observer.guard import Guard
 from townlet.observer.library import Library
 from townlet.observer.living import beside, file_parts, living_parts, packed
 from townlet.observer.news import News
-from townlet.observer.rules import rules_to_change
 from townlet.observer.standalone import page_html
 from townlet.observer.story import divergence, moments, story
 from townlet.observer.studio import MOST_TAKES, Studio, plan_of
-from townlet.observer.take import MOST_CHANGES, Change, canonical, parse_take
+from townlet.observer.take import MOST_CHANGES, Change, parse_take, take_bytes
 from townlet.observer.witness import ties, witness
 from townlet.scenarios.lint import lint
 from townlet.sim.snapshot import snapshot_bytes, take_snapshot
@@ -258,7 +258,7 @@ class _Routes:
         name = request.path_params["take"]
         self.studio.known(name)
         take = await self.here.shoot(self.studio.self_contained, name)
-        return _file(canonical(take) + b"\n", f"{name}.take", "application/json")
+        return _file(take_bytes(take), f"{name}.take", "application/json")
 
     async def html(self, request: Request) -> Response:
         """The take, beside another one where `vs` names it, as a file that needs no server."""

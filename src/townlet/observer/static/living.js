@@ -204,6 +204,12 @@ export function takeText(take) {
   return canonicalText(Object.fromEntries(Object.entries(take).filter(([, value]) => value !== null && value !== undefined && !(Array.isArray(value) && !value.length))));
 }
 
+/** A take as a file, sealed as `observer/take.py` seals it. @param {any} take */
+export function takeFile(take) {
+  const text = takeText(take).slice(0, -1);
+  return `${text},"seal":"${sha256([new TextEncoder().encode(text)]).slice(0, 32)}"}\n`;
+}
+
 /** @param {any} take */
 export function takeId(take) {
   return sha256([new TextEncoder().encode(takeText(take))]).slice(0, 12);
