@@ -46,10 +46,12 @@ def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None) -
 @click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices.")
 @click.option("--events", type=PATH, help="Write every event to this NDJSON file.")
 @click.option("--snapshot", type=PATH, help="Save the world at the end (and every snapshot.every_ticks) to this file.")
-@click.option("--follow", metavar="RESIDENT", help="Tell what this resident wanted and saw, and why the rest was masked.")
+@click.option(
+    "--follow", metavar="RESIDENT", help="Follow one resident: what it chose, what it saw, and why other actions were impossible."
+)
 @click.option("--render", type=PATH, help="A picture of the end (.png) or a film of the run (.gif).")
 @click.option("--digests", type=PATH, help="Write the digest after every decision to this NDJSON file.")
-@click.option("--overwrite", is_flag=True, help="Replace files that are there.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @seed_option
 @set_option
 @json_option
@@ -68,7 +70,7 @@ def run(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Simulate SCENARIO (a config file or a shipped name) and show how its residents fare.
+    """Simulate SCENARIO (a config file or a shipped name) and show how its residents are doing.
 
     On a terminal a live table shows residents, needs, queues and conflicts. Ctrl-C ends the run and keeps what was made.
 

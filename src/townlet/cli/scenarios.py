@@ -138,7 +138,7 @@ def _drawing(config: Any, plan: Any) -> str:
 @click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=None, help="Days to judge by; by default one episode.")
 @click.option("--sight", is_flag=True, help="Also measure the value of sight: scripted calm − scripted near over 64 days.")
-@click.option("--pay", is_flag=True, help="Also live seven ways of life for a month: does the town reward what it means?")
+@click.option("--pay", is_flag=True, help="Also simulate seven ways of life for a month: does the town reward what it should?")
 @set_option
 @json_option
 def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, overrides: tuple[str, ...], as_json: bool) -> None:
@@ -203,7 +203,7 @@ def diff(first: str, second: str, as_json: bool) -> None:
     "--generate", "seed", type=click.IntRange(0), default=None, metavar="SEED", help="Draw a random town that can work."
 )
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="File to write; by default NAME.yaml.")
-@click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @json_option
 def new(name: str, seed: int | None, output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Write a new scenario: a small template, or with --generate a random town that passes the linter."""

@@ -388,7 +388,9 @@ class LogChecker:
             report.versions[f"{form.version:g}"] += 1
             if form.version >= STRICT and record.run_id != before.run:
                 if before.run:
-                    report.note(path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run goes on here")
+                    report.note(
+                        path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run continues here"
+                    )
                 self._before = before = Before(offset=before.offset, version=before.version, run=record.run_id)
             if record.steps < before.steps or (record.steps == before.steps and record.transitions > 0):
                 report.problem(path, number, "steps", f"is {record.steps:g} after {before.steps:g}; it must grow")

@@ -172,5 +172,5 @@ def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None
 
 def test_runs_are_compared_key_by_key(tmp_path: Path) -> None:
     assert config_differences([{"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}]) == {"a.c": [2, 3]}
-    with pytest.raises(UsageError, match="is no run folder"):
+    with pytest.raises(UsageError, match="is not a run folder"):
         RunFolder(tmp_path).card()

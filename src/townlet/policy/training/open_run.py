@@ -123,7 +123,9 @@ def _environment(context: TrainingContext, options: RunOptions) -> dict[str, Any
 def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions) -> None:
     if not options.resume:
         if run.exists:
-            raise UsageError(f"{run.path} already holds a run; go on with --resume {run.path}, or choose another --run-dir.")
+            raise UsageError(
+                f"{run.path} already holds a run; continue it with --resume {run.path}, or choose another --run-dir."
+            )
         check_disk(run.path, context.disk_needed)
         return
     card, there = run.card(), run.environment()
@@ -139,8 +141,8 @@ def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions)
     for name in ("versions", "threads", "machine"):
         if there.get(name) != here[name] and not options.allow_inexact:
             raise UsageError(
-                f"The run in {run.path} was made with {name} {there.get(name)}, here it is {here[name]}: it would not go on bit "
-                "for bit; use the same, or accept that with --allow-inexact."
+                f"The run in {run.path} was made with {name} {there.get(name)}, here it is {here[name]}: the result could differ "
+                "in the last bits; use the same, or accept that with --allow-inexact."
             )
 
 

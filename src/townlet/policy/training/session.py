@@ -180,7 +180,7 @@ def training_state(found: Checkpoint, place: Path) -> TrainingState:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(f"{place} is no state to go on from ({where}: {first['msg']}); train again") from None
+        raise CheckpointError(f"{place} cannot be continued from ({where}: {first['msg']}); train again") from None
     if state.telemetry and (
         set(LOG_START) - set(state.telemetry) or any(type(state.telemetry[name]) is not int for name in LOG_START)
     ):
