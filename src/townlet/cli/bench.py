@@ -53,7 +53,7 @@ def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) ->
 @click.option("--short", is_flag=True, help="Quick: small batches, each thing once.")
 @json_option
 def roof(output: Path | None, short: bool, as_json: bool) -> None:
-    """What each stage does of what this machine could do: simulate, observe, mask, infer, advantage, update.
+    """How close each stage comes to the limit of this machine: simulate, observe, mask, infer, advantage, update.
 
     The last three need the extra ml; without it the first three are measured.
 

@@ -1,4 +1,4 @@
-"""`townlet snapshot`: worlds put away, taken out, compared."""
+"""`townlet snapshot`: save, load and compare worlds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`townlet tune`: the script's numbers, found anew for a town."""
+"""`townlet tune`: find the best numbers of the script for a town."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots: a world put into one file and taken out again, bit for bit; and what two worlds differ in.
+"""Snapshots: a world saved to one file and loaded again, bit for bit; and how two worlds differ.
 
 The file is an .npz whose member `header` is JSON; it carries its config, so that it can be loaded without the scenario's file.
 """

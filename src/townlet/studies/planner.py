@@ -1,4 +1,4 @@
-"""How well can a town do? A joint plan, improved in the simulator itself: the upper end of the scale that policies are scored on.
+"""How well can a town do? A joint plan, improved in the simulator: it defines a score of 1.
 
 A plan is the decisions of a base policy with some of them replaced. It is improved day by day: many copies of the town live
 the day and a while after it with changed plans, and what earns the founders more is kept. Clairvoyant, the copies share the

@@ -1,4 +1,4 @@
-"""Is a log what it says? Every record against the declared fields, and every record against the one before it."""
+"""Is a log valid? Checks every record against the declared fields and against the record before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a run: its folder and lock, its log, its stop flag; new, or where it was left."""
+"""Opening a new or resumed run: its folder and lock, its log, its stop flag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training run under way: the learner, its towns, how far it has come; and the checkpoints it goes on from bit for bit."""
+"""A training run: the learner, its towns and counters, and the checkpoints from which it continues bit for bit."""
 
 from __future__ import annotations
 
