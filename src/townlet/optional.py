@@ -24,6 +24,7 @@ EXTRA_OF = {
     "jaxmarl": "bench",
     "starlette": "observer",
     "uvicorn": "observer",
+    "ray": "dist",
 }
 
 

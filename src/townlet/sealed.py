@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from townlet import files
-from townlet.errors import DamagedFileError, TownletError
+from townlet.errors import DamagedFileError, TownletError, first_problem
 
 SEAL = "seal"
 LIMIT = 64 << 20
@@ -51,8 +51,6 @@ def parse_sealed(
     try:
         return model.model_validate_json(json.dumps(found), strict=True)
     except ValidationError as reason:
-        first = reason.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise error(f"{path} cannot be used ({where}: {first['msg']}); {remedy}") from None
+        raise error(f"{path} cannot be used ({first_problem(reason)}); {remedy}") from None
     except RecursionError:
         raise error(f"{path} is nested too deeply; {remedy}") from None

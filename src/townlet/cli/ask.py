@@ -33,7 +33,7 @@ def _common(function: Callable[..., object]) -> Callable[..., Any]:
 
 
 def _open(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...]) -> tuple[Any, str]:
-    from townlet.observer.opening import open_take
+    from townlet.observer.open_take import open_take
     from townlet.observer.studio import Studio
 
     studio = Studio()
@@ -140,7 +140,7 @@ def differs(
     """How two policies differ on the same day: the first difference, and who does what at a moment."""
     from townlet.observer.answers import differs as asked
     from townlet.observer.answers import tick_in
-    from townlet.observer.opening import policy_id
+    from townlet.observer.open_take import policy_id
     from townlet.observer.story import divergence
 
     studio, a = _open(what, policy_a, seed, overrides)

@@ -8,9 +8,18 @@ from typing import Any
 
 import click
 
-from townlet.cli.common import NAME, emit, json_option, leave, note, progress, seed_option, set_option
-
-FOUNDING = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
+from townlet.cli.common import (
+    ENGINE_OPTIONS,
+    NAME,
+    emit,
+    json_option,
+    leave,
+    note,
+    progress,
+    seed_option,
+    set_option,
+    spread_over,
+)
 
 
 class Size(click.ParamType[int]):
@@ -64,6 +73,7 @@ OPTIONS = (
     click.option("--golden", is_flag=True, help="Refresh the committed samples and statistics instead."),
     click.option("--check", is_flag=True, help="With --golden: compare only; exit code 1 when they differ."),
     click.option("--golden-dir", type=click.Path(path_type=Path), default=Path("docs/samples"), show_default=True),
+    *ENGINE_OPTIONS,
     seed_option,
     set_option,
     json_option,
@@ -105,6 +115,8 @@ def capture_suite(scenarios: tuple[str, ...], **options: Any) -> None:
     Example:
       python scripts/capture_rollout_suite.py --ticks 600 --output runs/suite
     """
+    from townlet.scenarios.catalogue import FOUNDING
+
     _capture(scenarios or FOUNDING, **options)
 
 
@@ -120,6 +132,9 @@ def _capture(
     min_length: int,
     min_reward: float | None,
     take: Path | None,
+    engine: str | None,
+    workers: int,
+    address: str | None,
     **options: Any,
 ) -> None:
     from townlet.config.loader import load_config
@@ -147,7 +162,8 @@ def _capture(
             advance(done - seen[0])
             seen[0] = done
 
-        result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0)
+        where = spread_over(configs[0], engine, workers, address)
+        result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0, where=where)
     emit(asdict(result), lambda: _told(asdict(result)), as_json)
     if result.events_lost:
         note(f"{result.events_lost} events did not fit; raise world.event_capacity to keep them all")

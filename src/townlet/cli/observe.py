@@ -125,7 +125,7 @@ def open_observatory(
     from townlet.config.loader import default_config
     from townlet.observer.app import Observatory
     from townlet.observer.library import Library, run_id
-    from townlet.observer.opening import open_take, policy_id
+    from townlet.observer.open_take import open_take, policy_id
     from townlet.observer.studio import Studio
 
     promotion = default_config().promotion

@@ -51,8 +51,9 @@ def plan(
 ) -> None:
     """Improve the decisions of a base policy in SCENARIO, day by day, by trying changes in the simulator.
 
-    The same command gives the same plan."""
-    from townlet.evaluation.ends import save_ends
+    The same command gives the same plan.
+    """
+    from townlet.evaluation.score_scale import save_scales
     from townlet.evaluation.suites import Case
     from townlet.policy.capture import CaptureOptions, capture
     from townlet.studies.planner import Effort, plan_case
@@ -68,7 +69,7 @@ def plan(
         result = capture([case.town()], output, options)
         note(f"{result.samples} samples written to {output}")
     if ends is not None:
-        save_ends(ends, [found.ends])
+        save_scales(ends, [found.ends])
         note(f"ends written to {ends}")
     told = found.ends.model_dump(mode="json") | {"values": [one.value for one in found.plans]}
     text = (

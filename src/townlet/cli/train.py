@@ -31,8 +31,9 @@ VALUES: dict[str, tuple[str, Any, str]] = {
     "--bc-manifest": ("training.bc.manifest", str, "Manifest of demonstrations."),
     "--rollout-ticks": ("training.rollout_ticks", int, "Ticks per collection."),
     "--epochs": ("training.epochs", int, "Collections, or passes over the data."),
-    "--engine": ("training.engine", str, "Where rollouts are made: local or process."),
-    "--workers": ("training.workers", int, "Cores, or rollout processes; 0 for all cores."),
+    "--engine": ("training.engine", str, "Where rollouts are made: local, process or ray."),
+    "--workers": ("training.workers", int, "Cores, or rollout workers; 0 for all there are."),
+    "--address": ("training.cluster.address", str, "HOST:PORT of a Ray cluster; without it one on this machine."),
     "--device": ("training.device", str, "Device of torch: cpu, cuda or cuda:N."),
     "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch, and the last."),
     "--ppo-log-max-entries": ("telemetry.max_entries", int, "Records per file before it is rotated."),
@@ -118,7 +119,7 @@ def train(config: str | None, **flags: object) -> None:
 
 
 def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
-    from townlet.errors import UsageError
+    from townlet.errors import InterruptedRun, UsageError
     from townlet.policy.training.contexts import RunOptions
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
     from townlet.policy.training.run_folder import RunFolder, next_free
@@ -128,7 +129,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
     dataset = _single_sample(config, flags)
     has_data = dataset is not None or config.training.replay_manifest or config.training.capture_dir
     if flags["resume"] is not None:
-        mode = str(RunFolder(flags["resume"]).card()["mode"])
+        mode = RunFolder(flags["resume"]).card().mode
     elif has_data and flags["mode"] is None and mode == "rollout":
         mode = "replay"  # data were named and no mode: they are what is meant
     if flags["rollout_save_dir"] is not None:
@@ -163,7 +164,11 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         dry_run=flags["dry_run"],
     )
     with watcher:
-        result = orchestrator.run(mode, options)
+        try:
+            result = orchestrator.run(mode, options)
+        except InterruptedRun as error:
+            error.args = (f"{error} Go on with: townlet train --resume {run_dir}",)
+            raise
     if flags["anneal_log_dir"] is not None and not flags["dry_run"]:
         from townlet.sealed import write_sealed
 

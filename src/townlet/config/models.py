@@ -240,6 +240,9 @@ def weights_of(needs: Mapping[str, NeedConfig], own: PersonalityConfig) -> tuple
 
 
 def config_hash(config: SimulationConfig) -> str:
-    """Sixteen hex digits that change with any value of the config, and with nothing else."""
-    text = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return short_hash(text)
+    """Sixteen hex digits that change with any value that can change a result: not with where the work is done, and by how
+    many (`training.engine`, `workers`, `cluster`)."""
+    found = config.model_dump(mode="json")
+    found["training"] |= {"engine": "local", "workers": 1}
+    del found["training"]["cluster"]
+    return short_hash(json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=True))

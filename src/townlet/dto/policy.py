@@ -200,6 +200,16 @@ class AnnealSummary(TrainingResult):
     telemetry_log: str | None = None
     weights_hash: str | None = None
 
+    def told(self) -> tuple[str, ...]:
+        """The verdict and its reasons, then what promotion said of it, a sentence each."""
+        verdict = (f"anneal {self.status}", *(f"  {reason}" for reason in self.reasons))
+        if self.promotion is not None:
+            return (*verdict, f"promotion {self.promotion.outcome.value}", *(f"  {reason}" for reason in self.promotion.reasons))
+        if self.status != "PASS":
+            return (*verdict, "promotion was not considered: only an anneal run that passes is")
+        asked = f"`townlet promote evaluate {self.run_dir}` judges it now, training.promote=true at the end of a run"
+        return (*verdict, f"promotion was not asked for: {asked}")
+
 
 # Work package 4 calls them both ways.
 BCTrainingResultDTO = BCTrainingResult

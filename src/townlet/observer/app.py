@@ -29,7 +29,7 @@ from townlet.observer.news import News
 from townlet.observer.standalone import page_html
 from townlet.observer.story import divergence, moments, story
 from townlet.observer.studio import MOST_TAKES, Studio
-from townlet.observer.take import MOST_CHANGES, Change, canonical, parse_take
+from townlet.observer.take import MOST_CHANGES, Change, parse_take, take_bytes
 from townlet.observer.witness import ties, witness
 from townlet.scenarios.lint import lint
 from townlet.sim.snapshot import snapshot_bytes, take_snapshot
@@ -251,7 +251,7 @@ class _Routes:
         name = request.path_params["take"]
         self.studio.known(name)
         take = await self.here.shoot(self.studio.self_contained, name)
-        return _file(canonical(take) + b"\n", f"{name}.take", "application/json")
+        return _file(take_bytes(take), f"{name}.take", "application/json")
 
     async def html(self, request: Request) -> Response:
         """The take, beside another one where `vs` names it, as a file that needs no server."""

@@ -11,7 +11,7 @@ from townlet.engine.image import town_image
 from townlet.engine.module import engine_module
 from townlet.engine.network import KernelNetwork, runs_in_the_kernel
 from townlet.envs.vector import VectorTown
-from townlet.observer.rules import rules_to_change
+from townlet.observer.changeable import rules_to_change
 from townlet.observer.standalone import film_parts
 from townlet.observer.story import MOMENTS
 from townlet.observer.studio import Studio

@@ -114,7 +114,7 @@ class Studio:
         update: dict[str, Any] = {"changes": tuple(merged), "digest": None}
         if policy is not None:
             update |= {"policy": policy, "decisions": None}
-        return self.open(parse_take(base.model_copy(update=update).model_dump_json()), parent=parent)
+        return self.open(parse_take(base.model_copy(update=update).model_dump(mode="json")), parent=parent)
 
     def open(self, take: Take, parent: str | None = None) -> KnownTake:
         """Take up a take: its town, policy and changes are tried; what cannot be shot here is refused."""

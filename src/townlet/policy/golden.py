@@ -16,8 +16,8 @@ from townlet.policy.manifest import EVENTS_NAME
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample
 from townlet.policy.trajectory import to_disk
+from townlet.scenarios.catalogue import FOUNDING
 
-FOUNDING = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
 STATS, MANIFEST, EVENTS = "rollout_scenario_stats.json", "replay_manifest.json", "queue_conflict_events.ndjson"
 EXAMPLE_EVENTS = 12
 EPSILON = 0.05  # of the sample files, so that their log-probabilities say something

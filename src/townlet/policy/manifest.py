@@ -154,6 +154,8 @@ def check_listed(folder: Path, manifest: Manifest) -> None:
     if not any(entry.sha256 for entry in manifest.entries) and not (folder / files.SUMS).exists():
         return  # of the first generation
     sums = files.read_sums(folder, error=ReplayError)
+    if files.sha256_file(manifest.path, error=ReplayError) != sums.get(manifest.path.name):
+        raise ReplayError(f"{manifest.path}: is not what was written ({files.SUMS} lists another, or none); capture it again")
     recorded = {}
     for entry in manifest.entries:
         recorded[manifest.name_of(entry)] = entry.sha256
@@ -168,5 +170,3 @@ def check_listed(folder: Path, manifest: Manifest) -> None:
             path = files.safe_join(folder, name, error=ReplayError)
             if files.sha256_file(path, error=ReplayError) != digest:
                 raise ReplayError(f"{path}: is not what was written (its SHA-256 differs from {files.SUMS}); capture it again")
-    if manifest.path.name not in sums:
-        raise ReplayError(f"{folder / files.SUMS}: does not list {manifest.path.name}; the folder is damaged, capture it again")

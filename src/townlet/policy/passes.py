@@ -239,15 +239,36 @@ def _tanh(x: Any) -> Any:
 
 
 # --- a tile ----------------------------------------------------------------------------------------------------------
+@leaf
+def _arrange(features: Any, row: Any, place: Any, mean: Any, scale: Any, bound: Any, scratch: Any, out: Any, at: Any) -> None:
+    """A row of features to out[at + place], normalised where the bound is above 0. scratch (F,) f4"""
+    count = place.shape[0]
+    if bound > ZERO:
+        for j in range(count):
+            z = (features[row, j] - mean[j]) / scale[j]
+            z = -bound if z < -bound else z
+            scratch[j] = bound if z > bound else z
+        for j in range(count):
+            out[at + place[j]] = scratch[j]
+    else:
+        for j in range(count):
+            out[at + place[j]] = features[row, j]
+
+
+@leaf
+def _load_map(maps: Any, row: Any, act: Any, at: Any) -> None:
+    for j in range(maps.shape[1]):
+        act[at + j] = np.float32(maps[row, j])
+
+
 @kernel
 def _load(x: Any, maps: Any, places: Any, order: Any, begin: Any, rows: Any, act: Any) -> None:
     """Rows order[begin:begin + rows] of the observations into the tile; `places`: their stride, the first map, its stride."""
-    seen, cells = x.shape[1], maps.shape[1]
+    seen = x.shape[1]
     for r in range(rows):
-        row, at, map_at = order[begin + r], r * places[0], places[1] + r * places[2]
-        _copy(act, at, x, row * seen, seen)
-        for j in range(cells):
-            act[map_at + j] = np.float32(maps[row, j])
+        row = order[begin + r]
+        _copy(act, r * places[0], x, row * seen, seen)
+        _load_map(maps, row, act, places[1] + r * places[2])
 
 
 @kernel
@@ -385,24 +406,13 @@ def _softmax(
 
 # --- what Python calls -----------------------------------------------------------------------------------------------
 @entry
-def arrange(features: Any, rows: Any, runs: Any, mean: Any, scale: Any, bound: Any, scratch: Any, out: Any) -> None:
-    """Rows of features (·, F), normalised where the bound is above 0; runs of columns (from, to, length) are kept together.
-
-    scratch (F,) f4, out (R, X) f4
-    """
-    count, width = features.shape[1], out.shape[1]
-    for r in range(rows.shape[0]):
-        row = rows[r]
-        if bound > ZERO:
-            for j in range(count):
-                z = (features[row, j] - mean[j]) / scale[j]
-                z = -bound if z < -bound else z
-                scratch[j] = bound if z > bound else z
-            for k in range(runs.shape[0]):
-                _copy(out, r * width + runs[k, 1], scratch, runs[k, 0], runs[k, 2])
-        else:
-            for k in range(runs.shape[0]):
-                _copy(out, r * width + runs[k, 1], features, row * count + runs[k, 0], runs[k, 2])
+def arrange(
+    features: Any, rows: Any, begin: Any, end: Any, place: Any, mean: Any, scale: Any, bound: Any, scratch: Any, out: Any
+) -> None:
+    """Rows begin to end of features[rows] as `_load` reads them.  # features (·, F), out (R, X) f4"""
+    flat, width = out.reshape(-1), out.shape[1]
+    for r in range(begin, end):
+        _arrange(features, rows[r], place, mean, scale, bound, scratch, flat, r * width)
 
 
 @entry
@@ -426,14 +436,18 @@ def collect(shards: Any, place: Any, gradient: Any) -> None:
 
 @entry
 def answer(
-    plan: Any, wide: Any, turned: Any, act: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any,
-    out: Any,
+    plan: Any, wide: Any, turned: Any, act: Any, features: Any, place: Any, mean: Any, scale: Any, bound: Any, scratch: Any,
+    town: Any, town_at: Any, maps: Any, places: Any, begin: Any, end: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Logits and value of rows begin to end.  # out (R, A + 1) f4"""
+    """Logits and value of rows begin to end, observations arranged on the way.  # town (R, F | 0), out (R, A + 1) f4"""
     last, stride = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12]
     for at in range(begin, end, TILE):
         rows = min(TILE, end - at)
-        _load(x, maps, places, order, at, rows, act)
+        for r in range(rows):
+            _arrange(features, at + r, place, mean, scale, bound, scratch, act, r * places[0])
+            for j in range(town.shape[1]):
+                act[r * places[0] + town_at + j] = town[at + r, j]
+            _load_map(maps, at + r, act, places[1] + r * places[2])
         _forward(plan, wide, turned, act, rows)
         for r in range(rows):
             for j in range(out.shape[1]):
@@ -584,10 +598,10 @@ def descend(
 
 
 @entry
-def choose(out: Any, masks: Any, draws: Any, weights: Any, actions: Any, log_probs: Any) -> None:
+def choose(out: Any, masks: Any, draws: Any, weights: Any, begin: Any, end: Any, actions: Any, log_probs: Any) -> None:
     """`inference.choose_actions`: by a draw, or, where that is below 0, the most probable. `weights` is scratch, (A,) f8."""
     count = masks.shape[1]
-    for r in range(out.shape[0]):
+    for r in range(begin, end):
         top, best, total, chosen = np.float32(-np.inf), 0, 0.0, -1
         for j in range(count):
             if masks[r, j] and out[r, j] > top:

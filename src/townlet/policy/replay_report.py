@@ -13,8 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from townlet import files
-from townlet.dto.observations import ObservationBatchDTO, ObservationDTO
-from townlet.dto.rewards import RewardBreakdownDTO
+from townlet.dto.town import ObservationBatchDTO, ObservationDTO, RewardBreakdownDTO
 from townlet.errors import ReplayError, UsageError
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import (

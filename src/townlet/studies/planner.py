@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from townlet.config.models import SimulationConfig
-from townlet.dto.evaluation import Ends
+from townlet.dto.evaluation import ScoreScale
 from townlet.envs.vector import VectorTown
-from townlet.evaluation.ends import town_hash
+from townlet.evaluation.score_scale import town_hash
 from townlet.evaluation.scorecard import locate, run_case
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.runtime import Decision, RememberingPolicy, make_policy
@@ -105,7 +105,7 @@ class CasePlan(NamedTuple):
     """The planned towns of a case, and the ends of the scale they give."""
 
     plans: tuple[TownPlan, ...]
-    ends: Ends
+    ends: ScoreScale
     seed: int
     base: str
 
@@ -127,7 +127,7 @@ def plan_case(
     seed = draw_seed("evaluation", window, config.evaluation)
     plans = tuple(plan_town(config, base, town, seed=seed, effort=effort, say=say) for town in range(case.towns))
     chance = run_case(VectorTown(config, case.towns, seed=seed), "random", "random", case).measures["return"].mean
-    ends = Ends(
+    ends = ScoreScale(
         scenario=case.name,
         town=town_hash(config),
         days=config.scenario.episode_ticks / config.world.ticks_per_day,

@@ -24,8 +24,8 @@ from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.session import Session
 from townlet.policy.training.strategies.ppo import PPOStrategy
+from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.ndjson import read_records
-from townlet.telemetry.rules import default_rules
 from townlet.telemetry.summary import as_markdown, summarise_records
 from townlet.telemetry.validate import validate_log
 from townlet.telemetry.watch import Seen, Watch, event_dict, watch_log

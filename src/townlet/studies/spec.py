@@ -71,7 +71,8 @@ def jobs_of(spec: StudySpec) -> list[StudyJob]:
 def job_of(spec: StudySpec, arm: str, seed: int) -> StudyJob:
     if arm not in spec.arms:
         raise ConfigError(f"the study {spec.name} has no arm {arm!r}; known are {', '.join(spec.arms)}")
-    words = [*spec.overrides, *spec.arms[arm], f"seed={seed}", "training.threads=1", "training.workers=1"]
+    one_thread = ("training.threads=1", "training.workers=1", "training.engine=local")
+    words = [*spec.overrides, *spec.arms[arm], f"seed={seed}", *one_thread]
     if spec.minutes is not None:
         words.append(f"training.time_limit={spec.minutes}")
     config = load_config(spec.config, words)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from townlet.files import write_bytes, write_text
+from townlet.telemetry.alarm_rules import EXCUSE_SHARE, PAST_CLEAR, PAST_KEPT, PAST_LEAST, PAST_WINDOW
 from townlet.telemetry.ndjson import encode_record, read_records
-from townlet.telemetry.rules import EXCUSE_SHARE, PAST_CLEAR, PAST_KEPT, PAST_LEAST, PAST_WINDOW
 from townlet.telemetry.schema import (
     ANNEAL_ALERTS,
     BATCH_FIELDS,

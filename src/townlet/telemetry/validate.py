@@ -18,7 +18,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import astuple
 
-from townlet.telemetry.ndjson import BROKEN_SEAL, UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations, seal_holds
+from townlet.files import BROKEN_SEAL, seal_holds
+from townlet.telemetry.ndjson import UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations
 from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, OWN_RETURN, RIVALRY_BINS, STRICT, VERSIONS, Field, declared
 
 TOLERANCE = 1e-6  # how far rounding may carry a number out of its range

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from townlet.errors import UsageError
+from townlet.telemetry.alarm_rules import Alarm, Rule, RuleState
 from townlet.telemetry.follow import Follower, NewLine, Notice
 from townlet.telemetry.ndjson import UNREADABLE, log_parts
-from townlet.telemetry.rules import Alarm, Rule, RuleState
 from townlet.telemetry.validate import LogChecker, Report
 
 HOOK_SECONDS = 30.0

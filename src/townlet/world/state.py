@@ -235,6 +235,7 @@ SCHEDULED = np.dtype(
 FAR = 8191  # distance of the unreachable in packed fields
 HALF_WAIT = 20.0  # a wait of this many ticks is seen as 0.5
 HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
+HALF_QUEUE = 2.0  # so many people who wait are seen as 0.5
 HALF_OFFSET = 5.0  # another so many tiles away along one axis is seen at 0.5
 
 

@@ -22,7 +22,7 @@ from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.runtime import Policy, make_policy
 from townlet.policy.training.guards import score_guards
-from townlet.policy.training.run_folder import RunFolder, check_disk, config_differences, disk_estimate
+from townlet.policy.training.run_folder import RunFolder, check_disk, disk_estimate
 from townlet.policy.training.services import (
     EvaluationService,
     PromotionServiceAdapter,
@@ -170,7 +170,6 @@ def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None
         check_disk(tmp_path / "new" / "run", 1 << 60)
 
 
-def test_runs_are_compared_key_by_key(tmp_path: Path) -> None:
-    assert config_differences([{"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}]) == {"a.c": [2, 3]}
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a run folder"):
         RunFolder(tmp_path).card()

@@ -203,6 +203,12 @@ export function takeText(take) {
   return canonicalText(Object.fromEntries(Object.entries(take).filter(([, value]) => value !== null && value !== undefined && !(Array.isArray(value) && !value.length))));
 }
 
+/** A take as a file, sealed as `observer/take.py` seals it. @param {any} take */
+export function takeFile(take) {
+  const text = takeText(take).slice(0, -1);
+  return `${text},"seal":"${sha256([new TextEncoder().encode(text)]).slice(0, 32)}"}\n`;
+}
+
 /** One take, run from its first decision to its last, and the store a `ReelSource` shows it from. */
 export class LivingTake {
   /** @param {any} head @param {any} living what the file tells of the town @param {() => Engine} makeEngine */

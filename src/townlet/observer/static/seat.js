@@ -2,7 +2,7 @@
 /** A seat for a person: one resident's decisions are yours, the others decide as before, on the same luck. */
 import { byId, make } from "./dom.js";
 import { nameOf, optionText, percent, signed } from "./words.js";
-import { takeText } from "./living.js";
+import { takeFile } from "./living.js";
 
 /** @param {Uint8Array} bytes as `zlib.compress` makes them, in base64url */
 async function deflated(bytes) {
@@ -122,7 +122,7 @@ export class Seat {
   }
 
   async save() {
-    const take = await playedTake(this.page.a), link = make("a", { href: URL.createObjectURL(new Blob([takeText(take), "\n"], { type: "application/json" })), download: `${this.name}.take` });
+    const take = await playedTake(this.page.a), link = make("a", { href: URL.createObjectURL(new Blob([takeFile(take)], { type: "application/json" })), download: `${this.name}.take` });
     link.click();
   }
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
 from townlet.errors import CheckpointError, DivergedError, UsageError
-from townlet.policy.fused import can_fuse
+from townlet.policy.fused_network import can_fuse
 from townlet.policy.inference import Acted, check_inputs, choose_actions
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import VARIANCE_FLOOR, NetworkSpec

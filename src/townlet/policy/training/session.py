@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EpochFigures, EvaluationPoint
-from townlet.errors import CheckpointError, UsageError
+from townlet.errors import CheckpointError, UsageError, first_problem
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
@@ -26,7 +26,7 @@ from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies import strategy_of
-from townlet.policy.workers import ENGINES, worker_count
+from townlet.policy.workers import learner_threads
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
 
@@ -96,7 +96,7 @@ def make_learner(context: TrainingContext) -> PPOLearner:
         config.ppo,
         seed=context.seed,
         threads=training.threads,
-        workers=worker_count(training),
+        workers=learner_threads(training),
         shards=training.shards,
         device=training.device,
     )
@@ -178,9 +178,7 @@ def training_state(found: Checkpoint, place: Path) -> TrainingState:
     try:
         state = TrainingState.model_validate_json(json.dumps(found.state))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(f"{place} cannot be continued from ({where}: {first['msg']}); train again") from None
+        raise CheckpointError(f"{place} cannot be continued from ({first_problem(error)}); train again") from None
     if state.telemetry and (
         set(LOG_START) - set(state.telemetry) or any(type(state.telemetry[name]) is not int for name in LOG_START)
     ):
@@ -199,12 +197,9 @@ def social_stage(context: TrainingContext, epoch: int) -> SimulationConfig:
 
 
 def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) -> Collector | CollectorPool:
-    """The towns of a run: in this process, stepped by its threads, or shared out to processes."""
+    """The towns of a run: in this process, stepped by its threads, or shared out to the workers of an engine."""
     config = social_stage(context, epoch)
-    engine = config.training.engine
-    if engine not in ENGINES:
-        raise UsageError(f"training.engine is {engine!r}, which this version does not have; use {' or '.join(ENGINES)}.")
-    if engine != "local":
+    if config.training.engine != "local":
         return CollectorPool(config, spec, town_tables(config)[1])
     vec = context.services.capture.towns(config.training.towns, stagger=True, config=config)
     return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)

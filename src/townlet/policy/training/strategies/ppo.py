@@ -13,7 +13,7 @@ from townlet.policy.replay import ReplayDataset
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
-from townlet.policy.training.epochs import replay_epoch, require_updates, rollout_epoch
+from townlet.policy.training.epochs import replay_epoch, require_updates, rollout_epoch, say_what_an_epoch_takes
 from townlet.policy.training.guards import epoch_flags
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.session import (
@@ -31,7 +31,10 @@ from townlet.policy.training.telemetry import EpochData, batch_records, diverged
 from townlet.telemetry.schema import volatile_names
 
 VOLATILE = volatile_names()
-SHOWN = ("episode_return_mean", "queue_conflict_events", "kl_k3", "batch_entropy_mean", "loss_value", "steps_per_second")
+SHOWN = (
+    *("conflicts_per_resident_day", "conflict.rivalry_max_mean_avg", "kl_k3", "batch_entropy_mean", "loss_value"),
+    "steps_per_second",
+)
 
 
 class PPOStrategy:
@@ -70,6 +73,8 @@ class PPOStrategy:
         started = perf_counter()
         session = open_session(context, self.collector)
         counters = session.counters
+        if self.collector is not None:
+            say_what_an_epoch_takes(session, context)
         context.progress.begin(f"{self.name} {context.mode}", context.epochs, counters.epoch)
         while counters.epoch < context.epochs:
             self._turn_to_social_stage(session, context)

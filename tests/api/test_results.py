@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import townlet
+from townlet.api import pipeline, results
+from townlet.api.results import Result, to_frame
 from townlet.dto.studies import ArmResult
 from townlet.errors import MissingPackageError, TelemetryError, UsageError
-from townlet.library import pipeline, results
-from townlet.library.results import Result, to_frame
 from townlet.policy.replay_report import samples_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -123,6 +123,7 @@ class Workspace:
     def __init__(self, layout: Layout) -> None:
         self.act, self.grad = _aligned(layout.tile), _aligned(layout.tile)
         self.ones = np.ones(1, np.float32)
+        self.row, self.weights = np.empty(layout.spec.features, np.float32), np.empty(layout.spec.actions)
         self.chances, self.logs = (np.zeros((layout.spec.actions, passes.TILE), np.float32) for _ in range(2))
         self.tops, self.totals, self.spreads = (np.zeros(passes.TILE, np.float32) for _ in range(3))
 
@@ -143,7 +144,8 @@ class FusedNetwork:
         self.spaces = [Workspace(self.layout) for _ in range(threads)]
         self._vector = np.full(len(self.layout.place), np.nan, np.float32)
         self._goal = np.concatenate([self.layout.plain.columns, self.layout.conflict.columns])
-        self._runs = _runs(np.array(spec.column_order), self._goal)
+        self._place = np.empty(spec.features, np.int64)  # of each feature in an arranged row
+        self._place[list(spec.column_order)] = self._goal
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.statistics: Mapping[str, Array] = {}
         self._rooms: dict[str, Floats] = {}
@@ -176,36 +178,50 @@ class FusedNetwork:
         for busy in [self._pool.submit(share, first) for first in range(min(self.threads, count))]:
             busy.result()
 
+    def share(self, job: Callable[[Workspace, int, int], None], rows: int) -> None:
+        """job(workspace, begin, end) over all rows."""
+        parts = max(1, min(self.threads, rows // ROWS_PER_THREAD))
+        edges = [rows * k // parts for k in range(parts + 1)]
+        self.run(lambda space, k: job(space, edges[k], edges[k + 1]), parts)
+
     # --- observations -----------------------------------------------------------------------------------------------
-    def observed(self, features: Floats, maps: Array | None, rows: Array | None = None, *, room: str = "acting") -> Observations:
+    def observed(self, features: Floats, maps: Array | None, rows: Array | None = None, *, room: str) -> Observations:
         """Rows of features (…, B, F) and maps (…, B, C, H, W), all by default. Whoever asks for the same room writes over it."""
-        layout, shape = self.layout, features.shape
-        features = np.require(features.reshape(-1, shape[-1]), np.float32, ["C", "W"])
-        rows = np.arange(len(features)) if rows is None else rows
-        x = self._room(room, len(rows))
-        self._arrange(features, rows, x)
+        flat = np.require(features.reshape(-1, features.shape[-1]), np.float32, ["C", "W"])
+        rows = np.arange(len(flat)) if rows is None else rows
+        x = self._arrange(flat, rows, room)
         if self.spec.town_size:
-            whole = self._room("whole", len(features))
-            self._arrange(features, np.arange(len(features)), whole)
-            means = town_means(whole[:, self._goal].reshape(shape), self.spec.town_size)
-            x[:, layout.town.columns] = means.reshape(features.shape)[rows]
-        cells: Array = np.zeros((len(rows), 0), np.uint8)
-        if self.spec.sees_map:
-            assert maps is not None
-            flat = maps.reshape(-1, layout.map.size)
-            kind = np.uint8 if flat.dtype == np.uint8 else np.float32  # a sample may have either
-            cells = np.require(flat if len(rows) == len(flat) else flat[rows], kind, ["C", "W"])
-        return Observations(x, cells)
+            x[:, self.layout.town.columns] = self._town(features)[rows]
+        cells = self._cells(maps, len(flat))
+        return Observations(x, cells if len(rows) == len(cells) else cells[rows])
 
-    def _room(self, name: str, rows: int) -> Floats:
-        """Kept, because fresh memory costs more than filling it; padding stays zero."""
-        kept = self._rooms.get(name)
-        if kept is None or len(kept) < rows:
-            kept = self._rooms[name] = np.zeros((rows, self.layout.observed), np.float32)
-        return kept[:rows]
+    def _arrange(self, features: Floats, rows: Array, room: str) -> Floats:
+        """In a room that is kept, because fresh memory costs more than filling it; padding stays zero."""
+        kept, normaliser = self._rooms.get(room), self._normaliser()
+        if kept is None or len(kept) < len(rows):
+            kept = self._rooms[room] = np.zeros((len(rows), self.layout.observed), np.float32)
+        x = kept[: len(rows)]
+        self.share(
+            lambda space, begin, end: passes.arrange(features, rows, begin, end, self._place, *normaliser, space.row, x),
+            len(rows),
+        )
+        return x
 
-    def _arrange(self, features: Floats, rows: Array, x: Floats) -> None:
-        passes.arrange(features, rows, self._runs, *self._normaliser(), np.empty(self.spec.features, np.float32), x)
+    def _town(self, features: Floats) -> Floats:
+        """What the critic sees of a resident's town, for every row of features (…, B, F).  # (R, F), or (R, 0)"""
+        flat = np.require(features.reshape(-1, features.shape[-1]), np.float32, ["C", "W"])
+        if not self.spec.town_size:
+            return np.zeros((len(flat), 0), np.float32)
+        whole = self._arrange(flat, np.arange(len(flat)), "whole")
+        return town_means(whole[:, self._goal].reshape(features.shape), self.spec.town_size).reshape(flat.shape)
+
+    def _cells(self, maps: Array | None, rows: int) -> Array:
+        """The maps of all rows, flat.  # (R, cells) u1 or f4: a sample may have either"""
+        if not self.spec.sees_map:
+            return np.zeros((rows, 0), np.uint8)
+        assert maps is not None
+        flat = maps.reshape(-1, self.layout.map.size)
+        return np.require(flat, np.uint8 if flat.dtype == np.uint8 else np.float32, ["C", "W"])
 
     def _normaliser(self) -> tuple[Floats, Floats, np.float32]:
         if not self.spec.normalize_observations:
@@ -215,19 +231,23 @@ class FusedNetwork:
         return mean.astype(np.float32), np.sqrt(var + VARIANCE_FLOOR).astype(np.float32), np.float32(OBSERVATION_CLIP)
 
     # --- acting -----------------------------------------------------------------------------------------------------
-    def answer(self, seen: Observations) -> Floats:
-        """Logits, then the value in units of the running statistics.  # (R, A + 1)"""
-        layout, rows = self.layout, len(seen.x)
-        out, order = np.empty((rows, self.spec.actions + 1), np.float32), np.arange(rows)
-        parts = max(1, min(self.threads, rows // ROWS_PER_THREAD))
-        edges = [rows * k // parts for k in range(parts + 1)]
+    def answer(
+        self, features: Floats, maps: Array | None, then: Callable[[Workspace, int, int, Floats], None] | None = None
+    ) -> Floats:
+        """Logits, then the value in units of the running statistics, of rows (…, B).  # (R, A + 1)"""
+        layout, town, normaliser = self.layout, self._town(features), self._normaliser()
+        flat = np.require(features.reshape(-1, features.shape[-1]), np.float32, ["C", "W"])
+        cells, out = self._cells(maps, len(flat)), np.empty((len(flat), self.spec.actions + 1), np.float32)
 
-        def job(space: Workspace, k: int) -> None:
+        def job(space: Workspace, begin: int, end: int) -> None:
             passes.answer(
-                layout.plan, self.wide, self.turned, space.act, *seen, layout.places, order, edges[k], edges[k + 1], out
+                layout.plan, self.wide, self.turned, space.act, flat, self._place, *normaliser, space.row, town, layout.town.at,
+                cells, layout.places, begin, end, out,
             )  # fmt: skip
+            if then is not None:
+                then(space, begin, end, out)
 
-        self.run(job, parts)
+        self.share(job, len(flat))
         return out
 
     def initial_state(self, rows: int) -> Floats:
@@ -235,7 +255,7 @@ class FusedNetwork:
 
     def forward(self, features: Floats, maps: Array | None = None) -> Floats:
         check_inputs(self.spec, features, maps)
-        return self.answer(self.observed(features, maps))
+        return self.answer(features, maps)
 
     def act(
         self,
@@ -247,11 +267,16 @@ class FusedNetwork:
         state: Floats | None = None,
         starts: Array | None = None,
     ) -> Acted:
-        out, rows = self.forward(features, maps), len(features)
+        check_inputs(self.spec, features, maps)
+        rows = len(features)
         actions, log_probs = np.empty(rows, np.int64), np.empty(rows, np.float32)
         allowed = np.require(masks, np.bool_, ["C", "W"])
         given = np.full(rows, -1.0) if draws is None else np.require(draws, np.float64, ["C", "W"])
-        passes.choose(out, allowed, given, np.empty(self.spec.actions), actions, log_probs)
+
+        def choose(space: Workspace, begin: int, end: int, out: Floats) -> None:
+            passes.choose(out, allowed, given, space.weights, begin, end, actions, log_probs)
+
+        out = self.answer(features, maps, choose)
         return Acted(actions, log_probs, self.in_units_of_return(out[:, -1]), self.initial_state(rows))
 
     def in_units_of_return(self, values: Floats) -> Floats:
@@ -268,13 +293,6 @@ def _together(segments: Sequence[Segment]) -> tuple[Segment, Array]:
     first, last = segments[0], segments[-1]
     columns = np.concatenate([segment.columns for segment in segments]) - first.at
     return Segment(first.at, last.at + last.size - first.at, first.row), columns
-
-
-def _runs(source: Array, goal: Array) -> Array:
-    """Columns that stay together: from, to, length.  # (K, 3)"""
-    begins = np.flatnonzero(np.concatenate([[True], (np.diff(source) != 1) | (np.diff(goal) != 1)]))
-    lengths = np.diff([*begins, len(source)])
-    return np.stack([source[begins], goal[begins], lengths], axis=1).astype(np.int64)
 
 
 def _aligned(size: int) -> Floats:

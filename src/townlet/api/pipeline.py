@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from townlet.api.results import Capture, Run, Scores
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
@@ -16,8 +17,7 @@ from townlet.errors import UsageError
 from townlet.evaluation.scorecard import PolicySource, locate
 from townlet.evaluation.scorecard import evaluate as measure
 from townlet.evaluation.suites import Case
-from townlet.library.results import Capture, Run, Scores
-from townlet.observer.opening import open_take, policy_id
+from townlet.observer.open_take import open_take, policy_id
 from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 from townlet.policy.capture import CaptureOptions
@@ -61,8 +61,8 @@ def train(
         if overrides or mode is not None or recipe is not None or epochs is not None:
             raise UsageError("a resumed run keeps its settings; leave out mode, recipe, epochs and overrides")
         run = Run(run_dir)
-        config, mode = run.config, str(run.card["mode"])
-        epochs = None if mode == "anneal" else int(run.card["epochs"])  # those of a schedule stand in the config
+        config, mode = run.config, run.card.mode
+        epochs = None if mode == "anneal" else run.card.epochs  # those of a schedule stand in the config
     else:
         keys = [] if data is None else [f"training.{'capture_dir' if Path(data).is_dir() else 'replay_manifest'}={data}"]
         config = _config(scenario, (*overrides, *keys), recipe)

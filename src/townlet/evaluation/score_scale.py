@@ -6,21 +6,18 @@ its rules, its reward weights and a number of days: a town that differs in any o
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files as shipped
 from pathlib import Path
 
-from pydantic import ValidationError
-
+from townlet.config.loader import SHIPPED
 from townlet.config.models import SimulationConfig
-from townlet.dto.evaluation import Ends
-from townlet.errors import DamagedFileError
-from townlet.files import read_bytes, write_json
+from townlet.dto import FrozenStrict
+from townlet.dto.evaluation import ScoreScale
+from townlet.files import read_bytes, short_hash
+from townlet.sealed import parse_sealed, write_sealed
 
-SHIPPED = Path(str(shipped("townlet"))) / "configs" / "ends.json"
 LIMIT = 4 << 20
 TOWN = (  # the sections that make a town what it is, whoever decides in it and however it is seen
     *("features", "world", "needs", "rewards", "economy", "jobs", "employment", "queue_fairness", "conflict"),
@@ -32,27 +29,30 @@ def town_hash(config: SimulationConfig) -> str:
     """Sixteen hex digits of everything that decides what can be earned in a town."""
     tree = {name: value for name, value in config.model_dump(mode="json").items() if name in TOWN}
     tree["scenario"] = {name: value for name, value in tree["scenario"].items() if name not in ("name", "description")}
-    return hashlib.sha256(json.dumps(tree, sort_keys=True).encode()).hexdigest()[:16]
+    return short_hash(json.dumps(tree, sort_keys=True))
 
 
-def load_ends(path: Path) -> dict[str, Ends]:
-    """Ends by `town_hash`."""
-    try:
-        rows = json.loads(read_bytes(path, limit=LIMIT))
-        return {one.town: one for one in (Ends.model_validate_json(json.dumps(row)) for row in rows)}
-    except (ValueError, ValidationError) as error:
-        why = str(error).splitlines()[0]
-        raise DamagedFileError(f"{path} holds no ends of towns ({why}); make it with `townlet plan --ends`") from error
+class ScalesFile(FrozenStrict):
+    ends: tuple[ScoreScale, ...]
 
 
-def save_ends(path: Path, rows: Sequence[Ends]) -> None:
+def load_scales(path: Path) -> dict[str, ScoreScale]:
+    """Scales by `town_hash`."""
+    data = read_bytes(path, limit=LIMIT)
+    if data.lstrip().startswith(b"["):  # of before there were seals
+        data = b'{"ends": %s}' % data
+    found = parse_sealed(data, path, ScalesFile, remedy="make it with `townlet plan --ends`")
+    return {one.town: one for one in found.ends}
+
+
+def save_scales(path: Path, rows: Sequence[ScoreScale]) -> None:
     """Add rows to a file; one of the same town takes the place of the older."""
-    kept = load_ends(path) if path.exists() else {}
+    kept = load_scales(path) if path.exists() else {}
     kept |= {one.town: one for one in rows}
     listed = sorted(kept.values(), key=lambda one: (one.scenario, one.days))
-    write_json(path, [one.model_dump(mode="json") for one in listed])
+    write_sealed(path, ScalesFile(ends=tuple(listed)).model_dump(mode="json"))
 
 
 @cache
-def shipped_ends() -> Mapping[str, Ends]:
-    return load_ends(SHIPPED)
+def shipped_scales() -> Mapping[str, ScoreScale]:
+    return load_scales(SHIPPED / "ends.json")

@@ -17,7 +17,6 @@ from townlet.errors import MissingPackageError, ReplayError, TelemetryError, Usa
 from townlet.evaluation.compare import load_scorecard as read_scorecard
 from townlet.evaluation.compare import save_scorecard
 from townlet.evaluation.table import scorecard_text
-from townlet.observer.report import log_of
 from townlet.optional import installed
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, ReplayEntry
@@ -83,8 +82,8 @@ class Run(Result):
 
     def __repr__(self) -> str:
         summary = self.folder.summary()
-        state = f"{self.card['epochs']} epochs planned, not finished" if summary is None else summary.get("status", "finished")
-        return f"<Run {self.path}: {self.card['mode']} in {self.card['config_id']}, {state}>"
+        state = f"{self.card.epochs} epochs planned, not finished" if summary is None else summary.get("status", "finished")
+        return f"<Run {self.path}: {self.card.mode} in {self.card.config_id}, {state}>"
 
     @property
     def path(self) -> Path:
@@ -110,10 +109,10 @@ class Run(Result):
 
     def plot(self) -> Picture:
         """The training curves."""
-        return Picture(figure(read_runs([self._log()]), title=f"{self.card['config_id']}, {self.card['mode']}"))
+        return Picture(figure(read_runs([self._log()]), title=f"{self.card.config_id}, {self.card.mode}"))
 
     def _log(self) -> Path:
-        log = log_of(self.path, self.card)
+        log = self.folder.log(self.card)
         if log is None:
             raise TelemetryError(f"{self.path} holds no log; the run kept it elsewhere (--ppo-log) or was only cloning")
         return log
