@@ -30,8 +30,9 @@ pytest.importorskip("torch")
 from scorecards import duel
 from townlet.cli.app import main
 from townlet.config.base import DISPLAY_ONLY
+from townlet.config.learning import AnnealGuardsConfig
 from townlet.config.loader import default_config, load_config
-from townlet.config.models import AnnealGuardsConfig, SimulationConfig
+from townlet.config.models import SimulationConfig
 from townlet.config.reference import keys
 from townlet.dto.policy import EvaluationPoint, MeasureInterval, PPOTrainingResult
 from townlet.envs.vector import VectorTown

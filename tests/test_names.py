@@ -21,8 +21,8 @@ from places import ROOT
 from scorecards import checkpoint_folder, duel
 from townlet import files
 from townlet.cli.app import main
+from townlet.config.learning import PromotionConfig
 from townlet.config.loader import load_config
-from townlet.config.models import PromotionConfig
 from townlet.errors import CheckpointError, ReplayError, TownletError, UsageError
 from townlet.names import LONGEST, is_name, name_from
 from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter_samples

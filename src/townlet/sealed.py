@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,12 +21,12 @@ LIMIT = 64 << 20
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def seal_of(fields: Mapping[str, Any]) -> str:
+def seal_of(fields: Mapping[str, object]) -> str:
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return files.sha256_bytes(text.encode())
 
 
-def write_sealed(path: str | Path, fields: Mapping[str, Any]) -> None:
+def write_sealed(path: str | Path, fields: Mapping[str, object]) -> None:
     """As `files.write_json`, with the seal as the last key."""
     files.write_json(path, {**fields, SEAL: seal_of(fields)})
 

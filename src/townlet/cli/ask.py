@@ -25,7 +25,7 @@ def ask() -> None:
     """Ask about a day of a town: a scenario, a run, a take or a snapshot."""
 
 
-def _common(function: Callable[..., object]) -> Callable[..., Any]:
+def _common(function: Callable[..., object]) -> Callable[..., object]:
     policy = click.option("--policy", help=POLICY)
     for option in (json_option, set_option, seed_option, policy):
         function = option(function)

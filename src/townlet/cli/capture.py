@@ -171,7 +171,7 @@ def _capture(
         raise stop.interruption(f"after {result.ticks} of {total} town-ticks; {output} holds what was captured")
 
 
-def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, object]) -> tuple[Any, ...]:
     """Configs, whose lives to keep, and options with who plays. SCENARIO is the take's town where that is not shipped."""
     from townlet.observer.studio import Studio
     from townlet.observer.take import read_take

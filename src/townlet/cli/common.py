@@ -105,7 +105,7 @@ def dumps(value: object) -> str:
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _finite(value: object) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -115,7 +115,7 @@ def _finite(value: object) -> Any:
     return value
 
 
-def emit(value: Any, text: str | Callable[[], str], as_json: bool) -> None:
+def emit(value: object, text: str | Callable[[], str], as_json: bool) -> None:
     """The result of a command on stdout: JSON when asked for, else its text."""
     click.echo(dumps(value) if as_json else text() if callable(text) else text)
 

@@ -16,7 +16,7 @@ from townlet.cli.common import emit, engine_options, json_option, note, progress
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
-    from townlet.config.models import EvaluationConfig
+    from townlet.config.learning import EvaluationConfig
     from townlet.dto.evaluation import Scorecard
     from townlet.evaluation.suites import Case
 

@@ -22,7 +22,7 @@ Examples:
 @click.option("--base", default="scripted", show_default=True, help="Policy that the plan begins with: a name or a checkpoint.")
 @click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town.")
 @click.option("--towns", type=click.IntRange(1, 1000), default=1, show_default=True, help="Towns, each planned on its own.")
-@click.option("--generations", type=click.IntRange(1, 10_000), default=12, show_default=True, help="Rounds of changes per day.")
+@click.option("--generations", type=click.IntRange(1, 10_000), default=12, show_default=True, help="Rounds per 36 decisions.")
 @click.option("--copies", type=click.IntRange(2, 4096), default=32, show_default=True, help="Copies of the town in a round.")
 @click.option(
     "--futures",
@@ -49,7 +49,7 @@ def plan(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Improve the decisions of a base policy in SCENARIO, day by day, by trying changes in the simulator.
+    """Improve the decisions of a base policy in SCENARIO by trying changes in the simulator.
 
     The same command gives the same plan.
     """
@@ -63,6 +63,7 @@ def plan(
     case = Case(scenario, scenario, towns=towns, days=days, overrides=overrides)
     effort = Effort(generations=generations, copies=copies, futures=futures)
     words = f"townlet plan {scenario} --base {base} --days {days} --towns {towns} --generations {generations} --copies {copies}"
+    words += "".join(f" --set {word}" for word in overrides)
     found = plan_case(case, base, window=window, effort=effort, command=words, say=note)
     if output is not None:
         options = CaptureOptions(towns=towns, seed=found.seed, policy=found.policy)

@@ -12,7 +12,8 @@ from townlet.cli.common import emit, json_option, leave, note, progress, set_opt
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
-    from townlet.config.models import EvaluationConfig, SimulationConfig
+    from townlet.config.learning import EvaluationConfig
+    from townlet.config.models import SimulationConfig
     from townlet.dto.promotion import LedgerEntry, PromotionDecision, Trace
     from townlet.evaluation.suites import Case
     from townlet.promotion.releases import Releases

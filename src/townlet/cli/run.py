@@ -58,9 +58,7 @@ def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, t
 @click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices.")
 @click.option("--events", type=PATH, help="Write every event to this NDJSON file.")
 @click.option("--snapshot", type=PATH, help="Save the world at the end (and every snapshot.every_ticks) to this file.")
-@click.option(
-    "--speed", type=click.FloatRange(0.1, 10_000), metavar="MIN/S", help="Watch the map, at this speed."
-)
+@click.option("--speed", type=click.FloatRange(0.1, 10_000), metavar="MIN/S", help="Watch the map, at this speed.")
 @click.option("--follow", metavar="RESIDENT", help="Show each choice of this resident, why it was made, and what happened then.")
 @at_option
 @click.option("--render", type=PATH, help="A picture of the end (.png) or a film of the run (.gif).")
@@ -259,7 +257,7 @@ def _write_digests(path: Path, rows: list[tuple[int, int, str]]) -> None:
     write_text(path, "".join(line + "\n" for line in lines))
 
 
-def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, Any]:
+def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, object]:
     from townlet.world.events import QUEUE_CONFLICT, USE_START
     from townlet.world.state import TERMS
 

@@ -62,7 +62,7 @@ def compare(folders: tuple[Path, ...], as_json: bool) -> None:
     emit({"runs": results, "config": apart}, lambda: _table(rows, columns), as_json)
 
 
-def _row_or_problem(run: RunFolder) -> dict[str, Any]:
+def _row_or_problem(run: RunFolder) -> dict[str, object]:
     """One damaged run does not hide the others."""
     from townlet.errors import TownletError
 
@@ -72,7 +72,7 @@ def _row_or_problem(run: RunFolder) -> dict[str, Any]:
         return {"run": str(run.path), "state": "damaged", "problem": str(error)}
 
 
-def _row(run: RunFolder) -> dict[str, Any]:
+def _row(run: RunFolder) -> dict[str, object]:
     card, summary, latest, stages = run.card(), run.summary() or {}, run.latest(), _stages(run)
     points = [*summary.get("evaluations", ()), *(stage.evaluation.model_dump() for stage in stages if stage.evaluation)]
     best = max((point["measures"]["return"]["value"] for point in points if "return" in point["measures"]), default=None)
@@ -98,7 +98,7 @@ def _stages(run: RunFolder) -> list[AnnealStageResult]:
     return Tracker.read(run.path).done
 
 
-def _measures(run: RunFolder) -> dict[str, Any]:
+def _measures(run: RunFolder) -> dict[str, object]:
     """What a run came to; of an anneal run, what its last stages did."""
     found: dict[str, Any] = {}
     for stage in _stages(run):

@@ -53,7 +53,7 @@ def list_(page: bool, as_json: bool) -> None:
     emit([asdict(one) for one in entries], text, as_json)
 
 
-def measured_figures() -> dict[str, dict[str, Any]]:
+def measured_figures() -> dict[str, dict[str, object]]:
     """The committed figures of the shipped scenarios, where the documentation is at hand."""
     from townlet.files import read_json
 
@@ -61,7 +61,7 @@ def measured_figures() -> dict[str, dict[str, Any]]:
     if not path.is_file():
         note(f"{path} is not here, so the page has no measured figures; run this from the folder of the project")
         return {}
-    figures: dict[str, dict[str, Any]] = read_json(path, limit=1 << 20)
+    figures: dict[str, dict[str, object]] = read_json(path, limit=1 << 20)
     return figures
 
 

@@ -27,7 +27,7 @@ ALWAYS = (
 CURVE = 40  # records in a sparkline
 
 
-def threshold_options(command: Callable[..., object]) -> Callable[..., Any]:
+def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
     """One option per declared alert, with its default from the schema."""
     flags: list[tuple[str, str]] = []
     for item in FIELDS:
@@ -217,7 +217,7 @@ class WatchTable:
         self.log = log
         self.watching = watching
         self.count = 0
-        self.record: dict[str, Any] = {}
+        self.record: dict[str, object] = {}
         self.said: deque[tuple[str, bool]] = deque(maxlen=6)
         self.curves: dict[str, deque[float]] = {}
         self.live = Live(console=Console(), auto_refresh=False, get_renderable=self.table)

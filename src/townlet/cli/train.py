@@ -21,7 +21,7 @@ ALGORITHMS = ("bc", "awr", "cql", "iql")  # and PPO, by --train-ppo
 PATH = click.Path(path_type=Path)
 
 # flag -> (config key, type, help); a flag is an override of the config and is checked by it
-VALUES: dict[str, tuple[str, Any, str]] = {
+VALUES: dict[str, tuple[str, object, str]] = {
     "--mode": ("training.source", click.Choice(MODES), "Where the data comes from, and which strategy learns."),
     "--algorithm": ("training.algorithm", click.Choice(ALGORITHMS), "How to learn from replay data alone; by default awr."),
     "--replay-manifest": ("training.replay_manifest", str, "Manifest of replay data."),
@@ -59,7 +59,7 @@ SWITCHES: dict[str, tuple[str, str]] = {
 BOTH_WAYS = {"--ppo-normalize-advantages/--ppo-no-normalize-advantages": "ppo.advantage_normalization"}
 
 
-def founding_flags(function: Callable[..., object]) -> Callable[..., Any]:
+def founding_flags(function: Callable[..., object]) -> Callable[..., object]:
     """Every flag of the founding documents, as one decorator."""
     options = [
         click.option("--recipe", metavar="NAME", help="Train with the settings of a shipped config, such as demo."),

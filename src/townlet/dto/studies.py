@@ -71,6 +71,7 @@ class StudyReport(FrozenStrict):
     minutes: float | None
     level: float = Field(description="of the intervals, `evaluation.level`")
     results: tuple[ArmResult, ...]
+    older: int = Field(description="of the results: those of another config or version than the present one")
     baselines: dict[str, dict[str, Measure]] = Field(description="`evaluation.baseline` and random in the same towns")
     contrasts: tuple[Contrast, ...]
     command: str

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from townlet.config.models import EvaluationConfig
+from townlet.config.learning import EvaluationConfig
 from townlet.dto.evaluation import MEASURES, SCORECARD_LIMIT, SCORECARD_VERSION, Effect, Measure, PolicyCard, Scorecard
 from townlet.files import read_bytes
 from townlet.sealed import parse_sealed, write_sealed

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from townlet.config.learning import TrainingConfig
-from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
+from townlet.config.learning import EvaluationConfig, TrainingConfig
+from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import LOOKS, CaseCard, PolicyCard, Scorecard, ScoreScale
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from townlet import files
 from townlet.config.loader import load_config
@@ -29,9 +28,9 @@ TOLERANCES = (
 )
 
 
-def scenario_stats(place: Path) -> dict[str, Any]:
+def scenario_stats(place: Path) -> dict[str, object]:
     """The metrics of every sample of the founding scenarios, captured anew into folders of `place` by their schedules."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name in FOUNDING:
         result = capture([load_config(name)], place / name, CaptureOptions(epsilon=0.0))
         samples = {sample.meta.sample_id: dict(sample.meta.metrics) for sample in samples_of(place / name)}

@@ -37,7 +37,7 @@ class ReplayEntry:
 class Manifest:
     path: Path
     entries: tuple[ReplayEntry, ...]
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def root(self) -> Path:
@@ -56,10 +56,10 @@ def read_manifest(path: Path) -> Manifest:
     return Manifest(path, entries, metadata)
 
 
-def survey_manifest(path: Path) -> tuple[tuple[ReplayEntry, ...], list[str], dict[str, Any]]:
+def survey_manifest(path: Path) -> tuple[tuple[ReplayEntry, ...], list[str], dict[str, object]]:
     """The entries of a manifest that can be followed, a sentence for each that cannot, and the metadata."""
     found = _parse(path)
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, object] = {}
     if isinstance(found, dict):
         unknown = sorted(set(found) - {"metadata", "samples"})
         if unknown or not isinstance(found.get("metadata", {}), dict):

@@ -279,7 +279,7 @@ class SampleView(BaseModel):
     terminated: bool
     truncated: bool
     reward_terms: RewardBreakdownDTO | None
-    metrics: dict[str, Any]
+    metrics: dict[str, object]
 
 
 def sample_view(path: Path, step: int) -> SampleView:

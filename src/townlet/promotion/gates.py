@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from townlet.config.models import GateConfig
+from townlet.config.learning import GateConfig
 from townlet.dto.evaluation import MEASURES, Scorecard
 from townlet.dto.promotion import GateResult, Outcome, PromotionDecision, Verdict
 from townlet.errors import UsageError

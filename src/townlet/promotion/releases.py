@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from townlet.config.models import PromotionConfig
+from townlet.config.learning import PromotionConfig
 from townlet.dto.evaluation import SCORECARD_LIMIT, Scorecard
 from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision, Verdict
 from townlet.errors import DamagedFileError, UsageError

@@ -95,22 +95,21 @@ class SoakStrategy(PPOStrategy):
         before = session.weights_hash
         super()._epoch(session, context)
         last = session.counters.last
-        self.done.append(
-            SoakCycle(
-                cycle=len(self.done) + 1,
-                samples=self._captured.samples,
-                captured=self._captured.transitions,
-                capture_hash=self._sums,
-                weights_before=before,
-                weights_after=session.weights_hash,
-                transitions=last["transitions"],
-                loss_value=last["loss_value"],
-                kl_k3=last["kl_k3"],
-                conflict_events=last["queue_conflict_events"],
-                conflict_intensity=last["queue_conflict_intensity_sum"],
-                memory_mb=_memory_mb(),
-            )
-        )
+        cycle = {
+            "cycle": len(self.done) + 1,
+            "samples": self._captured.samples,
+            "captured": self._captured.transitions,
+            "capture_hash": self._sums,
+            "weights_before": before,
+            "weights_after": session.weights_hash,
+            "transitions": last["transitions"],
+            "loss_value": last["loss_value"],
+            "kl_k3": last["kl_k3"],
+            "conflict_events": last["queue_conflict_events"],
+            "conflict_intensity": last["queue_conflict_intensity_sum"],
+            "memory_mb": _memory_mb(),
+        }
+        self.done.append(SoakCycle.model_validate(cycle))
         self.told(self.done[-1])
 
 

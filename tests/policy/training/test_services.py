@@ -12,7 +12,7 @@ import pytest
 
 from scorecards import duel
 from townlet.config import SimulationConfig
-from townlet.config.models import AnnealGuardsConfig
+from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.policy import EvaluationPoint
 from townlet.envs.vector import VectorTown

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -43,6 +42,8 @@ def chunks(context: TrainingContext, collector: Collector | CollectorPool) -> li
 def say_what_an_epoch_takes(session: Session, context: TrainingContext) -> None:
     """Of large towns, minutes and memory before the start: the towns take a few decisions, a learner that is thrown away learns
     from them, and all stands again where it stood."""
+    if session.collector is None:
+        return
     collector, parts = session.towns, chunks(context, session.towns)
     if len(parts) == 1 and collector.decision_bytes() * parts[0] < LARGE:
         return
@@ -131,7 +132,7 @@ class ReplayTally:
     def __init__(self, dataset: ReplayDataset, context: TrainingContext) -> None:
         self.dataset, self.context = dataset, context
         self._data = EpochData(baseline=dataset.baseline_metrics())
-        self._metrics: list[Mapping[str, Any]] = []
+        self._metrics: list[Mapping[str, object]] = []
         self._exits = 0
 
     def add(self, batch: ReplayBatch) -> list[Array]:

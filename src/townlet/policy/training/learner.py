@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from townlet.config.learning import PPOConfig
 from townlet.errors import CheckpointError, DivergedError, UsageError
 from townlet.policy.fused_network import can_fuse
-from townlet.policy.inference import Acted, check_inputs, choose_actions
+from townlet.policy.inference import Acted, Acting
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import VARIANCE_FLOOR, NetworkSpec
 from townlet.policy.training import estimates, numerics
@@ -61,7 +61,7 @@ def is_fused(spec: NetworkSpec, ppo: PPOConfig, device: str = "cpu") -> bool:
     return ppo.update == "fused" and device == "cpu" and can_fuse(spec) and not ppo.compile and not ppo.bf16
 
 
-class PPOLearner:
+class PPOLearner(Acting):
     """`workers` threads share the shards of a mini-batch; how many there are changes no bit, the number of shards does."""
 
     def __init__(
@@ -98,39 +98,21 @@ class PPOLearner:
         return self.spec.recurrent != "none"
 
     # --- acting -----------------------------------------------------------------------------------------------------
-    def initial_state(self, rows: int) -> Floats:
-        return np.zeros((rows, self.spec.state_width), np.float32)
-
     def act(
         self,
-        features: Floats,  # (B, F)
-        maps: Array | None,  # (B, C, H, W)
-        masks: Array,  # (B, A)
+        features: Floats,
+        maps: Array | None,
+        masks: Array,
         *,
-        draws: Doubles | None = None,  # (B,) uniform in [0, 1); None chooses greedily
-        state: Floats | None = None,  # (B, S)
-        starts: Array | None = None,  # (B,): rows whose state is reset first
+        draws: Doubles | None = None,
+        state: Floats | None = None,
+        starts: Array | None = None,
     ) -> Acted:
         if isinstance(self.passes, Fused):
             return self.passes.refresh().act(features, maps, masks, draws=draws)
-        logits, values, next_state = self.forward(features, maps, state=state, starts=starts)
-        actions, log_probs = choose_actions(logits, masks, draws)
-        return Acted(actions, log_probs, values, next_state)
+        return super().act(features, maps, masks, draws=draws, state=state, starts=starts)
 
-    def forward(
-        self,
-        features: Floats,
-        maps: Array | None = None,
-        *,
-        state: Floats | None = None,
-        starts: Array | None = None,
-    ) -> tuple[Floats, Floats, Floats]:
-        """Unmasked logits (B, A), values (B,) in units of the return, next state (B, S)."""
-        check_inputs(self.spec, features, maps)
-        if state is None:
-            state = self.initial_state(len(features))
-        elif starts is not None:
-            state = np.where(starts.astype(bool)[:, None], np.float32(0), state)
+    def answer(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]:
         logits, values, carried = self.passes.forward(features, maps, state)
         return logits, self._in_units_of_return(values), carried
 

@@ -102,8 +102,7 @@ def _lasting(config: SimulationConfig) -> SimulationConfig:
     """The config with episodes of `training.episode_days`."""
     if config.training.episode_days is None:
         return config
-    ticks = config.training.episode_days * config.world.ticks_per_day
-    return config.model_copy(update={"scenario": config.scenario.model_copy(update={"episode_ticks": ticks})})
+    return config.lasting(config.training.episode_days * config.world.ticks_per_day)
 
 
 @dataclass(frozen=True)

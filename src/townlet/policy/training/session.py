@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, ValidationError
 
+from townlet.config.base import nearest_name
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EpochFigures, EvaluationPoint
 from townlet.errors import CheckpointError, UsageError, first_problem
@@ -46,7 +47,7 @@ class RunCounters(BaseModel):
     cycle: int = -1  # collections
     loss_value_first: float | None = None
     last_return: float | None = None  # of the episodes that ended last
-    last: dict[str, Any] = Field(default_factory=dict)  # the last record
+    last: dict[str, object] = Field(default_factory=dict)  # the last record
     recent: list[EpochFigures] = Field(default_factory=list)  # of the last epochs, for the guards of anneal stages
     evaluations: list[EvaluationPoint] = Field(default_factory=list)
     best: float | None = None  # highest return, or lowest held-out loss of cloning
@@ -55,7 +56,7 @@ class RunCounters(BaseModel):
     weights_hash_start: str = ""
     finished: bool = False
 
-    def remember(self, record: Mapping[str, Any], resident_days: float) -> None:
+    def remember(self, record: Mapping[str, object], resident_days: float) -> None:
         conflicts, intensity = record["queue_conflict_events"], record["queue_conflict_intensity_sum"]
         now = EpochFigures(loss_value=record["loss_value"], conflicts=conflicts, intensity=intensity, resident_days=resident_days)
         self.recent = [*self.recent, now][-RECENT:]
@@ -91,7 +92,7 @@ def make_learner(context: TrainingContext) -> PPOLearner:
     if strategy_of(context.mode, training.algorithm) == "offline":
         settings = (training.algorithm, training.offline)
         return OfflineLearner(offline_spec(config), config.ppo, *settings, seed=context.seed, threads=training.threads)
-    return PPOLearner(
+    learner = PPOLearner(
         network_spec(config),
         config.ppo,
         seed=context.seed,
@@ -100,6 +101,12 @@ def make_learner(context: TrainingContext) -> PPOLearner:
         shards=training.shards,
         device=training.device,
     )
+    names = town_tables(config)[0].names
+    for name, raised in training.first_logits.items():
+        if name not in names:
+            raise UsageError(f"training.first_logits: there is no action {name!r}; {nearest_name(name, names)}")
+        learner.network.policy.bias.data[names.index(name)] += raised
+    return learner
 
 
 def refuse_single_lives(spec: NetworkSpec) -> None:

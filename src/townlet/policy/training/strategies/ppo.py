@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from townlet.config.models import config_hash
 from townlet.dto.policy import PPOTrainingResult
@@ -31,10 +31,8 @@ from townlet.policy.training.telemetry import EpochData, batch_records, diverged
 from townlet.telemetry.schema import volatile_names
 
 VOLATILE = volatile_names()
-SHOWN = (
-    *("conflicts_per_resident_day", "conflict.rivalry_max_mean_avg", "kl_k3", "batch_entropy_mean", "loss_value"),
-    "steps_per_second",
-)
+TOWN_SHOWN = ("conflicts_per_resident_day", "conflict.rivalry_max_mean_avg")
+SHOWN = (*TOWN_SHOWN, "kl_k3", "batch_entropy_mean", "loss_value", "steps_per_second")
 
 
 class PPOStrategy:
@@ -73,8 +71,7 @@ class PPOStrategy:
         started = perf_counter()
         session = open_session(context, self.collector)
         counters = session.counters
-        if self.collector is not None:
-            say_what_an_epoch_takes(session, context)
+        say_what_an_epoch_takes(session, context)
         context.progress.begin(f"{self.name} {context.mode}", context.epochs, counters.epoch)
         while counters.epoch < context.epochs:
             self._turn_to_social_stage(session, context)
@@ -140,7 +137,7 @@ class PPOStrategy:
         session.collector.restore_world(world)
         self._social = due
 
-    def _ids(self, session: Session, context: TrainingContext) -> dict[str, Any]:
+    def _ids(self, session: Session, context: TrainingContext) -> dict[str, object]:
         counters = session.counters
         return {
             "epoch": counters.epoch,
