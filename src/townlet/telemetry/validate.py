@@ -1,4 +1,4 @@
-"""Is a log what it says? Every record against the declared fields, and every record against the one before it."""
+"""Is a log valid? Checks every record against the declared fields and against the record before it."""
 
 from __future__ import annotations
 
@@ -389,7 +389,9 @@ class LogChecker:
             report.versions[f"{form.version:g}"] += 1
             if form.version >= STRICT and record.run_id != before.run:
                 if before.run:
-                    report.note(path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run goes on here")
+                    report.note(
+                        path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run continues here"
+                    )
                 self._before = before = Before(offset=before.offset, version=before.version, run=record.run_id)
             if record.steps < before.steps or (record.steps == before.steps and record.transitions > 0):
                 report.problem(path, number, "steps", f"is {record.steps:g} after {before.steps:g}; it must grow")

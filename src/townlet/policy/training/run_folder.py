@@ -211,7 +211,9 @@ class RunFolder:
 
     def _read(self, name: str, model: type[Model]) -> Model:
         if not self.exists:
-            raise UsageError(f"{self.path} is no run folder (it has no run.json); give the folder that `townlet train` printed.")
+            raise UsageError(
+                f"{self.path} is not a run folder (it has no run.json); give the folder that `townlet train` printed."
+            )
         remedy = "restore the file, or start the run again"
         return read_sealed(self.path / name, model, remedy=remedy, error=CheckpointError)
 
