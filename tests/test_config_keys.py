@@ -559,6 +559,7 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "training.start": ("scenario", 600),
     "training.episode_days": (1,),
     "training.wallets": ([0.0, 0.5],),
+    "training.first_logits": ({"wait": 3.0},),
     "training.rollout_ticks": (30,),
     "training.rollout_mb": (1,),
     "training.time_limit": (1e-9,),

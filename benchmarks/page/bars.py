@@ -208,35 +208,28 @@ def viewers(seconds: float = 32.0) -> dict[str, Any]:
         }
 
 
-def recorder(rounds: int = 60) -> dict[str, Any]:
-    """A day of town_day with and without the recorder, in turns, by processor time."""
+def recorder(rounds: int = 30) -> dict[str, Any]:
+    """Days of town_day with and without the recorder, in turns; the fastest of each by processor time."""
     from townlet.envs.vector import VectorTown
     from townlet.policy.runtime import make_policy
     from townlet.sim.loop import SimulationLoop
     from townlet.sim.recorder import DecisionRecorder
 
-    def day(hooks: Callable[[], list[Any]]) -> float:
-        vec = VectorTown("town_day", 1, seed=3)
+    def day(towns: int, hooks: list[Any]) -> float:
+        vec = VectorTown("town_day", towns, seed=3)
         policy = make_policy("scripted", vec)
         policy.reset(vec)
-        loop = SimulationLoop(vec, policy, hooks())
+        loop = SimulationLoop(vec, policy, hooks)
         begun = time.process_time()
         loop.run(1440)
         return time.process_time() - begun
 
-    plain: Callable[[], list[Any]] = list
-    day(plain), day(lambda: [DecisionRecorder()])
-    ratios = []
-    for k in range(rounds):
-        first, second = (plain, lambda: [DecisionRecorder()]) if k % 2 else (lambda: [DecisionRecorder()], plain)
-        one, two = day(first), day(second)
-        ratios.append(two / one if k % 2 else one / two)
-    ratios.sort()
-    return {
-        "slower": round(median(ratios) - 1, 4),
-        "middle_half": [round(ratios[k] - 1, 4) for k in (rounds // 4, 3 * rounds // 4)],
-        "rounds": rounds,
-    }
+    found = {}
+    for towns in (1, 16, 64):
+        times = [(day(towns, []), day(towns, [DecisionRecorder()])) for _ in range(rounds)]
+        plain, recorded = (min(column) for column in zip(*times))
+        found[f"{towns} towns"] = {"ms_a_day": round(1000 * plain, 2), "slower": round(recorded / plain - 1, 4)}
+    return found
 
 
 def newcomer(path: Path = Path("runs/demo/town.html")) -> dict[str, Any]:

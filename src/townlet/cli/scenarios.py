@@ -138,7 +138,7 @@ def _drawing(config: Any, plan: Any) -> str:
 @click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=None, help="Days to judge by; by default one episode.")
 @click.option("--sight", is_flag=True, help="Also measure the value of sight: scripted calm − scripted near over 64 days.")
-@click.option("--pay", is_flag=True, help="Also live seven ways of life for a month: does the town reward what it means?")
+@click.option("--pay", is_flag=True, help="Also simulate seven ways of life for a month: does the town reward what it should?")
 @set_option
 @json_option
 def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, overrides: tuple[str, ...], as_json: bool) -> None:
@@ -211,7 +211,7 @@ def _short(value: object) -> str:
 @click.option("--crowding", type=click.FloatRange(0.1, 20), help="So many times as many as usual share a shower, table, bench.")
 @click.option("--feuds", type=click.FloatRange(0, 1), help="Share of the residents who have a feud at home.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="File to write; by default NAME.yaml.")
-@click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @json_option
 def new(
     name: str,

@@ -85,7 +85,7 @@ def print_report(report: Any) -> None:
     )
     bare = report.records + report.batches - report.sealed
     if bare > 0:
-        click.echo(f"{bare} of them carry no seal: a changed number in one would not be seen")
+        click.echo(f"{bare} of them have no seal, so a changed number in them would not be noticed")
 
 
 def print_drift(drift: Any) -> None:
@@ -161,7 +161,7 @@ def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **
 
     for name in metrics:
         if not declared(name) or not field(name).numeric:
-            raise UsageError(f"--metric {name} is no number of a record; docs/telemetry/REFERENCE.md lists the fields")
+            raise UsageError(f"--metric {name} is not a numeric field; docs/telemetry/REFERENCE.md lists the fields")
     report = compare_logs(log, baseline, metrics or DRIFT_NAMES, **options)
     if as_json:
         click.echo(dumps(report.as_dict()))
@@ -224,7 +224,7 @@ def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], t
 @click.argument("log", type=LOG)
 @click.option("--format", "form", required=True, help="tensorboard, csv, parquet, wandb, mlflow or prometheus.")
 @click.option("--output", "-o", type=OUTPUT, required=True, help="File, or folder for TensorBoard, W&B and MLflow.")
-@click.option("--overwrite", is_flag=True, help="Replace what is there (a folder is moved aside).")
+@click.option("--overwrite", is_flag=True, help="Replace existing output (a folder is moved aside).")
 @json_option
 def export(log: Path, form: str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Write a log for other tools.

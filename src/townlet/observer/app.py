@@ -50,7 +50,7 @@ MOST_IMAGES = 4  # towns whose images are kept
 MOST_FUTURES = 256
 FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
 FRESH = {"Cache-Control": "no-store"}
-WATCH_EVERY = 1.0  # seconds between looks at the logs of runs, while somebody is here
+WATCH_EVERY = 0.5  # seconds between looks at the logs of runs, while somebody is here
 
 Futures = Callable[[Studio, str, int, list[str], int], dict[str, Any]]  # take, tick, edits, futures
 

@@ -1,4 +1,4 @@
-"""Capture: towns are run, lives become samples, and a whole folder appears at once or not at all."""
+"""Capture: run towns, turn lives into samples, and publish a complete folder or nothing."""
 
 from __future__ import annotations
 

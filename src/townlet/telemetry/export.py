@@ -236,7 +236,7 @@ EXPORTS: dict[str, Callable[..., Path]] = {
 
 def export(path: Path | str, output: Path | str, kind: str, *, overwrite: bool = False) -> Path:
     if kind not in EXPORTS:
-        raise UsageError(f"{kind!r} is no export; choose one of {', '.join(EXPORTS)}")
+        raise UsageError(f"{kind!r} is not an export format; choose one of {', '.join(EXPORTS)}")
     path, output = Path(path), Path(output)
     if kind not in ("wandb", "mlflow", "prometheus"):  # which add to what is there, or are written again and again
         check_free(output, overwrite, "place")

@@ -138,7 +138,7 @@ class TelemetryWriter:
 
     def _stop(self, error: StorageError) -> None:
         self._stopped = True
-        log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
+        log.warning("telemetry stops at record %d: %s; training continues", self.offset + 1, error)
 
     def _open(self, path: Path) -> AppendLog:
         opened = AppendLog(path)

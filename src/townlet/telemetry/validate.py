@@ -1,4 +1,4 @@
-"""Is a log what it says? Every record against the declared fields, and every record against the one before it."""
+"""Is a log valid? Checks every record against the declared fields and against the record before it."""
 
 from __future__ import annotations
 
@@ -389,7 +389,9 @@ class LogChecker:
             report.versions[f"{form.version:g}"] += 1
             if form.version >= STRICT and record.run_id != before.run:
                 if before.run:
-                    report.note(path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run goes on here")
+                    report.note(
+                        path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run continues here"
+                    )
                 self._before = before = Before(offset=before.offset, version=before.version, run=record.run_id)
             if record.steps < before.steps or (record.steps == before.steps and record.transitions > 0):
                 report.problem(path, number, "steps", f"is {record.steps:g} after {before.steps:g}; it must grow")
@@ -442,7 +444,7 @@ def validate_log(paths: Path | str | Sequence[Path | str], *, limit: int = DEFAU
         checker, seen = LogChecker(report), report.records + report.batches + report.problem_count
         for part in log_parts(path):
             report.files.append(part)
-            reader = LogReader(part)
+            reader, number = LogReader(part), 0
             try:
                 for number, raw in reader:
                     checker.check(part, number, raw)
@@ -451,6 +453,8 @@ def validate_log(paths: Path | str | Sequence[Path | str], *, limit: int = DEFAU
                 report.problem(part, error.number, "", error.reason)
             if reader.torn is not None:
                 report.note(part, reader.torn.number, "", reader.torn.reason)
+            if number == 0 and part != path:
+                report.note(part, 1, "", "is a rotated part without a record; those it held are missing")
         if report.records + report.batches + report.problem_count == seen:
             report.problem(path, 1, "", "the log holds no record")
     return report

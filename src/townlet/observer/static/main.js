@@ -102,6 +102,7 @@ class Page {
     this.adoptB(id === null ? null : await this.library.open(id));
     byId("take-b").value = id ?? "";
     this.mapA.fit();
+    this.showTables();
     this.moveToEngine();
   }
 
@@ -454,6 +455,7 @@ class Page {
     byId("footer").hidden = timeless;
     byId("inspector").hidden = timeless;
     document.body.classList.toggle("timeless", timeless);
+    if (phone.matches && this.who < 0) this.openSheet(false);
     this.timeline.chooseLanes();
     this.drawSoon();
     if (timeless) this.views[name].show();

@@ -99,8 +99,12 @@ function hearNews(page) {
         await page.library.refresh();
         page.fillTakes();
       });
-      for (const kind of ["record", "alarm", "checkpoint"]) news.addEventListener(kind, () => page.view === "runs" && page.views.runs.refresh());
-      news.addEventListener("alarm", e => page.tell(`Alarm: ${JSON.parse(e.data).text ?? ""}`));
+      news.addEventListener("record", () => page.view === "runs" && page.views.runs.refresh());
+      news.addEventListener("alarm", e => page.tell(`Alarm: ${JSON.parse(e.data).text}`));
+      news.addEventListener("checkpoint", () => {
+        if (page.view === "runs") page.views.runs.show();
+        else page.tell("There is a new checkpoint; it can be played under Runs.");
+      });
       news.addEventListener("error", () => page.tell("The server does not answer; what is here plays on."));
     }
   };
