@@ -30,6 +30,7 @@ from townlet.policy.training.batches import PPO_TERMS, UpdateStats, legal_rows, 
 from townlet.policy.training.learner import LearnerState, PPOLearner
 from townlet.policy.training.numerics import Tensors, masked_log_softmax, taken
 from townlet.policy.trajectory import Trajectory
+from townlet.types import Array
 
 OFFLINE_STREAM = 5
 CRITIC, TARGET = "critic.", "target."  # names of their arrays in a checkpoint begin so
@@ -156,7 +157,7 @@ USED = ("features", "maps", "masks", "actions", "log_probs", "rewards", "termina
 AFTER = ("features", "maps", "masks")
 
 
-def _longer(array: NDArray[Any], steps: int) -> NDArray[Any]:
+def _longer(array: Array, steps: int) -> Array:
     if len(array) == steps:
         return array
     return np.concatenate([array, np.zeros((steps - len(array), *array.shape[1:]), array.dtype)])
@@ -350,7 +351,7 @@ class OfflineLearner(PPOLearner):
                 for name, buffer in self.network.named_buffers():
                     network.get_buffer(name).copy_(buffer)
 
-    def _batch(self, lives: Lives, legal: NDArray[np.bool_], advantages: NDArray[Any], returns: NDArray[Any]) -> Batch:
+    def _batch(self, lives: Lives, legal: NDArray[np.bool_], advantages: Array, returns: Array) -> Batch:
         seen, width = lives.seen, legal.shape[1]
         tables = self.passes.data(seen, None, {})
         assert seen.expert is not None
@@ -396,10 +397,10 @@ class OfflineLearner(PPOLearner):
         self.critic_optimizer.steps = int(state.meta["critic_steps"])
 
 
-def without_critic(optimizer: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def without_critic(optimizer: dict[str, Array]) -> dict[str, Array]:
     """The optimiser's own arrays of a checkpoint, whichever learner wrote it."""
     return {name: array for name, array in optimizer.items() if not name.startswith((CRITIC, TARGET, CRITIC_MOMENTS))}
 
 
-def _below(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _below(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
