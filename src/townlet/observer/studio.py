@@ -24,7 +24,7 @@ from townlet.observer.stage import Performed, RecordedDecisions, Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
 from townlet.observer.words import REASON_WORDS, WORDS
 from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
-from townlet.sim.recorder import Decisions
+from townlet.sim.packed_decisions import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town
 from townlet.types import Array
 from townlet.world.film import DOING

@@ -8,10 +8,7 @@ import zlib
 
 import numpy as np
 
-from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError
-from townlet.ports import Decided
-from townlet.sim.probes import Probe
 from townlet.types import Array
 
 NOBODY = 255  # no decision: the slot is empty or the town over
@@ -59,30 +56,3 @@ class Decisions:
                 np.frombuffer(body, "<u2", count * residents, count * residents).reshape(residents, count).T.astype(np.uint16)
             )
         return cls(first, np.ascontiguousarray(actions), targets)
-
-
-class DecisionRecorder(Probe):
-    """Keeps the decisions of one town of a batch, over the episode under way; the next episode is recorded anew."""
-
-    def __init__(self, town: int = 0) -> None:
-        self.town = town
-        self.first = 0  # tick of the first decision
-        self._rows: list[tuple[Array, Array, Array | None]] = []  # (N,) actions u1, active u1, targets i8 of each decision
-
-    def before_step(self, world: VectorTown, decision: Decided) -> None:
-        town = self.town
-        if world.truncated[town, 0]:  # the episode is over: this step begins the next
-            self._rows = []
-            return
-        if not self._rows:
-            self.first = int(world.state.towns[town]["tick"])
-        meant = decision.targets
-        actions = decision.actions[town].astype(np.uint8)
-        self._rows.append((actions, world.active[town].copy(), None if meant is None else meant[town].copy()))
-
-    @property
-    def decisions(self) -> Decisions:
-        n = self._rows[0][0].size if self._rows else 0
-        actions = np.array([np.where(active, row, NOBODY) for row, active, _ in self._rows], np.uint8).reshape(-1, n)
-        targets = np.array([np.zeros(n) if meant is None else meant + 1 for _, _, meant in self._rows], np.uint16).reshape(-1, n)
-        return Decisions(self.first, actions, targets if targets.any() else None)
