@@ -46,8 +46,6 @@ DOORS = {  # package -> the modules that may import it
         "policy.training.numerics",
         "policy.training.learner",
         "policy.training.offline",
-        "policy.training.strategies.bc",
-        "policy.training.strategies.ppo",
     },
     "ray": {"envs.rllib", "policy.ray_engine"},
     "matplotlib": {"telemetry.plot", "bench.roof"},

@@ -18,6 +18,7 @@ EXTRA_OF = {
     "minari": "data",
     "tensorboardX": "data",
     "pandas": "data",
+    "flashbax": "vault",
     "stable_baselines3": "bench",
     "sb3_contrib": "bench",
     "supersuit": "bench",

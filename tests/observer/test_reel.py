@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from townlet.errors import TakeError, TownletError
 from townlet.observer.reel import Reel, ReelColumn, columns, numbers, pack, planes, unpack, whole
 from townlet.observer.take import Take, canonical, parse_take, take_of_link
-from townlet.sim.packed_decisions import Decisions
+from townlet.sim.recorder import Decisions
 
 TABLE = columns(("hunger", "hygiene"), values=True)
 

@@ -14,11 +14,8 @@ from townlet.observer.stage import RecordedDecisions
 from townlet.observer.studio import KnownTake, Studio, table_of
 from townlet.observer.take import Change, Take, parse_take
 from townlet.policy.runtime import make_policy
-from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
-from townlet.sim.packed_decisions import NOBODY, Decisions
-from townlet.sim.probes import Probe
-from townlet.types import Array
+from townlet.sim.recorder import DecisionRecorder
 from townlet.world.state import EVENTS
 
 PERTURBATION, EXIT = EVENTS.index("perturbation"), EVENTS.index("exit")
@@ -125,33 +122,6 @@ def test_a_change_the_town_refuses_makes_no_take(open_day: tuple[Studio, KnownTa
     with pytest.raises(UsageError, match="outside the take"):
         studio.branch(known.take.id, [Change(at=90_000, do="perturb blackout 10")])
     assert list(studio.takes) == before
-
-
-class DecisionRecorder(Probe):
-    """Keeps the decisions of one town of a batch, over the episode under way; the next episode is recorded anew."""
-
-    def __init__(self, town: int = 0) -> None:
-        self.town = town
-        self.first = 0  # tick of the first decision
-        self._rows: list[tuple[Array, Array, Array | None]] = []  # (N,) actions u1, active u1, targets i8 of each decision
-
-    def before_step(self, world: VectorTown, decision: Decided) -> None:
-        town = self.town
-        if world.truncated[town, 0]:  # the episode is over: this step begins the next
-            self._rows = []
-            return
-        if not self._rows:
-            self.first = int(world.state.towns[town]["tick"])
-        meant = decision.targets
-        actions = decision.actions[town].astype(np.uint8)
-        self._rows.append((actions, world.active[town].copy(), None if meant is None else meant[town].copy()))
-
-    @property
-    def decisions(self) -> Decisions:
-        n = self._rows[0][0].size if self._rows else 0
-        actions = np.array([np.where(active, row, NOBODY) for row, active, _ in self._rows], np.uint8).reshape(-1, n)
-        targets = np.array([np.zeros(n) if meant is None else meant + 1 for _, _, meant in self._rows], np.uint16).reshape(-1, n)
-        return Decisions(self.first, actions, targets if targets.any() else None)
 
 
 @pytest.mark.parametrize(("scenario", "policy"), [("town_day", "random"), ("queue_conflict", "schedule")])

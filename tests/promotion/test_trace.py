@@ -298,7 +298,7 @@ TAMPERINGS: dict[str, tuple[str, str, Callable[[], Any]]] = {  # what -> the lin
     "other data in place": ("dataset", "holds other data", lambda: edit(RUN / "run.json", dataset="../other")),
     "a sample struck from the manifest": ("dataset", "holds other data", lambda: listed(lambda rows: rows.pop())),
     "samples in another order": ("dataset", "holds other data", lambda: listed(lambda rows: rows.reverse())),
-    "a hash in the manifest": ("dataset", "as the manifest does", lambda: flip(DATA / MANIFEST, -60)),
+    "a hash in the manifest": ("dataset", "SHA256SUMS lists another", lambda: flip(DATA / MANIFEST, -60)),
     "the manifest gone": ("dataset", "no manifest", lambda: (DATA / MANIFEST).unlink()),
     "an event changed": ("dataset", "events.ndjson", lambda: swap(DATA / "events.ndjson", '"tick":', '"tick":1')),
     "an event forged": ("dataset", "holds other data", forge_events),

@@ -19,7 +19,7 @@ from townlet.studies.bound import bound
 from townlet.studies.planner import BASE, CasePlan, Effort, plan_case
 from townlet.testing import tiny_town
 
-SMALL = Effort(generations=3, copies=8, ahead=12)
+SMALL = Effort(generations=3, copies=8, window=18, ahead=12)
 TINY = tiny_town("policy.decision_interval=10", residents=3, scenario={"episode_ticks": 720})
 CASE = Case("tiny", "tiny", towns=2, days=None, config=TINY)
 
@@ -31,6 +31,7 @@ def planned() -> CasePlan:
 
 def test_a_plan_is_never_worse_than_its_base_and_found_again(planned: CasePlan) -> None:
     assert all(one.value >= one.base for one in planned.plans)
+    assert all((one.plan >= BASE).all() for one in planned.plans)  # nothing is left to be drawn
     assert planned.ends.planner > planned.ends.base  # and here it is better
     again = plan_case(CASE, "scripted", effort=SMALL)
     for one, two in zip(planned.plans, again.plans):
@@ -61,7 +62,7 @@ def test_a_resident_alone_with_everything_at_hand_comes_near_the_bound() -> None
 
 def test_sampled_futures_are_not_the_towns_own(planned: CasePlan) -> None:
     """Eight copies are two plans in four futures each; the plan is lived in the town itself."""
-    blind = plan_case(CASE, "scripted", effort=Effort(generations=3, copies=8, ahead=12, futures=4))
+    blind = plan_case(CASE, "scripted", effort=Effort(generations=3, copies=8, window=18, ahead=12, futures=4))
     assert any((one.plan != two.plan).any() for one, two in zip(blind.plans, planned.plans))
     assert blind.ends.planner <= planned.ends.bound
 

@@ -25,6 +25,7 @@ from townlet.policy.capture import capture as run_capture
 from townlet.policy.runtime import Decision, make_policy
 from townlet.policy.training.contexts import Progress, RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+from townlet.policy.training.run_folder import next_free
 from townlet.types import Array
 
 Scenario = str | Path | SimulationConfig
@@ -76,14 +77,6 @@ def train(
     )
     PolicyTrainingOrchestrator(config, progress=progress).run(mode, options)
     return Run(run_dir)
-
-
-def next_free(config_id: str, mode: str) -> Path:
-    """The folder of the next run under runs/."""
-    number = 1
-    while (path := Path("runs") / f"{config_id}_{mode}_{number:03d}").exists():
-        number += 1
-    return path
 
 
 def evaluate(

@@ -44,7 +44,11 @@ OPTIONS = (
         show_default=True,
         help="scripted, random, schedule, or the folder of a checkpoint or a run.",
     ),
-    click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices."),
+    click.option(
+        "--epsilon",
+        type=click.FloatRange(0, 1),
+        help="Share of random choices of a script; by default training.bc.epsilon (0.05). With 0 every log-probability is 0.",
+    ),
     click.option("--ticks", type=click.IntRange(1), help="Ticks per town; by default an episode."),
     click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns, each with its own draws."),
     click.option("--start", help="Clock time of the first tick, such as 06:30, or random."),

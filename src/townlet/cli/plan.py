@@ -22,7 +22,7 @@ Examples:
 @click.option("--base", default="scripted", show_default=True, help="Policy that the plan begins with: a name or a checkpoint.")
 @click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town.")
 @click.option("--towns", type=click.IntRange(1, 1000), default=1, show_default=True, help="Towns, each planned on its own.")
-@click.option("--generations", type=click.IntRange(1, 10_000), default=12, show_default=True, help="Rounds of changes per day.")
+@click.option("--generations", type=click.IntRange(1, 10_000), default=12, show_default=True, help="Rounds per 36 decisions.")
 @click.option("--copies", type=click.IntRange(2, 4096), default=32, show_default=True, help="Copies of the town in a round.")
 @click.option("--futures", type=click.IntRange(0, 1024), default=0, help="Plan over so many sampled futures; 0 knows what comes.")
 @click.option("--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which evaluation seed.")
@@ -44,7 +44,7 @@ def plan(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Improve the decisions of a base policy in SCENARIO, day by day, in the simulator itself; the same words, the same plan."""
+    """Improve the decisions of a base policy in SCENARIO in the simulator itself; the same words, the same plan."""
     from townlet.evaluation.score_scale import save_scales
     from townlet.evaluation.suites import Case
     from townlet.policy.capture import CaptureOptions, capture
@@ -55,6 +55,7 @@ def plan(
     case = Case(scenario, scenario, towns=towns, days=days, overrides=overrides)
     effort = Effort(generations=generations, copies=copies, futures=futures)
     words = f"townlet plan {scenario} --base {base} --days {days} --towns {towns} --generations {generations} --copies {copies}"
+    words += "".join(f" --set {word}" for word in overrides)
     found = plan_case(case, base, window=window, effort=effort, command=words, say=note)
     if output is not None:
         options = CaptureOptions(towns=towns, seed=found.seed, policy=found.policy)

@@ -71,18 +71,19 @@ def measured_figures() -> dict[str, dict[str, object]]:
 
 @scenarios.command()
 @click.argument("name", metavar="SCENARIO")
+@click.option("--pictures", metavar="FOLDER", help="Also show the pictures of the page that are in this folder.")
 @set_option
-def rules(name: str, overrides: tuple[str, ...]) -> None:
-    """Tell how a town works (Markdown): needs, things, conflict, money, rewards, actions, every observed number.
+def rules(name: str, pictures: str | None, overrides: tuple[str, ...]) -> None:
+    """Explain how a town works (Markdown): needs, things, conflict, money, rewards, measures, actions, observations.
 
     \b
     Example:
-      townlet scenarios rules town_day > docs/town.md
+      townlet scenarios rules town_day --pictures images > docs/town.md
     """
     from townlet.config.loader import load_config
     from townlet.observer.rules_page import page_text
 
-    click.echo(page_text(load_config(name, overrides)), nl=False)
+    click.echo(page_text(load_config(name, overrides), pictures=pictures), nl=False)
 
 
 @scenarios.command()

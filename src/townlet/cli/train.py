@@ -70,7 +70,7 @@ def founding_flags(function: Callable[..., object]) -> Callable[..., object]:
         click.option("--train-ppo", is_flag=True, help="Train on the replay data instead of only reading them."),
         click.option("--anneal-log-dir", type=PATH, help="Folder of the anneal log and its summary."),
         click.option("--anneal-exit-on-failure", is_flag=True, help="Exit with 1 unless the anneal run passes."),
-        click.option("--rollout-save-dir", type=PATH, help="Capture a rollout into this folder first."),
+        click.option("--rollout-save-dir", type=PATH, help="Capture a rollout into this folder and train on it."),
         click.option("--ppo-log", "--ppo-ndjson", "ppo_log", type=PATH, help="Telemetry log; by default in the run folder."),
         click.option("--run-dir", type=PATH, help="Folder of the run; by default the next free one under runs/."),
         click.option("--resume", type=PATH, metavar="RUN", help="Go on with a run, bit for bit."),
@@ -119,11 +119,10 @@ def train(config: str | None, **flags: object) -> None:
 
 
 def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
-    from townlet.api.pipeline import next_free
     from townlet.errors import InterruptedRun, UsageError
     from townlet.policy.training.contexts import RunOptions
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
-    from townlet.policy.training.run_folder import RunFolder
+    from townlet.policy.training.run_folder import RunFolder, next_free
 
     config, run_dir = _config(source, flags)
     mode: str = config.training.source
@@ -134,9 +133,10 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
     elif has_data and flags["mode"] is None and mode == "rollout":
         mode = "replay"  # data were named and no mode: they are what is meant
     if flags["rollout_save_dir"] is not None:
-        config = _capture_first(config, flags["rollout_save_dir"])
+        _save_rollout(config, flags)
         if not always_train and not flags["train_ppo"] and flags["mode"] is None:
             return
+        config, mode = _on_saved(config, flags["rollout_save_dir"], mode, ppo=flags["mode"] == "rollout")
     if flags["train_ppo"] and mode in ("bc", "anneal"):
         raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out.")
     if flags["algorithm"] is not None and (flags["train_ppo"] or mode != "replay"):
@@ -194,7 +194,7 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
         if flags["epochs"] is not None and config.training.source == "bc":  # cloning counts its own
             config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"), recipe=flags["recipe"])
         return config, flags["run_dir"]
-    extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe") if flags[name] is not None]
+    extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe", "rollout_save_dir") if flags[name] is not None]
     if overrides or extra:
         raise UsageError(f"A run is resumed as it was started; leave out {[*overrides, *extra][0]}.")
     run = RunFolder(flags["resume"])
@@ -216,19 +216,36 @@ def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> Replay
     return ReplayDatasetConfig(entries=(entry,), batch_size=1, label=flags["replay_sample"].stem, source=source)
 
 
-def _capture_first(config: SimulationConfig, folder: Path) -> SimulationConfig:
-    """`--rollout-save-dir`: the folder is filled by a capture, and becomes the replay data when none were named."""
-    from townlet.policy.capture import CaptureOptions, capture
+def _save_rollout(config: SimulationConfig, flags: Mapping[str, Any]) -> None:
+    """`--rollout-save-dir`: a rollout of `--rollout-ticks` goes into that folder."""
+    from townlet.errors import UsageError
+    from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 
+    other = [flag for flag in ("replay_manifest", "capture_dir", "replay_sample", "bc_manifest") if flags[flag] is not None]
+    if other:
+        raise UsageError(f"--rollout-save-dir and --{other[0].replace('_', '-')} both name the data; give one of them.")
+    if flags["dry_run"]:
+        raise UsageError("--rollout-save-dir writes a capture and --dry-run writes nothing; leave one of them out.")
+    folder = flags["rollout_save_dir"]
+    captured = PolicyTrainingOrchestrator(config).capture_rollout(output_dir=folder)
+    if not len(captured):
+        raise UsageError(
+            f"Nothing was captured into {folder}: {config.config_id} has no residents, or --rollout-ticks is less than one "
+            "decision; use --rollout-auto-seed-agents, or more ticks."
+        )
+    note(f"captured {len(captured)} samples, {sum(sample.steps for sample in captured.samples)} decisions in {folder}")
+
+
+def _on_saved(config: SimulationConfig, folder: Path, mode: str, *, ppo: bool) -> tuple[SimulationConfig, str]:
+    """Config and mode to train on a saved rollout: cloning clones it, the others replay it; `--mode rollout` is PPO on it."""
     training = config.training
-    options = CaptureOptions(
-        ticks=training.rollout_ticks, epsilon=training.bc.epsilon, auto_seed_agents=training.rollout_auto_seed_agents
-    )
-    result = capture([config], folder, options)
-    note(f"captured {result.samples} samples, {result.transitions} decisions in {folder}")
-    if training.replay_manifest is not None or training.capture_dir is not None:
-        return config
-    return config.model_copy(update={"training": training.model_copy(update={"capture_dir": str(folder)})})
+    changes: dict[str, object] = {"replay_manifest": None, "capture_dir": str(folder)}
+    if mode in ("bc", "anneal"):
+        changes["bc"] = training.bc.model_copy(update={"manifest": str(folder)})
+    if ppo:
+        changes["algorithm"] = "ppo"
+    config = config.model_copy(update={"training": training.model_copy(update=changes)})
+    return config, "replay" if mode == "rollout" else mode
 
 
 def _iterate(orchestrator: PolicyTrainingOrchestrator, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
@@ -237,13 +254,20 @@ def _iterate(orchestrator: PolicyTrainingOrchestrator, dataset: ReplayDatasetCon
             click.echo(
                 f"batch {batch.batch}: {batch.samples} sample(s), {batch.transitions} decisions, "
                 f"rivalry_max mean {batch.rivalry_max_mean:.3f} max {batch.rivalry_max_max:.3f}, "
-                f"rivalry_avoid_count mean {batch.rivalry_avoid_count_mean:.3f} max {batch.rivalry_avoid_count_max:.3f}"
+                f"rivalry_avoid_count mean {batch.rivalry_avoid_count_mean:.3f} max {batch.rivalry_avoid_count_max:.3f}, "
+                f"{_queues(batch)}"
             )
 
     summary = orchestrator.run_replay_dataset(dataset, told)
     baseline = ", ".join(f"{name} {value:.4g}" for name, value in summary.baseline.items())
     text = f"{summary.dataset}: {summary.samples} samples, {summary.transitions} decisions; baseline {baseline}"
     emit(summary.model_dump(mode="json"), text, as_json)
+
+
+def _queues(batch: ReplayBatchSummary) -> str:
+    if batch.queue_conflict_events is None or batch.queue_conflict_intensity_sum is None:
+        return "queue conflicts not recorded"
+    return f"queue conflicts {batch.queue_conflict_events:.0f} of intensity {batch.queue_conflict_intensity_sum:.2f}"
 
 
 def _draw(result: TrainingResult, title: str) -> None:

@@ -203,6 +203,10 @@ class TrainingConfig(Section):
     wallets: Annotated[tuple[Positive, Positive] | None, Many] = Field(
         None, description="Coins between which first wallets are drawn in training; null: the scenario's."
     )
+    first_logits: dict[str, float] = Field(
+        default_factory=dict,
+        description="Action → what a new network's logit of it is raised by: what chance hardly finds, such as `work`, is tried.",
+    )
     scenarios: Annotated[tuple[str, ...], Many] = Field(
         (), description="Further scenarios to train on: their maps, people and jobs, under this config's rules."
     )

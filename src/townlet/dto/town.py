@@ -44,7 +44,7 @@ class RewardBreakdownDTO(Frozen):
         return float(sum(self.model_dump().values()))
 
 
-class SimulationEvent(Frozen):
+class TelemetryEventDTO(Frozen):
     """One thing that happened, a line of an NDJSON file. What a type does not have is left out of the line."""
 
     schema_version: int = Field(description="Version of the line.")

@@ -24,6 +24,7 @@ BASE = 1 << 20  # below it the stack and what the module itself keeps
 ALIGN = 16
 SCRATCH = 128  # bytes for what an entry returns: Numba's value and exception
 ROOM = 64  # perturbations that a page may add
+MOST_IMAGE = 4 << 20  # bytes that a page is given; a larger town is filmed
 NO_EVENT = (-1, -1, 0, 0, -1)  # a row of `scheduled` that never comes
 
 
@@ -64,6 +65,11 @@ def calls_of(vec: VectorTown, networks: Mapping[str, Network], seed: int) -> tup
         calls[f"network_{name}"] = Call(choose_by_network, args)
         deciding[name] = ["luck_of_network", f"network_{name}"]
     return calls, deciding
+
+
+def fits_a_page(vec: VectorTown) -> bool:
+    """Whether a town's tables and state alone are small enough; the image has little beside them."""
+    return sum(array.nbytes for array in (*vec.tables, *vec.state, *vec.buffers)) <= MOST_IMAGE
 
 
 def town_image(vec: VectorTown, networks: Mapping[str, Network] | None = None, *, seed: int | None = None) -> Image:

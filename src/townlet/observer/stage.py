@@ -29,7 +29,7 @@ from townlet.sim.edits import (
     transplant,
 )
 from townlet.sim.loop import SimulationLoop
-from townlet.sim.packed_decisions import NOBODY, Decisions
+from townlet.sim.recorder import NOBODY, Decisions
 from townlet.types import Array
 from townlet.world.state import MONEY
 

@@ -30,7 +30,7 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.replay_report import entries_of
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
-from townlet.policy.runtime import Policy, PolicyRuntime, carried, make_policy
+from townlet.policy.runtime import SCRIPTS, Policy, PolicyRuntime, carried, make_policy
 from townlet.policy.sample import (
     SAMPLE_LIMIT,
     ReplaySample,
@@ -197,7 +197,7 @@ class CaptureOptions:
     seed: int | None = None
     start: str | None = None
     policy: str | Callable[[VectorTown], Policy] = "schedule"
-    epsilon: float = 0.0
+    epsilon: float | None = None  # None: `training.bc.epsilon` where a script acts, so that its log-probabilities say something
     keep: SampleFilter = field(default_factory=SampleFilter)
     prefix: str = PREFIX
     compress: bool = False
@@ -389,17 +389,21 @@ def run_towns(
 ) -> CapturedTowns:
     """A group of towns, lived through and cut into lives."""
     vec = VectorTown(config, towns, seed=options.seed, first_town=first, start=options.start)
-    deciding = (
-        make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed)
-        if isinstance(options.policy, str)
-        else options.policy(vec)
-    )
-    policy = PolicyRuntime(vec, deciding)
+    policy = policy_of(vec, options)
     buffer = RolloutBuffer(vec, max(1, ticks // vec.interval))
     collect(policy, buffer, [] if watch is None else [watch], stop=stop)
     samples = buffer.samples(source_of(vec, policy, ticks=ticks, prefix=options.prefix))
     events = list(event_records(vec, *buffer.events(), run_id=run_id_of(vec)))
     return CapturedTowns(samples, events, vec.events_lost, buffer.steps * vec.interval * towns)
+
+
+def policy_of(vec: VectorTown, options: CaptureOptions) -> PolicyRuntime:
+    """Who acts in the captured towns."""
+    if not isinstance(options.policy, str):
+        return PolicyRuntime(vec, options.policy(vec))
+    soft = vec.config.training.bc.epsilon if options.policy in SCRIPTS else 0.0
+    epsilon = soft if options.epsilon is None else options.epsilon
+    return PolicyRuntime(vec, make_policy(options.policy, vec, epsilon=epsilon, seed=vec.seed))
 
 
 class _Progress(Probe):

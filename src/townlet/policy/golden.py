@@ -32,7 +32,7 @@ def scenario_stats(place: Path) -> dict[str, object]:
     """The metrics of every sample of the founding scenarios, captured anew into folders of `place` by their schedules."""
     found: dict[str, object] = {}
     for name in FOUNDING:
-        result = capture([load_config(name)], place / name, CaptureOptions())
+        result = capture([load_config(name)], place / name, CaptureOptions(epsilon=0.0))
         samples = {sample.meta.sample_id: dict(sample.meta.metrics) for sample in samples_of(place / name)}
         found[name] = {"ticks": result.ticks, "totals": result.scenarios[name], "samples": samples}
     return {"schema_version": 1, "scenarios": found}

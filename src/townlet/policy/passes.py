@@ -37,6 +37,7 @@ PLAN = (
 )  # fmt: skip
 RELU, TANH = 1, 2  # `active`; 0 is none. `seen`: the inputs are observations, nothing is passed on to them
 LANES = 16  # segments of columns are padded to it
+BLOCK = 6  # rows of a product that are kept in registers
 TILE = 96  # rows: activations, gradients and weights stay in the second cache
 TERMS = ("policy", "value", "entropy", "clipped", "kl_k1", "kl_k3")  # sums over rows of `learn_ppo`
 CLONING = ("crossed", "error", "hits")  # and of `learn_cloning`
@@ -571,6 +572,12 @@ def column_sums(rows: Array, order: Array, about: Array, first: Array, second: A
             gap = rows[row, j] - about[j]
             first[j] += gap
             second[j] += gap * gap
+
+
+@entry
+def multiply_add(line: Array, sums: Array, n: int) -> None:
+    """A block of a product over n times the same line of the cache: what a core does where nothing waits for memory."""
+    _weights6(sums, 0, LANES, line, 0, 1, 0, line, 0, 0, n, line, 0)
 
 
 @entry

@@ -91,14 +91,18 @@ def soften(choice: Array, masks: Array, epsilon: float, slip: Array, pick: Array
 
     π(a) = (1 − ε) [a = choice] + ε / |legal|. choice, slip, pick (E, N), masks (E, N, A) → (E, N) i8, (E, N) f4.
     """
-    legal = masks.sum(axis=-1, dtype=np.int64)  # (E, N)
     if epsilon <= 0.0:
         return choice, np.zeros(choice.shape, np.float32)
-    nth = np.minimum((pick * legal).astype(np.int64), legal - 1)
-    other = np.argmax(np.cumsum(masks, axis=-1, dtype=np.int64) > nth[..., None], axis=-1)
-    actions = np.where(slip < epsilon, other, choice)
-    chance = epsilon / legal + np.where(actions == choice, 1.0 - epsilon, 0.0)
+    actions = np.where(slip < epsilon, nth_allowed(masks, pick), choice)
+    chance = epsilon / masks.sum(axis=-1, dtype=np.int64) + np.where(actions == choice, 1.0 - epsilon, 0.0)
     return actions, np.log(chance).astype(np.float32)
+
+
+def nth_allowed(masks: Array, pick: Array) -> Array:
+    """The legal action that a draw in [0, 1) points to. masks (E, N, A), pick (E, N) → (E, N) i8."""
+    legal = masks.sum(axis=-1, dtype=np.int64)  # (E, N)
+    nth = np.minimum((pick * legal).astype(np.int64), legal - 1)
+    return np.asarray(np.argmax(np.cumsum(masks, axis=-1, dtype=np.int64) > nth[..., None], axis=-1))
 
 
 class RandomPolicy:

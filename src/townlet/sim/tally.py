@@ -37,19 +37,17 @@ class EventTally:
         kinds = events["kind"]
         self.kinds += np.bincount(kinds, minlength=len(EVENTS))
         role = ROLES[kinds]
-        conflicts = events[role == CONFLICT]
+        conflicts, chats, shifts = ((role == kind).nonzero()[0] for kind in (CONFLICT, CHAT, SHIFT))
         if len(conflicts):
-            self.reasons += np.bincount(conflicts["reason"], minlength=len(CONFLICT_REASONS))
-            self._intensities.append(conflicts["intensity"].copy())
-        chats = role == CHAT
-        if chats.any():
+            self.reasons += np.bincount(events["reason"][conflicts], minlength=len(CONFLICT_REASONS))
+            self._intensities.append(events["intensity"][conflicts])
+        if len(chats):
             self._qualities.append(events["amount"][chats])
-        ended = events[(role == END_OF_WAIT) & (events["waited"] > 0)]
+        ended = ((role == END_OF_WAIT) & (events["waited"] > 0)).nonzero()[0]
         if len(ended):
-            self._waits.append(np.stack([ended[name] for name in WAIT_FIELDS], axis=1))
-        shifts = events[role == SHIFT]
+            self._waits.append(np.stack([events[name][ended] for name in WAIT_FIELDS], axis=1))
         if len(shifts):
-            self._shifts.append(np.stack([shifts[name] for name in SHIFT_FIELDS], axis=1))
+            self._shifts.append(np.stack([events[name][shifts] for name in SHIFT_FIELDS], axis=1))
 
     def merge(self, other: EventTally) -> None:
         self.kinds += other.kinds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,12 @@ def judge(soaks: Sequence[SoakResult]) -> list[Criterion]:
         ),
         _all(
             soaks,
+            "one run in one log: epochs, cycle ids and log_stream_offset grow with every record",
+            lambda s: s.runs == 1 and grows(s.positions),
+            lambda s: f"log_stream_offset {s.positions[0][2]} … {s.positions[-1][2]}" if s.positions else "no record",
+        ),
+        _all(
+            soaks,
             "one network all along, changed by every cycle",
             _one_network,
             lambda s: f"ends at {s.cycles[-1].weights_after[:12]}",
@@ -111,6 +118,13 @@ def judge(soaks: Sequence[SoakResult]) -> list[Criterion]:
             Criterion(name="observation_baseline has none", met=events == 0, evidence=f"{events:.2f} per resident-day")
         )
     return criteria
+
+
+def grows(positions: Sequence[tuple[int, int, int]]) -> bool:
+    """Epochs and offsets count the records from 1; cycle ids rise."""
+    numbers = list(range(1, len(positions) + 1))
+    rises = all(a[1] < b[1] for a, b in pairwise(positions))
+    return bool(positions) and [p[0] for p in positions] == numbers == [p[2] for p in positions] and rises
 
 
 def growth_mb(soak: SoakResult) -> float:

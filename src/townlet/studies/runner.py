@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -80,22 +79,20 @@ def keep_result(spec: StudySpec, results: Path, found: str) -> ArmResult:
 def _as_sent(spec: StudySpec, job: StudyJob, runs: Path) -> tuple[str, ...]:
     """A job in plain words, for a worker that may be on another machine; all it may read is a run to go on with."""
     texts = (spec.model_dump_json(), job.config.model_dump_json(), _measured(spec, job).model_dump_json())
-    return *texts, job.arm, str(job.seed), job.hash, str(runs.absolute())
+    return *texts, job.arm, str(job.seed), job.hash, str(training_folder(job, runs).absolute())
 
 
-def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, seed_text: str, digest: str, runs: str) -> str:
-    """The result of one job, as JSON. Its run stays below `runs`, and is gone on with where it was left."""
-    spec, seed = StudySpec.model_validate_json(spec_text), int(seed_text)
+def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, seed_text: str, digest: str, folder: str) -> str:
+    """The result of one job, as JSON. Its run stays in the folder: it goes on where it was left, and is not trained again."""
+    spec, seed, run = StudySpec.model_validate_json(spec_text), int(seed_text), RunFolder(Path(folder))
     config, measured = (SimulationConfig.model_validate_json(text) for text in (config_text, measured_text))
-    folder = safe_join(Path(runs), f"{spec.name}/{arm}_{seed}_{digest}", error=UsageError)
-    started = time.perf_counter()
-    resume = (folder / "run.json").is_file() and any(folder.glob("**/checkpoints/latest"))
-    if not resume and folder.exists():
-        remove(folder)  # stopped before its first checkpoint
-    options = RunOptions(run_dir=folder, resume=resume, command=("townlet", "study", spec.name, f"{arm}:{seed}"))
-    trained = PolicyTrainingOrchestrator(config).run(spec.mode, options)
-    seconds = time.perf_counter() - started
-    run = RunFolder(folder)
+    trained = run.summary() if run.exists else None
+    if trained is None:
+        resume = run.exists and any(run.path.glob("**/checkpoints/latest"))
+        if not resume and run.path.exists():
+            remove(run.path)  # stopped before its first checkpoint
+        options = RunOptions(run_dir=run.path, resume=resume, command=("townlet", "study", spec.name, f"{arm}:{seed}"))
+        trained = PolicyTrainingOrchestrator(config).run(spec.mode, options).model_dump(mode="json")
     checkpoint = run.best() or run.latest()
     if checkpoint is None:
         raise JobFailed(f"{folder} holds no checkpoint after training; its log says why")
@@ -108,13 +105,18 @@ def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, se
         policy_hash=policy_hash(os.fspath(checkpoint)),
         overrides=(*spec.overrides, *spec.arms[arm]),
         minutes=spec.minutes,
-        training_seconds=seconds,
-        transitions=_transitions(trained.model_dump()),
+        training_seconds=float(trained["duration_sec"]),
+        transitions=_transitions(trained),
         evaluation_seed=_seed(measured),
         towns=spec.towns,
         measures=measure(spec, measured, os.fspath(checkpoint)),
         versions=versions("numpy"),
     ).model_dump_json()
+
+
+def training_folder(job: StudyJob, runs: Path) -> Path:
+    """Where a job is trained, for whichever study."""
+    return safe_join(runs, f"trained/{job.training}", error=UsageError)
 
 
 def results_file(spec: StudySpec, results: Path) -> Path:
@@ -166,9 +168,18 @@ def finished(spec: StudySpec, results: Path) -> list[ArmResult]:
     return [kept[job.hash].model_copy(update={"arm": job.arm}) for job in jobs_of(spec) if job.hash in kept]
 
 
+def known(spec: StudySpec, results: Path) -> list[ArmResult]:
+    """As `finished`; where a job has no result, the last one kept of its arm and seed, of another config or version."""
+    path = results_file(spec, results)
+    older = {(kept.arm, kept.seed): kept for kept in parse_results(path)} if path.is_file() else {}
+    mine = {(kept.arm, kept.seed): kept for kept in finished(spec, results)}
+    places = [(job.arm, job.seed) for job in jobs_of(spec)]
+    return [(older | mine)[place] for place in places if place in older | mine]
+
+
 def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
-    """What the finished jobs say; seeds that not every arm of a contrast has finished are left out of it."""
-    found = finished(spec, results)
+    """What the known results say; seeds that not every arm of a contrast has are left out of it."""
+    found, hashes = known(spec, results), {job.hash for job in jobs_of(spec)}
     first = job_of(spec, next(iter(spec.arms)), 0)
     measured = _measured(spec, first)
     rules = measured.evaluation
@@ -182,6 +193,7 @@ def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
         minutes=spec.minutes,
         level=rules.level,
         results=tuple(found),
+        older=sum(result.job not in hashes for result in found),
         baselines=baselines,
         contrasts=tuple(contrasts),
         command=f"townlet study benchmarks/learning/{spec.name}.yaml",

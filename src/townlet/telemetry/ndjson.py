@@ -17,7 +17,7 @@ import msgspec
 
 from townlet.errors import StorageError, TelemetryError, UsageError
 from townlet.files import BROKEN_SEAL, AppendLog, move, open_file, remove, seal_holds, sealed_line
-from townlet.telemetry.schema import BATCH_FIELDS, FIELDS
+from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, OWN_RETURN
 from townlet.types import Record
 
 log = logging.getLogger("townlet.telemetry")
@@ -403,7 +403,10 @@ _LOOSE = _loose_record()
 
 
 def read_records(path: Path | str) -> Iterator[Record]:
-    """The records of a log and its rotated parts, oldest first; seals hold and values are of their kind, `validate` says more."""
+    """The records of a log and its rotated parts, oldest first; seals hold and values are of their kind, `validate` says more.
+
+    Before `OWN_RETURN` a replay run wrote the return of its data where its own belongs; here it is `dataset_return`.
+    """
     decoder = msgspec.json.Decoder(Record)
     for part in log_parts(path):
         for number, raw in read_lines(part):
@@ -419,4 +422,7 @@ def read_records(path: Path | str) -> Iterator[Record]:
                 ) from error
             if number == 1 and "telemetry_version" not in record:
                 raise TelemetryError(f"{part}:1: has no telemetry_version; give the log of a training run, this is another file")
+            earlier = record.get("telemetry_version", CURRENT) < OWN_RETURN
+            if earlier and record.get("data_mode") == "replay" and record.get("episode_return_mean") is not None:
+                record["dataset_return"], record["episode_return_mean"] = record["episode_return_mean"], None
             yield record

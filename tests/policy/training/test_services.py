@@ -31,6 +31,7 @@ from townlet.policy.training.services import (
     TrainingServices,
     intervals,
 )
+from townlet.sim.loop import SimulationLoop
 
 Small = Callable[..., SimulationConfig]
 
@@ -73,7 +74,7 @@ def test_a_capture_folder_brings_its_metrics_and_a_manifest_does_not(small_town:
     assert from_manifest.config.metrics_map == {}
     assert from_folder.baseline_metrics() == pytest.approx(from_manifest.baseline_metrics())
     assert from_folder.hash == from_manifest.hash
-    rows = list(service.summaries(from_folder))
+    rows = service.summary(from_folder).batches
     assert [row.samples for row in rows] == [4, 4]
     assert sum(row.transitions for row in rows) == 8 * 6
 
@@ -86,6 +87,15 @@ def test_a_capture_without_residents_warns_and_is_empty(small_town: Small, caplo
     assert list(result.frames()) == []
     assert "nothing was captured in town_day: it has no residents" in caplog.text
     assert len(RolloutCaptureService(config).capture(60, auto_seed_agents=True)) > 0
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_captures_are_made_by_the_loop(small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: bool) -> None:
+    steps = []
+    step = SimulationLoop.step
+    monkeypatch.setattr(SimulationLoop, "step", lambda loop: (steps.append(1), step(loop))[1])
+    RolloutCaptureService(small_town()).capture(60, output_dir=tmp_path / "cap" if saved else None)
+    assert len(steps) == 6
 
 
 def test_a_capture_shorter_than_a_decision_warns_and_is_empty(small_town: Small, caplog: pytest.LogCaptureFixture) -> None:

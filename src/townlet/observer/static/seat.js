@@ -3,12 +3,7 @@
 import { byId, make } from "./dom.js";
 import { nameOf, optionText, percent, signed } from "./words.js";
 import { takeFile } from "./living.js";
-
-/** @param {Uint8Array} bytes as `zlib.compress` makes them, in base64url */
-async function deflated(bytes) {
-  const packed = new Uint8Array(await new Response(new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(new CompressionStream("deflate"))).arrayBuffer());
-  return btoa(Array.from(packed, byte => String.fromCharCode(byte)).join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-}
+import { deflated } from "./source.js";
 
 /** The take of what was played, with every decision in it: whoever reads it needs no policy. @param {any} source of a living take */
 export async function playedTake(source) {
@@ -38,7 +33,7 @@ export class Seat {
   /** Begin at the decision under way. */
   async begin() {
     const { page } = this;
-    if (!page.library.living) return void page.tell("A seat needs the town itself: open a file of townlet observe --save.");
+    if (!page.lives(page.a)) return void page.tell("A seat needs the town itself, and this one is a film.");
     if (page.who < 0) return void page.tell("Choose a resident first.");
     page.player.pause();
     this.base = page.a;

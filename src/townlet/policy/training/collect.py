@@ -187,8 +187,8 @@ class Collector(Probe):
         out, live = self._out, self._live
         assert out is not None
         out.tally.add(world.events())
-        self.returns[live] += world.rewards[live]
-        self.lengths[live] += 1
+        np.add(self.returns, world.rewards, out=self.returns, where=live)
+        self.lengths += live
         ended = live & ((world.terminated != 0) | (world.truncated != 0))
         if ended.any():
             told = ended & (world.state.towns["cut"] == 0)[:, None]  # a day cut short by staggering says nothing of a day

@@ -42,6 +42,8 @@ def chunks(context: TrainingContext, collector: Collector | CollectorPool) -> li
 def say_what_an_epoch_takes(session: Session, context: TrainingContext) -> None:
     """Of large towns, minutes and memory before the start: the towns take a few decisions, a learner that is thrown away learns
     from them, and all stands again where it stood."""
+    if session.collector is None:
+        return
     collector, parts = session.towns, chunks(context, session.towns)
     if len(parts) == 1 and collector.decision_bytes() * parts[0] < LARGE:
         return
@@ -97,7 +99,8 @@ def _rollout_chunk(session: Session, context: TrainingContext, progress: float, 
             break
     else:
         raise UsageError(
-            "No resident took a decision in a whole episode, so there is nothing to learn from; give the scenario residents."
+            "No resident took a decision in a whole episode, so there is nothing to learn from; give the scenario "
+            "residents, or use --rollout-auto-seed-agents."
         )
     seconds = perf_counter() - started
     script = script_batch(rollout) if bc_weight > 0 else None
@@ -141,7 +144,7 @@ class ReplayTally:
         data.masked = data.masked and batch.masks is not None
         self._exits += int(batch.terminated.sum())
         for meta in batch.metadata:
-            found = self.dataset.config.metrics_map.get(meta.sample_id, meta.metrics)
+            found = self.dataset.metrics(meta)
             self._metrics.append(found)
             if found.get("episode_return") is not None:
                 data.dataset_returns.append(float(found["episode_return"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,12 +16,13 @@ from townlet.policy.fused_network import can_fuse
 from townlet.policy.inference import Acted, Acting
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import VARIANCE_FLOOR, NetworkSpec
-from townlet.policy.training import numerics
+from townlet.policy.training import estimates, numerics
 from townlet.policy.training.autograd import Autograd, check_device
 from townlet.policy.training.batches import (
     PPO_TERMS,
     CloningStats,
     Coefficients,
+    LearnerState,
     UpdateStats,
     decisions_of,
     legal_rows,
@@ -36,14 +37,6 @@ from townlet.types import Array, Doubles, Floats
 MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
 VALUE_HORIZON = 10  # statistics of returns look back over about this many batches
-
-
-class LearnerState(NamedTuple):
-    """All that is needed to go on bit for bit: two flat maps of arrays for safetensors, one small map for JSON."""
-
-    weights: dict[str, Array]
-    optimizer: dict[str, Array]
-    meta: dict[str, Any]
 
 
 class Passes(Protocol):
@@ -139,10 +132,10 @@ class PPOLearner(Acting):
         active, illegal = legal_rows(batch.active, batch.masks, batch.actions)
         if not active.any():
             raise UsageError("the batch has no active row with a legal action; nothing can be learned from it")
-        lr = numerics.linear_schedule(ppo.learning_rate, 0.0 if ppo.lr_anneal else ppo.learning_rate, progress)
-        clip = numerics.linear_schedule(ppo.clip_param, 0.0 if ppo.clip_anneal else ppo.clip_param, progress)
+        lr = estimates.linear_schedule(ppo.learning_rate, 0.0 if ppo.lr_anneal else ppo.learning_rate, progress)
+        clip = estimates.linear_schedule(ppo.clip_param, 0.0 if ppo.clip_anneal else ppo.clip_param, progress)
         entropy_end = ppo.entropy_coef if ppo.entropy_final is None else ppo.entropy_final
-        entropy_coef = numerics.linear_schedule(ppo.entropy_coef, entropy_end, progress)
+        entropy_coef = estimates.linear_schedule(ppo.entropy_coef, entropy_end, progress)
         value_clip = ppo.value_clip
         seen = self._sums("observation", batch.features, active) if self.spec.normalize_observations else None
         if seen is not None:
@@ -207,8 +200,8 @@ class PPOLearner(Acting):
             epochs=epoch + 1,
             transitions=int(active.sum()),
             stopped_early=stopped,
-            explained_variance=numerics.explained_variance(batch.values[active], batch.returns[active]),
-            reward_advantage_corr=numerics.correlation(batch.rewards[active], batch.advantages[active]),
+            explained_variance=estimates.explained_variance(batch.values[active], batch.returns[active]),
+            reward_advantage_corr=estimates.correlation(batch.rewards[active], batch.advantages[active]),
             mask_fill_mean=float(batch.masks[active].mean(dtype=np.float64)),
             illegal_actions=illegal,
             lr=lr,
@@ -286,12 +279,12 @@ class PPOLearner(Acting):
 
     def _sums(self, prefix: str, rows: Floats, active: NDArray[np.bool_] | None = None) -> tuple[Doubles, Doubles, int]:
         """What rows (…, width) add to the statistics of that prefix, and how many they are."""
-        tracked, flat = numerics.RunningMeanStd.from_arrays(self._statistics, prefix), rows.reshape(-1, rows.shape[-1])
+        tracked, flat = estimates.RunningMeanStd.from_arrays(self._statistics, prefix), rows.reshape(-1, rows.shape[-1])
         chosen = np.arange(len(flat)) if active is None else np.flatnonzero(active)
         return *tracked.sums(flat, chosen), len(chosen)
 
     def _take_in(self, prefix: str, first: Array, second: Array, added: int, limit: float = math.inf) -> None:
-        tracked = numerics.RunningMeanStd.from_arrays(self._statistics, prefix)
+        tracked = estimates.RunningMeanStd.from_arrays(self._statistics, prefix)
         tracked.take_in(first, second, added, limit)
         for name, array in tracked.arrays(prefix).items():
             self._statistics[name][...] = array
@@ -365,11 +358,12 @@ class PPOLearner(Acting):
                 "set ppo.optimizer to the former"
             )
         moments = optimizer.moments()
-        found, expected = ({name: tuple(array.shape) for name, array in part.items()} for part in (state.optimizer, moments))
+        kept = {name: array for name, array in state.optimizer.items() if name in moments}  # beside a critic's, which it may hold
+        found, expected = ({name: tuple(array.shape) for name, array in part.items()} for part in (kept, moments))
         if found != expected:
             raise CheckpointError(f"the optimiser state holds {found}; this network needs {expected}; use its own checkpoint")
         self.network.load_arrays(state.weights)
         for name, tensor in moments.items():
-            tensor.copy_(torch.from_numpy(np.array(state.optimizer[name])))
+            tensor.copy_(torch.from_numpy(np.array(kept[name])))
         optimizer.steps = int(meta["optimizer_steps"])
         self.updates, self.gradient_steps, self.seed = int(meta["updates"]), int(meta["gradient_steps"]), int(meta["seed"])

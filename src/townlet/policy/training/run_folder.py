@@ -47,6 +47,14 @@ SMALL_FILES = 200_000  # config, environment, summary, plots
 Model = TypeVar("Model", bound=BaseModel)
 
 
+def next_free(config_id: str, mode: str) -> Path:
+    """The folder of the next run under runs/."""
+    number = 1
+    while (path := Path("runs") / f"{config_id}_{mode}_{number:03d}").exists():
+        number += 1
+    return path
+
+
 class RunCard(BaseModel):
     """`run.json`."""
 

@@ -7,9 +7,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, ValidationError
 
+from townlet.config.base import nearest_name
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EpochFigures, EvaluationPoint
 from townlet.errors import CheckpointError, UsageError, first_problem
@@ -18,11 +20,9 @@ from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runtime import NetworkPolicy
-from townlet.policy.training.autograd import check_device
+from townlet.policy.training.batches import LearnerState
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
-from townlet.policy.training.learner import LearnerState, PPOLearner
-from townlet.policy.training.offline import OfflineLearner, without_critic
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
@@ -30,6 +30,9 @@ from townlet.policy.training.strategies import strategy_of
 from townlet.policy.workers import learner_threads
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
+
+if TYPE_CHECKING:
+    from townlet.policy.training.learner import PPOLearner
 
 RECENT = 12  # epochs that the counters remember
 LOG_START = {"rotation": 0, "byte": 0, "offset": 0, "epochs": 0, "records_dropped": 0}  # position of a log without records
@@ -68,6 +71,8 @@ def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
     """The network a config asks for; what this version cannot do is refused here, before anything is written."""
+    from townlet.policy.training.autograd import check_device  # imports torch
+
     check_device(config.training.device)
     town_size = len(compile_town(config).layout.residents) if config.policy.critic == "central" else 0
     return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo, town_size)
@@ -80,11 +85,14 @@ def offline_spec(config: SimulationConfig) -> NetworkSpec:
 
 
 def make_learner(context: TrainingContext) -> PPOLearner:
+    from townlet.policy.training.learner import PPOLearner  # imports torch
+    from townlet.policy.training.offline import OfflineLearner
+
     config, training = context.config, context.config.training
     if strategy_of(context.mode, training.algorithm) == "offline":
         settings = (training.algorithm, training.offline)
         return OfflineLearner(offline_spec(config), config.ppo, *settings, seed=context.seed, threads=training.threads)
-    return PPOLearner(
+    learner = PPOLearner(
         network_spec(config),
         config.ppo,
         seed=context.seed,
@@ -93,6 +101,12 @@ def make_learner(context: TrainingContext) -> PPOLearner:
         shards=training.shards,
         device=training.device,
     )
+    names = town_tables(config)[0].names
+    for name, raised in training.first_logits.items():
+        if name not in names:
+            raise UsageError(f"training.first_logits: there is no action {name!r}; {nearest_name(name, names)}")
+        learner.network.policy.bias.data[names.index(name)] += raised
+    return learner
 
 
 def refuse_single_lives(spec: NetworkSpec) -> None:
@@ -231,8 +245,7 @@ def _restore(session: Session, found: Checkpoint, *, with_towns: bool = True) ->
             f"the checkpoint's network differs from the config's in {', '.join(apart)} "
             f"({stored.get(apart[0])!r} against {expected[apart[0]]!r}); use the config it was trained with"
         )
-    kept = found.optimizer if isinstance(learner, OfflineLearner) else without_critic(found.optimizer)
-    learner.load_state(LearnerState(found.weights, kept, found.state["learner"]))
+    learner.load_state(LearnerState(found.weights, found.optimizer, found.state["learner"]))
     if collector is not None and found.world and with_towns:
         collector.restore_world(found.world)
 

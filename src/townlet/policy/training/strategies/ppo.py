@@ -8,6 +8,7 @@ from typing import ClassVar
 from townlet.config.models import config_hash
 from townlet.dto.policy import PPOTrainingResult
 from townlet.errors import DivergedError
+from townlet.optional import check_installed
 from townlet.policy.replay import ReplayDataset
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
@@ -30,17 +31,17 @@ from townlet.policy.training.telemetry import EpochData, batch_records, diverged
 from townlet.telemetry.schema import volatile_names
 
 VOLATILE = volatile_names()
-SHOWN = (
-    *("conflicts_per_resident_day", "conflict.rivalry_max_mean_avg", "kl_k3", "batch_entropy_mean", "loss_value"),
-    "steps_per_second",
-)
+TOWN_SHOWN = ("conflicts_per_resident_day", "conflict.rivalry_max_mean_avg")
+SHOWN = (*TOWN_SHOWN, "kl_k3", "batch_entropy_mean", "loss_value", "steps_per_second")
 
 
 class PPOStrategy:
     name: ClassVar[str] = "ppo"
     requires_torch: ClassVar[bool] = True
+    purpose: ClassVar[str] = "PPO training"
 
     def __init__(self) -> None:
+        check_installed("torch", self.purpose)
         self.data: ReplayDataset | None = None
         self.collector: Collector | CollectorPool | None = None
         self._social: str = ""
@@ -70,8 +71,7 @@ class PPOStrategy:
         started = perf_counter()
         session = open_session(context, self.collector)
         counters = session.counters
-        if self.collector is not None:
-            say_what_an_epoch_takes(session, context)
+        say_what_an_epoch_takes(session, context)
         context.progress.begin(f"{self.name} {context.mode}", context.epochs, counters.epoch)
         while counters.epoch < context.epochs:
             self._turn_to_social_stage(session, context)

@@ -1,0 +1,88 @@
+"""A run in its decisions: one byte each. With config and seed they are the whole run: a town draws its luck by counters."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+
+import numpy as np
+
+from townlet.envs.vector import VectorTown
+from townlet.errors import TakeError
+from townlet.ports import Decided
+from townlet.sim.probes import Probe
+from townlet.types import Array
+
+NOBODY = 255  # no decision: the slot is empty or the town over
+LARGEST = 64 << 20  # bytes of decisions, unpacked
+
+
+class Decisions:
+    """Decisions of everybody from one tick on. `targets` are the objects meant, + 1, where a policy names any."""
+
+    def __init__(self, first: int, actions: Array, targets: Array | None = None) -> None:
+        self.first, self.actions, self.targets = first, actions, targets  # (D, N) u1, (D, N) u2
+
+    def text(self) -> str:
+        """Slot by slot, bytes of actions, then of targets, then 1 or 3 (bytes of a decision); deflated, base64url."""
+        parts = [self.actions.T.tobytes()]
+        if self.targets is not None:
+            parts.append(self.targets.T.astype("<u2").tobytes())
+        parts.append(b"\x01" if self.targets is None else b"\x03")
+        return base64.urlsafe_b64encode(zlib.compress(b"".join(parts), 9)).rstrip(b"=").decode()
+
+    @classmethod
+    def read(cls, text: str, first: int, residents: int) -> Decisions:
+        try:
+            packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            inflate = zlib.decompressobj()
+            raw = inflate.decompress(packed, LARGEST)
+        except (binascii.Error, zlib.error, ValueError) as error:
+            raise TakeError(f"the decisions of the take are damaged ({error}); record it again") from None
+        if not inflate.eof or inflate.unused_data:
+            raise TakeError(f"the decisions of the take are cut, or more than {LARGEST} bytes; record it again")
+        return cls._split(raw, first, residents)
+
+    @classmethod
+    def _split(cls, raw: bytes, first: int, residents: int) -> Decisions:
+        """One byte a decision, or three where objects are named: the last byte tells."""
+        flag, body = raw[-1:], raw[:-1]
+        each = {b"\x01": 1, b"\x03": 3}.get(flag, 0)
+        if not each or len(body) % (each * residents):
+            raise TakeError(f"the take holds {len(body)} bytes of decisions, which is no whole number of {residents} residents'")
+        count = len(body) // (each * residents)
+        actions = np.frombuffer(body, np.uint8, count * residents).reshape(residents, count).T
+        targets = None
+        if each == 3:
+            targets = (
+                np.frombuffer(body, "<u2", count * residents, count * residents).reshape(residents, count).T.astype(np.uint16)
+            )
+        return cls(first, np.ascontiguousarray(actions), targets)
+
+
+class DecisionRecorder(Probe):
+    """Keeps the decisions of one town of a batch, over the episode under way; the next episode is recorded anew."""
+
+    def __init__(self, town: int = 0) -> None:
+        self.town = town
+        self.first = 0  # tick of the first decision
+        self._rows: list[tuple[Array, Array, Array | None]] = []  # (N,) actions u1, active u1, targets i8 of each decision
+
+    def before_step(self, world: VectorTown, decision: Decided) -> None:
+        town = self.town
+        if world.truncated[town, 0]:  # the episode is over: this step begins the next
+            self._rows = []
+            return
+        if not self._rows:
+            self.first = int(world.state.towns[town]["tick"])
+        meant = decision.targets
+        actions = decision.actions[town].astype(np.uint8)
+        self._rows.append((actions, world.active[town].copy(), None if meant is None else meant[town].copy()))
+
+    @property
+    def decisions(self) -> Decisions:
+        n = self._rows[0][0].size if self._rows else 0
+        actions = np.array([np.where(active, row, NOBODY) for row, active, _ in self._rows], np.uint8).reshape(-1, n)
+        targets = np.array([np.zeros(n) if meant is None else meant + 1 for _, _, meant in self._rows], np.uint16).reshape(-1, n)
+        return Decisions(self.first, actions, targets if targets.any() else None)
