@@ -19,14 +19,14 @@ from typing import Any, Protocol
 
 import supersuit
 import torch
-from clean_loop import CleanLoop
 from pettingzoo.utils import BaseParallelWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from time_to_scripted import race_row
 
 import townlet
+from clean_loop import CleanLoop
+from time_to_scripted import race_row
 from townlet.bench.rows import calibration, row
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig

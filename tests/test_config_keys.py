@@ -52,7 +52,7 @@ from townlet.promotion.gates import decide
 from townlet.promotion.releases import CheckpointFacts
 from townlet.scenarios.lint import lint
 from townlet.sim.loop import SimulationLoop
-from townlet.studies.figures import sight_verdict
+from townlet.studies.sight import sight_verdict
 from townlet.telemetry.schema import volatile_names
 
 Path_ = tuple[str | int, ...]

@@ -12,9 +12,11 @@ import click
 from townlet.cli.common import emit, json_option, leave, note, seed_option, set_option
 
 if TYPE_CHECKING:
+    from townlet.cli.train_progress import TrainingProgress
     from townlet.config.models import SimulationConfig
     from townlet.dto.policy import ReplayBatchSummary, TrainingResult
     from townlet.policy.replay import ReplayDatasetConfig
+    from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 
 MODES = ("replay", "rollout", "mixed", "bc", "anneal")
 ALGORITHMS = ("bc", "awr", "cql", "iql")  # and PPO, by --train-ppo
@@ -248,7 +250,7 @@ def _on_saved(config: SimulationConfig, folder: Path, mode: str, *, ppo: bool) -
     return config, "replay" if mode == "rollout" else mode
 
 
-def _iterate(orchestrator: Any, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
+def _iterate(orchestrator: PolicyTrainingOrchestrator, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
     def told(batch: ReplayBatchSummary) -> None:
         if not as_json:
             click.echo(
@@ -284,7 +286,7 @@ def _draw(result: TrainingResult, title: str) -> None:
         note(f"no curves.png: {error}")
 
 
-def _progress(as_json: bool) -> Any:
+def _progress(as_json: bool) -> TrainingProgress:
     from townlet.cli.train_progress import TrainingProgress
 
     return TrainingProgress(quiet=as_json)
