@@ -138,7 +138,7 @@ class FusedNetwork:
     """Acts like `NumpyPolicy`; rows are shared out to threads, which changes no bit."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str], threads: int = 1) -> None:
-        self.spec, self._threads = spec, Threads(threads)
+        self.spec, self.threads, self._threads = spec, threads, Threads(threads)
         self.layout = Layout(spec, names)
         self.names = tuple(names)
         self.wide, self.turned = _aligned(self.layout.wide), _aligned(self.layout.turned)
@@ -164,21 +164,15 @@ class FusedNetwork:
             self._vector[:] = vector
             passes.spread(vector, self.layout.place, self.layout.turned_place, self.wide, self.turned)
 
-    def run(self, job: Callable[[Workspace, int], None], count: int) -> None:
-        """job(workspace, k) for every k below `count`, k by k over the threads."""
-        workers = min(self._threads.count, count)
-
-        def work(first: int) -> None:
-            for k in range(first, count, workers):
-                job(self.spaces[first], k)
-
-        self._threads.run([partial(work, first) for first in range(workers)])
+    def run(self, job: Callable[[Workspace, int], None], shares: int) -> None:
+        """job(workspace, k) for every k below `shares`, each in a thread; there may be as many as `threads`."""
+        self._threads.run([partial(job, self.spaces[k], k) for k in range(shares)])
 
     def share(self, job: Callable[[Workspace, int, int], None], rows: int) -> None:
         """job(workspace, begin, end) over all rows."""
-        parts = max(1, min(self._threads.count, rows // ROWS_PER_THREAD))
-        edges = [rows * k // parts for k in range(parts + 1)]
-        self.run(lambda space, k: job(space, edges[k], edges[k + 1]), parts)
+        shares = max(1, min(self.threads, rows // ROWS_PER_THREAD))
+        edges = [rows * k // shares for k in range(shares + 1)]
+        self.run(lambda space, k: job(space, edges[k], edges[k + 1]), shares)
 
     # --- observations -----------------------------------------------------------------------------------------------
     def observed(self, features: Floats, maps: Array | None, rows: Array | None = None, *, room: str) -> Observations:
