@@ -17,6 +17,7 @@ from townlet.cli.app import app
 from townlet.errors import DamagedFileError, TelemetryError, TownletError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.observer.report import read_run, render_report
+from townlet.policy.checkpoint import resolve
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.tracker import Tracker
 from townlet.sealed import write_sealed
@@ -42,7 +43,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "run/run.json": lambda place: RunFolder(place / "run").card(),
     "run/environment.json": lambda place: RunFolder(place / "run").environment(),
     "run/summary.json": lambda place: RunFolder(place / "run").summary(),
-    "run/config.json": lambda place: RunFolder(place / "run").config(),
+    "run/config.json": lambda place: RunFolder(place / "run").resolved_config(),
     "run/anneal.json": lambda place: Tracker.read(place / "run"),
     "scorecard.json": lambda place: load_scorecard(place / "scorecard.json"),
     "run/ppo.ndjson": read_log,
@@ -126,7 +127,7 @@ def test_a_list_and_a_report_over_damaged_runs_show_the_rest_and_name_the_damage
     card = json.loads((tmp_path / "bad" / "run.json").read_text())
     (tmp_path / "bad" / "run.json").write_text(json.dumps(card | {"seed": 99}))
     checkpoints = tmp_path / "odd" / "checkpoints"
-    latest = (checkpoints / "latest").read_text().strip()
+    latest = resolve(checkpoints).name
     shutil.copytree(checkpoints / latest, checkpoints / "final")
     (checkpoints / "latest").write_text("final\n")
     shown = CliRunner().invoke(app, ["runs", "list", str(tmp_path), "--json"])

@@ -68,7 +68,7 @@ def test_a_run_that_has_not_begun_leaves_at_the_first_signal_and_says_so() -> No
     process = started(code)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (143, SAY.format("SIGTERM before there was anything to save"))
+    assert (process.returncode, err) == (143, SAY.format("SIGTERM before there was anything new to save"))
 
 
 def test_a_signal_that_was_ignored_when_the_command_began_stays_ignored() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from townlet.errors import TelemetryError
 from townlet.telemetry.example import example_batch, example_record
-from townlet.telemetry.ndjson import LogReader
+from townlet.telemetry.ndjson import LogReader, read_records
 from townlet.telemetry.schema import FIELDS, VERSIONS, field
 from townlet.telemetry.validate import check_record, shape, validate_log
 
@@ -55,13 +55,14 @@ def test_a_record_as_the_first_generation_wrote_it_is_valid(tmp_path: Path) -> N
         "conflict.rivalry_avoid_count_max_avg": 1.5,
     }  # fmt: skip
     second = first | {
-        "telemetry_version": 1.1, "steps": 40.0, "epoch_duration_sec": 0.02, "data_mode": "replay", "cycle_id": -1.0,
-        "batch_entropy_mean": 1.38, "batch_entropy_std": 7e-05, "grad_norm_max": 2.7, "kl_divergence_max": 0.05,
+        "telemetry_version": 1.1, "epoch": 2.0, "steps": 40.0, "epoch_duration_sec": 0.02, "data_mode": "replay",
+        "cycle_id": -1.0, "batch_entropy_mean": 1.38, "batch_entropy_std": 7e-05, "grad_norm_max": 2.7, "kl_divergence_max": 0.05,
         "reward_advantage_corr": 0.0, "rollout_ticks": 0.0, "log_stream_offset": 1.0, "queue_conflict_events": 32.0,
         "queue_conflict_intensity_sum": 52.75, "utility_outage_events": 0.0,
     }  # fmt: skip
     third = second | {
         "telemetry_version": 1.2,
+        "epoch": 3,
         "steps": 60,
         "log_stream_offset": 2,
         "anneal_loss_baseline": None,
@@ -309,6 +310,21 @@ def test_epochs_grow_within_a_run_and_a_stage(tmp_path: Path) -> None:
     assert found(log) == ["3: epoch: is 2 after 2; it must grow"]
     stages = [example_record(n, epoch=epoch, anneal_cycle=stage) for n, epoch, stage in ((1, 1, 0), (2, 2, 0), (3, 1, 1))]
     assert found(write(tmp_path / "b.jsonl", *stages)) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_epochs_that_fall_are_wrong_in_every_version(tmp_path: Path, version: float) -> None:
+    log = write(tmp_path / "a.jsonl", *(example_record(n, version, epoch=epoch) for n, epoch in ((1, 2), (2, 1))))
+    assert found(log) == ["2: epoch: is 1 after 2; it must grow"]
+
+
+def test_a_replay_run_has_no_return_of_its_own(tmp_path: Path) -> None:
+    told = example_record(1, data_mode="replay", episode_return_mean=30.0)
+    assert [line.split(":")[1].strip() for line in found(write(tmp_path / "a.jsonl", told))] == ["episode_return_mean"]
+    before = write(tmp_path / "b.jsonl", example_record(1, 1.3, data_mode="replay", episode_return_mean=30.0))
+    assert found(before) == []
+    (record,) = read_records(before)
+    assert (record["episode_return_mean"], record["dataset_return"]) == (None, 30.0)
 
 
 def test_no_maximum_lies_below_its_mean(tmp_path: Path) -> None:

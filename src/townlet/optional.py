@@ -18,12 +18,14 @@ EXTRA_OF = {
     "minari": "data",
     "tensorboardX": "data",
     "pandas": "data",
+    "flashbax": "vault",
     "stable_baselines3": "bench",
     "sb3_contrib": "bench",
     "supersuit": "bench",
     "jaxmarl": "bench",
     "starlette": "observer",
     "uvicorn": "observer",
+    "ray": "dist",
 }
 
 

@@ -74,7 +74,7 @@ class StopFlag:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.asked or (not self.begun and _commanded):
-            leave(number, "" if self.asked else " before there was anything to save")
+            leave(number, "" if self.asked else " before there was anything new to save")
         self.asked = number
 
     def interruption(self, where: str) -> InterruptedRun:

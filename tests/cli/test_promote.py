@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from checkpoints import untrained, write_run
 from places import ROOT
 from scorecards import checkpoint_folder, duel
 from townlet.cli.app import main
+from townlet.config import load_config
+from townlet.envs.vector import VectorTown
 from townlet.evaluation.compare import save_scorecard
 
 
@@ -82,3 +85,25 @@ def test_the_script_leaves_with_the_same_codes(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     codes = [subprocess.run(script + tail, env=environment, capture_output=True).returncode for tail in (words, ["--nonsense"])]
     assert codes == [1, 64]
+
+
+def test_a_candidate_is_judged_in_the_town_it_was_trained_for_and_the_towns_are_named(
+    capsys: pytest.CaptureFixture[str], ledger_options: list[str], tmp_path: Path
+) -> None:
+    config = load_config("queue_conflict", ["config_id=bakery"])
+    write_run(tmp_path / "run", config)
+    untrained(tmp_path / "run" / "checkpoints" / "000001", VectorTown(config, 1))
+    candidate = tmp_path / "run" / "checkpoints" / "000001"
+    _, out, _ = call(capsys, "evaluate", candidate, "--scenario", "--seeds", "5", "--days", "1", "--json", *ledger_options)
+    found = json.loads(out)
+    assert found["towns"] == ["bakery (5 towns × 1 days, seed 2000001)"]
+    assert found["gates"]  # it was judged, not refused for its towns
+    _, out, _ = call(
+        capsys, "evaluate", candidate, "--scenario", "queue_conflict", "--seeds", "2", "--days", "1", *ledger_options
+    )
+    assert "judged in queue_conflict (2 towns × 1 days, seed 2000003)" in out
+    code, _, err = call(capsys, "evaluate", candidate, "--scenario", "--scorecard", tmp_path / "s.json", *ledger_options)
+    assert (code, "leave out --scenario" in err) == (64, True)
+    checkpoint_folder(tmp_path / "stray", "stray")
+    code, _, err = call(capsys, "evaluate", tmp_path / "stray", "--scenario", *ledger_options)
+    assert (code, "lies in no run folder" in err) == (64, True)

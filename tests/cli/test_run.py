@@ -10,11 +10,14 @@ import pytest
 
 from townlet.cli import app
 from townlet.cli import run as run_module
+from townlet.cli.run_view import RunTable, TownView, bar
 from townlet.envs.scene import look
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
+from townlet.signals import StopFlag
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Counts
+from townlet.world.film import USES, read_row
 
 
 @pytest.fixture
@@ -83,8 +86,8 @@ def test_two_runs_of_one_seed_are_the_same_and_another_seed_is_not(call: Any) ->
 def test_follow_prints_a_story(call: Any) -> None:
     code, out, _ = call("run", "queue_conflict", "--ticks", "20", "--follow", "bob")
     assert code == 0
-    assert "06:00 bob wants use_shower:near" in out
-    assert "masked work: has no job" in out
+    assert "06:00 bob chose use_shower:near" in out
+    assert "no work: has no job" in out
     code, out, _ = call("run", "queue_conflict", "--ticks", "20", "--follow", "bob", "--json")
     assert [row["tick"] for row in json.loads(out)["followed"]] == [0, 10]
 
@@ -114,7 +117,7 @@ def test_the_live_table_shows_residents_queues_and_speed(monkeypatch: pytest.Mon
     from rich.console import Console
 
     vec, counts = VectorTown("queue_conflict", 1), Counts()
-    table = run_module.RunTable(vec, counts, 100)
+    table = RunTable(vec, counts, 100)
     SimulationLoop(vec, make_policy("schedule", vec), [counts, table]).run(100)
     console = Console(width=110, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(table._view(look(vec)))
@@ -124,11 +127,42 @@ def test_the_live_table_shows_residents_queues_and_speed(monkeypatch: pytest.Mon
         assert word in shown
 
 
+@pytest.mark.parametrize(("scenario", "width", "height"), [("town_day", 80, 24), ("town_day", 120, 40), ("rush_hour", 80, 24)])
+def test_the_watched_town_fits_its_terminal_and_shows_map_people_and_news(scenario: str, width: int, height: int) -> None:
+    from rich.console import Console
+
+    vec = VectorTown(scenario, 1)
+    view = TownView(vec, speed=10_000, first=10, stop=StopFlag())
+    view._live.console = Console(width=width, height=height, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    loop = SimulationLoop(vec, make_policy("schedule", vec), [view])
+    loop.run(120)
+    shown = view._view(vec, look(vec), "08:00", vec.film[0, -1]).plain
+    loop.finish()
+    assert max(map(len, shown.splitlines())) <= width
+    assert len(shown.splitlines()) < height
+    for word in (scenario, "08:00", "██", "al alice", "hung", "Ctrl-C", "(intensity"):
+        assert word in shown
+
+
+def test_a_row_of_the_film_is_the_town_before_the_tick() -> None:
+    vec = VectorTown("town_day", 1)
+    vec.start_filming()
+    policy = make_policy("scripted", vec)
+    for _ in range(12):
+        before = vec.state.residents[0].copy()
+        vec.step(policy.act(vec).actions)
+        people, things = read_row(vec.film[0, 0], vec.num_residents, tuple(vec.config.needs))
+        assert people["x"].tolist() == before["x"].tolist()
+        assert people["y"].tolist() == before["y"].tolist()
+        assert people["hygiene"] == pytest.approx(before["needs"][:, 1], abs=1 / 255)
+    assert (things["user"] > 0).sum() == (people["doing"] == USES).sum() > 0
+
+
 def test_bars_are_as_long_as_needs() -> None:
-    assert run_module.bar(1.0) == "█" * 8
-    assert run_module.bar(0.5) == "████    "
-    assert run_module.bar(0.0625) == "▌       "
-    assert run_module.bar(0.0).strip() == ""
+    assert bar(1.0) == "█" * 8
+    assert bar(0.5) == "████    "
+    assert bar(0.0625) == "▌       "
+    assert bar(0.0).strip() == ""
 
 
 def test_snapshot_save_load_diff_bisect(call: Any, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from townlet.cli.scenarios import scenarios
 from townlet.config.loader import load_config, to_yaml
 from townlet.errors import ConfigError, UsageError
 from townlet.scenarios.catalogue import FOUNDING
+from townlet.scenarios.compile import read_plan
 
 
 def call(*words: str) -> Result:
@@ -102,8 +103,29 @@ def test_new_writes_a_template_and_refuses_to_overwrite_it(tmp_path: Path) -> No
 def test_new_with_a_seed_writes_a_town_that_can_live(tmp_path: Path) -> None:
     path = tmp_path / "drawn.yaml"
     result = call("new", "drawn", "--generate", "7", "--output", str(path), "--json")
-    assert json.loads(result.stdout) == {"path": str(path), "ok": True}
+    assert json.loads(result.stdout) == {"path": str(path), "ok": True, "failed": []}
     assert call("lint", str(path), "--days", "7").exit_code == 0
+
+
+def test_new_draws_a_town_by_size_crowding_and_feuds_with_the_verdict_of_the_linter(tmp_path: Path) -> None:
+    showers, feuds = [], []
+    for crowding, share in ((1, 0), (3, 1)):
+        path = tmp_path / f"crowded_{crowding}.yaml"
+        given = ("--residents", "30", "--crowding", str(crowding), "--feuds", str(share))
+        result = call("new", "crowded", *given, "--output", str(path))
+        assert result.exit_code == 0
+        assert "the linter finds that it can work" in result.stdout
+        plan = read_plan(load_config(path))
+        assert len(plan.residents) == 30
+        showers.append(sum(one.kind == "shower" for one in plan.objects))
+        feuds.append(len({tie.resident for tie in plan.ties if tie.rivalry >= 0.6}))
+    assert showers == [4, 2]  # nine to a shower, or 27
+    assert feuds[0] == 0 < 20 <= feuds[1]
+    path = tmp_path / "bare.yaml"
+    result = call("new", "bare", "--residents", "40", "--crowding", "20", "--output", str(path))
+    assert (result.exit_code == 0) == ("it can work" in result.stdout)
+    with pytest.raises(UsageError, match="give that number too"):
+        call("new", "other", "--feuds", "0.5", "--output", str(tmp_path / "other.yaml"))
 
 
 def test_new_refuses_a_name_that_is_no_name() -> None:

@@ -15,12 +15,14 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from checkpoints import write_run
 from places import ROOT
 from townlet.cli.telemetry import telemetry
 from townlet.cli.telemetry_watch import WatchTable, chosen_rules
+from townlet.config import load_config
 from townlet.errors import ConfigError, TelemetryError, TownletError, UsageError
+from townlet.telemetry.alarm_rules import read_rules
 from townlet.telemetry.example import example_record
-from townlet.telemetry.rules import read_rules
 from townlet.telemetry.watch import Watch, watch_log
 
 
@@ -51,6 +53,17 @@ def test_validate_says_what_it_read(log: Path) -> None:
         result.stdout == "valid: 30 records in 1 files (30 of version 1.4)\n"
         "30 of them carry no seal: a changed number in one would not be seen\n"
     )
+
+
+def test_the_folder_of_a_run_stands_for_its_log(log: Path, tmp_path: Path) -> None:
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    write_run(run_folder, load_config("town_day"), telemetry=log.name)
+    assert isinstance(refused("summary", run_folder), UsageError)
+    log.rename(run_folder / log.name)
+    for words in (("summary",), ("validate",), ("watch", "--once"), ("plot",), ("drift", "--baseline", run_folder)):
+        assert run(*words, run_folder).output == run(*words, run_folder / log.name).output
+    assert "30 records" in run("validate", run_folder).output
 
 
 def test_validate_names_problems_and_exits_with_one(log: Path) -> None:

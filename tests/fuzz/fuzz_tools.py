@@ -35,11 +35,11 @@ from townlet.promotion.ledger import append, read_ledger
 from townlet.sealed import SEAL, seal_of
 from townlet.sim.snapshot import load_snapshot, open_town, save_snapshot, take_snapshot
 from townlet.studies.runner import read_results
+from townlet.telemetry.alarm_rules import default_rules, read_rules
 from townlet.telemetry.drift import read_baseline
 from townlet.telemetry.example import example_record
-from townlet.telemetry.ndjson import TelemetryWriter, sealed
+from townlet.telemetry.ndjson import TelemetryWriter
 from townlet.telemetry.plot import read_runs, terminal
-from townlet.telemetry.rules import default_rules, read_rules
 from townlet.telemetry.summary import as_markdown, as_text, summarise
 from townlet.telemetry.validate import validate_log
 from townlet.telemetry.watch import Watch, watch_log
@@ -118,7 +118,7 @@ class Mutator:
         record = json.loads(rows[at])
         record.pop("seal", None)
         told = json.dumps(self.value(record), separators=(",", ":")).encode()
-        rows[at] = sealed(told) if told.startswith(b"{") and len(told) > 2 else told
+        rows[at] = files.sealed_line(told) if told.startswith(b"{") and len(told) > 2 else told
         return b"\n".join(rows) + b"\n"
 
 

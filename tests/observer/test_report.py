@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from scorecards import FEW, policy_card, scorecard, town_days
+from townlet.cli.train_progress import told
 from townlet.config.loader import load_config
 from townlet.config.models import config_hash
+from townlet.dto.policy import AnnealSummary
+from townlet.dto.promotion import Outcome, PromotionDecision
 from townlet.envs.scene import look
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError
@@ -144,6 +147,29 @@ def test_the_page_is_whole_alone_and_says_everything(run: Path) -> None:
         assert expected in words
     assert words.index("exits") < words.index("return (more is better)")
     assert page.tags.count("svg") >= 10
+
+
+def test_an_anneal_run_shows_its_verdict_and_what_promotion_said(run: Path) -> None:
+    gates = PromotionDecision(
+        outcome=Outcome.HOLD,
+        window="pass",
+        passes=1,
+        required=2,
+        gates=(),
+        reasons=("1 of 2 windows in a row passed every gate",),
+    )
+    for status, reasons, decision, says in (
+        ("PASS", (), gates, ("anneal PASS", "promotion HOLD", "1 of 2 windows in a row")),
+        ("HOLD", ("stage 1: KL rose",), None, ("anneal HOLD", "stage 1: KL rose", "promotion was not considered")),
+        ("PASS", (), None, ("promotion was not asked for: `townlet promote evaluate runs/x`",)),
+    ):
+        result = AnnealSummary(
+            duration_sec=1.0, run_dir="runs/x", status=status, reasons=reasons, epochs=1, stages=(), promotion=decision
+        )
+        (run / "summary.json").write_text(result.model_dump_json())
+        words = "".join(Page(render_report(read_run(run))).words)
+        assert all(word in words for word in says)
+        assert all(word in told(result) for word in says)
 
 
 def test_the_verdict_says_which_way_the_interval_lies() -> None:

@@ -12,6 +12,7 @@ from checkpoints import untrained
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError
+from townlet.observer.follow import Follow
 from townlet.observer.story import divergence, moments, story
 from townlet.observer.studio import KnownTake, Studio
 from townlet.observer.take import Change
@@ -19,7 +20,6 @@ from townlet.observer.witness import ties, witness, witnesses
 from townlet.policy.checkpoint import weights_hash
 from townlet.policy.runtime import NetworkPolicy, load_network, make_policy
 from townlet.sim.loop import SimulationLoop
-from townlet.sim.probes import Follow
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +54,16 @@ def test_a_witness_says_what_follow_says(day: tuple[Studio, KnownTake]) -> None:
     studio, known = day
     vec = VectorTown("rush_hour", 1, seed=7)
     name = vec.town_of(0).resident_ids[1]
-    follow = Follow(name, vec, lambda text: None)
-    SimulationLoop(vec, make_policy("scripted", vec, seed=7), [follow]).run(150)
+    policy = make_policy("scripted", vec, seed=7)
+    follow = Follow(name, vec, policy, lambda text: None)
+    SimulationLoop(vec, policy, [follow]).run(150)
     for row in reversed(follow.rows):
         found = witness(studio.stage(known.take.id), row["tick"], 1)
-        assert found["chosen"] == row["wanted"]
+        assert found["chosen"] == row["chosen"]
         assert {option: group["reason"] for group in found["masked"] for option in group["options"]} == row["masked"]
         assert found["reward"]["total"] == pytest.approx(row["reward"], abs=1e-3)
         for how, fields in row["sees"].items():
-            seen = found["sees"][row["wanted"].partition(":")[0]][how]
+            seen = found["sees"][row["chosen"].partition(":")[0]][how]
             assert all(seen[field] == pytest.approx(value, abs=1e-3) for field, value in fields.items())
 
 

@@ -14,11 +14,12 @@ from townlet.bench.replay import PREFETCH, SAMPLE_BYTES, generate, replay_rows
 from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.cli.app import main
 from townlet.config.loader import load_config
-from townlet.dto.rewards import RewardBreakdownDTO
+from townlet.dto.town import RewardBreakdownDTO
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.policy.capture import CaptureOptions, CaptureWriter, capture
-from townlet.policy.exports import export_minari, export_parquet
+from townlet.policy.exports import export_joint, export_minari, export_parquet, export_vault
+from townlet.policy.joint import joint_episodes
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.replay_report import samples_of
@@ -267,3 +268,92 @@ def test_ppo_over_a_stream_keeps_its_speed_and_its_memory(tmp_path: Path) -> Non
     assert batches["ok"]
     memory, stream = (child(tmp_path / "data", form) for form in ("memory", "stream"))
     assert memory.peak_mb - stream.peak_mb > 0.8 * made  # what is streamed is not kept
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, np.ndarray]]]:
+    """A capture with leavers and newcomers, and the same towns lived again: of every town and decision what was seen, done
+    and got, by resident."""
+    place = tmp_path_factory.mktemp("joint") / "c"
+    capture([load_config("newcomer")], place, CaptureOptions(ticks=1440, towns=2, seed=21, policy="scripted", epsilon=0.1))
+    vec = VectorTown("newcomer", 2, seed=21)
+    policy = make_policy("scripted", vec, epsilon=0.1, seed=21)
+    rows: list[dict[str, np.ndarray]] = []
+    for _ in range(144):
+        decision = policy.act(vec)
+        tick = vec.state.towns["tick"].copy()
+        there = [(e, n, vec.resident_id(e, n)) for e, n in np.argwhere(vec.active).tolist()]
+        before = vec.features.copy(), vec.masks != 0
+        vec.step(decision.actions)
+        for e in range(2):
+            rows.append({"town": e, "tick": int(tick[e])})  # type: ignore[dict-item]
+            for town, n, name in there:
+                if town == e:
+                    rows[-1][name] = (
+                        before[0][e, n],
+                        before[1][e, n],
+                        decision.actions[e, n],
+                        vec.rewards[e, n],
+                        vec.features[e, n].copy(),
+                    )  # type: ignore[assignment]
+    return place, rows
+
+
+def test_a_joint_table_is_what_the_towns_show_when_they_live_again(
+    lived: tuple[Path, list[dict[str, np.ndarray]]], tmp_path: Path
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    place, again = lived
+    assert export_joint(place, tmp_path / "j.parquet") == {
+        "format": "joint", "output": str(tmp_path / "j.parquet"), "episodes": 2, "rows": 288
+    }  # fmt: skip
+    table = parquet.read_table(tmp_path / "j.parquet")
+    rows = {(row["town"], row["tick"]): row for row in table.to_pylist()}
+    assert json.loads(table.schema.metadata[b"feature_names"]) == list(VectorTown("newcomer", 1).spec.feature_names)
+    newcomers = set()
+    for moment in again:
+        row = rows[moment["town"], moment["tick"]]
+        found = {name: k for k, name in enumerate(row["agent_ids"]) if name}
+        assert found.keys() == moment.keys() - {"town", "tick"}
+        assert len(row["agent_ids"]) == 8
+        assert row["active"] == [bool(name) for name in row["agent_ids"]]
+        assert row["seed"] == 21
+        for name, k in found.items():
+            features, mask, action, reward, after = moment[name]
+            np.testing.assert_array_equal(np.float32(row["features"][k]), features)
+            np.testing.assert_array_equal(row["action_mask"][k], mask)
+            assert row["actions"][k] == action
+            assert np.float32(row["rewards"][k]) == reward
+            if row["last_features"] is not None:
+                np.testing.assert_array_equal(np.float32(row["last_features"][k]), after)
+            newcomers |= {name} if name.startswith("newcomer") else set()
+    assert len(newcomers) >= 2
+    assert sum(row["last_features"] is not None for row in rows.values()) == 2
+
+
+def test_a_vault_is_read_by_flashbax_as_it_was_lived(lived: tuple[Path, list[dict[str, np.ndarray]]], tmp_path: Path) -> None:
+    pytest.importorskip("flashbax")
+    from flashbax.vault import Vault
+
+    place, again = lived
+    assert export_vault(place, tmp_path / "vaults")["rows"] == {"newcomer.vlt": 288}
+    vault = Vault("newcomer.vlt", rel_dir=str(tmp_path / "vaults"), vault_uid="scripted")
+    found = vault.read().experience
+    assert found["observations"].shape[:3] == (1, 288, 8)
+    episodes = list(joint_episodes(place))
+    agents = np.concatenate([episode.agents for episode in episodes])
+    towns = np.repeat([episode.meta.capture.town for episode in episodes], 144)
+    where = {(int(town), int(tick)): t for t, (town, tick) in enumerate(zip(towns, np.asarray(found["infos"]["tick"][0])))}
+    seen = {key: np.asarray(found[key][0]) for key in ("observations", "actions", "rewards", "truncations")}
+    legals, active = (np.asarray(found["infos"][key][0]) for key in ("legals", "active"))
+    for moment in again:
+        t = where[moment["town"], moment["tick"]]
+        for name in moment.keys() - {"town", "tick"}:
+            k = agents[t].tolist().index(name)
+            features, mask, action, reward, _ = moment[name]
+            np.testing.assert_array_equal(seen["observations"][t, k], features)
+            np.testing.assert_array_equal(legals[t, k], mask)
+            assert (seen["actions"][t, k], seen["rewards"][t, k], active[t, k]) == (action, reward, True)
+    assert legals[~active].sum(axis=-1).tolist() == [1] * int((~active).sum())
+    assert seen["truncations"].all(axis=1).nonzero()[0].tolist() == [143, 287]
+    assert json.loads(vault._metadata["episodes"])[1]["town"] == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scorecards import checkpoint_folder, duel
-from townlet.config.models import PromotionConfig
+from townlet.config.learning import PromotionConfig
 from townlet.dto.promotion import Outcome, PromotionDecision
 from townlet.errors import DamagedFileError, UsageError
 from townlet.files import write_json
@@ -27,6 +27,7 @@ class Drill:
         self.folder = folder
         self.releases = Releases(folder / "promotion" / "ledger.ndjson", PromotionConfig())
         self.hashes: dict[str, str] = {}
+        self.town = "0123456789abcdef"  # hash of its config
 
     def candidate(self, name: str) -> Path:
         if name not in self.hashes:
@@ -37,6 +38,8 @@ class Drill:
         folder = self.candidate(name)
         fields = {"candidate": self.hashes[name], "champion": self.releases.champion()} | changes
         card = duel(hash_free(name, number), shift, window=number, **fields)
+        cases = tuple(case.model_copy(update={"config_hash": self.town}) for case in card.cases)
+        card = card.model_copy(update={"cases": cases})
         path = self.folder / f"{name}_{number}.json"
         write_json(path, card.model_dump(mode="json"))
         return self.releases.evaluate(folder, path)
@@ -102,6 +105,13 @@ def test_other_gates_start_the_count_anew(drill: Drill) -> None:
     rules = PromotionConfig(gates=PromotionConfig().gates[:2])
     drill.releases = Releases(drill.releases.ledger, rules)
     assert drill.window("one", BETTER, 1).passes == 1
+
+
+def test_another_town_starts_the_count_anew(drill: Drill) -> None:
+    drill.window("one", BETTER, 0)
+    drill.town = "fedcba9876543210"
+    assert drill.window("one", BETTER, 1).passes == 1
+    assert drill.window("one", BETTER, 2).outcome is Outcome.PROMOTE
 
 
 def test_the_same_seeds_count_once(drill: Drill) -> None:

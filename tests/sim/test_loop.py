@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from townlet.config.loader import load_config
-from townlet.dto.telemetry import SimulationEvent
+from townlet.dto.town import TelemetryEventDTO
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.policy.runtime import make_policy
 from townlet.ports import Hook
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.mask_reasons import why_masked
-from townlet.sim.probes import Counts, Digests, EventLog, Film, Follow, SnapshotEvery
+from townlet.sim.probes import Counts, Digests, EventLog, Film, SnapshotEvery
 from townlet.sim.snapshot import load_snapshot
 from townlet.world.events import QUEUE_CONFLICT
 
@@ -92,7 +92,7 @@ def test_the_event_log_has_every_event_once_and_each_line_keeps_the_schema(tmp_p
     assert len(records) == log.written == int(counts.events.kinds.sum()) > 50
     assert len({record["event_id"] for record in records}) == len(records)
     for record in records:
-        event = SimulationEvent.model_validate(record)
+        event = TelemetryEventDTO.model_validate(record)
         assert event.run_id == "queue_conflict-2"
         if event.type == "queue_conflict":
             assert event.actor in ("alice", "bob", "carol")
@@ -131,24 +131,6 @@ def test_a_film_has_a_frame_per_decision_and_the_end() -> None:
     loop.finish()
     assert len(film.frames) == 6
     assert (film.frames[0] != film.frames[-1]).any()
-
-
-def test_following_a_resident_tells_what_it_wanted_saw_and_why_the_rest_was_masked() -> None:
-    told: list[str] = []
-    vec = VectorTown("queue_conflict", 1)
-    follow = Follow("alice", vec, told.append)
-    SimulationLoop(vec, make_policy("schedule", vec), [follow]).run(20)
-    first, second = follow.rows
-    assert first["wanted"] == "use_shower:near"
-    assert first["sees"]["near"]["busy"] == 0.0
-    assert first["masked"]["work"] == "has no job"
-    assert first["masked"]["cook_meal:near"] == "has no stove that can be reached"
-    assert "use_start" in first["events"]
-    assert second["masked"]["home"] == "is using shower_1: wait goes on, leave ends it"
-    assert "06:00 alice wants use_shower:near" in told[0]
-    assert "masked work: has no job" in told[0]
-    with pytest.raises(UsageError, match="alice, bob, carol"):
-        Follow("zoe", vec, told.append)
 
 
 def test_every_masked_action_has_a_reason_of_its_own_kind() -> None:

@@ -14,7 +14,7 @@ from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, ScenarioError, UsageError
 from townlet.scenarios.compile import compile_town
-from townlet.sim.edits import apply_edits
+from townlet.sim.edits import apply_edits, parse_edit
 from townlet.sim.snapshot import save_snapshot, take_snapshot
 from townlet.studies.fork import Moment, fork, moment_of_scenario, moment_of_snapshot
 
@@ -70,6 +70,15 @@ def test_a_shower_more_is_found_and_used(morning: Moment) -> None:
     assert len(compile_town(config).object_ids) == len(compile_town(morning.config).object_ids) + 1
     result = fork(morning, [f"objects += shower@{x},{y}"], futures=4)
     assert result.effects["conflicts"].effect.pairs == 4
+
+
+def test_a_resident_may_be_taken_away_for_good(morning: Moment) -> None:
+    """Seven live where eight did: exactly one founder in eight is gone, in every future."""
+    empty = ["residents -= bob", "lifecycle.newcomers_per_day = 0"]
+    found = fork(morning, empty, futures=4, ticks=600).effects["founders"]
+    assert [round(value, 6) for value in found.after.values] == [0.875] * 4
+    assert found.before.mean == 1.0
+    assert parse_edit("residents -= bob") == parse_edit("exit bob")
 
 
 def test_a_config_edit_changes_the_rules(morning: Moment) -> None:

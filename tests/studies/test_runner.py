@@ -152,6 +152,18 @@ def test_a_job_that_another_study_ran_is_found_by_its_hash(tmp_path: Path) -> No
     assert [(result.arm, result.seed) for result in finished(renamed, tmp_path)] == [("same", 0), ("same", 1)]
 
 
+def test_results_of_another_config_are_reported_as_such_and_trained_anew(tmp_path: Path) -> None:
+    for job in jobs_of(tiny()):
+        keep(tmp_path, job, 1.0)
+    changed = tiny(overrides=(*TINY, "ppo.gamma=0.9"))
+    keep(tmp_path, jobs_of(changed)[0], 3.0)
+    report = report_study(changed, results=tmp_path)
+    assert [result.measures["return"].mean for result in report.results] == [3.0, 1.0, 1.0, 1.0]
+    assert report.older == 3
+    assert "3 of them are of another config or version" in report_text(report)
+    assert len(finished(changed, tmp_path)) == 1  # the others are run
+
+
 def test_an_ablation_is_a_study_of_three_arms() -> None:
     spec = ablation("two_bathrooms", "conflict", seeds=5, minutes=4.0)
     assert spec.name == "two_bathrooms_blind_conflict"
@@ -175,6 +187,17 @@ def test_a_job_trains_measures_and_keeps_its_result(tmp_path: Path) -> None:
     assert result.measures["return"].count == 2
     assert result.transitions > 0
     assert len(result.policy_hash) == 64
+
+
+def test_a_study_that_measures_otherwise_does_not_train_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    month, day = tiny(), tiny(name="day", days=1)
+    assert job_of(month, "plain", 0).hash != job_of(day, "plain", 0).hash
+    assert job_of(month, "plain", 0).training == job_of(day, "plain", 0).training != job_of(day, "plain", 1).training
+    first = run_job(month, "plain", 0, results=tmp_path / "results", runs=tmp_path / "runs")
+    second = run_job(day, "plain", 0, results=tmp_path / "results", runs=tmp_path / "runs")
+    assert (second.policy_hash, second.training_seconds) == (first.policy_hash, first.training_seconds)
+    assert second.measures != first.measures
 
 
 @pytest.mark.slow

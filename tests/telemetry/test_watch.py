@@ -17,10 +17,10 @@ import pytest
 
 from townlet import files
 from townlet.errors import ConfigError, TelemetryError, UsageError
+from townlet.telemetry.alarm_rules import PAST, Rule, RuleState, default_rules, flag_rules, merged, read_rules, rules_of
 from townlet.telemetry.example import example_record
 from townlet.telemetry.follow import Follower, NewLine, Notice
 from townlet.telemetry.ndjson import TelemetryWriter
-from townlet.telemetry.rules import PAST, Rule, RuleState, default_rules, flag_rules, merged, read_rules, rules_of
 from townlet.telemetry.watch import Seen, Silence, Watch, hook_words, run_hook, watch_log
 
 

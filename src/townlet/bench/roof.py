@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import process_time
-from typing import Any
 
 import numpy as np
 
@@ -63,13 +62,13 @@ def measure_machine(repeats: int = 5, *, megabytes: int = MEGABYTES, summands: i
     return Machine(memory.nbytes / filled, 2.0 * sums.size * summands / added)
 
 
-def fastest(work: Callable[[], Any], repeats: int) -> float:
+def fastest(work: Callable[[], object], repeats: int) -> float:
     """Seconds of the processor, at best, after one time that is not counted."""
     work()
     return min(_seconds(work) for _ in range(repeats))
 
 
-def _seconds(work: Callable[[], Any]) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     begin = process_time()
     work()
     return max(process_time() - begin, 1e-9)

@@ -25,7 +25,7 @@ def ask() -> None:
     """Ask about a day of a town: a scenario, a run, a take or a snapshot."""
 
 
-def _common(function: Callable[..., object]) -> Callable[..., Any]:
+def _common(function: Callable[..., object]) -> Callable[..., object]:
     policy = click.option("--policy", help=POLICY)
     for option in (json_option, set_option, seed_option, policy):
         function = option(function)
@@ -33,7 +33,7 @@ def _common(function: Callable[..., object]) -> Callable[..., Any]:
 
 
 def _open(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...]) -> tuple[Any, str]:
-    from townlet.observer.opening import open_take
+    from townlet.observer.open_take import open_take
     from townlet.observer.studio import Studio
 
     studio = Studio()
@@ -140,7 +140,7 @@ def differs(
     """What differs between two policies on the same day: where they part, and at a moment who does what."""
     from townlet.observer.answers import differs as asked
     from townlet.observer.answers import tick_in
-    from townlet.observer.opening import policy_id
+    from townlet.observer.open_take import policy_id
     from townlet.observer.story import divergence
 
     studio, a = _open(what, policy_a, seed, overrides)

@@ -111,7 +111,7 @@ def _peers(subject: str, purpose: str, *packages: str) -> Path:
     return script
 
 
-def _peer_rows(script: Path, ours: float) -> list[dict[str, Any]]:
+def _peer_rows(script: Path, ours: float) -> list[dict[str, object]]:
     """In a process of their own: they set up threads and write on stdout when they are imported."""
     import json
     import subprocess
@@ -180,7 +180,7 @@ def telemetry(log: Path | None, check: bool, as_json: bool) -> None:
     _report(rows, check, as_json)
 
 
-def _compile_row(repeats: int = 5) -> dict[str, Any]:
+def _compile_row(repeats: int = 5) -> dict[str, object]:
     import os
     import tempfile
     from statistics import median

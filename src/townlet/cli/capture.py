@@ -8,9 +8,18 @@ from typing import Any
 
 import click
 
-from townlet.cli.common import NAME, emit, json_option, leave, note, progress, seed_option, set_option
-
-FOUNDING = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
+from townlet.cli.common import (
+    ENGINE_OPTIONS,
+    NAME,
+    emit,
+    json_option,
+    leave,
+    note,
+    progress,
+    seed_option,
+    set_option,
+    spread_over,
+)
 
 
 class Size(click.ParamType[int]):
@@ -35,7 +44,11 @@ OPTIONS = (
         show_default=True,
         help="scripted, random, schedule, or the folder of a checkpoint or a run.",
     ),
-    click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices."),
+    click.option(
+        "--epsilon",
+        type=click.FloatRange(0, 1),
+        help="Share of random choices of a script; by default training.bc.epsilon (0.05). With 0 every log-probability is 0.",
+    ),
     click.option("--ticks", type=click.IntRange(1), help="Ticks per town; by default an episode."),
     click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns, each with its own draws."),
     click.option("--start", help="Clock time of the first tick, such as 06:30, or random."),
@@ -56,6 +69,7 @@ OPTIONS = (
     click.option("--golden", is_flag=True, help="Refresh the committed samples and statistics instead."),
     click.option("--check", is_flag=True, help="With --golden: compare only; exit code 1 when they differ."),
     click.option("--golden-dir", type=click.Path(path_type=Path), default=Path("docs/samples"), show_default=True),
+    *ENGINE_OPTIONS,
     seed_option,
     set_option,
     json_option,
@@ -97,6 +111,8 @@ def capture_suite(scenarios: tuple[str, ...], **options: Any) -> None:
     Example:
       python scripts/capture_rollout_suite.py --ticks 600 --output runs/suite
     """
+    from townlet.scenarios.catalogue import FOUNDING
+
     _capture(scenarios or FOUNDING, **options)
 
 
@@ -112,6 +128,9 @@ def _capture(
     min_length: int,
     min_reward: float | None,
     take: Path | None,
+    engine: str | None,
+    workers: int,
+    address: str | None,
     **options: Any,
 ) -> None:
     from townlet.config.loader import load_config
@@ -139,7 +158,8 @@ def _capture(
             advance(done - seen[0])
             seen[0] = done
 
-        result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0)
+        where = spread_over(configs[0], engine, workers, address)
+        result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0, where=where)
     emit(asdict(result), lambda: _told(asdict(result)), as_json)
     if result.events_lost:
         note(f"{result.events_lost} events did not fit; raise world.event_capacity to keep them all")
@@ -147,7 +167,7 @@ def _capture(
         raise stop.interruption(f"after {result.ticks} of {total} town-ticks; {output} holds what was captured")
 
 
-def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, object]) -> tuple[Any, ...]:
     """Configs, whose lives to keep, and options with who plays. SCENARIO is the take's town where that is not shipped."""
     from townlet.observer.studio import Studio
     from townlet.observer.take import read_take

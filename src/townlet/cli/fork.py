@@ -17,11 +17,15 @@ SHOWN = ("return", "exits", "conflicts", "intensity", "quarrels", "wait_mean", "
 EPILOG = """\b
 Edits:
   objects += KIND@COLUMN,ROW     objects -= ID     conflict.quarrel_ticks = 10
+  residents -= NAME              newcomer          perturb blackout 60
+  tie A~B rivalry = 0            resident NAME.wallet = 20
+After `residents -= NAME` a newcomer takes the place; with `lifecycle.newcomers_per_day = 0` it stays empty.
 
 \b
 Examples:
   townlet fork noon.npz --edit "objects += stove@11,10" --futures 64
   townlet fork town_day --at 12:00 --edit "conflict.quarrel_ticks = 20"
+  townlet fork town_day --edit "residents -= bob" --edit "lifecycle.newcomers_per_day = 0"
 """
 
 

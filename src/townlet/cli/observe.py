@@ -7,7 +7,7 @@ import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -125,7 +125,7 @@ def open_observatory(
     from townlet.config.loader import default_config
     from townlet.observer.app import Observatory
     from townlet.observer.library import Library, run_id
-    from townlet.observer.opening import open_take, policy_id
+    from townlet.observer.open_take import open_take, policy_id
     from townlet.observer.studio import Studio
 
     promotion = default_config().promotion
@@ -140,7 +140,7 @@ def open_observatory(
     return Observatory(studio, library, futures, open={"take": first, "vs": second, "run": run})
 
 
-def futures(studio: Studio, take: str, at: int, edits: list[str], count: int) -> dict[str, Any]:
+def futures(studio: Studio, take: str, at: int, edits: list[str], count: int) -> dict[str, object]:
     """Many futures of a moment of a take, as it was and edited: `townlet fork`."""
     from townlet.studies.fork import Moment, fork
 

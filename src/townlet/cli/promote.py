@@ -9,21 +9,28 @@ from typing import TYPE_CHECKING
 import click
 
 from townlet.cli.common import emit, json_option, leave, note, progress, set_option
+from townlet.errors import UsageError
 
 if TYPE_CHECKING:
-    from townlet.config.models import EvaluationConfig, SimulationConfig
+    from townlet.config.learning import EvaluationConfig
+    from townlet.config.models import SimulationConfig
     from townlet.dto.promotion import LedgerEntry, PromotionDecision, Trace
+    from townlet.evaluation.suites import Case
     from townlet.promotion.releases import Releases
 
 PATH = click.Path(path_type=Path)
 EPILOG = """\b
 Examples:
-  townlet promote evaluate runs/demo/checkpoints/best
-  townlet promote promote runs/demo/checkpoints/best
+  townlet promote evaluate runs/demo
+  townlet promote evaluate runs/bakery --scenario
+  townlet promote evaluate runs/bakery --scenario bakery.yaml --scenario town_day
+  townlet promote promote runs/demo
   townlet promote rollback --reason "more quarrels in the evening"
   townlet promote verify
   townlet promote trace
 """
+OWN_TOWN = ""
+NAMED_TOWNS = "named towns"  # in place of the name of a suite
 ledger_option = click.option("--ledger", type=PATH, help="Ledger file; by default promotion.ledger of the config.")
 config_option = click.option(
     "--config", default=None, metavar="NAME|FILE", help="Config with the gates; by default the shipped ones."
@@ -40,6 +47,15 @@ def promote() -> None:
 @click.option(
     "--scorecard", type=PATH, help="Judge this scorecard (policies `candidate` and `champion`) instead of evaluating now."
 )
+@click.option(
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    is_flag=False,
+    flag_value=OWN_TOWN,
+    metavar="[NAME|FILE]",
+    help="Judge in this town instead of promotion.suite; without a name in the one the candidate was trained for.",
+)
 @click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case of the evaluation.")
 @click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default those of the suite.")
 @ledger_option
@@ -49,6 +65,7 @@ def promote() -> None:
 def evaluate(
     candidate: Path,
     scorecard: Path | None,
+    scenarios: tuple[str, ...],
     seeds: int | None,
     days: int | None,
     ledger: Path | None,
@@ -56,12 +73,18 @@ def evaluate(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Judge one window of a CANDIDATE checkpoint against the champion and write it into the ledger."""
+    """Judge one window of a CANDIDATE (a checkpoint or a run) against the champion and write it into the ledger."""
     releases = open_releases(ledger, config, overrides)
+    suite = NAMED_TOWNS if scenarios else releases.rules.suite
     if scorecard is None:
-        scorecard = _measure(releases, _config(config, overrides).evaluation, candidate, seeds, days)
-    decision = releases.evaluate(candidate, scorecard)
-    emit(decision.model_dump(mode="json"), lambda: decision_text(decision), as_json)
+        cases = _cases(releases, _config(config, overrides).evaluation, candidate, scenarios, seeds, days)
+        scorecard = _measure(releases, _config(config, overrides).evaluation, candidate, cases, suite)
+    elif scenarios:
+        raise UsageError("--scorecard holds the towns it was made in; leave out --scenario")
+    decision = releases.evaluate(candidate, scorecard, suite=suite)
+    towns = _towns(scorecard)
+    text = f"{decision_text(decision)}\njudged in {'; '.join(towns) or 'no town'}"
+    emit(decision.model_dump(mode="json") | {"towns": towns}, text, as_json)
     leave(decision.outcome.exit_code)
 
 
@@ -190,24 +213,65 @@ def history_text(entries: tuple[LedgerEntry, ...]) -> str:
     return "\n".join(lines)
 
 
-def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, seeds: int | None, days: int | None) -> Path:
+def _cases(
+    releases: Releases,
+    evaluation: EvaluationConfig,
+    candidate: Path,
+    scenarios: tuple[str, ...],
+    seeds: int | None,
+    days: int | None,
+) -> tuple[Case, ...]:
+    """The towns of the window: the suite's, or those that were named."""
+    from townlet.evaluation.suites import Case, suite_cases
+
+    if not scenarios:
+        return suite_cases(releases.rules.suite, evaluation, towns=seeds, days=days)
+    cases = []
+    for name in scenarios:
+        config = _trained_for(candidate) if name == OWN_TOWN else None
+        label = Path(name).stem if config is None else config.config_id
+        cases.append(Case(label, name, towns=seeds or 16, days=days or 28, config=config))
+    return tuple(cases)
+
+
+def _trained_for(candidate: Path) -> SimulationConfig:
+    """The config of the run that a checkpoint lies in."""
+    from townlet.policy.training.run_folder import RunFolder
+
+    folder = next((one for one in (candidate, *candidate.resolve().parents) if RunFolder(one).exists), None)
+    if folder is None:
+        raise UsageError(f"{candidate} lies in no run folder, so its town is not known; name it: --scenario FILE")
+    return RunFolder(folder).resolved_config()
+
+
+def _towns(scorecard: Path) -> list[str]:
+    """The towns of a scorecard; none where it cannot be read, which the decision tells."""
+    from townlet.errors import DamagedFileError
+    from townlet.evaluation.compare import load_scorecard
+
+    try:
+        cases = load_scorecard(scorecard).cases
+    except DamagedFileError:
+        return []
+    return [f"{case.name} ({case.towns} towns × {case.days:g} days, seed {case.seed})" for case in cases]
+
+
+def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, cases: tuple[Case, ...], suite: str) -> Path:
     """Candidate and champion in the towns of the coming window; where the scorecard was written."""
     from townlet.evaluation.compare import save_scorecard
     from townlet.evaluation.scorecard import evaluate as measure
-    from townlet.evaluation.suites import suite_cases
     from townlet.files import safe_join
     from townlet.promotion.ledger import FIRST_CHAMPION
     from townlet.promotion.releases import CANDIDATE, CHAMPION
 
     window, release = releases.next_window(candidate), releases.release()
-    cases = suite_cases(releases.rules.suite, evaluation, towns=seeds, days=days)
     policies = {CANDIDATE: os.fspath(candidate), CHAMPION: FIRST_CHAMPION if release is None else os.fspath(release)}
     with progress(f"window {window}", 2 * len(cases)) as advance:
         card = measure(
             policies,
             cases,
             evaluation=evaluation,
-            suite=releases.rules.suite,
+            suite=suite,
             baseline=CHAMPION,
             window=window,
             purpose="promotion",

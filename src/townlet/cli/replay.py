@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -113,16 +112,28 @@ def filter_(
 
 @replay.command()
 @path_argument
-@click.option("--format", "kind", type=click.Choice(["minari", "parquet"]), required=True)
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Parquet file, or folder of Minari datasets.")
+@click.option("--format", "kind", type=click.Choice(["minari", "parquet", "joint", "vault"]), required=True)
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="Parquet file, or folder of datasets or Vaults.")
 @click.option("--overwrite", is_flag=True, help="Replace a file, move a folder aside.")
 @json_option
 def export(path: Path, kind: str, output: Path, overwrite: bool, as_json: bool) -> None:
-    """Write the data for other tools: a Parquet table, or one Minari dataset per scenario."""
-    from townlet.policy.exports import export_minari, export_parquet
+    """Write the data for other tools.
 
-    write: Any = export_minari if kind == "minari" else export_parquet
-    result = write(path, output, overwrite=overwrite)
+    \b
+    parquet  a table with a row per decision of a resident
+    joint    a table with a row per town and decision, all residents side by side
+    minari   a Minari dataset per scenario, each life an episode
+    vault    a flashbax Vault per scenario, as OG-MARL reads it: joint episodes
+    """
+    from townlet.policy import exports
+
+    write = {
+        "parquet": exports.export_parquet,
+        "joint": exports.export_joint,
+        "minari": exports.export_minari,
+        "vault": exports.export_vault,
+    }
+    result = write[kind](path, output, overwrite=overwrite)
     emit(result, "\n".join(f"{name}: {value}" for name, value in result.items()), as_json)
 
 

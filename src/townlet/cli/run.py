@@ -4,101 +4,154 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, interactive, json_option, seed_option, set_option
+from townlet.cli.common import (
+    at_option,
+    emit,
+    engine_options,
+    interactive,
+    json_option,
+    note,
+    progress,
+    seed_option,
+    set_option,
+    spread_over,
+    tick_of,
+)
 
 if TYPE_CHECKING:
+    from townlet.config.learning import TrainingConfig
+    from townlet.config.models import SimulationConfig
+    from townlet.envs.scene import Scene
     from townlet.envs.vector import VectorTown
     from townlet.sim.probes import Counts
-
-
-from townlet.envs.scene import Figure, Scene, look
-from townlet.envs.vector import VectorTown
-from townlet.ports import Decided
-from townlet.sim.probes import Counts, Probe
-from townlet.world.events import EXIT, QUARREL, QUEUE_CONFLICT, USE_START
 
 PATH = click.Path(path_type=Path, dir_okay=False)
 POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
 
+MOST_ROWS = 24  # residents in a table
 EXITS_TOLD = {"collapse": "collapsed of hunger", "eviction": "was evicted", "scheduled": "left as scheduled"}
 MOST_EXITS = 24
 
 
-def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None) -> VectorTown:
+def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, town: int = 0) -> VectorTown:
     """One town of a scenario."""
     from townlet.config.loader import load_config
-
-    config = load_config(scenario, overrides)  # its mistakes are told before anything is compiled
     from townlet.envs.vector import VectorTown
 
-    return VectorTown(config, 1, seed=seed)
+    config = load_config(scenario, overrides)
+    return VectorTown(config, 1, seed=seed, first_town=town)
 
 
 @click.command(short_help="Simulate a scenario, with a live table of residents and queues.")
-@click.argument("scenario")
+@click.argument("scenario", required=False)
+@click.option("--scenario", "named", metavar="NAME|FILE", help="The scenario, in place of the argument.")
+@click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns; of many, sums and digests are kept.")
+@click.option("--town", type=click.IntRange(0), default=0, show_default=True, help="Number of the first town.")
 @click.option("--ticks", type=click.IntRange(1), help="Minutes to simulate, in whole decisions; by default an episode.")
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
 @click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices.")
 @click.option("--events", type=PATH, help="Write every event to this NDJSON file.")
 @click.option("--snapshot", type=PATH, help="Save the world at the end (and every snapshot.every_ticks) to this file.")
-@click.option("--follow", metavar="RESIDENT", help="Tell what this resident wanted and saw, and why the rest was masked.")
+@click.option("--speed", type=click.FloatRange(0.1, 10_000), metavar="MIN/S", help="Watch the map, so many minutes a second.")
+@click.option("--follow", metavar="RESIDENT", help="Tell each choice of this resident, why, and what came of it.")
+@at_option
 @click.option("--render", type=PATH, help="A picture of the end (.png) or a film of the run (.gif).")
 @click.option("--digests", type=PATH, help="Write the digest after every decision to this NDJSON file.")
 @click.option("--overwrite", is_flag=True, help="Replace files that are there.")
+@engine_options
 @seed_option
 @set_option
 @json_option
 def run(
-    scenario: str,
+    scenario: str | None,
+    named: str | None,
+    towns: int,
+    town: int,
     ticks: int | None,
     policy: str,
     epsilon: float,
     events: Path | None,
     snapshot: Path | None,
+    speed: float | None,
     follow: str | None,
+    at: str | None,
     render: Path | None,
     digests: Path | None,
     overwrite: bool,
+    engine: str | None,
+    workers: int,
+    address: str | None,
     seed: int | None,
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Simulate SCENARIO (a config file or a shipped name) and show how its residents fare.
 
-    On a terminal a live table shows residents, needs, queues and conflicts. Ctrl-C ends the run and keeps what was made.
+    On a terminal a live table shows residents, needs, queues and conflicts; with --speed the map as well. With --at, what is
+    shown and --ticks begin there. Ctrl-C ends the run and keeps what was made.
 
     \b
     Examples:
       townlet run town_day
-      townlet run queue_conflict --ticks 200 --follow alice
+      townlet run town_day --speed 20 --at 07:00
+      townlet run town_day --follow alice --at 07:00 --ticks 120
       townlet run rush_hour --events runs/rush.ndjson --render runs/rush.gif
+      townlet run metropolis --towns 100 --workers 2 --policy runs/metropolis
     """
+    import shutil
+
+    from townlet.config.loader import load_config
     from townlet.envs.render import check_picture_name, write_picture
+    from townlet.errors import UsageError
     from townlet.files import check_free
+    from townlet.observer.follow import Follow
     from townlet.policy.runtime import make_policy
     from townlet.signals import StopFlag
     from townlet.sim.loop import SimulationLoop
-    from townlet.sim.probes import Counts, Digests, EventLog, Exits, Film, Follow, SnapshotEvery
+    from townlet.sim.probes import Counts, Digests, EventLog, Exits, Film, SnapshotEvery
     from townlet.sim.snapshot import save_snapshot, take_snapshot
 
+    scenario = named_once(scenario, named)
     for path in (events, snapshot, render, digests):
         if path is not None:
             check_free(path, overwrite)
+    if towns > 1 or workers != 1 or engine is not None or address is not None:
+        for flag, given in {
+            "--events": events,
+            "--snapshot": snapshot,
+            "--render": render,
+            "--follow": follow,
+            "--speed": speed,
+            "--at": at,
+        }.items():
+            if given is not None:
+                raise UsageError(f"{flag} is for one town here; leave it out, or run that town alone: --town K.")
+        config = load_config(scenario, overrides)
+        options = {"policy": policy, "seed": seed, "epsilon": epsilon, "ticks": ticks}
+        _many(spread_over(config, engine, workers, address), config, range(town, town + towns), digests, as_json, options)
+        return
     if render is not None:
         check_picture_name(render)
-    vec = open_scenario(scenario, overrides, seed)
+    vec = open_scenario(scenario, overrides, seed, town)
     decides = make_policy(policy, vec, epsilon=epsilon, seed=vec.seed)
-    wanted = ticks or vec.config.scenario.episode_ticks
+    first, episode = tick_of(vec.config, at), vec.config.scenario.episode_ticks
+    if first >= episode:
+        raise UsageError(f"--at {at} is after the end of the episode, which has {episode} ticks; name an earlier moment")
+    wanted = first + (ticks or episode - first)
     counts, exits = Counts(), Exits()
     loop = SimulationLoop(vec, decides, [counts, exits])
     film, marks = Film(), Digests()
-    follows = Follow(follow, vec, (lambda text: None) if as_json else click.echo) if follow is not None else None
-    if follows is not None:
+    follows = None
+    if follow is not None:
+        say = (lambda text: None) if as_json else click.echo
+        width = max(40, shutil.get_terminal_size((80, 24)).columns)
+        follows = Follow(follow, vec, decides, say, first=first, width=width)
         loop.hooks.append(follows)
     if events is not None:
         loop.hooks.append(EventLog(events, overwrite=overwrite))
@@ -108,12 +161,14 @@ def run(
         loop.hooks.append(marks)
     if snapshot is not None and vec.config.snapshot.every_ticks is not None:
         loop.hooks.append(SnapshotEvery(snapshot, vec.config.snapshot.every_ticks, policy))
-    if interactive() and not as_json and follow is None:
-        from townlet.cli.run import RunTable
-
-        loop.hooks.append(RunTable(vec, counts, wanted))
-    began = time.perf_counter()
     stop = StopFlag()
+    if interactive() and not as_json and follow is None:
+        from townlet.cli.run_view import RunTable, TownView
+
+        loop.hooks.append(RunTable(vec, counts, wanted) if speed is None else TownView(vec, speed, first, stop))
+    elif speed is not None:
+        note("--speed is for watching: it needs a terminal, and neither --json nor --follow; the run goes at full speed")
+    began = time.perf_counter()
 
     def stopped() -> bool:
         stop.begun = loop.ticks > 0
@@ -139,7 +194,58 @@ def run(
         report["followed"] = follows.rows
     emit(report, lambda: told(vec, report), as_json)
     if stop.asked:
-        raise stop.interruption(f"after {made} of {wanted} ticks; what was made is kept")
+        left = f"; go on with: townlet snapshot load {snapshot} --ticks {wanted - made}" if snapshot is not None else ""
+        raise stop.interruption(f"after {made} of {wanted} ticks; what was made is kept{left}")
+
+
+def named_once(scenario: str | None, named: str | None) -> str:
+    from townlet.errors import UsageError
+
+    if (scenario is None) == (named is None):
+        raise UsageError("Name one scenario, such as town_day: as the argument, or with --scenario.")
+    return scenario or str(named)
+
+
+def _many(
+    training: TrainingConfig, config: SimulationConfig, towns: range, digests: Path | None, as_json: bool, options: dict[str, Any]
+) -> None:
+    """Town after town: a bar on the terminal, sums at the end, digests as they come."""
+    import json
+
+    from townlet.files import AppendLog, remove
+    from townlet.policy.many_towns import ManyTowns, live
+    from townlet.signals import StopFlag
+
+    sums, began = ManyTowns(), time.perf_counter()
+    if digests is not None and digests.exists():
+        remove(digests)
+    with StopFlag() as stop, ExitStack() as stack:
+        advance = stack.enter_context(progress("towns", len(towns)))
+        log = None if digests is None else stack.enter_context(AppendLog(digests))
+        for row in live(training, config, towns, stop=lambda: stop.asked != 0, **options):
+            stop.begun = True
+            sums.add(row)
+            advance(1)
+            if log is not None:
+                log.write(json.dumps({"town": row["town"], "digest": row["digest"]}))
+    report = {"scenario": config.scenario.name or config.config_id, "policy": options["policy"], "first_town": towns[0]}
+    report |= sums.told(time.perf_counter() - began)
+    emit(report, lambda: many_told(report), as_json)
+    if stop.asked:
+        raise stop.interruption(f"after {sums.towns} of {len(towns)} towns; run the rest with --town {towns[0] + sums.towns}")
+
+
+def many_told(report: dict[str, Any]) -> str:
+    lines = [
+        f"{report['scenario']}, {report['policy']}: {report['towns']} towns, {report['residents']:,} residents, "
+        f"{report['decisions']:,} decisions in {report['seconds'] / 60:.1f} min "
+        f"({report['resident_ticks_per_second']:,.0f} resident-ticks/s), at most {report['peak_memory_mb']:,.0f} MB",
+        "per resident-day (deviation between towns):",
+    ]
+    for name, found in report["per_resident_day"].items():
+        deviation = "" if found["deviation"] is None else f"  ± {found['deviation']:.4f}"
+        lines.append(f"  {name:<10}{found['mean']:9.3f}{deviation}  ({found['least']:.3f} … {found['most']:.3f})")
+    return "\n".join([*lines, f"digest of all digests: {report['digest'][:16]}"])
 
 
 def _write_digests(path: Path, rows: list[tuple[int, int, str]]) -> None:
@@ -151,7 +257,7 @@ def _write_digests(path: Path, rows: list[tuple[int, int, str]]) -> None:
     write_text(path, "".join(line + "\n" for line in lines))
 
 
-def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, Any]:
+def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, object]:
     from townlet.world.events import QUEUE_CONFLICT, USE_START
     from townlet.world.state import TERMS
 
@@ -188,7 +294,6 @@ def exit_lines(exits: list[dict[str, Any]]) -> list[str]:
 
 
 def told(vec: VectorTown, report: dict[str, Any]) -> str:
-    from townlet.cli.run import plain_table
     from townlet.envs.scene import look
 
     scene = look(vec)
@@ -209,86 +314,6 @@ def told(vec: VectorTown, report: dict[str, Any]) -> str:
         lines.append(f"{report['events_lost']} events did not fit into their columns; raise world.event_capacity")
     lines += [f"→ {name}" for name in report["files"]]
     return "\n".join(lines)
-
-
-MOST_ROWS = 24
-REFRESH = 0.1  # seconds
-BAR = 8
-SHARES = " ▏▎▍▌▋▊▉█"
-
-
-def bar(level: float) -> str:
-    """A need as a bar of eighths."""
-    eighths = round(max(0.0, min(1.0, level)) * BAR * 8)
-    full, rest = divmod(eighths, 8)
-    return ("█" * full + (SHARES[rest] if rest else "")).ljust(BAR)
-
-
-def need_style(level: float) -> str:
-    return "green" if level >= 0.5 else "yellow" if level >= 0.25 else "bold red"
-
-
-class RunTable(Probe):
-    """Draws the town on the terminal a few times a second, whatever the speed of the run."""
-
-    def __init__(self, vec: VectorTown, counts: Counts, ticks: int) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self.counts, self.total, self.done = counts, ticks, 0
-        self._began = self._drawn = time.perf_counter()
-        self._live = Live(self._view(look(vec)), console=Console(stderr=True), auto_refresh=False, transient=True)
-        self._live.start(refresh=True)
-
-    def before_step(self, world: VectorTown, decision: Decided) -> None:
-        self._tick = int(world.state.towns[0]["tick"])
-
-    def after_step(self, world: VectorTown, decision: Decided) -> None:
-        self.done += max(0, int(world.state.towns[0]["tick"]) - self._tick)
-        now = time.perf_counter()
-        if now - self._drawn >= REFRESH:
-            self._drawn = now
-            self._live.update(self._view(look(world)), refresh=True)
-
-    def finish(self, world: VectorTown) -> None:
-        self._live.stop()
-
-    def _view(self, scene: Scene) -> Any:
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        speed = self.done / max(1e-9, time.perf_counter() - self._began)
-        head = Text(f"{scene.scenario}  day {scene.day}  {scene.time}", style="bold")
-        head.append(f"   {self.done}/{self.total} ticks, {speed:,.0f} ticks/s", style="dim")
-        table = Table(box=None, pad_edge=False)
-        table.add_column("resident")
-        for need in scene.need_names:
-            table.add_column(need)
-        for name in ("coins", "rivalry", "doing"):
-            table.add_column(name, justify="left" if name == "doing" else "right")
-        for one in scene.residents[:MOST_ROWS]:
-            table.add_row(*self._row(one))
-        lines: list[Any] = [head, table]
-        if len(scene.residents) > MOST_ROWS:
-            lines.append(Text(f"… and {len(scene.residents) - MOST_ROWS} more", style="dim"))
-        for thing in scene.queues[:6]:
-            lines.append(Text(f"{thing.id}: {thing.user or 'free'} ← {', '.join(thing.queue)}", style="magenta"))
-        events = self.counts.events
-        counted = ((QUEUE_CONFLICT, "conflicts"), (QUARREL, "quarrels"), (USE_START, "uses"))
-        told = [f"{events.count(kind)} {name}" for kind, name in counted]
-        told += [f"{events.count(EXIT)} exits"] if events.count(EXIT) else []
-        told += [name.replace("_", " ") for name in scene.troubles]
-        lines.append(Text(", ".join(told), style="red" if scene.clashes or scene.troubles else "dim"))
-        return Group(*lines)
-
-    @staticmethod
-    def _row(one: Figure) -> tuple[Any, ...]:
-        from rich.text import Text
-
-        needs = [Text(bar(level), style=need_style(level)) for level in one.needs.values()]
-        doing = Text(("quarrels, " if one.quarrels else "") + one.doing, style="red" if one.quarrels else "")
-        return one.id, *needs, f"{one.wallet:.2f}", f"{one.rivalry:.2f}", doing
 
 
 def plain_table(scene: Scene) -> list[str]:

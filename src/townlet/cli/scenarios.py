@@ -53,7 +53,7 @@ def list_(page: bool, as_json: bool) -> None:
     emit([asdict(one) for one in entries], text, as_json)
 
 
-def measured_figures() -> dict[str, dict[str, Any]]:
+def measured_figures() -> dict[str, dict[str, object]]:
     """The committed figures of the shipped scenarios, where the documentation is at hand."""
     from townlet.files import read_json
 
@@ -61,24 +61,25 @@ def measured_figures() -> dict[str, dict[str, Any]]:
     if not path.is_file():
         note(f"{path} is not here, so the page has no measured figures; run this from the folder of the project")
         return {}
-    figures: dict[str, dict[str, Any]] = read_json(path, limit=1 << 20)
+    figures: dict[str, dict[str, object]] = read_json(path, limit=1 << 20)
     return figures
 
 
 @scenarios.command()
 @click.argument("name", metavar="SCENARIO")
+@click.option("--pictures", metavar="FOLDER", help="Also show the pictures of the page that are in this folder.")
 @set_option
-def rules(name: str, overrides: tuple[str, ...]) -> None:
-    """Tell how a town works (Markdown): needs, things, conflict, money, rewards, actions, every observed number.
+def rules(name: str, pictures: str | None, overrides: tuple[str, ...]) -> None:
+    """Explain how a town works (Markdown): needs, things, conflict, money, rewards, measures, actions, observations.
 
     \b
     Example:
-      townlet scenarios rules town_day > docs/town.md
+      townlet scenarios rules town_day --pictures images > docs/town.md
     """
     from townlet.config.loader import load_config
     from townlet.observer.rules_page import page_text
 
-    click.echo(page_text(load_config(name, overrides)), nl=False)
+    click.echo(page_text(load_config(name, overrides), pictures=pictures), nl=False)
 
 
 @scenarios.command()
@@ -183,11 +184,11 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
 @json_option
 def diff(first: str, second: str, as_json: bool) -> None:
     """Show the config keys in which two scenarios differ; exits with 1 when they do."""
+    from townlet.config.differences import differences
     from townlet.config.loader import load_config
-    from townlet.scenarios.compare import differences
 
-    found = differences(load_config(first), load_config(second))
-    rows = [{"key": key, "first": one, "second": other} for key, one, other in found]
+    found = differences([load_config(first), load_config(second)])
+    rows = [{"key": key, "first": _short(one), "second": _short(other)} for key, (one, other) in found.items()]
 
     def text() -> str:
         return "\n".join(f"{row['key']}: {row['first']} → {row['second']}" for row in rows) or "no difference"
@@ -196,30 +197,69 @@ def diff(first: str, second: str, as_json: bool) -> None:
     leave(1 if rows else 0)
 
 
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
 @scenarios.command()
 @click.argument("name", type=NAME)
 @click.option(
     "--generate", "seed", type=click.IntRange(0), default=None, metavar="SEED", help="Draw a random town that can work."
 )
+@click.option("--residents", type=click.IntRange(1, 10_000), help="Draw a town of this many residents.")
+@click.option("--crowding", type=click.FloatRange(0.1, 20), help="So many times as many as usual share a shower, table, bench.")
+@click.option("--feuds", type=click.FloatRange(0, 1), help="Share of the residents who have a feud at home.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="File to write; by default NAME.yaml.")
 @click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
 @json_option
-def new(name: str, seed: int | None, output: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Write a new scenario: a small template, or with --generate a random town that passes the linter."""
+def new(
+    name: str,
+    seed: int | None,
+    residents: int | None,
+    crowding: float | None,
+    feuds: float | None,
+    output: Path | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Write a new scenario, and say what the linter thinks of it; exits with 1 when it cannot work.
+
+    A small template to edit, with --generate a random town that passes the linter, or a town by --residents, --crowding and
+    --feuds, whose feelings and personalities --generate draws.
+
+    \b
+    Examples:
+      townlet scenarios new bakery
+      townlet scenarios new crowded --residents 30 --crowding 2 --feuds 0.4
+    """
+    from dataclasses import asdict
+
     from townlet.config.loader import load_config
     from townlet.files import write_text
     from townlet.scenarios.lint import lint
-    from townlet.scenarios.random_town import feasible_town, template, written_out
+    from townlet.scenarios.random_town import feasible_town, sized_town, template, written_out
 
     path = Path(f"{name}.yaml") if output is None else output
     if path.exists() and not overwrite:
         raise UsageError(f"{path} is there already; choose another name or give --overwrite")
-    if seed is None:
-        text = template(name)
-    else:
+    if residents is None and (crowding is not None or feuds is not None):
+        raise UsageError("--crowding and --feuds say what a town of --residents N is like; give that number too")
+    if residents is not None:
+        text = written_out(
+            sized_town(name, seed or 0, residents, 1.0 if crowding is None else crowding, 0.1 if feuds is None else feuds)
+        )
+    elif seed is not None:
         config = feasible_town(seed)
         scenario = config.scenario.model_copy(update={"name": name})
         text = written_out(config.model_copy(update={"config_id": name, "scenario": scenario}))
+    else:
+        text = template(name)
     write_text(path, text)
     report = lint(load_config(path))
-    emit({"path": str(path), "ok": report.ok}, f"{path} is written; `townlet run {path}` runs it", as_json)
+    failed = [verdict for verdict in report.verdicts if not verdict.ok]
+    lines = [f"{path} is written; `townlet run {path}` runs it"]
+    lines.append("the linter finds that it can work" if report.ok else "the linter finds that it cannot work:")
+    lines += [f"  {verdict.name}: {verdict.found}; {verdict.remedy}" for verdict in failed]
+    emit({"path": str(path), "ok": report.ok, "failed": [asdict(verdict) for verdict in failed]}, "\n".join(lines), as_json)
+    leave(0 if report.ok else 1)

@@ -7,22 +7,22 @@ from typing import Any
 
 import click
 
-from townlet.cli.common import dumps, json_option, leave, note
+from townlet.cli.common import LOG, dumps, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
 from townlet.errors import UsageError
 
-LOG = click.Path(path_type=Path)
+OUTPUT = click.Path(path_type=Path)
 LOGS = click.argument("logs", nargs=-1, required=True, type=LOG, metavar="LOG...")
 
 
 @click.group()
 def telemetry() -> None:
-    """Validate, watch, summarise, compare, draw and export training logs (NDJSON).
+    """Validate, watch, summarise, compare, draw and export training logs: a LOG is an NDJSON file or the folder of a run.
 
     \b
     Examples:
-      townlet telemetry watch runs/demo/ppo.ndjson
-      townlet telemetry summary runs/demo/ppo.ndjson --format markdown
+      townlet telemetry watch runs/demo
+      townlet telemetry summary runs/demo --format markdown
     """
 
 
@@ -115,7 +115,7 @@ def print_drift(drift: Any) -> None:
 @click.argument("log", type=LOG)
 @click.option("--baseline", type=LOG, help="JSON of metrics, capture metrics or another log to compare with.")
 @click.option("--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", show_default=True)
-@click.option("--output", type=LOG, help="Write here instead of to the screen.")
+@click.option("--output", type=OUTPUT, help="Write here instead of to the screen.")
 @json_option
 def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as_json: bool) -> None:
     """Latest, extremes, trends, conflicts, anneal state and drift of one log, in memory that does not grow with it.
@@ -191,7 +191,7 @@ def print_comparison(report: Any) -> None:
 
 @telemetry.command()
 @LOGS
-@click.option("--output", "-o", type=LOG, help="A .png or .svg; without it the curves are drawn in the terminal.")
+@click.option("--output", "-o", type=OUTPUT, help="A .png or .svg; without it the curves are drawn in the terminal.")
 @click.option("--label", "labels", multiple=True, help="Name of a log in the legend, one per log.")
 @click.option("--title", default="", help="Title of the figure.")
 @click.option("--width", type=click.IntRange(30, 400), default=80, show_default=True, help="Columns of the terminal drawing.")
@@ -223,7 +223,7 @@ def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], t
 @telemetry.command()
 @click.argument("log", type=LOG)
 @click.option("--format", "form", required=True, help="tensorboard, csv, parquet, wandb, mlflow or prometheus.")
-@click.option("--output", "-o", type=LOG, required=True, help="File, or folder for TensorBoard, W&B and MLflow.")
+@click.option("--output", "-o", type=OUTPUT, required=True, help="File, or folder for TensorBoard, W&B and MLflow.")
 @click.option("--overwrite", is_flag=True, help="Replace what is there (a folder is moved aside).")
 @json_option
 def export(log: Path, form: str, output: Path, overwrite: bool, as_json: bool) -> None:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import json_option, leave, note
+from townlet.cli.common import LOG, json_option, leave, note
 from townlet.errors import TelemetryError
 from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
 
 if TYPE_CHECKING:
-    from townlet.telemetry.rules import Rule
+    from townlet.telemetry.alarm_rules import Rule
     from townlet.telemetry.watch import Event, Watch
 
 ALWAYS = (
@@ -27,7 +27,7 @@ ALWAYS = (
 CURVE = 40  # records in a sparkline
 
 
-def threshold_options(command: Callable[..., object]) -> Callable[..., Any]:
+def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
     """One option per declared alert, with its default from the schema."""
     flags: list[tuple[str, str]] = []
     for item in FIELDS:
@@ -46,7 +46,7 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., Any]:
 
 
 @click.command()
-@click.argument("log", type=click.Path(path_type=Path))
+@click.argument("log", type=LOG)
 @click.option("--follow/--no-follow", default=True, help="Go on reading as the log grows (default), or stop at its end.")
 @click.option("--once", is_flag=True, help="The same as --no-follow.")
 @click.option("--from-end", is_flag=True, help="Skip what the log holds already.")
@@ -147,7 +147,7 @@ def chosen_rules(
     """Defaults, then the file, then the flags; smoothing and patience given by flag hold for all."""
     from dataclasses import replace
 
-    from townlet.telemetry.rules import default_rules, flag_rules, merged, read_rules
+    from townlet.telemetry.alarm_rules import default_rules, flag_rules, merged, read_rules
 
     gap = None
     rules: list[Rule] = []
@@ -217,7 +217,7 @@ class WatchTable:
         self.log = log
         self.watching = watching
         self.count = 0
-        self.record: dict[str, Any] = {}
+        self.record: dict[str, object] = {}
         self.said: deque[tuple[str, bool]] = deque(maxlen=6)
         self.curves: dict[str, deque[float]] = {}
         self.live = Live(console=Console(), auto_refresh=False, get_renderable=self.table)

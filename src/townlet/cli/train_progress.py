@@ -1,29 +1,41 @@
-"""How training looks on a terminal: one live line with the figures that matter, and the result in a few."""
+"""How training looks on a terminal: a bar with the time left, the figures that matter below it, and the result in a few lines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from time import perf_counter
 from types import TracebackType
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from townlet.cli.common import interactive
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, OfflineTrainingResult, PPOTrainingResult, TrainingResult
 
-LABELS = {
+LABELS = {  # what is told of an epoch, the most important first: a narrow terminal cuts the end
     "episode_return_mean": "return",
-    "queue_conflict_events": "conflicts",
+    "conflicts_per_resident_day": "conflicts/resident-day",
+    "conflict.rivalry_max_mean_avg": "rivalry",
     "kl_k3": "KL",
-    "batch_entropy_mean": "entropy",
-    "loss_value": "value loss",
     "loss": "loss",
     "accuracy": "accuracy",
+    "batch_entropy_mean": "entropy",
+    "loss_value": "value loss",
     "steps_per_second": "steps/s",
 }
 PLAIN_EVERY = 15.0  # seconds between lines when nobody watches a terminal
+
+
+class Bar(Progress):
+    """A bar and, below it, one line of figures that is cut where the terminal ends."""
+
+    figures = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        yield Text(self.figures, no_wrap=True, overflow="ellipsis")
 
 
 class TrainingProgress:
@@ -31,23 +43,12 @@ class TrainingProgress:
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self._bar: Progress | None = None
+        self._bar: Bar | None = None
         self._task = TaskID(0)
         self._what, self._total, self._done = "", 0, 0
         self._told_at = perf_counter()
 
     def __enter__(self) -> TrainingProgress:
-        if interactive() and not self.quiet:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[figures]}"),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("training", total=None, figures="")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -58,13 +59,28 @@ class TrainingProgress:
     def begin(self, what: str, total: int, done: int = 0) -> None:
         self._what, self._total, self._done = what, total, done
         if self._bar is not None:
-            self._bar.reset(self._task, total=total, completed=done, description=what, figures="")
+            self._bar.reset(self._task, total=total, completed=done, description=what)
+            self._bar.figures = ""
+        elif interactive() and not self.quiet:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("epoch"),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("left"),
+            )
+            self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(what, total=total, completed=done)
 
     def advance(self, figures: Mapping[str, float | None]) -> None:
         self._done += 1
-        shown = "  ".join(f"{LABELS[name]} {value:,.3g}" for name, value in figures.items() if value is not None)
+        known = {label: value for name, label in LABELS.items() if (value := figures.get(name)) is not None}
+        shown = "  ".join(f"{label} {value:,.0f}" if value >= 1000 else f"{label} {value:.3g}" for label, value in known.items())
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, figures=shown)
+            self._bar.figures = shown
+            self._bar.update(self._task, completed=self._done)
         elif not self.quiet and (perf_counter() - self._told_at > PLAIN_EVERY or self._done == self._total):
             self._told_at = perf_counter()
             click.echo(f"{self._what} {self._done}/{self._total}: {shown}", err=True)
@@ -101,7 +117,8 @@ def _headline(result: TrainingResult) -> str:
             f"after {result.epochs} epochs, {result.duration_sec:.1f} s"
         )
     if isinstance(result, AnnealSummary):
-        return "\n".join((f"anneal {result.status}, {len(result.stages)} stages, {result.duration_sec:.1f} s", *result.reasons))
+        verdict, *reasons = result.told()
+        return "\n".join((f"{verdict}, {len(result.stages)} stages, {result.duration_sec:.1f} s", *reasons))
     if isinstance(result, OfflineTrainingResult):
         own, data = ("–" if value is None else f"{value:.2f}" for value in (result.held_out_return, result.dataset_return))
         return (

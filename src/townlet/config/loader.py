@@ -42,6 +42,8 @@ _SPECIAL = {
 }
 _TAGS = {"tag:yaml.org,2002:" + name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 
+RUN_CONFIG = "config.json"  # in the folder of a run: its config, resolved
+
 
 def load_config(path_or_name: str | Path, overrides: Sequence[str] = (), *, recipe: str | None = None) -> SimulationConfig:
     """The config of a file, or of a shipped name such as `town_day`, with `a.b=c` overrides laid upon it.
@@ -92,13 +94,15 @@ def shipped_configs(folder: str = "scenarios") -> dict[str, Path]:
 
 
 def find_config(path_or_name: str | Path) -> Path:
-    """The file meant by a path or by the name of a shipped config."""
+    """The file meant by a path, by the folder of a run, or by the name of a shipped config."""
     text = str(path_or_name)
     path = Path(text)
     if _there(path, Path.is_file):
         return path
     if _there(path, Path.is_dir):
-        raise ConfigError(f"{text} is a folder; name a config file in it")
+        if (path / RUN_CONFIG).is_file():
+            return path / RUN_CONFIG
+        raise ConfigError(f"{text} is a folder without {RUN_CONFIG}; name a config file or the folder of a run")
     if not path.suffix and len(path.parts) == 1:
         names = {name: found for folder in reversed(FOLDERS) for name, found in shipped_configs(folder).items()}
         if text in names:
@@ -264,7 +268,7 @@ def parse_yaml(
 def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: type[TownletError]) -> Node:
     anchors: dict[str, Node] = {}
     root: Node | None = None
-    stack: list[tuple[Node, str | None, list[Any]]] = []  # container, its anchor, [key waiting for its value] or []
+    stack: list[tuple[Node, str | None, list[object]]] = []  # container, its anchor, [key waiting for its value] or []
     count = 0
     for event in _events(text):
         source = SourceLine(name, event.start_mark.line + 1 if numbered else 0, folder)
@@ -325,7 +329,7 @@ def _key(event: object, container: Node, source: SourceLine, error: type[Townlet
     return str(event.value)
 
 
-def _scalar(event: Any, source: SourceLine, error: type[TownletError]) -> Any:
+def _scalar(event: Any, source: SourceLine, error: type[TownletError]) -> object:
     text: str = event.value
     if event.tag is not None and event.tag not in _TAGS:
         raise error(f"{source}: the tag {event.tag!r} is not allowed; write plain values")
@@ -334,7 +338,7 @@ def _scalar(event: Any, source: SourceLine, error: type[TownletError]) -> Any:
     return resolve_scalar(text, source, error)
 
 
-def resolve_scalar(text: str, source: SourceLine, error: type[TownletError] = ConfigError) -> Any:
+def resolve_scalar(text: str, source: SourceLine, error: type[TownletError] = ConfigError) -> object:
     """A plain scalar by the core rules of YAML 1.2: `12:30` and `no` are text, `3e-4` is a number, `010` is ten."""
     if text in _SPECIAL:
         return _SPECIAL[text]

@@ -99,7 +99,7 @@ def known_paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def _model_at(path: Path, model: type[BaseModel]) -> type[BaseModel] | None:
-    here: Any = model
+    here: object = model
     for part in path:
         here = _bare(here)
         if isinstance(here, type) and issubclass(here, BaseModel):
@@ -114,7 +114,7 @@ def _model_at(path: Path, model: type[BaseModel]) -> type[BaseModel] | None:
     return model_of(here)
 
 
-def _bare(annotation: object) -> Any:
+def _bare(annotation: object) -> object:
     """An annotation without Annotated and without None."""
     while True:
         if get_origin(annotation) is Annotated:

@@ -65,6 +65,10 @@ class ReplayBatchSummary(Frozen):
     rivalry_max_max: float
     rivalry_avoid_count_mean: float
     rivalry_avoid_count_max: float
+    queue_conflict_events: float | None = Field(None, description="null where a sample has no metrics of its capture")
+    queue_conflict_intensity_sum: float | None = None
+    wait_count: float | None = None
+    wait_sum: float | None = None
 
 
 class ReplaySummary(TrainingResult):
@@ -195,3 +199,19 @@ class AnnealSummary(TrainingResult):
     promotion: PromotionDecision | None = None  # with `training.promote`, of a run that passed
     telemetry_log: str | None = None
     weights_hash: str | None = None
+
+    def told(self) -> tuple[str, ...]:
+        """The verdict and its reasons, then what promotion said of it, a sentence each."""
+        verdict = (f"anneal {self.status}", *(f"  {reason}" for reason in self.reasons))
+        if self.promotion is not None:
+            return (*verdict, f"promotion {self.promotion.outcome.value}", *(f"  {reason}" for reason in self.promotion.reasons))
+        if self.status != "PASS":
+            return (*verdict, "promotion was not considered: only an anneal run that passes is")
+        asked = f"`townlet promote evaluate {self.run_dir}` judges it now, training.promote=true at the end of a run"
+        return (*verdict, f"promotion was not asked for: {asked}")
+
+
+# Work package 4 calls them both ways.
+BCTrainingResultDTO = BCTrainingResult
+PPOTrainingResultDTO = PPOTrainingResult
+RolloutFrameDTO = RolloutFrame

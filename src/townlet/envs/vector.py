@@ -143,10 +143,12 @@ class VectorTown:
 
     # --- running ----------------------------------------------------------------------------------------------------
 
-    def reset(self, seed: int | None = None) -> None:
-        """All towns to the first tick of their first episode."""
+    def reset(self, seed: int | None = None, *, first_town: int | None = None) -> None:
+        """All towns to the first tick of their first episode; other towns, where the number of the first is given."""
         if seed is not None:
             self.seed = seed
+        if first_town is not None:
+            self.state.towns["id"] = first_town + np.arange(self.num_towns)
         self.state.towns["seed"] = np.uint64(self.seed)
         self.state.towns["episode"] = -1
         self.state.towns["events_lost"] = 0

@@ -29,6 +29,7 @@ from townlet.world.options import (
 from townlet.world.state import (
     CANDIDATES,
     FAR,
+    HALF_QUEUE,
     HALF_WAIT,
     MAX_EDGES,
     MAX_MEALS,
@@ -113,7 +114,7 @@ def write_own(t: Town, i: int, tables: Tables, at: Any, out: np.ndarray) -> None
             while ahead >= 0:
                 position += 1
                 ahead = int(t.residents[ahead]["ahead"])
-            out[at["queue_position"]] = squash(float(position), 2.0)
+            out[at["queue_position"]] = squash(float(position), HALF_QUEUE)
         out[at["waiting"] + me["affordance"]] = 1.0
     out[at["exit_near"]] = 1.0 if doomed(t, i) else 0.0
     out[at["notice"]] = me["notice"]
@@ -134,7 +135,7 @@ def write_way(packed: int, tables: Tables, out: np.ndarray, f: int) -> None:
 @leaf
 def write_candidate(t: Town, thing: int, packed: int, grudge: float, tables: Tables, out: np.ndarray, f: int) -> None:
     write_way(packed, tables, out, f)
-    out[f + QUEUE] = squash(float(t.objects[thing]["waiting"]), 2.0)
+    out[f + QUEUE] = squash(float(t.objects[thing]["waiting"]), HALF_QUEUE)
     out[f + BUSY] = 1.0 if held(t, thing) else 0.0
     out[f + RIVALRY] = grudge
 

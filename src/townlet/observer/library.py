@@ -13,14 +13,13 @@ from townlet.config.learning import PromotionConfig
 from townlet.config.loader import load_config, shipped_configs
 from townlet.errors import DamagedFileError, TakeError, TownletError
 from townlet.files import read_bytes, short_hash
-from townlet.observer.report import log_of
 from townlet.observer.studio import SEEN
 from townlet.policy.checkpoint import names, read_state
 from townlet.policy.training.run_folder import RunFolder, find_runs
 from townlet.promotion.releases import Releases
+from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.follow import NewLine
 from townlet.telemetry.ndjson import UNREADABLE, log_parts
-from townlet.telemetry.rules import default_rules
 from townlet.telemetry.watch import Seen, Watch
 
 MOST_BYTES = 4 << 20  # of log in one answer
@@ -45,7 +44,8 @@ class Library:
     def run(self, name: str) -> dict[str, Any]:
         run = self.find(name)
         stages = [stage.name for stage in sorted((run.path / "stages").glob("*")) if stage.is_dir()]
-        return self._row(run) | {"config": run.config(), "card": run.card(), "stages": stages, "summary": run.summary()}
+        config, card = run.resolved_config().model_dump(mode="json"), run.card().model_dump()
+        return self._row(run) | {"config": config, "card": card, "stages": stages, "summary": run.summary()}
 
     def find(self, name: str) -> RunFolder:
         for run in find_runs(self.folder):
@@ -63,7 +63,7 @@ class Library:
 
     def _count(self, run: RunFolder) -> tuple[int, int]:
         """Records and alarms of a run, counted anew when its log has changed."""
-        log, name = log_of(run.path, run.card()), run_id(run.path)
+        log, name = run.log(), run_id(run.path)
         if log is None:
             return 0, 0
         stamp = log.stat().st_size, log.stat().st_mtime_ns
@@ -75,7 +75,7 @@ class Library:
     @staticmethod
     def _state(run: RunFolder) -> tuple[int, tuple[str, ...]]:
         """Bytes of a run's log and its checkpoints."""
-        log = log_of(run.path, run.card())
+        log = run.log()
         return 0 if log is None else log.stat().st_size, tuple(names(run.checkpoints)) if run.checkpoints.is_dir() else ()
 
     def _row_or_problem(self, run: RunFolder) -> dict[str, Any]:
@@ -97,8 +97,8 @@ class Library:
             "name": run.path.name,
             "updates": updates,
             "alarms": alarms,
-            "mode": card.get("mode"),
-            "town": card.get("config_id"),
+            "mode": card.mode,
+            "town": card.config_id,
             "state": summary.get("status", "finished") if summary else "unfinished",
             "epochs": summary.get("epochs"),
             "checkpoints": [
@@ -116,7 +116,7 @@ class Library:
     def records(self, name: str, cursor: str) -> dict[str, Any]:
         """Records after a cursor, with the alarms of the default rules; `cut` when the log is no longer what was read."""
         run = self.find(name)
-        log = log_of(run.path, run.card())
+        log = run.log()
         if log is None:
             return {"records": [], "alarms": [], "next": "", "cut": False}
         data = b"".join(read_bytes(part, limit=1 << 30, error=TakeError) for part in log_parts(log))

@@ -10,11 +10,10 @@ import numpy as np
 from townlet.config.base import clock
 from townlet.errors import TakeError
 from townlet.observer.studio import Studio, table_of
-from townlet.observer.words import REASON_WORDS, WORDS
+from townlet.observer.words import UNTOLD, option_text, tell
 
 Row = dict[str, Any]
 MOMENTS = {"queue_conflict": 1.0, "quarrel": 3.0, "exit": 5.0, "newcomer": 2.0, "perturbation": 2.0, "notice": 1.5}
-UNTOLD = ("bump",)  # too many, and nobody minds
 
 
 def events(studio: Studio, name: str) -> Iterator[Row]:
@@ -41,17 +40,15 @@ def resident(header: Mapping[str, Any], slot: int, life: int) -> str:
 def text_of(header: Mapping[str, Any], row: Row) -> str:
     kind = header["events"][row["kind"]]
     reasons = header["reasons"].get(kind, ())
-    reason = reasons[row["reason"]] if 0 <= row["reason"] < len(reasons) else ""
-    return WORDS[kind].format(
-        a=resident(header, row["actor"], row["actor_life"]) if row["actor"] >= 0 else "somebody",
-        b=resident(header, row["rival"], row["rival_life"]) if row["rival"] >= 0 else "somebody",
-        o=header["things"][row["object"]]["id"] if row["object"] >= 0 else "something",
-        reason=REASON_WORDS.get(reason, reason.replace("_", " ")),
-        intensity=row["intensity"],
-        waited=f" after {row['waited']} min" if row["waited"] > 0 else "",
-        amount=row["amount"],
-        done="is done with" if row["amount"] > 0 else "leaves",
-    )
+    record = {key: row[key] for key in ("intensity", "waited", "amount")} | {"type": kind}
+    if 0 <= row["reason"] < len(reasons):
+        record["reason"] = reasons[row["reason"]]
+    for who in ("actor", "rival"):
+        if row[who] >= 0:
+            record[who] = resident(header, row[who], row[f"{who}_life"])
+    if row["object"] >= 0:
+        record["object_id"] = header["things"][row["object"]]["id"]
+    return tell(record)
 
 
 def story(studio: Studio, name: str, slot: int, first: int = 0, last: int | None = None) -> dict[str, Any]:
@@ -136,9 +133,15 @@ def _parted(header: Mapping[str, Any], tick: int, slot: int, name: str, left: An
         "field": name,
         "a": first,
         "b": second,
-        "text": f"They part at {time}: {who}'s {name} is {first} in one and {second} in the other.",
+        "text": f"They part at {time}: {_parting(who, name, first, second)}.",
         "compared": tick - header["first"],
     }
+
+
+def _parting(who: str, name: str, first: Any, second: Any) -> str:
+    if name == "action":
+        return f"{who} chooses “{option_text(first)}” in A, “{option_text(second)}” in B"
+    return f"{who}'s {name} is {first} in A, {second} in B"
 
 
 def _value(header: Mapping[str, Any], name: str, value: Any) -> Any:

@@ -1,4 +1,7 @@
-"""What happened, as sentences to fill in: one table for the server and, through a take's header, for the page."""
+"""What happened, as sentences to fill in: one table for the server, the terminal and, through a take's header, for the page."""
+
+from collections.abc import Mapping
+from typing import Any
 
 WORDS = {  # {a} and {b} are residents, {o} an object
     "queue_conflict": "{a} {reason} {b} at {o} (intensity {intensity:.1f}{waited})",
@@ -33,3 +36,26 @@ REASON_WORDS = {
     "price_spike": "prices spike",
     "arranged_meet": "a meeting is arranged",
 }
+UNTOLD = ("bump",)  # too many, and nobody minds
+WAYS = {"near": ", nearest", "calm": ", calmest"}
+
+
+def tell(record: Mapping[str, Any]) -> str:
+    """An event (a record of `townlet.envs.events`) as a sentence."""
+    reason = record.get("reason", "")
+    return WORDS[record["type"]].format(
+        a=record.get("actor", "somebody"),
+        b=record.get("rival", "somebody"),
+        o=record.get("object_id", "something"),
+        reason=REASON_WORDS.get(reason, reason.replace("_", " ")),
+        intensity=record.get("intensity", 0.0),
+        waited=f" after {record['waited']} min" if record.get("waited", 0) > 0 else "",
+        amount=record.get("amount", 0.0),
+        done="is done with" if record.get("amount", 0.0) > 0 else "leaves",
+    )
+
+
+def option_text(option: str) -> str:
+    """An option for people: `use_shower:calm` → `use shower, calmest`."""
+    what, _, way = option.replace("_", " ").partition(":")
+    return what + (WAYS.get(way) or (f", candidate {way}" if way.isdigit() else f" {way}" if way else ""))

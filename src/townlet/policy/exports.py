@@ -1,7 +1,10 @@
-"""Replay data for other tools: Parquet tables and Minari datasets."""
+"""Replay data for other tools: Parquet tables, Minari datasets, and Vaults of flashbax in OG-MARL's form."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +18,7 @@ from townlet.envs import environment_id
 from townlet.errors import ReplayError
 from townlet.files import check_free
 from townlet.optional import require
+from townlet.policy.joint import JointEpisode, joint_episodes, og_marl
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample
 from townlet.types import Array
@@ -29,23 +33,66 @@ def export_parquet(path: Path, output: Path, *, overwrite: bool = False) -> dict
     `last_map` of a life's last row; they are null elsewhere, and for samples from before 1.2.
     """
     arrow = require("pyarrow", "writing Parquet")
+    rows, samples = _write_parquet(_tables(path, arrow), path, output, overwrite)
+    return {"format": "parquet", "output": str(output), "samples": samples, "rows": rows}
+
+
+def export_joint(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
+    """One row per town and decision with all residents: each column a list with an entry per place, "" and 0 where nobody is.
+
+    `features` and `action_mask` hold a list per place; their names stand in the table's metadata. What was seen after the last
+    decision is in `last_features` and `last_mask` of an episode's last row. Maps are left out.
+    """
+    arrow = require("pyarrow", "writing Parquet")
+    tables = (_joint_table(episode, arrow) for episode in joint_episodes(path))
+    rows, episodes = _write_parquet(tables, path, output, overwrite)
+    return {"format": "joint", "output": str(output), "episodes": episodes, "rows": rows}
+
+
+def _write_parquet(tables: Iterator[Any], path: Path, output: Path, overwrite: bool) -> tuple[int, int]:
+    """Rows and tables written."""
     from pyarrow import parquet
 
     check_free(output, overwrite, "place")
-    rows = samples = 0
+    rows = count = 0
     with tempfile.TemporaryDirectory() as place:
         target = Path(place) / "replay.parquet"
         writer = None
-        for table in _tables(path, arrow):
+        for table in tables:
             writer = writer or parquet.ParquetWriter(target, table.schema, compression="zstd")
             writer.write_table(table)
             rows += table.num_rows
-            samples += 1
+            count += 1
         if writer is None:
             raise ReplayError(f"{path}: holds no samples to export")
         writer.close()
         files.write_bytes(output, target.read_bytes())
-    return {"format": "parquet", "output": str(output), "samples": samples, "rows": rows}
+    return rows, count
+
+
+JOINT_NAMES = {"masks": "action_mask", "expert": "expert_actions"}  # of columns that are called otherwise in a table
+
+
+def _joint_table(episode: JointEpisode, arrow: Any) -> Any:
+    meta, steps, seen = episode.meta, episode.steps, episode.decisions()
+
+    def after_the_last(name: str) -> list[Any]:
+        return [None] * (steps - 1) + [episode.columns()[name][steps].tolist() if episode.sees_end else None]
+
+    columns: dict[str, Any] = {
+        "scenario": arrow.array([meta.capture.scenario] * steps).dictionary_encode(),
+        "seed": np.full(steps, meta.capture.seed),
+        "town": np.full(steps, meta.capture.town),
+        "episode": np.full(steps, meta.capture.episode),
+        "tick": episode.ticks,
+        "agent_ids": arrow.array(episode.agents.tolist()),
+    }
+    columns |= {JOINT_NAMES.get(name, name): arrow.array(rows.tolist()) for name, rows in seen.items() if name != "maps"}
+    for name, told in (("features", "last_features"), ("masks", "last_mask")):
+        if name in seen:
+            columns[told] = arrow.array(after_the_last(name), type=columns[JOINT_NAMES.get(name, name)].type)
+    names = {"feature_names": meta.feature_names, "action_names": meta.action_names}
+    return arrow.table(columns).replace_schema_metadata({key: json.dumps(value) for key, value in names.items()})
 
 
 def _tables(path: Path, arrow: Any) -> Iterator[Any]:
@@ -71,6 +118,7 @@ def _columns(sample: ReplaySample, arrow: Any) -> dict[str, Any]:
         "sample_id": same(meta.sample_id),
         "agent_id": same(meta.agent_id),
         "scenario": same(meta.capture.scenario),
+        "seed": np.full(steps, meta.capture.seed),
         "town": np.full(steps, meta.capture.town),
         "episode": np.full(steps, meta.capture.episode),
         "life": np.full(steps, meta.capture.life),
@@ -202,3 +250,51 @@ def _episode(sample: ReplaySample, number: int, buffer: Any) -> Any:
         truncations=truncated,
         infos=infos,
     )
+
+
+# --- Vault ---------------------------------------------------------------------------------------------------------------
+
+
+def export_vault(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
+    """A folder of Vaults `<scenario>.vlt/<policy>`, one per scenario, as OG-MARL reads them: joint episodes end to end.
+
+    Names of features and actions, and seed, town, episode and rows of each episode, stand in the Vault's metadata. The format
+    has no place for what was seen after the last decision: Parquet and Minari hold it.
+    """
+    require("flashbax", "writing a Vault")
+    check_free(output, overwrite, "place")
+    groups: dict[str, list[JointEpisode]] = {}
+    for episode in joint_episodes(path):
+        if episode.masks is None:
+            raise ReplayError(f"{path}: holds no action masks, which a Vault needs; capture it again")
+        groups.setdefault(episode.meta.capture.scenario or "replay", []).append(episode)
+    rows = {}
+    with files.filling(output) as partial:
+        for scenario, episodes in sorted(groups.items()):
+            _vault(partial.absolute(), f"{scenario}.vlt", episodes)
+            rows[f"{scenario}.vlt"] = sum(episode.steps for episode in episodes)
+        files.publish_folder(partial, output, overwrite=overwrite)
+    return {"format": "vault", "output": str(output), "rows": rows}
+
+
+def _vault(folder: Path, name: str, episodes: list[JointEpisode]) -> None:
+    import jax
+    from flashbax.buffers.trajectory_buffer import TrajectoryBufferState
+    from flashbax.vault import Vault
+
+    first, places = episodes[0].meta, max(episode.active.shape[1] for episode in episodes)
+    notes = [episode.meta.capture for episode in episodes]
+    told = [
+        {"rows": episode.steps, "seed": note.seed, "town": note.town, "episode": note.episode, "config_hash": note.config_hash}
+        for episode, note in zip(episodes, notes)
+    ]
+    names = {"feature_names": list(first.feature_names), "action_names": list(first.action_names), "episodes": told}
+    vault = None
+    with contextlib.redirect_stdout(sys.stderr):  # it prints where it is
+        for episode in episodes:
+            tree = jax.tree.map(lambda array: array[None], og_marl(episode, places))  # a batch of one, then time
+            if vault is None:
+                metadata = {key: json.dumps(value) for key, value in names.items()}
+                vault = Vault(name, tree, rel_dir=str(folder), vault_uid=first.policy.kind, metadata=metadata)
+            state = TrajectoryBufferState(experience=tree, current_index=episode.steps, is_full=False)
+            vault.write(state, source_interval=(0, episode.steps))

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from townlet.sim.tally import EventTally
+from townlet.telemetry.schema import RIVALRY_BINS
 from townlet.types import Array
 from townlet.world.events import QUEUE_CONFLICT
 from townlet.world.state import TERMS
 
 RIVALRY_FIELDS = ("rivalry_max", "rivalry_avoid_count")
 WAIT_EDGES = (1, 5, 10, 20, 40, 80, 160)  # ticks; the last bin is open
-RIVALRY_BINS = 10
 TOLERANCE = 1e-6  # of a sum that was added up in another order
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from townlet.dto.promotion import LEDGER_VERSION, LedgerEntry
 from townlet.errors import DamagedFileError
@@ -54,7 +53,7 @@ def read_ledger(path: Path) -> tuple[LedgerEntry, ...]:
     return tuple(entries)
 
 
-def append(path: Path, fields: dict[str, Any]) -> LedgerEntry:
+def append(path: Path, fields: dict[str, object]) -> LedgerEntry:
     """Add one entry (its number, time and hashes are filled in here) after checking those before it."""
     entries = read_ledger(path)
     complete = {
@@ -89,8 +88,9 @@ def champions(entries: Sequence[LedgerEntry]) -> list[str]:
     return [FIRST_CHAMPION, *(entry.candidate for entry in entries if entry.kind != "window")]
 
 
-def passes_in_a_row(entries: Sequence[LedgerEntry], candidate: str, gates: str) -> int:
-    """Windows this candidate passed last, under the same gates and against the same champion."""
+def passes_in_a_row(entries: Sequence[LedgerEntry], candidate: str, gates: str, towns: Collection[str]) -> int:
+    """Windows this candidate passed last, under the same gates, against the same champion and in the same towns (their config
+    hashes): who passes in an easy town has passed nothing in another."""
     against = champion(entries)
     passed = 0
     for entry in reversed(entries):
@@ -99,7 +99,8 @@ def passes_in_a_row(entries: Sequence[LedgerEntry], candidate: str, gates: str) 
         if entry.candidate != candidate:
             continue
         judged = entry.decision
-        same = entry.champion == against and entry.evidence is not None and entry.evidence.gates == gates
+        found = entry.evidence
+        same = entry.champion == against and found is not None and found.gates == gates and set(found.configs) == set(towns)
         if judged is None or judged.window != "pass" or not same:
             break
         passed += 1

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from townlet.config.models import PromotionConfig
-from townlet.dto.evaluation import Scorecard
-from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision
+from townlet.config.learning import PromotionConfig
+from townlet.dto.evaluation import SCORECARD_LIMIT, Scorecard
+from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision, Verdict
 from townlet.errors import DamagedFileError, UsageError
+from townlet.evaluation.compare import parse_scorecard
 from townlet.files import (
     SUMS,
     FolderLock,
@@ -36,9 +37,7 @@ from townlet.promotion.ledger import (
     passes_in_a_row,
     read_ledger,
 )
-from townlet.sealed import parse_sealed
 
-SCORECARD_LIMIT = 64 << 20
 CHECKPOINT_LIMIT = 8 << 30
 CANDIDATE, CHAMPION = "candidate", "champion"  # names of the two policies in a scorecard made for promotion
 
@@ -85,16 +84,17 @@ class Releases:
         weights = read_checkpoint(candidate).weights
         return sum(entry.kind == "window" and entry.candidate == weights for entry in self.entries())
 
-    def evaluate(self, candidate: Path, scorecard: Path) -> PromotionDecision:
-        """Judge one window and write it down; evidence that is missing, damaged or of something else is FAIL."""
+    def evaluate(self, candidate: Path, scorecard: Path, *, suite: str | None = None) -> PromotionDecision:
+        """Judge one window and write it down; evidence that is missing, damaged or of something else is FAIL. `suite` is the one
+        the scorecard must be of; by default that of the rules."""
         for gate in self.rules.gates:
             check_gate(gate)
         with self._lock():
             try:
                 entries = self.entries()
             except LedgerError as error:
-                return _failed(str(error), self.rules.required_passes)
-            return self._judge(entries, candidate, scorecard)
+                return self._without_gates("fail", str(error))
+            return self._judge(entries, candidate, scorecard, suite or self.rules.suite)
 
     def promote(self, candidate: Path) -> PromotionDecision:
         """Make the candidate the release if its last window said PROMOTE; otherwise that decision stands."""
@@ -103,14 +103,16 @@ class Releases:
                 entries = self.entries()
                 checkpoint = read_checkpoint(candidate)
             except DamagedFileError as error:
-                return _failed(str(error), self.rules.required_passes)
+                return self._without_gates("fail", str(error))
             last = next((e for e in reversed(entries) if e.kind != "window" or e.candidate == checkpoint.weights), None)
             if last is None or last.kind != "window" or last.decision is None:
-                return _held(f"{candidate} has no window since the last change of champion; run promote evaluate", self.rules)
+                return self._without_gates(
+                    "hold", f"{candidate} has no window since the last change of champion; run promote evaluate"
+                )
             if last.decision.outcome is not Outcome.PROMOTE:
                 return last.decision
             if last.evidence is None or last.evidence.checkpoint != checkpoint.sums:
-                return _held(f"{candidate} was changed since it was judged; run promote evaluate again", self.rules)
+                return self._without_gates("hold", f"{candidate} was changed since it was judged; run promote evaluate again")
             self._keep_release(candidate, checkpoint.weights)
             self._append("promote", checkpoint, entries, last.decision, last.evidence, last.decision.reasons)
             return last.decision
@@ -168,38 +170,37 @@ class Releases:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path) -> PromotionDecision:
+    def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path, suite: str) -> PromotionDecision:
         now, rules = champion(entries), gates_hash(self.rules.gates, self.rules.required_passes, self.level)
-        required = self.rules.required_passes
         try:
             checkpoint = read_checkpoint(candidate)
         except DamagedFileError as error:
-            return _failed(str(error), required)
+            return self._without_gates("fail", str(error))
         try:
             data = read_bytes(scorecard, limit=SCORECARD_LIMIT)
-            card = parse_sealed(data, scorecard, Scorecard, remedy="make it again with `townlet evaluate`")
+            card = parse_scorecard(data, scorecard)
         except DamagedFileError as error:
-            decision = _failed(f"the scorecard {scorecard} cannot be used: {error}", required)
+            decision = self._without_gates("fail", f"the scorecard {scorecard} cannot be used: {error}")
             evidence = _evidence_of(None, None, checkpoint, now, rules)
         else:
             digest = sha256_bytes(data)
             evidence = _evidence_of(card, digest, checkpoint, now, rules)
             if _judged_before(entries, evidence):
-                return _held(
-                    "a window on these evaluation seeds was judged before; measure on new ones (evaluate --window)", self.rules
+                return self._without_gates(
+                    "hold", "a window on these evaluation seeds was judged before; measure on new ones (evaluate --window)"
                 )
-            problem = self._refuse(card, checkpoint, now)
+            problem = _refuse(card, checkpoint, now, suite)
             if problem is not None:
-                decision = _failed(problem, required)
+                decision = self._without_gates("fail", problem)
             else:
-                passes = passes_in_a_row(entries, checkpoint.weights, rules)
+                passes = passes_in_a_row(entries, checkpoint.weights, rules, evidence.configs)
                 decision = decide(
                     card,
                     self.rules.gates,
                     candidate=CANDIDATE,
                     champion=CHAMPION,
                     passes=passes,
-                    required=required,
+                    required=self.rules.required_passes,
                     level=self.level,
                 )
             path = self.evidence(digest)
@@ -207,18 +208,10 @@ class Releases:
         self._append("window", checkpoint, entries, decision, evidence, decision.reasons)
         return decision
 
-    def _refuse(self, card: Scorecard, checkpoint: CheckpointFacts, now: str) -> str | None:
-        """Why a scorecard says nothing about this candidate and this champion."""
-        for name, expected in ((CANDIDATE, checkpoint.weights), (CHAMPION, now)):
-            if name not in card.policies:
-                return f"the scorecard has no policy called {name}, only {', '.join(card.policies)}"
-            found = {case.policy(name).policy_hash for case in card.cases}
-            if found != {expected}:
-                shown = ", ".join(sorted(value[:12] for value in found)) or "nothing"
-                return f"the scorecard measured {shown} as {name}, but the {name} is {expected[:12]}"
-        if card.suite != self.rules.suite:
-            return f"the scorecard is of the suite {card.suite!r}; promotion asks for {self.rules.suite!r}"
-        return None
+    def _without_gates(self, window: Verdict, reason: str) -> PromotionDecision:
+        """What was decided before any gate was asked, and why."""
+        outcome, required = Outcome.FAIL if window == "fail" else Outcome.HOLD, self.rules.required_passes
+        return PromotionDecision(outcome=outcome, window=window, passes=0, required=required, gates=(), reasons=(reason,))
 
     def _append(
         self,
@@ -229,7 +222,7 @@ class Releases:
         evidence: Evidence | None,
         reasons: tuple[str, ...],
     ) -> LedgerEntry:
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "kind": kind,
             "candidate": checkpoint.weights,
             "champion": champion(entries),
@@ -290,20 +283,24 @@ def _evidence_of(card: Scorecard | None, digest: str | None, checkpoint: Checkpo
     )
 
 
+def _refuse(card: Scorecard, checkpoint: CheckpointFacts, now: str, suite: str) -> str | None:
+    """Why a scorecard says nothing about this candidate and this champion."""
+    for name, expected in ((CANDIDATE, checkpoint.weights), (CHAMPION, now)):
+        if name not in card.policies:
+            return f"the scorecard has no policy called {name}, only {', '.join(card.policies)}"
+        found = {case.policy(name).policy_hash for case in card.cases}
+        if found != {expected}:
+            shown = ", ".join(sorted(value[:12] for value in found)) or "nothing"
+            return f"the scorecard measured {shown} as {name}, but the {name} is {expected[:12]}"
+    if card.suite != suite:
+        return f"the scorecard is of the suite {card.suite!r}; promotion asks for {suite!r}"
+    return None
+
+
 def _judged_before(entries: tuple[LedgerEntry, ...], evidence: Evidence) -> bool:
     """A window counts once: the same candidate, champion and any of the same evaluation seeds."""
     earlier = (entry.evidence for entry in entries if entry.kind == "window" and entry.evidence is not None)
     return any(
         (before.candidate, before.champion) == (evidence.candidate, evidence.champion) and set(before.seeds) & set(evidence.seeds)
         for before in earlier
-    )
-
-
-def _failed(reason: str, required: int) -> PromotionDecision:
-    return PromotionDecision(outcome=Outcome.FAIL, window="fail", passes=0, required=required, gates=(), reasons=(reason,))
-
-
-def _held(reason: str, rules: PromotionConfig) -> PromotionDecision:
-    return PromotionDecision(
-        outcome=Outcome.HOLD, window="hold", passes=0, required=rules.required_passes, gates=(), reasons=(reason,)
     )

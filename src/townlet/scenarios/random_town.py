@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from townlet.config.base import clock
 from townlet.config.loader import default_config
-from townlet.config.models import EconomyConfig, SimulationConfig
-from townlet.config.scenario import GenerateConfig, ScenarioConfig
+from townlet.config.models import SimulationConfig
+from townlet.config.scenario import RESIDENTS_PER, GenerateConfig, ScenarioConfig
+from townlet.config.town import EconomyConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.compile import read_plan
 from townlet.scenarios.lint import lint
@@ -19,6 +20,7 @@ from townlet.world.state import MONEY, TILES
 MARKS = {"bed": "b", "bench": "n", "cafe_counter": "c", "fridge": "f", "shower": "s", "stove": "o", "table": "t"}
 TILE_MARKS = dict(zip(TILES, ".#+="))
 TRIES = 200
+FOOD = ("stove", "fridge")
 
 
 def drawn_town(seed: int, attempt: int = 0) -> SimulationConfig:
@@ -64,6 +66,32 @@ def drawn_town(seed: int, attempt: int = 0) -> SimulationConfig:
     return default_config().model_copy(
         update={"config_id": scenario.name, "seed": seed, "scenario": scenario, "economy": economy}
     )
+
+
+def sized_town(name: str, seed: int, residents: int, crowding: float, feuds: float) -> SimulationConfig:
+    """A town of so many residents in which `crowding` times as many as usual share a shower, table, café or bench, and a
+    share of them has a feud; on the smallest square map with room for it. Stoves and fridges stay: there is enough to eat."""
+    how = GenerateConfig(
+        seed=seed,
+        residents=residents,
+        block=12,
+        residents_per_home=8,
+        workers_per_site=18,
+        residents_per={kind: usual if kind in FOOD else round(usual * crowding, 1) for kind, usual in RESIDENTS_PER.items()},
+        shifts=(540, 660),
+        feuds=feuds,
+    )
+    about = f"{residents} residents, {crowding:g} times as many as usual to a shower, feuds for {feuds:.0%} of them."
+    most = 2 + math.isqrt(residents)  # blocks per side: never more than one for each resident
+    for side in range(2, most + 1):
+        scenario = ScenarioConfig(name=name, description=about, size=(side * how.block, side * how.block), generate=how)
+        config = default_config().model_copy(update={"config_id": name, "seed": seed, "scenario": scenario})
+        try:
+            read_plan(config)
+            return config
+        except ScenarioError as error:
+            why = error
+    raise ScenarioError(f"no town of {residents} residents and crowding {crowding:g} could be drawn: {why}")
 
 
 def feasible_town(seed: int, draw: Callable[[int, int], SimulationConfig] = drawn_town) -> SimulationConfig:

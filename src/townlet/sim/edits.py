@@ -1,7 +1,8 @@
 """Changes of a town: a grammar of one line each, and what they do to a config, to a world, to a decision.
 
 `objects += shower@5,10`, `objects -= shower_1` and `conflict.quarrel_ticks = 10` give another config; a world is carried over
-by place. The others change the world itself (`perturb`, `exit`, `newcomer`, `tie`, `resident`) or one decision (`force`).
+by place. The others change the world itself (`perturb`, `residents -= alice`, which `exit alice` says too, `newcomer`, `tie`,
+`resident`) or one decision (`force`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
-from townlet.errors import ConfigError, UsageError
+from townlet.errors import ConfigError, UsageError, first_problem
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.types import Array
 from townlet.world.state import EXITS, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, SCHEDULED
@@ -32,13 +33,13 @@ _ADD = re.compile(r"objects\s*\+=\s*([a-z][a-z0-9_]*)\s*@\s*(\d{1,6})\s*,\s*(\d{
 _REMOVE = re.compile(r"objects\s*-=\s*([a-z][a-z0-9_]*)")
 _SET = re.compile(r"([a-z_][a-z0-9_.]*)\s*=\s*(.+)")
 _PERTURB = re.compile(rf"perturb\s+({NAME})\s+(\d{{1,6}})")
-_EXIT = re.compile(rf"exit\s+({NAME})")
+_EXIT = re.compile(rf"(?:exit\s+|residents\s*-=\s*)({NAME})")
 _TIE = re.compile(rf"tie\s+({NAME})\s*~\s*({NAME})\s+({NAME})\s*=\s*({NUMBER})")
 _RESIDENT = re.compile(rf"resident\s+({NAME})\.({NAME})\s*=\s*({NUMBER})")
 _FORCE = re.compile(rf"force\s+({NAME})\s+([a-z][a-z0-9_:]{{0,63}})")
 GRAMMAR = (
-    "write `objects += shower@5,10`, `objects -= shower_1`, `conflict.quarrel_ticks = 10`, `perturb blackout 60`, `exit alice`, "
-    "`newcomer`, `tie alice~bob rivalry = 0`, `resident alice.wallet = 20` or `force alice use_shower:calm`"
+    "write `objects += shower@5,10`, `objects -= shower_1`, `conflict.quarrel_ticks = 10`, `residents -= alice`, `newcomer`, "
+    "`perturb blackout 60`, `tie alice~bob rivalry = 0`, `resident alice.wallet = 20` or `force alice use_shower:calm`"
 )
 TIE_FIELDS = {"trust": (-1.0, 1.0), "familiarity": (-1.0, 1.0), "rivalry": (0.0, 1.0)}
 RICHEST = 100_000  # coins
@@ -194,9 +195,7 @@ def _checked(tree: dict[str, object], text: str) -> SimulationConfig:
     try:
         return SimulationConfig.model_validate_json(json.dumps(tree))
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"the edit {text!r} gives a config that cannot be used: {where}: {problem['msg']}") from error
+        raise ConfigError(f"the edit {text!r} gives a config that cannot be used: {first_problem(error)}") from error
 
 
 # --- worlds ------------------------------------------------------------------------------------------------------------------
@@ -255,7 +254,7 @@ def _within(edit: SetResident, low: float, high: float) -> None:
         raise UsageError(f"resident {edit.name}.{edit.field} cannot be {edit.value:g}; expected {low:g} to {high:g}")
 
 
-def tie_now(vec: VectorTown, town: int, tie: Any) -> dict[str, float]:
+def tie_now(vec: VectorTown, town: int, tie: np.void) -> dict[str, float]:
     """The three numbers of a tie at this moment: they fall towards zero as time passes."""
     rules, passed = vec.tables.rules[0], float(vec.state.towns[town]["tick"] - tie["since"])
     found = {}

@@ -1,10 +1,8 @@
-"""Hooks of the loop: events into a file, counts, digests, snapshots on the way, a film, one resident followed."""
+"""Hooks of the loop: events into a file, counts, digests, snapshots on the way, a film."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,11 +15,9 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.files import AppendLog, check_free, remove
 from townlet.ports import Decided
-from townlet.sim.mask_reasons import why_masked
 from townlet.sim.snapshot import save_snapshot, take_snapshot
 from townlet.sim.tally import EventTally
 from townlet.types import Array
-from townlet.world.actions import WAYS
 from townlet.world.state import TERMS
 
 MOST_FRAMES = 600
@@ -87,7 +83,7 @@ class Exits(Probe):
     """Who left the first town, when and why."""
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, object]] = []
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         town, length = world.state.towns[0], world.config.world.ticks_per_day
@@ -133,9 +129,8 @@ class Film(Probe):
     """A picture every so many decisions; of a long run every second one is dropped again and again."""
 
     def __init__(self, every: int = 1) -> None:
-        self.every, self.frames, self._steps = every, [], 0
-
-    frames: list[Array]
+        self.every, self._steps = every, 0
+        self.frames: list[Array] = []
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         if self._steps % self.every == 0:
@@ -146,80 +141,3 @@ class Film(Probe):
 
     def finish(self, world: VectorTown) -> None:
         self.frames.append(picture(look(world)))
-
-
-class Follow(Probe):
-    """One resident's decisions: what it wanted, what it saw, what was masked and why, and what came of it."""
-
-    def __init__(self, resident: str, vec: VectorTown, say: Callable[[str], None]) -> None:
-        known = vec.town_of(0).resident_ids
-        if resident not in known and not resident.startswith("newcomer_"):
-            raise UsageError(f"there is no resident {resident!r} to follow; this town has {', '.join(known[:20])}")
-        self.resident, self.say = resident, say
-        self.rows: list[dict[str, Any]] = []
-        self._slot = -1
-
-    def before_step(self, world: VectorTown, decision: Decided) -> None:
-        self._slot = self._find(world)
-        if self._slot < 0 or not world.active[0, self._slot]:
-            self._slot = -1
-            return
-        now, slot = world.state.towns[0], self._slot
-        seen = dict(zip(world.spec.feature_names, world.features[0, slot].tolist()))
-        wanted = world.catalogue.names[int(decision.actions[0, slot])]
-        self.rows.append(
-            {
-                "tick": int(now["tick"]),
-                "time": clock(int(now["minute"])),
-                "wanted": wanted,
-                "needs": {need: round(seen[f"need_{need}"], 3) for need in world.spec.needs},
-                "rivalry_max": round(seen["rivalry_max"], 3),
-                "sees": _sees(seen, world.catalogue.affordances, wanted),
-                "legal": [world.catalogue.names[a] for a in np.flatnonzero(world.masks[0, slot])],
-                "masked": why_masked(world, slot),
-            }
-        )
-
-    def after_step(self, world: VectorTown, decision: Decided) -> None:
-        if self._slot < 0:
-            return
-        row = self.rows[-1]
-        happened = [record for record in step_records(world) if self.resident in (record.get("actor"), record.get("rival"))]
-        row["reward"] = round(float(world.terms[0, self._slot].sum()), 4)
-        row["events"] = [record["type"] for record in happened]
-        row["illegal"] = bool(world.illegal[0, self._slot])
-        self.say(follow_text(self.resident, row))
-
-    def _find(self, world: VectorTown) -> int:
-        slots = np.flatnonzero(world.state.residents[0]["present"])
-        return next((int(slot) for slot in slots if world.resident_id(0, int(slot)) == self.resident), -1)
-
-
-def _sees(seen: dict[str, float], affordances: tuple[str, ...], wanted: str) -> dict[str, dict[str, float]]:
-    """The candidates of the affordance that was chosen, as the observation shows them."""
-    name = wanted.partition(":")[0] if not wanted.startswith("interact:") else wanted.removeprefix("interact:")
-    if name not in affordances:
-        return {}
-    return {
-        how: {field: round(seen[f"{name}_{how}_{field}"], 3) for field in ("distance", "queue", "busy", "rivalry")}
-        for ways in WAYS.values()
-        for how in ways
-        if f"{name}_{how}_distance" in seen
-    }
-
-
-def follow_text(resident: str, row: dict[str, Any]) -> str:
-    needs = ", ".join(f"{name} {level:.2f}" for name, level in row["needs"].items())
-    lines = [f"{row['time']} {resident} wants {row['wanted']}{' (not allowed: waits)' if row['illegal'] else ''} — {needs}"]
-    for how, field in row["sees"].items():
-        told = ", ".join(f"{name} {value:.2f}" for name, value in field.items())
-        lines.append(f"      sees {how}: {told}")
-    reasons: dict[str, list[str]] = {}
-    for action, reason in row["masked"].items():
-        reasons.setdefault(reason, []).append(
-            action.partition(":")[0] if ":" in action and not action.startswith("interact:") else action
-        )
-    for reason, actions in reasons.items():
-        lines.append(f"      masked {', '.join(dict.fromkeys(actions))}: {reason}")
-    lines.append(f"      reward {row['reward']:+.3f}{': ' + ', '.join(row['events']) if row['events'] else ''}")
-    return "\n".join(lines)

@@ -17,7 +17,7 @@ from townlet import __version__, files
 from townlet.config import SimulationConfig, config_hash
 from townlet.dto.snapshot import SNAPSHOT_SCHEMA, Divergence, SnapshotHeader
 from townlet.envs.vector import FINGERPRINT, VectorTown
-from townlet.errors import SnapshotError
+from townlet.errors import SnapshotError, first_problem
 from townlet.types import Array
 
 LIMIT = 8 << 30
@@ -103,9 +103,7 @@ def _header(data: Array | None, path: str) -> SnapshotHeader:
         header = SnapshotHeader.model_validate(found)
         config = SimulationConfig.model_validate_json(json.dumps(header.config))
     except ValidationError as reason:
-        first = reason.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise SnapshotError(f"the header of {path} cannot be used: {where}: {first['msg']}; make the snapshot again") from None
+        raise SnapshotError(f"the header of {path} cannot be used: {first_problem(reason)}; make the snapshot again") from None
     if config_hash(config) != header.config_hash:
         raise SnapshotError(f"the config in {path} is not the one its hash tells of; the file is damaged, make it again")
     return header

@@ -21,7 +21,7 @@ from townlet.world.events import QUARREL, QUEUE_CONFLICT
 def play(config: SimulationConfig, policy: str, *, towns: int, ticks: int | None = None) -> Iterator[VectorTown]:
     """The towns after each decision, over one episode (of `ticks` instead of the scenario's own length)."""
     if ticks is not None:
-        config = config.model_copy(update={"scenario": config.scenario.model_copy(update={"episode_ticks": ticks})})
+        config = config.lasting(ticks)
     vec = VectorTown(config, num_towns=towns)
     vec.reset()
     loop = SimulationLoop(vec, make_policy(policy, vec, seed=vec.seed))

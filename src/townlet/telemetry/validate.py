@@ -18,8 +18,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import astuple
 
-from townlet.telemetry.ndjson import BROKEN_SEAL, UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations, seal_holds
-from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, RIVALRY_BINS, STRICT, VERSIONS, Field, declared
+from townlet.files import BROKEN_SEAL, seal_holds
+from townlet.telemetry.ndjson import UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations
+from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, OWN_RETURN, RIVALRY_BINS, STRICT, VERSIONS, Field, declared
 
 TOLERANCE = 1e-6  # how far rounding may carry a number out of its range
 SHARES_TOLERANCE = 1e-3
@@ -393,8 +394,7 @@ class LogChecker:
             if record.steps < before.steps or (record.steps == before.steps and record.transitions > 0):
                 report.problem(path, number, "steps", f"is {record.steps:g} after {before.steps:g}; it must grow")
             before.steps = record.steps
-            if form.version >= STRICT:
-                self._order(path, number, record)
+            self._order(path, number, record)
         if form.version >= FIRST_WITH_OFFSET:
             self._offset(path, number, record.log_stream_offset)
             if record.cycle_id is not UNSET and record.cycle_id < before.cycle:
@@ -402,11 +402,14 @@ class LogChecker:
             before.cycle = record.cycle_id
 
     def _order(self, path: Path, number: int, record: Any) -> None:
-        """Epochs grow within a run and a stage, and no maximum lies below its mean."""
+        """Epochs grow within a run and a stage, a replay run has no return of its own, and no maximum lies below its mean."""
         before = self._before
         if record.epoch <= before.epoch and record.anneal_cycle == before.stage:
             self.report.problem(path, number, "epoch", f"is {record.epoch:g} after {before.epoch:g}; it must grow")
         before.epoch, before.stage = record.epoch, record.anneal_cycle
+        if record.data_mode == "replay" and record.telemetry_version >= OWN_RETURN and record.episode_return_mean is not None:
+            message = "is that of the data in a replay run, which has none of its own; expected null, and dataset_return"
+            self.report.problem(path, number, "episode_return_mean", message)
         for name, most_of, mean_name, mean_of in _MAXIMA:
             most, mean = most_of(record), mean_of(record)
             if isinstance(most, float) and isinstance(mean, float) and most < mean - TOLERANCE * max(1.0, abs(mean)):

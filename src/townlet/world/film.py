@@ -6,8 +6,12 @@ Row k of a step is the town at the k-th of its ticks, decisions already taken up
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
+from townlet.types import Array
 from townlet.world._jit import kernel
 from townlet.world.actions import CHAT, FIRST_AFFORDANCE, FIRST_INTERACT, HOME, LEAVE, P_CHAT, P_LEAVE, WORK
 from townlet.world.events import QUARREL
@@ -35,6 +39,25 @@ _DOING_PLANE, _NEEDS_PLANE, _OBJECT_PLANES = 5, 9, 4
 def film_bytes(residents: int, objects: int, needs: int) -> int:
     """Length of a row."""
     return (_NEEDS_PLANE + needs) * residents + _OBJECT_PLANES * objects + 3
+
+
+def read_row(row: Array, residents: int, needs: Sequence[str]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """A row again as columns: of the residents, `x (N,)`, … and their needs, and of the objects, `user (M,)`, …"""
+    own = (*RESIDENT_COLUMNS, *((need, 1, False, 1 / 255) for need in needs))
+    split = (_NEEDS_PLANE + len(needs)) * residents
+    return _columns(row[:split], own, residents), _columns(
+        row[split:-3], OBJECT_COLUMNS, (len(row) - split - 3) // _OBJECT_PLANES
+    )
+
+
+def _columns(planes: Array, table: Sequence[Any], width: int) -> dict[str, Array]:
+    found, at = {}, 0
+    for name, size, *scale in table:
+        parts = planes[at : at + size * width].reshape(size, width).astype(np.int64)
+        whole = (parts << (8 * np.arange(size))[:, None]).sum(axis=0)
+        found[name] = whole * scale[1] if scale else whole
+        at += size * width
+    return found
 
 
 @kernel

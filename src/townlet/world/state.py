@@ -10,7 +10,7 @@ stored as int32, which halves what a tick has to fetch; purse, clock and events 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -235,6 +235,7 @@ SCHEDULED = np.dtype(
 FAR = 8191  # distance of the unreachable in packed fields
 HALF_WAIT = 20.0  # a wait of this many ticks is seen as 0.5
 HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
+HALF_QUEUE = 2.0  # so many people who wait are seen as 0.5
 HALF_OFFSET = 5.0  # another so many tiles away along one axis is seen at 0.5
 
 
@@ -378,7 +379,7 @@ class Town(NamedTuple):
     residents: Array  # (N,) RESIDENT
     ties: Array  # (N, MAX_EDGES) TIE
     objects: Array  # (M,) OBJECT
-    clock: Any  # TOWN record
+    clock: np.void  # TOWN record
     grid: Array  # (H, W) GRID
     events: Array  # (C,) EVENT
     terms: Array  # (N, T) f8
@@ -389,4 +390,4 @@ class Town(NamedTuple):
     buildings: Array  # (B,) BUILDING
     jobs: Array  # (J,) JOB
     affordances: Array  # (A,) AFFORDANCE
-    rules: Any  # RULES record
+    rules: np.void  # RULES record

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from townlet.config.models import BehaviorConfig, SimulationConfig
+from townlet.config.models import SimulationConfig
+from townlet.config.town import BehaviorConfig
 from townlet.types import Array
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
@@ -294,8 +295,8 @@ def lack_of(x: np.ndarray, s: Script, k: int, ahead: float, free: float) -> floa
 
 
 @kernel
-def meet_need(x: np.ndarray, mask: np.ndarray, s: Script) -> int:
-    """The option for the need furthest below its line, where one is and can be met; else -1."""
+def meet_need(x: np.ndarray, mask: np.ndarray, s: Script) -> tuple[int, int]:
+    """The option for the need furthest below its line, and that need, where one is and can be met; else -1 and -1."""
     h, energy = s.habits[0], level(x, s, ENERGY)
     free = time_before_work(x, s)
     tired = tiredness(x, s, free)
@@ -323,12 +324,12 @@ def meet_need(x: np.ndarray, mask: np.ndarray, s: Script) -> int:
                 if lack > worst:
                     worst, pick = lack, k
         if pick < 0:
-            return -1
+            return -1, -1
         choice = raise_need(x, mask, s, pick)
         if choice >= 0:
-            return choice
+            return choice, pick
         tried |= 1 << pick
-    return -1
+    return -1, -1
 
 
 @leaf
@@ -339,12 +340,20 @@ def awaits_bed(x: np.ndarray, s: Script) -> bool:
     return False
 
 
+# why the script chose what it chose; from MEETS on, MEETS + k is the k-th need
+RULES = (
+    *("is not done yet", "has had enough, or has to go", "its shift", "waits for its turn", "a sleeper takes hours: another bed"),
+    *("keeps a meal in hand", "all is well: a chat", "nothing to do: goes home", "nothing to do", "meets "),
+)
+GOES_ON, HAS_ENOUGH, SHIFT, TURN, OTHER_BED, STOCKS, CHATS, GOES_HOME, IDLES, MEETS = range(len(RULES))
+
+
 @kernel
-def scripted_choice(x: np.ndarray, mask: np.ndarray, s: Script) -> int:
-    """One resident's choice from its features and mask."""
+def scripted_choice(x: np.ndarray, mask: np.ndarray, s: Script) -> tuple[int, int]:
+    """One resident's choice from its features and mask, and the rule that made it."""
     h = s.habits[0]
     if mask[LEAVE] == 1 and x[h["in_queue"]] == 0.0:  # using
-        return LEAVE if leave_use(x, s) else WAIT
+        return (LEAVE, HAS_ENOUGH) if leave_use(x, s) else (WAIT, GOES_ON)
     free = time_before_work(x, s)
     if mask[WORK] == 1:
         fit = True
@@ -352,34 +361,42 @@ def scripted_choice(x: np.ndarray, mask: np.ndarray, s: Script) -> int:
             fit = fit and (s.needs[k]["collapses"] == 0 or level(x, s, k) >= STARVING)
         missed = x[h["shift_post_shift"]] == 1.0 or x[h["shift_absent"]] == 1.0
         if fit and ((x[h["shift_left"]] > 0.0 and not missed) or (x[h["shift_left"]] == 0.0 and free <= 0.0)):
-            return WORK
+            return WORK, SHIFT
     if x[h["in_queue"]] == 1.0:
         if h["calm"] == 1.0 and awaits_bed(x, s):
-            return LEAVE  # a sleeper takes hours; there is another bed
-        return WAIT
-    choice = meet_need(x, mask, s)
+            return LEAVE, OTHER_BED
+        return WAIT, TURN
+    choice, need = meet_need(x, mask, s)
     if choice >= 0:
-        return choice
+        return choice, MEETS + need
     if x[h["meals"]] * MEALS_UNIT < h["meals_in_hand"] - 0.5 and free > 60.0:
         choice = cook(x, mask, s)
         if choice >= 0:
-            return choice
+            return choice, STOCKS
     well = 1.0
     for k in range(s.needs.shape[0]):
         well = min(well, level(x, s, k))
     if mask[CHAT] == 1 and well > h["chat_above"] - 0.1 * x[h["extroversion"]]:
-        return CHAT
+        return CHAT, CHATS
     if mask[HOME] == 1:
-        return HOME
-    return WAIT
+        return HOME, GOES_HOME
+    return WAIT, IDLES
 
 
 @entry
 def choose_scripted(features: np.ndarray, masks: np.ndarray, script: Script, out: np.ndarray) -> None:
     """Choices of a batch: ``features (B, F)``, ``masks (B, A)`` → ``out (B,)``."""
     for b in range(features.shape[0]):
-        choice = scripted_choice(features[b], masks[b], script)
+        choice, _ = scripted_choice(features[b], masks[b], script)
         out[b] = choice if masks[b, choice] == 1 else WAIT
+
+
+@entry
+def explain_scripted(features: np.ndarray, masks: np.ndarray, script: Script, out: np.ndarray) -> None:
+    """The choices of a batch and the rules behind them: ``out (B, 2)``."""
+    for b in range(features.shape[0]):
+        choice, out[b, 1] = scripted_choice(features[b], masks[b], script)
+        out[b, 0] = choice if masks[b, choice] == 1 else WAIT
 
 
 @entry

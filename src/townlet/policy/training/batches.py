@@ -155,3 +155,11 @@ def legal_rows(active: Flags, masks: Flags, actions: NDArray[np.int64]) -> tuple
     live = active.astype(bool)
     allowed = np.take_along_axis(masks, actions[..., None], axis=2)[..., 0].astype(bool)
     return live & allowed, int((live & ~allowed).sum())
+
+
+class LearnerState(NamedTuple):
+    """All that is needed to go on bit for bit: two flat maps of arrays for safetensors, one small map for JSON."""
+
+    weights: dict[str, Array]
+    optimizer: dict[str, Array]
+    meta: dict[str, Any]

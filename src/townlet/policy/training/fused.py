@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
 from townlet.policy import passes
-from townlet.policy.fused import FusedNetwork, Observations, Workspace
+from townlet.policy.fused_network import FusedNetwork, Observations, Workspace
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.batches import Coefficients, check_observed
 from townlet.policy.training.numerics import STD_FLOOR, Optimizer
