@@ -164,7 +164,7 @@ def peers_of(config: SimulationConfig) -> list[Peer]:
         Peer(through, StableBaselines(supersuit_env(towns, "flat"), horizon), 6.0, 2.5),
         Peer(on_ours, StableBaselines(vec("flat"), horizon), 1.5, 1.4),
         Peer(clean, CleanLoop(vec("flat"), horizon), 2.0),
-        Peer(f"{through}, same network", StableBaselines(supersuit_env(towns, "none"), horizon, **same), 2.0),
+        Peer(f"{through}, same network", StableBaselines(supersuit_env(towns, "none"), horizon, **same), 6.0),
         Peer(f"{on_ours}, same network", StableBaselines(vec("none"), horizon, **same), 2.0),
         Peer(f"{clean}, same network", CleanLoop(vec("none"), horizon, spec), 2.0),
         Peer(f"{clean}, its network without the map", CleanLoop(vec("none"), horizon), None),
