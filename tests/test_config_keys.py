@@ -203,7 +203,7 @@ def snapping(config: SimulationConfig) -> Iterator[str]:
 
 def capturing(config: SimulationConfig) -> Iterator[str]:
     """A capture in memory: how many samples, of which scenario."""
-    found = RolloutCaptureService(config).capture(60)
+    found = PolicyTrainingOrchestrator(config).capture_rollout(60)
     yield f"{found.ticks} {[sample.meta.agent_id for sample in found.samples]}"
     yield from (f"{sample.meta.capture.scenario}" for sample in found.samples)
 

@@ -146,7 +146,8 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         raise UsageError(f"--algorithm is how stored data are learned from, but {other}; leave one of them out.")
     watcher = _progress(flags["as_json"])
     orchestrator = PolicyTrainingOrchestrator(config, progress=watcher)
-    trains = always_train or flags["train_ppo"] or flags["algorithm"] is not None or flags["resume"] is not None
+    asked = ("algorithm", "resume", "rollout_save_dir")
+    trains = always_train or flags["train_ppo"] or any(flags[name] is not None for name in asked)
     if mode == "replay" and not trains:
         _iterate(orchestrator, dataset, flags["as_json"])
         return
