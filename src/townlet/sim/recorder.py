@@ -67,27 +67,28 @@ class DecisionRecorder(Probe):
     def __init__(self, town: int = 0) -> None:
         self.town = town
         self.first = 0  # tick of the first decision
-        self._rows: list[tuple[bytes, bytes, Array | None]] = []  # actions, who was active and targets (N,) i8 of each decision
+        self._actions: list[bytes] = []  # of each decision; bytes, because a small town decides in 20 µs and an array costs one
+        self._active: list[bytes] = []
+        self._targets: list[Array | None] = []  # (N,) i8
         self._kinds = np.dtype(np.int64), np.dtype(np.uint8)  # of actions and of who was active
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
         town, meant = self.town, decision.targets
         if world.truncated[town, 0]:  # the episode is over: this step begins the next
-            self._rows = []
+            self._actions, self._active, self._targets = [], [], []
             return
-        if not self._rows:
+        if not self._actions:
             self.first = int(world.state.towns[town]["tick"])
             self._kinds = decision.actions.dtype, world.active.dtype
-        row = decision.actions[town].tobytes(), world.active[town].tobytes(), None if meant is None else meant[town].copy()
-        self._rows.append(row)  # bytes: a small town decides in 20 µs, and an array costs one of them
+        self._actions.append(decision.actions[town].tobytes())
+        self._active.append(world.active[town].tobytes())
+        self._targets.append(None if meant is None else meant[town].copy())
 
     @property
     def decisions(self) -> Decisions:
-        count = len(self._rows)
-        actions, active = (
-            np.frombuffer(b"".join(row[k] for row in self._rows), kind).reshape(count, -1) if count else np.zeros((0, 0), kind)
-            for k, kind in enumerate(self._kinds)
-        )
-        n = actions.shape[1]
-        targets = np.array([np.zeros(n) if row[2] is None else row[2] + 1 for row in self._rows], np.uint16).reshape(count, n)
+        count, (kind, flag) = len(self._actions), self._kinds
+        actions = np.frombuffer(b"".join(self._actions), kind).reshape(count, -1 if count else 0)
+        active = np.frombuffer(b"".join(self._active), flag).reshape(actions.shape)
+        meant = [np.zeros(actions.shape[1]) if one is None else one + 1 for one in self._targets]
+        targets = np.array(meant, np.uint16).reshape(actions.shape)
         return Decisions(self.first, np.where(active, actions, NOBODY).astype(np.uint8), targets if targets.any() else None)
