@@ -34,6 +34,7 @@ class Library:
         self._scenarios: list[dict[str, Any]] = []
         self._counted: dict[str, tuple[tuple[int, int], int, list[str]]] = {}  # run → size and time of its log, records, alarms
         self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
+        self._alarms: dict[str, int] = {}  # run → alarms that are no news
         self._looked = False
 
     # --- runs ---------------------------------------------------------------------------------------------------------
@@ -92,6 +93,7 @@ class Library:
         best, latest = run.best(), run.latest()
         own = names(run.checkpoints) if run.checkpoints.is_dir() else []
         updates, alarms = self._count(run)
+        self._alarms.setdefault(run_id(run.path), len(alarms))
         return {
             "id": run_id(run.path),
             "name": run.path.name,
@@ -154,10 +156,10 @@ class Library:
             before = self._known.get(name, (0, ()) if self._looked else now)  # a run that was not there is news as a whole
             self._known[name] = now
             if before[0] != now[0]:
-                known = self._counted.get(name)
-                alarms = self._count(run)[1]
                 found.append(("record", {"run": name}))
-                if known is not None and len(alarms) > len(known[2]):
+                alarms = self._count(run)[1]
+                told, self._alarms[name] = self._alarms.get(name, len(alarms)), len(alarms)
+                if len(alarms) > told:
                     found.append(("alarm", {"run": name, "text": f"{run.path.name}: {alarms[-1]}"}))
             found += [("checkpoint", {"run": name, "id": one}) for one in now[1] if one not in before[1]]
         self._looked = True

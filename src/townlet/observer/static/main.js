@@ -525,8 +525,12 @@ class Page {
   }
 
   async save() {
-    await this.library.publish?.(this.a.head.id);
-    location.href = `api/takes/${this.a.head.id}.html`;
+    try {
+      await this.library.publish?.(this.a.head.id);
+      location.href = `api/takes/${this.a.head.id}.html`;
+    } catch (error) {
+      this.tell(/** @type {Error} */ (error).message);
+    }
   }
 
   /** The id of the take that a link means, null where it means none. @param {string | null} text */
