@@ -19,14 +19,14 @@ from typing import Any, Protocol
 
 import supersuit
 import torch
-from clean_loop import CleanLoop
 from pettingzoo.utils import BaseParallelWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from time_to_scripted import race_row
 
 import townlet
+from clean_loop import CleanLoop
+from time_to_scripted import race_row
 from townlet.bench.rows import calibration, row
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
@@ -164,7 +164,7 @@ def peers_of(config: SimulationConfig) -> list[Peer]:
         Peer(through, StableBaselines(supersuit_env(towns, "flat"), horizon), 6.0, 2.5),
         Peer(on_ours, StableBaselines(vec("flat"), horizon), 1.5, 1.4),
         Peer(clean, CleanLoop(vec("flat"), horizon), 2.0),
-        Peer(f"{through}, same network", StableBaselines(supersuit_env(towns, "none"), horizon, **same), 2.0),
+        Peer(f"{through}, same network", StableBaselines(supersuit_env(towns, "none"), horizon, **same), 6.0),
         Peer(f"{on_ours}, same network", StableBaselines(vec("none"), horizon, **same), 2.0),
         Peer(f"{clean}, same network", CleanLoop(vec("none"), horizon, spec), 2.0),
         Peer(f"{clean}, its network without the map", CleanLoop(vec("none"), horizon), None),

@@ -52,7 +52,7 @@ from townlet.promotion.gates import decide
 from townlet.promotion.releases import CheckpointFacts
 from townlet.scenarios.lint import lint
 from townlet.sim.loop import SimulationLoop
-from townlet.studies.figures import sight_verdict
+from townlet.studies.sight import sight_verdict
 from townlet.telemetry.schema import volatile_names
 
 Path_ = tuple[str | int, ...]
@@ -203,7 +203,7 @@ def snapping(config: SimulationConfig) -> Iterator[str]:
 
 def capturing(config: SimulationConfig) -> Iterator[str]:
     """A capture in memory: how many samples, of which scenario."""
-    found = RolloutCaptureService(config).capture(60)
+    found = PolicyTrainingOrchestrator(config).capture_rollout(60)
     yield f"{found.ticks} {[sample.meta.agent_id for sample in found.samples]}"
     yield from (f"{sample.meta.capture.scenario}" for sample in found.samples)
 
@@ -559,6 +559,7 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "training.start": ("scenario", 600),
     "training.episode_days": (1,),
     "training.wallets": ([0.0, 0.5],),
+    "training.first_logits": ({"wait": 3.0},),
     "training.rollout_ticks": (30,),
     "training.rollout_mb": (1,),
     "training.time_limit": (1e-9,),

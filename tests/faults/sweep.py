@@ -8,6 +8,7 @@ A line of the output is a writer, a layer and a kind of fault; what stands there
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -54,6 +55,8 @@ def sweep(layer_name: str, names: list[str], stride: int, pairs: int, known: set
             cases = {what: [tools.Case(name, ((k, way),)) for way in ways for k in chosen] for what, ways in once.items()}
             twice = [[(1 + draw.randrange(count), draw.choice(tools.KILLS)) for _ in range(2)] for _ in range(pairs)]
             cases["two kills"] = [tools.Case(name, tuple(kills)) for kills in twice]
+            gc.collect()
+            gc.freeze()  # what is forked shares it
             for what in todo:
                 yield _run(tools, layer, what, cases[what], whole, place, count)
 

@@ -27,8 +27,8 @@ from townlet.studies.runner import RESULTS, finished, parse_results
 from townlet.studies.spec import load_spec
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.plot import Picture, bars, dots, figure, read_runs, scorecard_figure
+from townlet.types import Record
 
-Record = dict[str, Any]
 FRAMES = ("pandas", "polars")
 
 

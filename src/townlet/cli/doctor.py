@@ -148,7 +148,7 @@ def describe(report: dict[str, Any]) -> str:
     if cache["folder"] is not None:
         state = f"{cache['megabytes']} MB" if cache["megabytes"] else "empty: the first run compiles, once, and says so"
         if not cache["writable"]:
-            state = "NOT WRITABLE: kernels are compiled anew at each start; set XDG_CACHE_HOME to a folder of yours"
+            state = "NOT WRITABLE: kernels are compiled at every start; set XDG_CACHE_HOME to a folder of yours"
         lines += ["", f"compiled kernels: {cache['folder']} ({state})"]
     if not report["compiled"]:
         lines += ["NUMBA_DISABLE_JIT is set: everything runs uncompiled and slowly; unset it"]

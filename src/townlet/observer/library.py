@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ import msgspec
 
 from townlet.config.learning import PromotionConfig
 from townlet.config.loader import load_config, shipped_configs
-from townlet.errors import DamagedFileError, TakeError, TownletError
+from townlet.errors import TakeError, TownletError
+from townlet.evaluation.compare import load_scorecard
 from townlet.files import read_bytes, short_hash
 from townlet.observer.studio import SEEN
 from townlet.policy.checkpoint import names, read_state
@@ -52,7 +52,7 @@ class Library:
         for run in find_runs(self.folder):
             if run_id(run.path) == name:
                 return run
-        raise TakeError(f"there is no run {name!r} here; it may have been removed")
+        raise TakeError(f"there is no run {name!r:.60} here; it may have been removed")
 
     def find_policy(self, policy: str) -> tuple[str, Path] | None:
         """Name and folder of the checkpoint with these weights, of whichever run."""
@@ -143,9 +143,9 @@ class Library:
         found = []
         for path in sorted(run.path.glob("*scorecard*.json"))[:16]:
             try:
-                found.append(_finite(json.loads(read_bytes(path, limit=16 << 20, error=DamagedFileError))))
-            except ValueError:
-                continue
+                found.append(_finite(load_scorecard(path).model_dump(mode="json")))
+            except TownletError as error:
+                found.append({"problem": str(error)})  # one that is damaged does not hide the others
         return found
 
     def changes(self) -> list[tuple[str, dict[str, Any]]]:
@@ -190,7 +190,7 @@ class Library:
     def yaml(name: str) -> str:
         known = shipped_configs()
         if name not in known:
-            raise TakeError(f"there is no scenario {name!r}; there are {', '.join(known)}")
+            raise TakeError(f"there is no scenario {name!r:.60}; there are {', '.join(known)}")
         return read_bytes(known[name], limit=YAML_LIMIT, error=TakeError).decode()
 
 

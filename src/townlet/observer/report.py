@@ -63,7 +63,7 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
     """`log` is the one that the run kept elsewhere, if it did. What is damaged is named, the rest is read."""
     kept, card, damaged = RunFolder(folder), folder / SCORECARD, list[str]()
     if not kept.exists:
-        raise DamagedFileError(f"{folder} is no run folder (it has no run.json); give the folder that `townlet train` printed")
+        raise DamagedFileError(f"{folder} is not a run folder (it has no run.json); give the folder that `townlet train` printed")
 
     def part(name: str, read: Callable[[], Part], nothing: Part) -> Part:
         try:

@@ -143,6 +143,7 @@ export class Runs {
     const ids = [...this.chosen], nodes = [];
     const [cards, runs] = await Promise.all([Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}/scorecard`))), Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}`)))]);
     for (const [k, { scorecards }] of cards.entries()) for (const card of scorecards) for (const one of card.cases ?? []) nodes.push(scoreTable(`${runs[k].name}: ${one.name}, ${one.towns} towns × ${one.days} days`, one));
+    for (const { scorecards } of cards) for (const card of scorecards) if (card.problem) nodes.push(make("p", { text: card.problem }));
     const differing = differences(runs.map(run => run.config));
     if (differing.length) nodes.push(make("h3", { text: "What their configs differ in" }), make("table", { class: "figures" }, make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col", text: run.name })))),
       make("tbody", {}, ...differing.slice(0, 40).map(([key, values]) => make("tr", {}, make("th", { scope: "row", text: key }), ...values.map(value => make("td", { text: value })))))));
