@@ -153,12 +153,14 @@ def frames(seconds: float = 5.0) -> dict[str, Any]:
                         "frames_a_second": round(1000 * count / sum(played["apart"]), 1),
                     }
                 page.evaluate("townlet.a.frame(townlet.a.last)")  # once through: the studio keeps stations of the day
-                page.evaluate("(townlet.a.reels.clear(), townlet.a.store.packed?.clear())")
                 rows = []
                 for tick in (ticks - 100, 130, ticks // 2, ticks - 1):
-                    cpu = usage(child.pid)[0]
-                    clock = page.evaluate(SEEK, tick)
-                    rows.append({"tick": tick, "ms": round(clock), "server_cpu_ms": round(1000 * (usage(child.pid)[0] - cpu))})
+                    page.evaluate("(townlet.a.reels.clear(), townlet.a.store.packed?.clear())")
+                    cpu, busy = usage(child.pid)[0], clocks[0].read("TaskDuration")
+                    row = {"tick": tick, "ms": round(page.evaluate(SEEK, tick))}
+                    row["server_cpu_ms"] = round(1000 * (usage(child.pid)[0] - cpu))
+                    row["page_cpu_ms"] = round(clocks[0].read("TaskDuration") - busy)
+                    rows.append(row)
                 found["seek"][town] = rows
                 page.close()
     return found

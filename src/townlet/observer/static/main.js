@@ -34,6 +34,7 @@ class Page {
     this.following = false;
     this.view = "town";
     /** @type {any[]} */ this.moments = [];
+    this.caption = "";
     this.player = new Player(0, 0, t => this.atHand(t));
     this.mapA = new TownMap(byId("map-a"), slot => this.select(slot));
     this.mapB = new TownMap(byId("map-b"), slot => this.select(slot));
