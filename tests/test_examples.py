@@ -93,6 +93,7 @@ def test_examples_of_trainers_are_short() -> None:
         "torchrl_ppo",
         "benchmarl_mappo",
         "rllib_ppo",
+        "agilerl_ippo",
         "tianshou_dqn",
         "d3rlpy_offline",
     ):
