@@ -118,7 +118,15 @@ def pairs(name: str, one: Any, other: Any, rounds: int, unit: str) -> dict[str, 
             after, before = other(), one()
         found.append((before, after))
     old, new = (median(side) for side in zip(*found))
-    return {"name": name, "unit": unit, "old": old, "new": new, "ratio": median(b / a for a, b in found), "rounds": rounds}
+    return {
+        "name": name,
+        "unit": unit,
+        "old": old,
+        "new": new,
+        "ratio": median(b / a for a, b in found),
+        "best": max(b for _, b in found) / max(a for a, _ in found),
+        "rounds": rounds,
+    }
 
 
 def main() -> None:

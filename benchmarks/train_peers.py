@@ -19,14 +19,14 @@ from typing import Any, Protocol
 
 import supersuit
 import torch
-from clean_loop import CleanLoop
 from pettingzoo.utils import BaseParallelWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from time_to_scripted import race_row
 
 import townlet
+from clean_loop import CleanLoop
+from time_to_scripted import race_row
 from townlet.bench.rows import calibration, row
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
@@ -44,7 +44,8 @@ HERE = Path(__file__).parent
 DEMO = HERE.parent / "configs" / "training" / "demo.yaml"
 SCENARIO = "town_day"
 NO_NEWCOMERS = ["lifecycle.newcomers_per_day=0"]  # SuperSuit refuses ids that are absent at reset
-LIVING = [*NO_NEWCOMERS, "training.episode_days=1", "training.wallets=null"]  # days in which even who knows nothing stays
+STAYING = [*NO_NEWCOMERS, "needs.hunger.at_bottom=nothing"]  # nobody leaves: every row of everybody is a decision
+LIVING = [*STAYING, "training.episode_days=1", "training.wallets=null"]
 ONE_CORE = [*LIVING, "training.workers=1"]
 ONE_CORE_BAR, TWO_CORES_BAR, GAIN_BAR = 90_000.0, 150_000.0, 1.7
 ROUNDS, SHORT_ROUNDS = 6, 2  # the first warms up
@@ -70,7 +71,7 @@ class Ours:
         rollout = self.collector.collect(self.learner, self.horizon)
         collected = process_time() - begin
         self.learner.update(rollout_batch(rollout, self.learner.ppo))
-        self.decisions = rollout.decided  # who is gone decides nothing; the others learn from its rows all the same
+        self.decisions = rollout.decided
         return collected, process_time() - begin
 
 
@@ -118,7 +119,7 @@ class Plain(BaseParallelWrapper):
 
 
 def supersuit_env(towns: int, layout: str) -> Any:
-    env = supersuit.black_death_v3(Plain(townlet.parallel_env(SCENARIO, overrides=NO_NEWCOMERS, map=layout)))
+    env = supersuit.black_death_v3(Plain(townlet.parallel_env(SCENARIO, overrides=STAYING, map=layout)))
     vector = supersuit.pettingzoo_env_to_vec_env_v1(env)
     return supersuit.concat_vec_envs_v1(vector, towns, num_cpus=1, base_class="stable_baselines3")
 
@@ -148,7 +149,7 @@ def peers_of(config: SimulationConfig) -> list[Peer]:
     towns, horizon, spec = config.training.towns, config.training.horizon, network_spec(config)
 
     def vec(layout: str) -> TownVecEnv:
-        return TownVecEnv(SCENARIO, towns, overrides=NO_NEWCOMERS, start="random", map=layout)
+        return TownVecEnv(SCENARIO, towns, overrides=STAYING, start="random", map=layout)
 
     passes, parts = config.ppo.num_epochs, config.ppo.num_mini_batches
     same: dict[str, Any] = {"n_epochs": passes, "batch_size": towns * vec("none").vec.num_residents * horizon // parts}
@@ -163,7 +164,7 @@ def peers_of(config: SimulationConfig) -> list[Peer]:
         Peer(through, StableBaselines(supersuit_env(towns, "flat"), horizon), 6.0, 2.5),
         Peer(on_ours, StableBaselines(vec("flat"), horizon), 1.5, 1.4),
         Peer(clean, CleanLoop(vec("flat"), horizon), 2.0),
-        Peer(f"{through}, same network", StableBaselines(supersuit_env(towns, "none"), horizon, **same), 2.0),
+        Peer(f"{through}, same network", StableBaselines(supersuit_env(towns, "none"), horizon, **same), 6.0),
         Peer(f"{on_ours}, same network", StableBaselines(vec("none"), horizon, **same), 2.0),
         Peer(f"{clean}, same network", CleanLoop(vec("none"), horizon, spec), 2.0),
         Peer(f"{clean}, its network without the map", CleanLoop(vec("none"), horizon), None),

@@ -18,7 +18,7 @@ from townlet.cli.common import emit, json_option, leave, note, set_option
 @set_option
 @json_option
 def run_mixed_soak(config: str, cycles: int, output: Path | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Soak CONFIG; exit code 1 when a log does not validate, the network is lost on the way, or memory grows.
+    """Soak CONFIG; exit code 1 when the log does not validate or breaks off, the network is lost on the way, or memory grows.
 
     \b
     Example:
@@ -31,7 +31,7 @@ def run_mixed_soak(config: str, cycles: int, output: Path | None, overrides: tup
     town = load_config(config, (*OVERRIDES, *overrides))
     folder = output or Path("artifacts/phase4") / f"{town.scenario.name or town.config_id}_soak"
     result = run_soak(town, folder, cycles=cycles, say=note)
-    criteria = judge([result])[1:5]
+    criteria = judge([result])[1:6]
     lines = [f"{'met ' if criterion.met else 'OPEN'}  {criterion.name}: {criterion.evidence}" for criterion in criteria]
     emit(result.model_dump(mode="json"), "\n".join(lines), as_json)
     leave(0 if all(criterion.met for criterion in criteria) else 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 
 import pytest
 from hypothesis import settings
@@ -18,11 +19,15 @@ settings.load_profile("townlet")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-bfloat16", action="store_true", help="Let the try of bfloat16 die of an illegal instruction.")
+    parser.addoption("--no-torch", action="store_true", help="Hide torch: everything else must still be imported and work.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--no-bfloat16"):
         bfloat16.TRY = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+    if config.getoption("--no-torch"):
+        find = PathFinder.find_spec
+        PathFinder.find_spec = lambda name, *more: None if name == "torch" else find(name, *more)  # type: ignore[method-assign]
 
 
 @pytest.fixture(autouse=True)

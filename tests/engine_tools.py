@@ -60,12 +60,26 @@ def write_image(folder: Path, name: str) -> None:
     (folder / f"{name}.bin").write_bytes(image.data)
 
 
-def digests_in_node(folder: Path, module: bytes, runs: Sequence[dict[str, Any]]) -> list[str]:
-    """The digest of each seed of each run, simulated by Node."""
+def write_runs(folder: Path, module: bytes, runs: Sequence[dict[str, Any]]) -> None:
+    """A folder that Node or a browser simulates: the module, the towns' images, what to run, and the programs that do."""
     for name in {run["town"] for run in runs}:
         write_image(folder, name)
     (folder / "engine.wasm").write_bytes(module)
     (folder / "runs.json").write_text(json.dumps(runs))
     shutil.copy(STATIC / "engine.js", folder / "engine.mjs")
-    command = ["node", str(PROGRAM), str(folder), str(folder / "engine.mjs")]
+    shutil.copy(PROGRAM, folder)
+
+
+def digests_in_node(folder: Path) -> list[str]:
+    """The digest of each seed of each run of `write_runs`, simulated by Node."""
+    command = ["node", str(folder / PROGRAM.name), str(folder)]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=3000).stdout.split()
+
+
+def runs_of(towns: list[str], seeds: list[int], decisions: int) -> list[dict[str, Any]]:
+    policies = ("scripted", "network")
+    return [{"town": t, "policy": p, "seeds": seeds, "decisions": decisions} for t in towns for p in policies]
+
+
+def native_digests(runs: Sequence[dict[str, Any]]) -> list[str]:
+    return [native_digest(run["town"], run["policy"], seed, run["decisions"]) for run in runs for seed in run["seeds"]]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from townlet.config.models import EvaluationConfig
+from townlet.config.learning import EvaluationConfig
 from townlet.dto.evaluation import MEASURES, CaseCard, Measure, PolicyCard, Scorecard
 from townlet.evaluation.compare import effect_of, summarise
 from townlet.evaluation.suites import draw_seed

@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "townlet"
 LAYERS = """
 __main__
 cli testing __init__
-library
+api
 observer studies bench
 engine
 policy.runner promotion.trace
@@ -35,7 +35,7 @@ observations scenarios
 world telemetry
 config dto
 sealed
-ports files optional statistics signals
+ports files optional statistics signals threads
 names
 errors types
 """
@@ -46,10 +46,8 @@ DOORS = {  # package -> the modules that may import it
         "policy.training.numerics",
         "policy.training.learner",
         "policy.training.offline",
-        "policy.training.strategies.bc",
-        "policy.training.strategies.ppo",
     },
-    "ray": {"envs.rllib"},
+    "ray": {"envs.rllib", "policy.ray_engine"},
     "matplotlib": {"telemetry.plot", "bench.roof"},
     "starlette": {"observer.app"},
     "uvicorn": {"observer.app"},

@@ -30,8 +30,9 @@ pytest.importorskip("torch")
 from scorecards import duel
 from townlet.cli.app import main
 from townlet.config.base import DISPLAY_ONLY
+from townlet.config.learning import AnnealGuardsConfig
 from townlet.config.loader import default_config, load_config
-from townlet.config.models import AnnealGuardsConfig, SimulationConfig
+from townlet.config.models import SimulationConfig
 from townlet.config.reference import keys
 from townlet.dto.policy import EvaluationPoint, MeasureInterval, PPOTrainingResult
 from townlet.envs.vector import VectorTown
@@ -41,6 +42,7 @@ from townlet.evaluation.suites import Case, suite_cases
 from townlet.policy import replay
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.manifest import find_manifest
+from townlet.policy.ray_engine import actor_options, init_options
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.guards import score_guards, update_guards
@@ -50,7 +52,7 @@ from townlet.promotion.gates import decide
 from townlet.promotion.releases import CheckpointFacts
 from townlet.scenarios.lint import lint
 from townlet.sim.loop import SimulationLoop
-from townlet.studies.figures import sight_verdict
+from townlet.studies.sight import sight_verdict
 from townlet.telemetry.schema import volatile_names
 
 Path_ = tuple[str | int, ...]
@@ -201,7 +203,7 @@ def snapping(config: SimulationConfig) -> Iterator[str]:
 
 def capturing(config: SimulationConfig) -> Iterator[str]:
     """A capture in memory: how many samples, of which scenario."""
-    found = RolloutCaptureService(config).capture(60)
+    found = PolicyTrainingOrchestrator(config).capture_rollout(60)
     yield f"{found.ticks} {[sample.meta.agent_id for sample in found.samples]}"
     yield from (f"{sample.meta.capture.scenario}" for sample in found.samples)
 
@@ -209,6 +211,11 @@ def capturing(config: SimulationConfig) -> Iterator[str]:
 def sharing_out(config: SimulationConfig) -> Iterator[str]:
     """Threads that step the towns; how many there are changes nothing else."""
     yield f"{RolloutCaptureService(config).towns(2).threads}"
+
+
+def asking_ray(config: SimulationConfig) -> Iterator[str]:
+    """What a cluster is asked for."""
+    yield text(init_options(config.training) | actor_options(config.training.cluster))
 
 
 def linting(config: SimulationConfig) -> Iterator[str]:
@@ -427,6 +434,8 @@ def scene(name: str) -> Scene:
             return Scene(load_config("two_bathrooms"), linting)
         case "cores":
             return Scene(load_config("town_day", TINY), sharing_out)
+        case "cluster":
+            return Scene(load_config("town_day", TINY), asking_ray)
         case "load":
             return Scene(default_config(["affordances.add=[{id: use_well, objects: [well], ticks: 9}]"]), loading)
     raise ValueError(name)
@@ -457,6 +466,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "training.offline": ("awr", "iql", "cql"),
     "training.threads": ("cores",),
     "training.workers": ("cores",),
+    "training.cluster": ("cluster",),
     "training.capture_dir": ("replay",),
     "training.normalize_conflict_features": ("replay",),
     "training.eval_towns": ("anneal",),
@@ -549,10 +559,15 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "training.start": ("scenario", 600),
     "training.episode_days": (1,),
     "training.wallets": ([0.0, 0.5],),
+    "training.first_logits": ({"wait": 3.0},),
     "training.rollout_ticks": (30,),
+    "training.rollout_mb": (1,),
     "training.time_limit": (1e-9,),
     "training.device": ("cuda",),
-    "training.engine": ("ray",),
+    "training.engine": ("elsewhere",),
+    "training.cluster.address": ("10.0.0.4:6379",),
+    "training.cluster.memory_mb": (512,),
+    "training.cluster.resources": ({"fast": 1.0},),
     "training.replay.seed": (8,),
     "training.bc.validation_fraction": (0.5,),
     "training.keep_checkpoints": (1,),

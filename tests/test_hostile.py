@@ -24,8 +24,8 @@ from townlet.policy.network import NetworkSpec
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.tracker import Tracker
 from townlet.sim.snapshot import load_snapshot
+from townlet.telemetry.alarm_rules import read_rules
 from townlet.telemetry.ndjson import TelemetryWriter, read_records
-from townlet.telemetry.rules import read_rules
 from townlet.telemetry.summary import summarise
 from townlet.telemetry.validate import validate_log
 from townlet.telemetry.watch import Watch, watch_log

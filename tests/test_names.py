@@ -21,8 +21,8 @@ from places import ROOT
 from scorecards import checkpoint_folder, duel
 from townlet import files
 from townlet.cli.app import main
+from townlet.config.learning import PromotionConfig
 from townlet.config.loader import load_config
-from townlet.config.models import PromotionConfig
 from townlet.errors import CheckpointError, ReplayError, TownletError, UsageError
 from townlet.names import LONGEST, is_name, name_from
 from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter_samples
@@ -117,6 +117,7 @@ small_tree = cache(lambda: small_town().model_dump_json())
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A capture of one life, and a finished run of one epoch, made once and copied for every attempt."""
+    pytest.importorskip("torch")
     place = tmp_path_factory.mktemp("store")
     capture([small_town()], place / "cap", CaptureOptions(ticks=5))
     PolicyTrainingOrchestrator(tiny_town(*TINY)).run("rollout", RunOptions(run_dir=place / "run"))
@@ -216,7 +217,7 @@ def scenario_name_set(root: Path, payload: str) -> None:
 
 
 def config_id(root: Path, payload: str) -> None:
-    from townlet.library.pipeline import next_free
+    from townlet.policy.training.run_folder import next_free
 
     config = load_config(town(payload, "config_id"), TINY)
     PolicyTrainingOrchestrator(config).run("rollout", RunOptions(run_dir=next_free(config.config_id, "rollout")))

@@ -13,6 +13,7 @@ from townlet.config import PPOConfig, SimulationConfig, load_config
 from townlet.dto.policy import TrainingResult
 from townlet.errors import TownletError, UsageError
 from townlet.policy import runtime
+from townlet.policy.replay import ReplayDatasetConfig
 from townlet.policy.runner import PolicyRuntime, PolicyTrainingOrchestrator, TrainingHarness
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.services import TrainingServices
@@ -64,6 +65,25 @@ def test_every_mode_reaches_the_strategy_it_names(config: SimulationConfig, mode
     assert card["mode"] == mode
     assert (tmp_path / "run" / "config.json").is_file()
     assert "numpy" in json.loads((tmp_path / "run" / "environment.json").read_text())["versions"]
+
+
+def test_the_calls_of_the_founding_documents_work_as_they_are_typed(
+    config: SimulationConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fake, other = Recording(), Recording()
+    harness = TrainingHarness(config, strategies={"ppo": lambda: fake, "bc": lambda: fake, "anneal": lambda: other})
+    rollout = harness.capture_rollout(ticks=20, output_dir="cap")
+    assert len(rollout) == len(list(Path("cap").glob("*.npz"))) == 8
+    data = ReplayDatasetConfig.from_capture_dir("cap")
+    assert rollout.build_dataset().baseline_metrics() == harness.build_replay_dataloader(data).baseline_metrics()
+    assert harness.run_replay_dataset(data).samples == 8
+    for call in (lambda: harness.run_ppo(data, epochs=3), lambda: harness.run_bc_training("cap", epochs=3), harness.run_anneal):
+        with pytest.raises(TypeError, match="gave a TrainingResult"):  # the recording is no real training
+            call()
+    assert [(context.mode, context.epochs) for context in fake.seen] == [("replay", 3), ("bc", 3)]
+    assert other.seen[0].run is not None
+    assert other.seen[0].run.path == Path("runs/town_day_anneal_001")
 
 
 def test_nothing_is_written_when_the_inputs_are_wrong(config: SimulationConfig, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional  # noqa: E402
 
-from townlet.policy.training import numerics  # noqa: E402
+from townlet.policy.training import estimates, numerics  # noqa: E402
 
 TOLERANCE = 1e-5
 Array = np.ndarray[Any, Any]
@@ -53,7 +53,7 @@ def gae_by_definition(r: Array, v: Array, last: Array, dead: Array, cut: Array, 
 def test_gae_of_three_steps_worked_out_by_hand() -> None:
     rewards, values = np.array([[1.0], [2.0], [3.0]]), np.array([[0.5], [1.0], [1.5]])
     never = np.zeros((3, 1), bool)
-    advantages, returns = numerics.gae(rewards, values, np.array([2.0]), never, never, gamma=0.5, gae_lambda=0.5)
+    advantages, returns = estimates.gae(rewards, values, np.array([2.0]), never, never, gamma=0.5, gae_lambda=0.5)
     # δ₂ = 3 + 0.5·2 − 1.5 = 2.5; δ₁ = 2 + 0.5·1.5 − 1 = 1.75; δ₀ = 1 + 0.5·1 − 0.5 = 1
     # A₂ = 2.5; A₁ = 1.75 + 0.25·2.5 = 2.375; A₀ = 1 + 0.25·2.375 = 1.59375
     np.testing.assert_allclose(advantages[:, 0], [1.59375, 2.375, 2.5], atol=1e-6)
@@ -66,7 +66,7 @@ def test_a_death_cuts_and_a_time_limit_is_bootstrapped_from_the_last_observation
     terminated, truncated = np.zeros((3, 2), bool), np.zeros((3, 2), bool)
     terminated[1, 0] = truncated[1, 1] = True
     active = np.array([[1, 1], [1, 1], [0, 0]], np.uint8)
-    advantages, returns = numerics.gae(rewards, values, np.zeros(2), terminated, truncated, active, gamma=0.9, gae_lambda=1.0)
+    advantages, returns = estimates.gae(rewards, values, np.zeros(2), terminated, truncated, active, gamma=0.9, gae_lambda=1.0)
     np.testing.assert_allclose(advantages[:, 0], [1 + 0.9 * 1, 1, 0], atol=1e-6)
     np.testing.assert_allclose(advantages[:, 1], [1 + 0.9 * (1 + 0.9 * 10), 1 + 0.9 * 10, 0], atol=1e-5)
     assert returns[2].tolist() == [0.0, 0.0]
@@ -76,7 +76,7 @@ def test_a_death_cuts_and_a_time_limit_is_bootstrapped_from_the_last_observation
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_gae_equals_its_definition_with_deaths_and_time_limits_in_the_middle(gamma: float, lam: float) -> None:
     roll = random_rollout(1)
-    advantages, returns = numerics.gae(**roll, gamma=gamma, gae_lambda=lam)
+    advantages, returns = estimates.gae(**roll, gamma=gamma, gae_lambda=lam)
     expected = gae_by_definition(
         roll["rewards"],
         roll["values"],
@@ -96,12 +96,12 @@ def test_lambda_zero_is_the_one_step_error_and_lambda_one_the_discounted_return(
     gamma = 0.97
     following = np.concatenate([roll["values"][1:], roll["last_values"][None]])
     following = np.where(roll["truncated"], roll["final_values"], following) * ~roll["terminated"]
-    short, _ = numerics.gae(**roll, gamma=gamma, gae_lambda=0.0)
+    short, _ = estimates.gae(**roll, gamma=gamma, gae_lambda=0.0)
     np.testing.assert_allclose(short, roll["rewards"] + gamma * following - roll["values"], atol=TOLERANCE)
-    _, returns = numerics.gae(**roll, gamma=gamma, gae_lambda=1.0)
+    _, returns = estimates.gae(**roll, gamma=gamma, gae_lambda=1.0)
     bootstrap = roll["final_values"].copy()
     bootstrap[-1] = np.where(roll["truncated"][-1], bootstrap[-1], roll["last_values"])
-    expected = numerics.discounted_returns(roll["rewards"], roll["terminated"], roll["truncated"], bootstrap, gamma=gamma)
+    expected = estimates.discounted_returns(roll["rewards"], roll["terminated"], roll["truncated"], bootstrap, gamma=gamma)
     np.testing.assert_allclose(returns, expected, atol=TOLERANCE)
 
 
@@ -109,7 +109,7 @@ def test_lambda_zero_is_the_one_step_error_and_lambda_one_the_discounted_return(
 def test_rows_that_are_not_active_are_as_good_as_absent(seed: int) -> None:
     rng = np.random.default_rng(seed)
     roll = random_rollout(seed, steps=25, width=4)
-    expected, expected_returns = numerics.gae(**roll, gamma=0.95, gae_lambda=0.9)
+    expected, expected_returns = estimates.gae(**roll, gamma=0.95, gae_lambda=0.9)
     kept = np.sort(rng.choice(60, size=25, replace=False))
     padded: dict[str, Array] = {"last_values": roll["last_values"]}
     for name in ("rewards", "values", "terminated", "truncated", "final_values"):
@@ -117,7 +117,7 @@ def test_rows_that_are_not_active_are_as_good_as_absent(seed: int) -> None:
         padded[name][kept] = roll[name]
     active = np.zeros((60, 4), np.uint8)
     active[kept] = 1
-    advantages, returns = numerics.gae(**padded, active=active, gamma=0.95, gae_lambda=0.9)
+    advantages, returns = estimates.gae(**padded, active=active, gamma=0.95, gae_lambda=0.9)
     np.testing.assert_array_equal(advantages[kept], expected)
     np.testing.assert_array_equal(returns[kept], expected_returns)
     assert not np.delete(advantages, kept, axis=0).any()
@@ -145,7 +145,7 @@ def test_gae_equals_stable_baselines3(lam: float) -> None:
             torch.zeros(width),
         )
     buffer.compute_returns_and_advantage(torch.from_numpy(roll["last_values"]), ends[-1])
-    advantages, returns = numerics.gae(**roll, gamma=gamma, gae_lambda=lam)
+    advantages, returns = estimates.gae(**roll, gamma=gamma, gae_lambda=lam)
     np.testing.assert_allclose(advantages, buffer.advantages, atol=TOLERANCE)
     np.testing.assert_allclose(returns, buffer.returns, atol=TOLERANCE)
 
@@ -335,22 +335,22 @@ def test_normalised_advantages_have_mean_zero_and_deviation_one_over_the_rows_of
 # --- statistics and schedules ----------------------------------------------------------------------------------------
 def test_explained_variance_and_correlation_by_hand() -> None:
     returns = np.array([1.0, 2.0, 3.0, 4.0])
-    assert numerics.explained_variance(returns, returns) == 1.0
-    assert numerics.explained_variance(np.zeros(4), returns) == 0.0
-    assert numerics.explained_variance(-returns, returns) == pytest.approx(1 - 4.0)
-    assert numerics.explained_variance(np.array([1.0]), np.array([1.0])) == 0.0
-    assert numerics.correlation(returns, 2 * returns + 1) == pytest.approx(1.0)
-    assert numerics.correlation(returns, np.array([1.0, -1.0, -1.0, 1.0])) == pytest.approx(0.0)
-    assert numerics.correlation(returns, np.ones(4)) == 0.0
+    assert estimates.explained_variance(returns, returns) == 1.0
+    assert estimates.explained_variance(np.zeros(4), returns) == 0.0
+    assert estimates.explained_variance(-returns, returns) == pytest.approx(1 - 4.0)
+    assert estimates.explained_variance(np.array([1.0]), np.array([1.0])) == 0.0
+    assert estimates.correlation(returns, 2 * returns + 1) == pytest.approx(1.0)
+    assert estimates.correlation(returns, np.array([1.0, -1.0, -1.0, 1.0])) == pytest.approx(0.0)
+    assert estimates.correlation(returns, np.ones(4)) == 0.0
 
 
 def test_running_statistics_are_those_of_everything_seen_and_survive_saving_bit_for_bit() -> None:
     rng = np.random.default_rng(10)
     blocks = [rng.normal(3, 2, size=(n, 4)).astype(np.float32) for n in (1, 7, 100, 32)]
-    tracked = numerics.RunningMeanStd.of_width(4)
+    tracked = estimates.RunningMeanStd(np.zeros(4), np.ones(4))
     for block in blocks:
         tracked.update(block)
-        tracked = numerics.RunningMeanStd.from_arrays(tracked.arrays("x"), "x")
+        tracked = estimates.RunningMeanStd.from_arrays(tracked.arrays("x"), "x")
     whole = np.concatenate(blocks).astype(np.float64)
     np.testing.assert_allclose(tracked.mean, whole.mean(0), atol=1e-12)
     np.testing.assert_allclose(tracked.var, whole.var(0), atol=1e-12)
@@ -358,7 +358,7 @@ def test_running_statistics_are_those_of_everything_seen_and_survive_saving_bit_
 
 
 def test_running_statistics_with_a_limit_forget_the_distant_past() -> None:
-    tracked = numerics.RunningMeanStd.of_width(1)
+    tracked = estimates.RunningMeanStd(np.zeros(1), np.ones(1))
     tracked.update(np.zeros((10_000, 1)), limit=100)
     for _ in range(20):
         tracked.update(np.full((100, 1), 5.0), limit=100)
@@ -366,8 +366,8 @@ def test_running_statistics_with_a_limit_forget_the_distant_past() -> None:
 
 
 def test_schedules_go_in_a_straight_line_and_stop_at_the_ends() -> None:
-    assert [numerics.linear_schedule(1.0, 0.5, p) for p in (-1.0, 0.0, 0.5, 1.0, 2.0)] == [1.0, 1.0, 0.75, 0.5, 0.5]
-    falling = [numerics.cosine_schedule(2.0, p) for p in (-1.0, 0.0, 1 / 3, 0.5, 1.0, 2.0)]
+    assert [estimates.linear_schedule(1.0, 0.5, p) for p in (-1.0, 0.0, 0.5, 1.0, 2.0)] == [1.0, 1.0, 0.75, 0.5, 0.5]
+    falling = [estimates.cosine_schedule(2.0, p) for p in (-1.0, 0.0, 1 / 3, 0.5, 1.0, 2.0)]
     assert falling == pytest.approx([2.0, 2.0, 1.5, 1.0, 0.0, 0.0])
 
 

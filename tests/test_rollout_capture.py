@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from checkpoints import untrained
 from places import ROOT
 from townlet import files
 from townlet.cli.app import main
@@ -167,6 +168,16 @@ def test_conflicts_of_the_samples_are_those_of_the_events(tmp_path: Path) -> Non
     assert counted == len(events)
 
 
+def test_the_queue_counts_of_the_batches_are_those_of_the_events(tmp_path: Path) -> None:
+    taken(tmp_path / "c", "queue_conflict", towns=2)
+    events = list(read_event_records(tmp_path / "c" / "events.ndjson"))
+    conflicts = [event["intensity"] for event in events if event["type"] == "queue_conflict"]
+    dataset = ReplayDataset(ReplayDatasetConfig.from_capture_dir(tmp_path / "c", batch_size=2))
+    counted = [batch.conflict_stats for batch in dataset]
+    assert sum(stats["queue_conflict_events"] for stats in counted) == len(conflicts) > 0
+    assert sum(stats["queue_conflict_intensity_sum"] for stats in counted) == pytest.approx(sum(conflicts), abs=1e-4)
+
+
 def test_metrics_agree_with_the_arrays(tmp_path: Path) -> None:
     taken(tmp_path / "c", "town_day", epsilon=0.05)
     table = json.loads((tmp_path / "c" / "rollout_sample_metrics.json").read_text())
@@ -281,6 +292,28 @@ def test_several_scenarios_share_one_manifest(tmp_path: Path) -> None:
     assert {meta.capture.scenario for meta in dataset.metas} == set(FOUNDING)
     with pytest.raises(UsageError, match="is named twice"):
         taken(tmp_path / "x", "town_day", "town_day")
+
+
+def test_a_default_capture_holds_true_log_probabilities(tmp_path: Path) -> None:
+    """The script's choice has 1 − ε + ε/n, every other of the n possible actions ε/n."""
+    capture([load_config("town_day")], tmp_path / "c", CaptureOptions(ticks=400))
+    for sample in samples_of(tmp_path / "c"):
+        assert sample.meta.policy.epsilon == 0.05
+        possible = sample.masks[: sample.steps].sum(axis=1)
+        followed = sample.actions == sample.expert
+        true = np.log(0.05 / possible + np.where(followed, 0.95, 0.0))
+        assert np.allclose(sample.log_probs, true, atol=1e-6)
+        assert (sample.log_probs[possible > 1] < 0.0).all()
+
+
+def test_a_capture_by_a_network_holds_its_values(tmp_path: Path) -> None:
+    config = load_config("town_day")
+    network = untrained(tmp_path / "network", VectorTown(config, 1))
+    capture([config], tmp_path / "c", CaptureOptions(ticks=100, policy=str(network)))
+    for sample in samples_of(tmp_path / "c"):
+        assert sample.meta.policy.values == "critic"
+        assert (sample.values != 0.0).all()
+        assert (sample.log_probs < 0.0).all()
 
 
 def test_a_scenario_without_residents_gets_some_on_request(tmp_path: Path) -> None:

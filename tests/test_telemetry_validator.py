@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from townlet.errors import TelemetryError
 from townlet.telemetry.example import example_batch, example_record
-from townlet.telemetry.ndjson import LogReader
+from townlet.telemetry.ndjson import LogReader, TelemetryWriter, read_records
 from townlet.telemetry.schema import FIELDS, VERSIONS, field
 from townlet.telemetry.validate import check_record, shape, validate_log
 
@@ -55,13 +55,14 @@ def test_a_record_as_the_first_generation_wrote_it_is_valid(tmp_path: Path) -> N
         "conflict.rivalry_avoid_count_max_avg": 1.5,
     }  # fmt: skip
     second = first | {
-        "telemetry_version": 1.1, "steps": 40.0, "epoch_duration_sec": 0.02, "data_mode": "replay", "cycle_id": -1.0,
-        "batch_entropy_mean": 1.38, "batch_entropy_std": 7e-05, "grad_norm_max": 2.7, "kl_divergence_max": 0.05,
+        "telemetry_version": 1.1, "epoch": 2.0, "steps": 40.0, "epoch_duration_sec": 0.02, "data_mode": "replay",
+        "cycle_id": -1.0, "batch_entropy_mean": 1.38, "batch_entropy_std": 7e-05, "grad_norm_max": 2.7, "kl_divergence_max": 0.05,
         "reward_advantage_corr": 0.0, "rollout_ticks": 0.0, "log_stream_offset": 1.0, "queue_conflict_events": 32.0,
         "queue_conflict_intensity_sum": 52.75, "utility_outage_events": 0.0,
     }  # fmt: skip
     third = second | {
         "telemetry_version": 1.2,
+        "epoch": 3,
         "steps": 60,
         "log_stream_offset": 2,
         "anneal_loss_baseline": None,
@@ -311,6 +312,21 @@ def test_epochs_grow_within_a_run_and_a_stage(tmp_path: Path) -> None:
     assert found(write(tmp_path / "b.jsonl", *stages)) == []
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_epochs_that_fall_are_wrong_in_every_version(tmp_path: Path, version: float) -> None:
+    log = write(tmp_path / "a.jsonl", *(example_record(n, version, epoch=epoch) for n, epoch in ((1, 2), (2, 1))))
+    assert found(log) == ["2: epoch: is 1 after 2; it must grow"]
+
+
+def test_a_replay_run_has_no_return_of_its_own(tmp_path: Path) -> None:
+    told = example_record(1, data_mode="replay", episode_return_mean=30.0)
+    assert [line.split(":")[1].strip() for line in found(write(tmp_path / "a.jsonl", told))] == ["episode_return_mean"]
+    before = write(tmp_path / "b.jsonl", example_record(1, 1.3, data_mode="replay", episode_return_mean=30.0))
+    assert found(before) == []
+    (record,) = read_records(before)
+    assert (record["episode_return_mean"], record["dataset_return"]) == (None, 30.0)
+
+
 def test_no_maximum_lies_below_its_mean(tmp_path: Path) -> None:
     low = {"grad_norm": 2.0, "grad_norm_max": 1.5}
     rivalry = {"conflict.rivalry_max_mean_avg": 0.4, "conflict.rivalry_max_max_avg": 0.3}
@@ -324,3 +340,12 @@ def test_no_maximum_lies_below_its_mean(tmp_path: Path) -> None:
 def test_an_empty_log_is_wrong_also_beside_a_full_one(tmp_path: Path) -> None:
     empty, full = write(tmp_path / "empty.jsonl"), write(tmp_path / "full.jsonl", example_record(1))
     assert [str(problem) for problem in validate_log([full, empty]).problems] == [f"{empty}:1: the log holds no record"]
+
+
+def test_a_rotated_part_without_a_record_is_told(tmp_path: Path) -> None:
+    with TelemetryWriter(tmp_path / "log.ndjson", max_entries=2) as log:
+        for number in range(1, 4):
+            log.write(example_record(number))
+    (tmp_path / "log.ndjson.1").write_bytes(b"")
+    report = validate_log(tmp_path / "log.ndjson")
+    assert [note.message for note in report.notes] == ["is a rotated part without a record; those it held are missing"]

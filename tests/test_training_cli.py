@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from places import ROOT
 from townlet import optional
 from townlet.cli.app import main, run
 from townlet.cli.train import BOTH_WAYS, SWITCHES, VALUES, train
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.sealed import SEAL, write_sealed
 from townlet.telemetry.ndjson import read_records
 
@@ -96,8 +98,11 @@ def test_every_flag_that_changes_the_config_names_a_key_of_it() -> None:
         (("town_day", "--mode", "bc", "--train-ppo"), 2, "leave one of them out"),
         (("town_day", "--mode", "rollout", "--algorithm", "awr"), 2, "the mode is rollout; leave one of them out"),
         (("town_day", "--mode", "replay", "--train-ppo", "--algorithm", "iql"), 2, "--train-ppo says PPO; leave one of them out"),
-        (("--resume", "nowhere"), 2, "is no run folder"),
-        (("--resume", "nowhere", "--epochs", "3"), 2, "resumed as it was started"),
+        (("--resume", "nowhere"), 2, "is not a run folder"),
+        (("--resume", "nowhere", "--epochs", "3"), 2, "A resumed run keeps its settings"),
+        (("--resume", "nowhere", "--rollout-save-dir", "cap"), 2, "leave out --rollout-save-dir"),
+        (("town_day", "--rollout-save-dir", "cap", "--capture-dir", "x", "--mode", "mixed"), 2, "both name the data"),
+        (("town_day", "--rollout-save-dir", "cap", "--train-ppo", "--dry-run"), 2, "writes nothing"),
         (("town_day", "--device", "moon", "--mode", "rollout"), 2, "moon"),
     ],
 )
@@ -121,11 +126,46 @@ def test_reading_a_capture_prints_the_conflict_of_each_batch_and_trains_nothing(
     lines = out.splitlines()
     assert [line.split(":")[0] for line in lines[:3]] == ["batch 0", "batch 1", "batch 2"]
     assert "rivalry_max mean" in lines[0]
+    assert re.search(r"queue conflicts \d+ of intensity \d+\.\d\d$", lines[0])
     assert lines[-1].startswith("rollout_sample_manifest: 8 samples, 80 decisions")
     assert sorted(path.name for path in here.iterdir()) == ["cap"]
     sample = sorted((here / "cap").glob("*.npz"))[0]
     code, out, _ = script("town_day", "--replay-sample", str(sample), "--json")
     assert json.loads(out)["samples"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "mode"),
+    [((), "replay"), (("--mode", "rollout"), "replay"), (("--mode", "mixed"), "mixed"), (("--mode", "bc"), "bc")],
+)
+def test_a_rollout_that_is_saved_is_what_is_trained_on(here: Path, townlet: Call, words: tuple[str, ...], mode: str) -> None:
+    pytest.importorskip("torch")
+    flags = ("--rollout-save-dir", "cap", "--rollout-ticks", "100", "--epochs", "1", "--run-dir", "run", *words)
+    code, out, err = townlet("train", "town_day", *flags, *TINY, "--json")
+    assert code == 0, err
+    assert json.loads(out)["dataset_hash"] == ReplayDataset(ReplayDatasetConfig.from_capture_dir("cap")).hash
+    card = json.loads(Path("run/run.json").read_text())
+    assert (card["mode"], card["dataset"]) == (mode, "../cap")
+    if words == ("--mode", "rollout"):
+        assert json.loads(out)["strategy"] == "ppo"
+    assert townlet("train", "--resume", "run")[0] == 0
+
+
+def test_the_founding_script_trains_on_the_rollout_it_saved_when_a_mode_is_named(here: Path, script: Call) -> None:
+    pytest.importorskip("torch")
+    flags = ("--rollout-save-dir", "cap", "--rollout-ticks", "100", "--mode", "rollout", "--epochs", "1", "--run-dir", "run")
+    code, out, err = script("town_day", *flags, *TINY, "--json")
+    assert (code, json.loads(out)["strategy"]) == (0, "ppo"), err
+
+
+def test_a_town_without_residents_is_trained_in_on_request(here: Path, townlet: Call) -> None:
+    pytest.importorskip("torch")
+    nobody = ("--set", "scenario.residents=[]", "--set", "scenario.ties=[]", "--set", "scenario.circles=[]")
+    flags = ("--mode", "rollout", "--epochs", "1", "--run-dir", "run", *nobody, *TINY, "--json")
+    assert townlet("train", "town_day", *flags, "--dry-run")[0] != 0
+    code, out, err = townlet("train", "town_day", *flags, "--rollout-auto-seed-agents")
+    assert (code, json.loads(out)["transitions"]) == (0, 2 * 2 * 5), err  # towns × residents × decisions
+    assert townlet("train", "--resume", "run")[0] == 0
 
 
 def test_an_algorithm_trains_on_a_capture_and_is_resumed(here: Path, script: Call) -> None:

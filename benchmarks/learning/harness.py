@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from townlet import files
 from townlet.config.learning import PPOConfig
 from townlet.policy.network import NetworkSpec
-from townlet.policy.training import numerics
+from townlet.policy.training import estimates
 from townlet.policy.training.batches import uniform_draws
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.trajectory import Trajectory
@@ -76,7 +76,7 @@ def train(job: Job, seed: int) -> tuple[PPOLearner, list[dict[str, float]]]:
         last = learner.forward(observation.astype(np.float32), None, state=state, starts=starts)[1]
         of_gae = [rows[name] for name in ("rewards", "values")]
         ends = [rows[name] for name in ("terminated", "truncated", "active")]
-        advantages, returns = numerics.gae(*of_gae, last, *ends, gamma=job.ppo.gamma, gae_lambda=job.ppo.gae_lambda)
+        advantages, returns = estimates.gae(*of_gae, last, *ends, gamma=job.ppo.gamma, gae_lambda=job.ppo.gae_lambda)
         data = {name: value for name, value in rows.items() if name not in ("terminated", "truncated")}
         batch = Trajectory(**data, advantages=advantages, returns=returns, state=first_state)
         stats = learner.update(batch, progress=update / updates)

@@ -19,7 +19,7 @@ from townlet.config.learning import NetworkConfig, PPOConfig
 from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.network import NetworkSpec
-from townlet.policy.training import numerics
+from townlet.policy.training import estimates
 from townlet.policy.training.batches import uniform_draws
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.trajectory import Trajectory
@@ -50,7 +50,7 @@ def random_batch(learner: PPOLearner, steps: int, residents: int, seed: int = 0)
     actions, log_probs, values = (np.stack(column) for column in list(zip(*rows))[:3])
     rewards = rng.normal(size=(steps, residents)).astype(np.float32)
     never = np.zeros((steps, residents), np.uint8)
-    advantages, returns = numerics.gae(rewards, values, values[-1], never, never, gamma=0.99, gae_lambda=0.95)
+    advantages, returns = estimates.gae(rewards, values, values[-1], never, never, gamma=0.99, gae_lambda=0.95)
     return Trajectory(
         features=features,
         masks=masks,

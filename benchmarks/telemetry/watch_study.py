@@ -24,8 +24,8 @@ import drift_runs
 from drift_runs import WORK, logs_of
 
 from townlet.files import read_json, write_json, write_text
+from townlet.telemetry.alarm_rules import Alarm, RuleState, default_rules
 from townlet.telemetry.ndjson import read_records
-from townlet.telemetry.rules import Alarm, RuleState, default_rules
 
 RESULT = Path(__file__).with_name("watch_results.json")
 PAGE = Path("docs/telemetry/ALERTS.md")

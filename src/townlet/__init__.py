@@ -20,11 +20,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from townlet.config.loader import load_config
-    from townlet.envs.parallel import TownParallelEnv, parallel_env, parallel_vec
-    from townlet.envs.vector import VectorTown, make_vec
-    from townlet.library.pipeline import capture, evaluate, load_policy, own_policy, save_page, train
-    from townlet.library.results import (
+    from townlet.api.pipeline import capture, evaluate, load_policy, own_policy, save_page, train
+    from townlet.api.results import (
         Capture,
         Events,
         Run,
@@ -36,6 +33,9 @@ if TYPE_CHECKING:
         load_scorecard,
         load_study,
     )
+    from townlet.config.loader import load_config
+    from townlet.envs.parallel import TownParallelEnv, parallel_env, parallel_vec
+    from townlet.envs.vector import VectorTown, make_vec
 
 __version__ = "0.2.0"
 
@@ -43,8 +43,8 @@ _MODULES = {
     "townlet.config.loader": ("load_config",),
     "townlet.envs.parallel": ("TownParallelEnv", "parallel_env", "parallel_vec"),
     "townlet.envs.vector": ("VectorTown", "make_vec"),
-    "townlet.library.pipeline": ("capture", "evaluate", "load_policy", "own_policy", "save_page", "train"),
-    "townlet.library.results": (
+    "townlet.api.pipeline": ("capture", "evaluate", "load_policy", "own_policy", "save_page", "train"),
+    "townlet.api.results": (
         "Capture",
         "Events",
         "Run",

@@ -13,6 +13,7 @@ TownletError                     exit code 1
 ├── MissingPackageError          4   an optional package is not installed
 │   └── TorchNotAvailableError   4   … torch, with the install line
 ├── DivergedError                5   training produced a number that is not one
+├── ClusterError                 69  the Ray cluster cannot be reached or used
 ├── StorageError                 74  the disk is full or an output cannot be written
 └── InterruptedRun               130 stopped by a signal, state saved
 """
@@ -21,6 +22,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class TownletError(Exception):
@@ -75,12 +80,22 @@ class DivergedError(TownletError):
     exit_code = 5
 
 
+class ClusterError(TownletError):
+    exit_code = 69
+
+
 class StorageError(TownletError):
     exit_code = 74
 
 
 class InterruptedRun(TownletError):
     exit_code = 130
+
+
+def first_problem(found: ValidationError) -> str:
+    """`place: what is wrong there` of the first thing that a model refused."""
+    problem = found.errors(include_input=False, include_url=False)[0]
+    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
 
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6, show: Callable[[str], str] = str) -> str:

@@ -25,6 +25,7 @@ EXTRA_OF = {
     "jaxmarl": "bench",
     "starlette": "observer",
     "uvicorn": "observer",
+    "ray": "dist",
 }
 
 

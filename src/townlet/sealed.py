@@ -9,24 +9,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from townlet import files
-from townlet.errors import DamagedFileError, TownletError
+from townlet.errors import DamagedFileError, TownletError, first_problem
 
 SEAL = "seal"
 LIMIT = 64 << 20
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def seal_of(fields: Mapping[str, Any]) -> str:
+def seal_of(fields: Mapping[str, object]) -> str:
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return files.sha256_bytes(text.encode())
 
 
-def write_sealed(path: str | Path, fields: Mapping[str, Any]) -> None:
+def write_sealed(path: str | Path, fields: Mapping[str, object]) -> None:
     """As `files.write_json`, with the seal as the last key."""
     files.write_json(path, {**fields, SEAL: seal_of(fields)})
 
@@ -51,8 +51,6 @@ def parse_sealed(
     try:
         return model.model_validate_json(json.dumps(found), strict=True)
     except ValidationError as reason:
-        first = reason.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise error(f"{path} cannot be used ({where}: {first['msg']}); {remedy}") from None
+        raise error(f"{path} cannot be used ({first_problem(reason)}); {remedy}") from None
     except RecursionError:
         raise error(f"{path} is nested too deeply; {remedy}") from None

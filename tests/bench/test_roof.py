@@ -35,7 +35,7 @@ def test_masks_by_themselves_are_those_of_a_step() -> None:
 def test_every_stage_is_measured_and_drawn(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
-    machine = measure_machine(1, megabytes=1, side=64)
+    machine = measure_machine(1, megabytes=1, summands=1000)
     stages = town_stages(towns=2, decisions=4, repeats=1) + training_stages(steps=4, towns=2, repeats=1)
     assert [stage.name for stage in stages] == ["simulate", "observe", "mask", "infer", "advantage", "update"]
     assert all(stage.bytes > 0 and stage.roof(machine) > 0 for stage in stages)

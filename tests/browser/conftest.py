@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -50,12 +51,18 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+def _answer(answer: dict[str, Any], route: Any) -> None:
+    route.fulfill(**answer)
+
+
 @pytest.fixture
 def visit(chromium: Any) -> Iterator[Callable[..., Visit]]:
     """Open an address; requests off this machine, errors and violations of the policy fail the test."""
     contexts, visits = [], []
 
-    def opened(url: str, *, width: int = 1280, height: int = 800, ready: str = "true", **options: Any) -> Visit:
+    def opened(
+        url: str, *, width: int = 1280, height: int = 800, ready: str = "true", routes: Any = None, **options: Any
+    ) -> Visit:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
@@ -66,8 +73,11 @@ def visit(chromium: Any) -> Iterator[Callable[..., Visit]]:
         page.on("pageerror", lambda error: found.complaints.append(str(error)))
         page.on("console", lambda message: found.complaints.append(message.text) if message.type == "error" else None)
         context.route("**/*", lambda route: route.continue_() if route.request.url.startswith(LOCAL) else route.abort())
+        for pattern, answer in (routes or {}).items():
+            context.route(pattern, functools.partial(_answer, answer))
         page.goto(url)
-        page.wait_for_selector(f'body[data-ready="{ready}"]')
+        page.wait_for_selector("body[data-ready]")
+        assert page.get_attribute("body", "data-ready") == ready, page.inner_text("#status")
         found.settle()
         return found
 

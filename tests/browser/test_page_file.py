@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from page_tools import DECODED, Visit, raw_columns, short
+from townlet.observer import answers
 from townlet.observer.standalone import film_parts, page_html, write_page
 from townlet.observer.story import story
 from townlet.observer.studio import Studio
@@ -84,6 +85,116 @@ def test_the_far_map_is_the_picture_of_the_columns(town: Visit, carried: dict[st
     assert (found == picture).all()
 
 
+COLOURS_AT = """([slot, radius, turns]) => {
+  const map = townlet.mapA, c = map.canvas.getContext("2d"), [x, y] = map.places[slot];
+  const at = turn => [Math.round(x + radius * Math.cos(turn)), Math.round(y + radius * Math.sin(turn))];
+  return turns.map(turn => [...c.getImageData(...at(turn), 1, 1).data.slice(0, 3)]);
+}"""
+
+
+def test_the_near_map_tells_needs_waits_and_quarrels(town: Visit, carried: dict[str, Any]) -> None:
+    """The middle of a disc by what somebody does, its rim by the worst need, a star behind whoever quarrels."""
+    size, seen = 40, set()
+    radius = size * 0.44
+    reels, head = raw_columns(carried["takes"][0]), carried["takes"][0]["header"]
+    n, needs = len(head["people"]), [need["name"] for need in head["needs"]]
+    for tick in range(0, 120, 4):
+        reel, k = reels[tick // 64], tick % 64
+        row = {name: reel[f"residents.{name}"][k * n : (k + 1) * n] for name in ("x", "y", "doing", *needs)}
+        for i in range(n):
+            apart = [abs(row["x"][j] - row["x"][i]) + abs(row["y"][j] - row["y"][i]) for j in range(n) if j != i]
+            doing, worst = row["doing"][i], min(row[need][i] for need in needs)
+            level = "bad" if worst < 64 else "fair" if worst < 128 else "good"
+            kind = (level, doing & 127 in (4, 5), doing >= 128)
+            if not doing & 127 or min(apart) < 3 or kind in seen:
+                continue
+            seen.add(kind)
+            town.js("t => townlet.seek(t)", tick)
+            town.js(
+                "([s, x, y]) => { townlet.mapA.scale = s; townlet.mapA.centre(x, y); townlet.draw(); }",
+                [size, row["x"][i], row["y"][i]],
+            )
+            (middle,) = town.js(COLOURS_AT, [i, radius * 0.62, [-np.pi / 2]])
+            assert middle == rgb(town, "wait" if kind[1] else "person")
+            rim = town.js(COLOURS_AT, [i, radius - 1.4, [turn * np.pi / 60 for turn in range(120)]])
+            share = rim.count(rgb(town, level)) / len(rim)
+            assert share > 0.9 if level == "good" else 0.25 < share < 0.9, (kind, share)  # dashes tell it without a colour
+            (star,) = town.js(COLOURS_AT, [i, radius * 1.5, [0.0]])
+            assert (star == rgb(town, "bad")) == kind[2]
+    assert {kind[1] for kind in seen} == {True, False}
+    assert len({kind[0] for kind in seen}) >= 2
+
+
+def test_a_badge_tells_that_others_wait(town: Visit, carried: dict[str, Any]) -> None:
+    head, waiting = carried["takes"][0]["header"], raw_columns(carried["takes"][0])[0]["objects.waiting"]
+    m = len(head["things"])
+    tick, thing = next((k // m, k % m) for k, count in enumerate(waiting) if count)
+    at = """([t, s, m]) => {
+      townlet.seek(t);
+      const map = townlet.mapA, thing = townlet.a.head.things[m];
+      map.scale = s;
+      map.centre(thing.x, thing.y);
+      townlet.draw();
+      const c = map.canvas.getContext("2d"), px = (thing.x + 1 - map.x0) * s - 2, py = (thing.y - map.y0) * s + 2;
+      return [...c.getImageData(Math.round(px - 7), Math.round(py), 1, 1).data.slice(0, 3)]; }"""
+    assert town.js(at, [tick, 40, thing]) == rgb(town, "wait")
+    free = next(k for k in range(m) if not waiting[tick * m + k])
+    assert town.js(at, [tick, 40, free]) != rgb(town, "wait")
+
+
+def test_the_day_lists_its_strongest_moments_and_a_tour_goes_from_one_to_the_next(town: Visit, carried: dict[str, Any]) -> None:
+    moments = carried["takes"][0]["moments"]
+    strongest = max(moments, key=lambda one: (one["strength"], -one["tick"]))
+    shown = town.page.locator("#day-moments .plainly").all_inner_texts()
+    assert 2 <= len(shown) <= 10
+    assert strongest["text"] in shown
+    stops = town.js("[...document.querySelectorAll('#day-moments .time')].map(one => one.textContent)")
+    assert stops == sorted(stops)
+    town.js("townlet.player.setSpeed(5)")
+    town.page.click("#tour")
+    town.until("document.getElementById('status').textContent.startsWith('Tour 1 of')")
+    town.until("document.getElementById('status').textContent.startsWith('Tour 2 of')")
+    assert town.js("townlet.player.playing")
+    town.key("Space")  # whoever takes the playhead ends the tour
+    town.until("document.getElementById('status').hidden")
+    stopped = town.tick
+    town.page.wait_for_timeout(200)
+    assert town.tick == stopped
+
+
+def test_why_not_is_answered_with_what_stood_against_it(town: Visit, carried: dict[str, Any]) -> None:
+    town.js("(townlet.seek(100), townlet.select(0))")
+    town.page.wait_for_selector("#why-not")
+    why = carried["takes"][0]["why"]["100/0"]
+    masked = next(group for group in why["masked"] if group["options"][0] != why["chosen"])
+    town.page.select_option("#why-not", masked["options"][0].partition(":")[0])
+    assert masked["reason"] in town.text("#why-not-answer")
+    assert all(f"{level:.0%}".rstrip("%") in town.text("#why-not-answer") for level in why["needs"].values())
+
+
+def test_ties_tell_since_when_two_clash(town: Visit, studio: Studio, carried: dict[str, Any]) -> None:
+    feuds = {(one["who"], one["whom"]): one["since"] for one in answers.feuds(studio, carried["takes"][0]["header"]["id"], 110)}
+    town.js("townlet.seek(110)")
+    town.js("townlet.openView('ties')")
+    town.page.wait_for_selector("#ties-body tr")
+    rows = [row.split("\t") for row in town.page.locator("#ties-body tr").all_inner_texts()]
+    shown = {(row[0].strip(), row[1].strip()): row[4].strip() for row in rows}
+    known = [pair for pair in feuds if pair in shown]
+    assert any(feuds[pair] for pair in known)
+    assert {pair: shown[pair] for pair in known} == {pair: feuds[pair] or "before this day" for pair in known}
+
+
+def test_what_differs_now_stands_beside_two_takes(visit: Open, town_file: Path) -> None:
+    page = visit(town_file.as_uri())
+    page.js("townlet.seek(60)")
+    page.until("document.querySelectorAll('#day-rows tr').length")
+    name, a, b = page.page.locator("#day-rows tr").first.inner_text().split("\t")
+    slot = page.js("name => townlet.a.head.people.findIndex(one => one.id === name)", name.strip())
+    left, right = (page.js(f"slot => (f => [f.doing[slot], f.thing[slot]])(townlet.{take}.peek(60))", slot) for take in "ab")
+    assert left != right
+    assert a.strip() != b.strip()
+
+
 def test_keys_move_the_playhead(town: Visit) -> None:
     assert town.tick == 0
     pressed = ["ArrowRight", "ArrowRight", "ArrowLeft", "Shift+ArrowRight", "Shift+ArrowRight", "End", "Shift+ArrowLeft", "Home"]
@@ -154,7 +265,7 @@ def test_the_angriest_is_found_in_people_and_tells_why(town: Visit, carried: dic
     assert town.text("#inspector-body .lead") == why["sentence"]
     assert town.page.locator("#inspector-body .row.chosen").count() == 1
     assert sum(option["probability"] for option in why["options"]) == pytest.approx(1, abs=0.02)
-    assert town.page.locator(".masked dt").all_inner_texts() == [one["reason"] for one in why["masked"]]
+    assert town.page.locator(".masked dd").all_text_contents() == [one["reason"] for one in why["masked"]]
     story = town.page.get_by_role("tab", name="Story")
     story.click()
     town.page.locator(".story .time").last.click()
@@ -245,7 +356,10 @@ def test_a_moment_has_a_link(visit: Open, town_file: Path) -> None:
     assert page.tick == 31
     assert page.text("#who-name") == "bob"
     assert page.page.is_visible("#people-table")
-    assert "t=31" in page.js("townlet.link()")
+    link = page.js("townlet.link()")
+    assert "t=31" in link
+    assert "take=" in link
+    assert visit(link).js("townlet.player.t") == 31
 
 
 @pytest.mark.parametrize("damage", ["base64", "cut", "reel"])
@@ -314,6 +428,55 @@ def test_a_phone_never_scrolls_sideways(visit: Open, town_file: Path, width: int
         assert page.js(sideways) == 0, tab
     assert page.page.locator("#timeline").bounding_box()["height"] == 72
     assert min(page.page.locator(f"#{name}").bounding_box()["height"] for name in ("play", "back", "on")) >= 44
+
+
+def test_text_twice_as_large_hides_nothing(visit: Open, town_file: Path) -> None:
+    page = visit(town_file.as_uri(), width=1280, height=900)
+    page.js("document.documentElement.style.fontSize = '200%', document.body.style.fontSize = '28px'")
+    page.js("townlet.select(1)")
+    page.settle()
+    assert page.js("document.scrollingElement.scrollWidth - document.documentElement.clientWidth") == 0
+    for name in ("play", "search", "tab-why", "go-people"):
+        box = page.page.locator(f"#{name}").bounding_box()
+        assert box["x"] >= 0, name
+        assert box["x"] + box["width"] <= 1280, name
+
+
+def test_everything_is_reached_by_the_tab_key(town: Visit) -> None:
+    town.js("townlet.select(0)")
+    town.until("document.querySelector('#why-not')")
+    wanted = {
+        "play",
+        "speed",
+        "take-a",
+        "search",
+        "go-people",
+        "overlay-needs",
+        "zoom-in",
+        "follow",
+        "tab-why",
+        "why-not",
+        "timeline",
+    }
+    reached = set()
+    for _ in range(90):
+        town.key("Tab")
+        reached.add(town.js("document.activeElement.id"))
+    assert wanted - reached == set()
+
+
+def test_the_accessibility_tree_names_what_there_is(town: Visit) -> None:
+    tree = town.page.locator("body").aria_snapshot()
+    for line in (
+        'heading "rush_hour"',
+        'group "Play"',
+        'navigation "Views"',
+        'slider "Time"',
+        'heading "The day"',
+        'button "Tour"',
+        'img "Map of rush_hour',
+    ):
+        assert line in tree, line
 
 
 PAIRS = [

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import zlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from checkpoints import untrained
 from page_tools import DECODED, Visit, raw_columns, short
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
-from townlet.observer.living import Carried, file_parts, living_parts
-from townlet.observer.opening import policy_id
+from townlet.observer.living import Carried, file_parts
+from townlet.observer.open_take import policy_id
 from townlet.observer.standalone import film_parts, write_page
 from townlet.observer.studio import Studio
 from townlet.observer.take import Change, parse_take
@@ -37,8 +38,8 @@ def morning(studio: Studio) -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def carried_life(studio: Studio, morning: tuple[str, str]) -> Carried:
-    found = living_parts(studio, morning)
-    assert found is not None
+    found = file_parts(studio, morning)
+    assert found.lives
     return found
 
 
@@ -218,13 +219,13 @@ def test_a_resident_is_taken_over_and_what_was_played_is_a_take(
 
 
 def test_an_engine_with_one_constant_changed_is_not_trusted(visit: Open, carried_life: Carried, tmp_path: Path) -> None:
-    module = zlib.decompress(carried_life.blobs["engine"])
+    module = carried_life.blobs["engine"]
     unit = b"\x44" + np.float64(1 / 2**53).tobytes()
     assert unit in module
     changed = module.replace(unit, b"\x44" + np.float64((1 + 2**-50) / 2**53).tobytes())
-    write_page(tmp_path / "town.html", carried_life.parts, {**carried_life.blobs, "engine": zlib.compress(changed)})
+    write_page(tmp_path / "town.html", carried_life.parts, {**carried_life.blobs, "engine": changed})
     page = visit((tmp_path / "town.html").as_uri(), ready="failed")
-    assert "is not the town that was saved" in page.text("#status")
+    assert "is not the native one" in page.text("#status")
 
 
 def test_a_trained_policy_decides_in_the_page(visit: Open, studio: Studio, tmp_path: Path) -> None:
@@ -234,7 +235,7 @@ def test_a_trained_policy_decides_in_the_page(visit: Open, studio: Studio, tmp_p
     carried = file_parts(studio, [take, studio.branch(take, [], "scripted").take.id])
     write_page(tmp_path / "town.html", *carried)
     page = visit((tmp_path / "town.html").as_uri())
-    assert "as native" in page.text("#digest")
+    assert page.text("#digest").startswith("✓")
     assert set(carried.parts["living"]["image"]["policies"]) == {"random", "scripted", name}
     shown = page.js("townlet.a.why(40, 1)")
     (expected,) = witnesses(studio.new_stage(studio.known(take).take), 4, [1])
@@ -252,7 +253,7 @@ def test_a_policy_without_a_kernel_plays_its_recorded_decisions(visit: Open, stu
     write_page(tmp_path / "town.html", *file_parts(studio, [take]))
     page = visit((tmp_path / "town.html").as_uri())
     assert page.js("typeof townlet.a.head.played") == "object"
-    assert "as native" in page.text("#digest")
+    assert page.text("#digest").startswith("✓")
 
 
 def test_a_large_town_stays_a_film(studio: Studio, morning: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,3 +269,69 @@ def test_a_living_file_is_small_and_opens_soon(visit: Open, studio: Studio, tmp_
     assert write_page(tmp_path / "town.html", *carried) <= most
     page = visit((tmp_path / "town.html").as_uri())
     assert page.js("performance.getEntriesByName('open')[0].duration") <= 1500
+
+
+def test_one_moment_however_it_is_reached(visit: Open, living_file: Path) -> None:
+    """By playing, stepping, seeking, a link and on a branch that has not parted yet: one picture of everybody."""
+    columns = "['x', 'y', 'doing', 'thing', 'action']"
+    state = f"(t => [t, ...{columns}.map(c => Array.from(townlet.a.peek(t)[c]).join())])(townlet.player.t)"
+    page = visit(living_file.as_uri())
+    page.js("townlet.openB(null)")
+    page.js("(townlet.seek(88), townlet.player.setSpeed(0), townlet.player.play())")
+    page.until("townlet.player.t >= 91")
+    page.js("(townlet.player.pause(), townlet.player.t > 91 && townlet.player.step(91 - townlet.player.t))")
+    found = [page.js(state)]
+    page.js("townlet.seek(86)")
+    for _ in range(5):
+        page.key("ArrowRight")
+    found.append(page.js(state))
+    page.js("townlet.seek(3)")
+    page.js("townlet.seek(91)")
+    found.append(page.js(state))
+    found.append(visit(page.js("townlet.link()")).js(state))
+    head = page.js("townlet.library.branch(townlet.a.head.id, [{at: 120, do: 'perturb blackout 20'}], null)")
+    page.js("id => townlet.openA(id)", head["id"])
+    found.append(page.js(state))
+    assert found[0][0] == 91
+    assert all(one == found[0] for one in found)
+    page.js("townlet.seek(145)")
+    assert page.js(state) != found[0]
+
+
+def test_a_link_carries_what_somebody_changed(visit: Open, living_file: Path, alive: Visit) -> None:
+    alive.js("townlet.seek(40)")
+    head = alive.js("townlet.library.branch(townlet.a.head.id, [{at: 40, do: 'perturb blackout 30'}], null)")
+    alive.js("id => townlet.openB(id)", head["id"])
+    link = alive.js("townlet.link()")
+    assert len(link) - len(living_file.as_uri()) < 800
+    other = visit(link)
+    assert other.js("townlet.b.head.id") == head["id"]
+    assert other.js("townlet.b.store.digest") == alive.js("townlet.b.store.digest") != other.js("townlet.a.store.digest")
+    broken = visit(re.sub(r"vs=.{9}", "vs=AAAAAAAAA", link))
+    assert "cannot be read" in broken.text("#status")
+
+
+def test_surprise_is_what_the_critic_did_not_foresee(visit: Open, studio: Studio, tmp_path: Path) -> None:
+    config = load_config("rush_hour", ["scenario.episode_ticks=120", "policy.network.map_encoder=none"])
+    name = policy_id(studio, str(untrained(tmp_path / "net", VectorTown(config, 1))))
+    take = studio.new_take(config, seed=3, policy=name).take.id
+    write_page(tmp_path / "town.html", *file_parts(studio, [take]))
+    page = visit((tmp_path / "town.html").as_uri())
+    page.js("townlet.a.preload()")
+    page.js("townlet.select(2)")
+    shown = dict(page.js("[...townlet.timeline.surprise()]"))
+    shots = page.js("townlet.a.store.shots.map(shot => [shot.tick, shot.rewards[2], shot.values[2]])")
+    expected = {
+        tick: abs(reward + config.ppo.gamma * after[2] - value) for (tick, reward, value), after in itertools.pairwise(shots)
+    }
+    assert len(expected) == 11
+    assert shown == pytest.approx(expected, abs=0.02)  # reels keep hundredths
+
+
+def test_futures_can_be_asked_for_again(alive: Visit) -> None:
+    head = alive.js("townlet.library.branch(townlet.a.head.id, [{at: 100, do: 'perturb blackout 30'}], null)")
+    alive.js("id => townlet.openB(id)", head["id"])
+    for _ in range(2):
+        alive.page.click("#futures")
+        alive.until("document.querySelectorAll('#futures-body tr').length === 5")
+        alive.page.locator("#futures-dialog").get_by_role("button", name="Close").click()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from checkpoints import write_run
+from checkpoints import untrained, write_run
 from page_tools import Served, Visit, short
 from places import ROOT
 from townlet.config import load_config
+from townlet.engine.module import engine_module
+from townlet.envs.vector import VectorTown
 from townlet.observer.studio import Studio
+from townlet.world.rng import _UNIT
 
 Open = Callable[..., Visit]
 
@@ -66,6 +71,8 @@ def test_the_page_plays_from_its_server_and_tells_why(page: Visit) -> None:
 
 def test_a_server_that_is_gone_is_told_of_and_asked_again(visit: Open, served: Served) -> None:
     page = visit(served.address + served.observatory.watch_token)
+    page.until("townlet.lives(townlet.a)")
+    page.js("townlet.adoptA(townlet.library.films.get(townlet.a.head.id))")  # back to the film, which needs the server
     page.js("(townlet.a.reels.clear(), townlet.a.store.packed.clear(), townlet.a.lastFrame = null)")
     page.page.route("**/reels/*", lambda route: route.abort())
     page.js("townlet.player.setSpeed(5)")
@@ -95,10 +102,98 @@ def test_a_branch_is_made_beside_the_original(page: Visit) -> None:
     assert not any(page.js("Array.from(townlet.timeline.differs())")[:30])
 
 
-def test_who_may_only_watch_is_told_so(visit: Open, served: Served) -> None:
+def test_the_page_moves_to_the_engine_when_it_ends_as_the_native_town(visit: Open, served: Served) -> None:
+    """Then whoever may only watch asks what if, too: it is the viewer's own town."""
     page = visit(served.address + served.observatory.watch_token)
+    page.js("townlet.seek(60)")
+    filmed = page.js("townlet.a.frame(60).then(frame => Array.from(frame.x))")
+    page.until("townlet.lives(townlet.a)")
+    studio = served.observatory.studio
+    stage = studio.new_stage(studio.known(page.js("townlet.a.head.id")).take)
+    while stage.at < stage.decisions:
+        stage.shoot()
+    assert page.js("townlet.a.store.digest") == stage.vec.digest()
+    assert page.text("#digest").startswith("✓")
+    assert page.tick == 60
+    assert page.js("Array.from(townlet.a.peek(60).x)") == filmed
+    page.key("b")
+    page.page.fill("#branch-do", "perturb blackout 40")
+    page.page.get_by_role("button", name="Run it beside A").click()
+    page.until("townlet.b !== null && townlet.lives(townlet.b)")
+    page.js("townlet.select(0)")
+    page.key("t")
+    page.until("document.querySelectorAll('#seat-options button').length > 1")
+
+
+def test_an_engine_that_ends_otherwise_is_not_trusted(visit: Open, served: Served) -> None:
+    module = engine_module()
+    unit = b"\x44" + struct.pack("<d", _UNIT)
+    changed = module.replace(unit, b"\x44" + struct.pack("<d", _UNIT / 2))
+    assert changed != module
+    wrong = {"content_type": "application/wasm", "body": changed}
+    page = visit(served.address + served.observatory.watch_token, routes={"**/api/engine.wasm": wrong})
+    page.until("townlet.library.refused")
+    page.until("!document.getElementById('digest').hidden")
+    assert not page.js("townlet.lives(townlet.a)")
+    assert "is not the native one" in page.page.get_attribute("#digest", "title")
     page.key("b")
     assert "watch only" in page.text("#status")
+
+
+def test_a_page_of_another_port_can_neither_read_nor_act(visit: Open, served: Served, chromium: Any) -> None:
+    page = visit(served.address + served.observatory.act_token)  # the browser has the cookie now
+    own = served.address.partition("/?")[0]
+    other = page.page.context.new_page()
+    other.route(
+        "http://127.0.0.1:9/", lambda route: route.fulfill(content_type="text/html", body="<!doctype html><title>x</title>")
+    )
+    other.goto("http://127.0.0.1:9/")
+    takes = len(served.observatory.studio.takes)
+    asked = """async ([url, how]) => {
+      try {
+        const answer = await fetch(url, how);
+        return [answer.type, answer.status, (await answer.text()).length];
+      } catch { return "refused"; }
+    }"""
+    post = {
+        "method": "POST",
+        "credentials": "include",
+        "headers": {"content-type": "application/json", "x-townlet": "1"},
+        "body": '{"town": "town_day", "seed": 99}',
+    }
+    assert other.evaluate(asked, [f"{own}/api/takes", {"credentials": "include"}]) == "refused"
+    assert other.evaluate(asked, [f"{own}/api/takes", {"credentials": "include", "mode": "no-cors"}]) == "refused"
+    assert other.evaluate(asked, [f"{own}/api/takes", post]) == "refused"
+    assert other.evaluate(asked, [f"{own}/api/takes", {**post, "mode": "no-cors", "headers": {}}]) == "refused"
+    assert len(served.observatory.studio.takes) == takes
+    other.close()
+
+
+def test_a_new_take_of_a_run_plays_beside_the_script(page: Visit, served: Served) -> None:
+    run = served.runs / "played"
+    config = load_config("queue_conflict", ["scenario.episode_ticks=60", "policy.network.map_encoder=none"])
+    write_run(run, config)
+    untrained(run / "checkpoints" / "000001", VectorTown(config, 1))
+    page.js("townlet.openView('runs')")
+    page.page.get_by_role("button", name="Play 000001 of played beside the script").click()
+    page.until("townlet.b !== null && townlet.a.head.ticks === 60")
+    assert page.js("[townlet.a.head.take.policy, townlet.b.head.take.policy]")[1] == "scripted"
+    assert page.js("townlet.a.head.take.policy") not in ("scripted", "random")
+
+
+def test_painting_on_the_map_changes_the_text_and_the_map(page: Visit) -> None:
+    page.js("townlet.openView('scenario')")
+    page.until("townlet.views.scenario.map.source !== null")
+    page.page.get_by_role("button", name="Paint road").click()
+    before = page.page.input_value("#scenario-text")
+    scale, x0, y0 = page.js("(({scale, x0, y0}) => [scale, x0, y0])(townlet.views.scenario.map)")
+    tiles = page.js("townlet.views.scenario.map.source.head.map.tiles")
+    x, y = next((x, y) for y, row in enumerate(tiles) for x, tile in enumerate(row) if tile == "0")
+    box = page.page.locator("#scenario-map").bounding_box()
+    page.page.mouse.click(box["x"] + (x + 0.5 - x0) * scale, box["y"] + (y + 0.5 - y0) * scale)
+    after = page.page.input_value("#scenario-text")
+    assert sum(one != two for one, two in zip(before, after)) == 1
+    page.until(f"townlet.views.scenario.map.source.head.map.tiles[{y}][{x}] !== '0'")
 
 
 def test_a_run_that_grows_is_seen_to_grow(page: Visit, served: Served) -> None:
@@ -116,6 +211,18 @@ def test_a_run_that_grows_is_seen_to_grow(page: Visit, served: Served) -> None:
     with log.open("a") as file:
         file.write(lines[2] + "\n")
     page.until(f"{count} === 3")
+    bad = json.loads(lines[2]) | {
+        "epoch": 4,
+        "cycle_id": 0,
+        "log_stream_offset": 4,
+        "kl_divergence": 9.0,
+        "explained_variance": -5.0,
+    }
+    with log.open("a") as file:
+        file.write(json.dumps({key: value for key, value in bad.items() if key != "seal"}) + "\n")
+    page.until("document.querySelectorAll('#runs-alarms li').length")
+    assert "epoch 4" in page.text("#runs-alarms")
+    page.until("document.getElementById('status').textContent.startsWith('Alarm: demo: ')")
     log.write_text(lines[0] + "\n")
     page.until(f"{count} === 1")
 

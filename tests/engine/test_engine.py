@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from engine_tools import digests_in_node, native_digest, some_network
-from townlet.config.loader import shipped_configs
+from engine_tools import digests_in_node, native_digests, runs_of, some_network, write_runs
 from townlet.engine.module import engine_module, module_path
 from townlet.engine.network import KernelNetwork
 from townlet.envs.vector import VectorTown
@@ -22,34 +20,14 @@ from townlet.world.rng import _UNIT
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
 
-def runs_of(towns: list[str], seeds: list[int], decisions: int) -> list[dict[str, Any]]:
-    policies = ("scripted", "network")
-    return [{"town": t, "policy": p, "seeds": seeds, "decisions": decisions} for t in towns for p in policies]
-
-
-def native(runs: list[dict[str, Any]]) -> list[str]:
-    return [native_digest(run["town"], run["policy"], seed, run["decisions"]) for run in runs for seed in run["seeds"]]
-
-
 @needs_node
 def test_node_ends_with_the_digest_of_the_native_town(tmp_path: Path) -> None:
     runs = runs_of(["town_day", "newcomer"], [3, 8], 60)
     runs.append({"town": "town_day", "policy": "random", "seeds": [5], "decisions": 60})
-    found = digests_in_node(tmp_path, engine_module(), runs)
-    assert found == native(runs)
+    write_runs(tmp_path, engine_module(), runs)
+    found = digests_in_node(tmp_path)
+    assert found == native_digests(runs)
     assert len(set(found)) == len(found)
-
-
-@needs_node
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(shipped_configs()))
-def test_every_shipped_town_is_the_same_in_node(tmp_path: Path, name: str) -> None:
-    vec = VectorTown(name, 1)
-    large = vec.num_residents > 1000
-    if vec.catalogue.level != "option":
-        pytest.skip(f"{name} is played by primitive actions")
-    runs = runs_of([name], [1] if large else [1, 2, 3, 4, 5], 12 if large else 3 * 1440 // vec.interval)
-    assert digests_in_node(tmp_path, engine_module(), runs) == native(runs)
 
 
 @needs_node
@@ -59,7 +37,8 @@ def test_a_kernel_with_one_constant_changed_is_noticed(tmp_path: Path) -> None:
     assert unit in module
     changed = module.replace(unit, b"\x44" + struct.pack("<d", _UNIT * (1 + 2**-52)))
     runs = [{"town": "newcomer", "policy": "random", "seeds": [3], "decisions": 60}]
-    assert digests_in_node(tmp_path, changed, runs) != native(runs)
+    write_runs(tmp_path, changed, runs)
+    assert digests_in_node(tmp_path) != native_digests(runs)
 
 
 def test_the_module_is_kept_by_the_text_of_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@ import numpy as np
 
 from townlet.dto.evaluation import LOOKS
 from townlet.envs.vector import VectorTown
-from townlet.evaluation.looks import ShuffledConflict
-from townlet.evaluation.scorecard import evaluate
+from townlet.evaluation.scorecard import ShuffledConflict, evaluate
 from townlet.evaluation.suites import Case
 from townlet.evaluation.table import scorecard_text
 from townlet.observations.spec import CONFLICT

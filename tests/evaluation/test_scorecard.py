@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from places import ROOT
 from scorecards import duel
+from townlet.config.learning import EvaluationConfig, PromotionConfig, SuiteConfig
 from townlet.config.loader import load_config
-from townlet.config.models import EvaluationConfig, PromotionConfig, RewardsConfig, SuiteConfig
+from townlet.config.town import RewardsConfig
 from townlet.dto.evaluation import MEASURES, PolicyCard, Scorecard
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, DamagedFileError, UsageError

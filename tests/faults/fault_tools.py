@@ -28,24 +28,28 @@ import numpy as np
 from scorecards import checkpoint_folder, duel
 from townlet import files
 from townlet.config import SimulationConfig, load_config
-from townlet.dto.evaluation import Measure
+from townlet.dto.evaluation import Measure, ScoreScale
 from townlet.envs.vector import VectorTown
 from townlet.errors import StorageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
+from townlet.evaluation.score_scale import load_scales, save_scales
 from townlet.files import Disk
 from townlet.observer.standalone import write_page
-from townlet.observer.take import Take, write_take
-from townlet.policy.capture import CaptureOptions, capture
-from townlet.policy.checkpoint import weights_hash
+from townlet.observer.studio import Studio
+from townlet.observer.take import Take, read_take, write_take
+from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter_samples
+from townlet.policy.checkpoint import resolve, weights_hash
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.services import TrainingServices
 from townlet.promotion.ledger import append, catch_up, read_ledger
 from townlet.promotion.releases import Releases
+from townlet.sim.probes import EventLog
 from townlet.sim.snapshot import load_snapshot, save_snapshot, take_snapshot
 from townlet.studies import runner
 from townlet.studies.spec import StudySpec
 from townlet.telemetry.example import example_record
+from townlet.telemetry.export import to_csv, to_tensorboard
 from townlet.telemetry.ndjson import TelemetryWriter
 from townlet.telemetry.schema import volatile_names
 
@@ -99,7 +103,7 @@ class SeamDisk:
 
 
 class Seam:
-    """Faults inside the process. `fork`: each attempt is a process of its own that is really killed."""
+    """Faults inside the process. `fork`: who is killed is a process of its own, and really killed."""
 
     name = "seam"
 
@@ -158,7 +162,7 @@ class Attempt:
 
 def attempt(layer: Layer, act: Callable[[Path], None], root: Path, k: int, way: str) -> Attempt:
     """Run the writer with one fault; `failed` is an end that no user should see."""
-    if not layer.fork:
+    if not layer.fork or not k or way not in KILLS:  # whatever is not killed needs no process of its own
         return _here(layer, act, root, k, way)
     told = root.with_name(f"{root.name}.told")
     with warnings.catch_warnings():
@@ -196,12 +200,12 @@ def _here(layer: Layer, act: Callable[[Path], None], root: Path, k: int, way: st
 
 @dataclass(frozen=True)
 class Writer:
-    """`act` is what a user runs, and runs again after an interruption."""
+    """`act` is what a user runs, and runs again after an interruption; `safe` is how much of it nobody may lose any more."""
 
     name: str
     act: Callable[[Path], None]
     prepare: Callable[[Path], None] = lambda root: None
-    seconds: float = 0.05  # about
+    safe: Callable[[Path], int] = lambda root: sum(path.is_file() and ".partial" not in str(path) for path in root.iterdir())
 
 
 TINY = (
@@ -223,7 +227,7 @@ def tiny(*overrides: str) -> SimulationConfig:
 class Scores:
     """Scores without a town: a number per name of a policy."""
 
-    def score(self, source: Any) -> dict[str, Measure]:
+    def score(self, source: Any, stop: object = None) -> dict[str, Measure]:
         value = 1.0 + sum(Path(source).name.encode()) % 3 if isinstance(source, str) else 2.0
         one = Measure(values=(value,), count=1, mean=value, iqm=value, low=None, high=None)
         return dict.fromkeys(("return", "exits", "conflicts", "self_sufficiency", "attendance", "wait_mean"), one)
@@ -243,6 +247,21 @@ def train(mode: str) -> Callable[[Path], None]:
         orchestrator(tiny()).run(mode, RunOptions(epochs=epochs, run_dir=run, resume=begun))
 
     return act
+
+
+def _epochs(root: Path) -> int:
+    """Epochs whose checkpoint is the latest, of all stages: a number in a file that is sealed."""
+    return sum(resolve(path).name.isdigit() and int(resolve(path).name) for path in root.rglob("latest"))
+
+
+def _whole(root: Path) -> int:
+    """The capture is there, whole: with how many samples."""
+    folder = root / "capture"
+    return sum(name.endswith(".npz") for name in files.check_sums(folder)) if folder.exists() else 0
+
+
+def _lines(name: str) -> Callable[[Path], int]:
+    return lambda root: (root / name).read_bytes().count(b"\n") if (root / name).exists() else 0
 
 
 def _capture(**options: Any) -> Callable[[Path], None]:
@@ -295,6 +314,10 @@ def _rotate(root: Path) -> None:
                 files.write_json(state, {"made": number, "position": log.position()})
 
 
+def _made(root: Path) -> int:
+    return int(json.loads((root / "state.json").read_bytes())["made"]) if (root / "state.json").exists() else 0
+
+
 @cache
 def _town() -> VectorTown:
     return VectorTown(tiny(), 1, seed=3)
@@ -336,8 +359,9 @@ def _promote(root: Path) -> None:
 
 
 STUDY = StudySpec(
-    name="faults", config="kitchen_breakfast", mode="rollout", arms={"only": ()}, seeds=1, minutes=1.0, towns=1, overrides=TINY
-)
+    name="faults", config="kitchen_breakfast", mode="rollout", arms={"only": ()}, seeds=1, minutes=1.0, towns=1,
+    overrides=(*TINY, "training.epochs=3"),
+)  # fmt: skip
 
 
 def _study(root: Path) -> None:
@@ -354,11 +378,71 @@ def _study(root: Path) -> None:
 
 
 def _take(root: Path) -> None:
-    write_take(root / "one.take.json", Take(town="town_day", config="0" * 16, seed=1, policy="scripted", ticks=10))
+    write_take(root / "one.take", Take(town="town_day", config="0" * 16, seed=1, policy="scripted", ticks=10))
+    read_take(root / "one.take")
+
+
+@cache
+def _played() -> tuple[Any, Any]:
+    """A take, and who plays it."""
+    studio = Studio()
+    known = studio.new_take(tiny(), seed=1)
+    return known, studio.player(known.take)
+
+
+def _capture_take(root: Path) -> None:
+    write_take(root / "one.take", _played()[0].take)
+    if not (root / "capture").exists():
+        capture([tiny()], root / "capture", CaptureOptions(ticks=12, policy=_played()[1], seed=1))
 
 
 def _page(root: Path) -> None:
-    write_page(root / "town.html", {"film": list(range(2000))})
+    """A living file: the page, its engine and its image; kept from the last process."""
+    write_page(root / "town.html", {"living": list(range(2000))}, {"engine": b"engine" * 999, "image": b"image" * 999})
+
+
+def _ends(root: Path) -> None:
+    """What `townlet plan --ends` does, twice, beside ends that are there; and its capture."""
+    for days in (7, 28):
+        save_scales(root / "ends.json", [an_end("b", days)])
+    assert {one.days for one in load_scales(root / "ends.json").values()} == {1, 28}
+    _capture_first(root)
+
+
+def an_end(town: str, days: int) -> ScoreScale:
+    return ScoreScale(
+        town=town * 16, scenario="town_day", days=days, towns=1, random=38.5, base=70.0, planner=76.9, bound=84.7,
+        command="townlet plan town_day",
+    )  # fmt: skip
+
+
+def _events(root: Path) -> None:
+    """`townlet run --events FILE --overwrite`."""
+    vec = VectorTown(tiny(), 1, seed=3)
+    log = EventLog(root / "events.ndjson", "run", overwrite=True)
+    for _ in range(4):
+        for _ in range(3):
+            log._log.write(b'{"event": 1}')
+        log.after_step(vec, None)  # type: ignore[arg-type]
+    log.finish(vec)
+
+
+def _logged(root: Path) -> None:
+    with TelemetryWriter(root / "log.ndjson") as log:
+        for number in range(1, 4):
+            log.write(example_record(number))
+
+
+def _export(root: Path) -> None:
+    """A table and a folder of event files."""
+    to_csv(root / "log.ndjson", root / "log.csv")
+    if not (root / "board").exists():
+        to_tensorboard(root / "log.ndjson", root / "board")
+
+
+def _filtered(root: Path) -> None:
+    if not (root / "kept").exists():
+        filter_samples(root / "capture", root / "kept", SampleFilter())
 
 
 def _scorecard(root: Path) -> None:
@@ -369,22 +453,27 @@ def _scorecard(root: Path) -> None:
 WRITERS = {
     writer.name: writer
     for writer in (
-        Writer("rollout", train("rollout"), seconds=0.3),
-        Writer("bc", train("bc"), seconds=0.3),
-        Writer("anneal", train("anneal"), seconds=0.6),
-        Writer("study", _study, seconds=0.4),
-        Writer("capture", _capture_first),
-        Writer("capture --overwrite", _capture_once_more(overwrite=True), _prepared(overwrite=True)),
-        Writer("capture --append", _capture_once_more(append=True), _prepared(append=True)),
-        Writer("rotation", _rotate),
+        Writer("rollout", train("rollout"), safe=_epochs),
+        Writer("bc", train("bc"), safe=_epochs),
+        Writer("anneal", train("anneal"), safe=_epochs),
+        Writer("study", _study, safe=lambda root: _epochs(root) + 99 * _lines("results/faults.ndjson")(root)),
+        Writer("capture", _capture_first, safe=_whole),
+        Writer("capture --overwrite", _capture_once_more(overwrite=True), _prepared(overwrite=True), _whole),
+        Writer("capture --append", _capture_once_more(append=True), _prepared(append=True), _whole),
+        Writer("capture --take", _capture_take, safe=_whole),
+        Writer("filter", _filtered, _capture(), _whole),
+        Writer("rotation", _rotate, safe=_made),
         Writer("snapshot", _snapshot),
-        Writer("ledger", _append),
-        Writer("promotion", _promote, _candidate),
+        Writer("ledger", _append, safe=_lines("ledger.ndjson")),
+        Writer("promotion", _promote, _candidate, _lines("desk/ledger.ndjson")),
         Writer("take", _take),
-        Writer("page", _page),
+        Writer("living file", _page),
+        Writer("plan", _ends, lambda root: save_scales(root / "ends.json", [an_end("a", 1)])),
+        Writer("events", _events, safe=lambda root: 0),  # --overwrite begins the log anew
+        Writer("export", _export, _logged),
         Writer("scorecard", _scorecard),
     )
-}
+}  # fmt: skip
 
 # --- what is left ----------------------------------------------------------------------------------------------------
 
@@ -486,16 +575,22 @@ def operations(layer: Layer, writer: Writer, place: Path) -> int:
     return made.operations
 
 
-def findings(layer: Layer, case: Case, whole: dict[str, Any], place: Path) -> list[Finding]:
-    """Interrupt, go on to the end, compare. Empty when all is well."""
+def findings(layer: Layer, case: Case, whole: dict[str, Any], place: Path, floor: Floor | None = None) -> list[Finding]:
+    """Interrupt, go on to the end, compare. Empty when all is well. `floor` knows what earlier cases had made safe."""
     writer = WRITERS[case.writer]
     root = fresh(writer, place)
-    dropped = False
-    for k, way in case.faults:
+    dropped, safe = False, writer.safe(root)
+    for number, (k, way) in enumerate(case.faults):
         made = attempt(layer, writer.act, root, k, way)
         if made.end == FAILED:
             return [Finding(case, "failed", made.words)]
         dropped |= made.end == DONE and way in REFUSALS  # a training goes on without its log
+        least = max(safe, floor.of(k, way) if floor is not None and number == 0 else 0)
+        safe = writer.safe(root)
+        if safe < least:
+            return [Finding(case, "lost", f"{safe} of {least} that were safe")]
+        if floor is not None and number == 0:
+            floor.raise_to(k, way, safe)
     made = attempt(layer, writer.act, root, 0, "kill before")
     if made.end != DONE:
         return [Finding(case, "cannot go on", made.words)]
@@ -503,9 +598,35 @@ def findings(layer: Layer, case: Case, whole: dict[str, Any], place: Path) -> li
     if words := leftovers(root):
         found.append(Finding(case, "leftovers", ", ".join(words[:4])))
     if apart := different(whole, left(root)):
-        same = dropped and not different(_without_log(whole), _without_log(left(root, log=False)))
+        same = dropped and not different(_without_log(whole), _without_log(left(root, log=False))) and _a_part(whole, left(root))
         found += [] if same else [Finding(case, "different", "; ".join(apart))]
     return found
+
+
+class Floor:
+    """What was safe when the process was killed at an operation is safe at every later one: runs are the same up to there."""
+
+    def __init__(self) -> None:
+        self._safe: dict[str, list[tuple[int, int]]] = {}
+
+    def of(self, k: int, way: str) -> int:
+        return max((safe for at, safe in self._safe.get(way, ()) if at <= k), default=0)
+
+    def raise_to(self, k: int, way: str, safe: int) -> None:
+        if way in KILLS:
+            self._safe.setdefault(way, []).append((k, safe))
+
+
+def _a_part(whole: dict[str, Any], found: dict[str, Any]) -> bool:
+    """A log that could not be written holds some of the records of one that could, none of them changed."""
+
+    def records(of: dict[str, Any]) -> list[Any]:
+        logs = [value for name, value in of.items() if ".ndjson" in name and isinstance(value, list)]
+        counted = ("log_stream_offset", "records_dropped")
+        return [{key: part for key, part in record.items() if key not in counted} for log in logs for record in log]
+
+    everything = records(whole)
+    return all(record in everything for record in records(found))
 
 
 def _without_log(found: dict[str, Any]) -> dict[str, Any]:

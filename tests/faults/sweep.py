@@ -1,11 +1,14 @@
 """The whole sweep: every operation of every writer, once and in pairs, under both layers; one table of figures.
 
 python tests/faults/sweep.py [--layer seam|preload|both] [--writers a,b] [--stride n] [--pairs n] [--output FILE]
+
+A line of the output is a writer, a layer and a kind of fault; what stands there already is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -16,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,46 +37,35 @@ def library(folder: Path) -> Path | None:
     return built
 
 
-def sweep(layer_name: str, names: list[str], stride: int, pairs: int) -> list[dict[str, Any]]:
+def sweep(layer_name: str, names: list[str], stride: int, pairs: int, known: set[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
     from faults import fault_tools as tools
 
     layer: tools.Layer = tools.Seam(fork=True) if layer_name == "seam" else tools.Preloaded()
-    rows = []
-    draw = random.Random(SEED)
+    once = {"kill": tools.KILLS, "full disk": ("full",), "I/O error": ("broken",), "short write": ("half",)}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         place = Path(folder) / "case"
         for name in names:
-            writer = tools.WRITERS[name]
-            whole = tools.uninterrupted(writer, place)
-            count = tools.operations(layer, writer, place)
-            once = range(1 + draw.randrange(stride), count + 1, stride)
-            for what, ways in (
-                ("kill", tools.KILLS),
-                ("full disk", ("full",)),
-                ("I/O error", ("broken",)),
-                ("short write", ("half",)),
-            ):
-                cases = [tools.Case(name, ((k, way),)) for way in ways for k in once]
-                rows.append(_run(tools, layer, what, cases, whole, place, count))
-            double = [
-                tools.Case(
-                    name,
-                    (
-                        (1 + draw.randrange(count), draw.choice(tools.KILLS)),
-                        (1 + draw.randrange(count), draw.choice(tools.KILLS)),
-                    ),
-                )
-                for _ in range(pairs)
-            ]
-            rows.append(_run(tools, layer, "two kills", double, whole, place, count))
-    return rows
+            todo = [what for what in (*once, "two kills") if (layer_name, name, what) not in known]
+            if not todo:
+                continue
+            draw = random.Random(f"{SEED} {layer_name} {name}")
+            whole = tools.uninterrupted(tools.WRITERS[name], place)
+            count = tools.operations(layer, tools.WRITERS[name], place)
+            chosen = range(1 + draw.randrange(stride), count + 1, stride)
+            cases = {what: [tools.Case(name, ((k, way),)) for way in ways for k in chosen] for what, ways in once.items()}
+            twice = [[(1 + draw.randrange(count), draw.choice(tools.KILLS)) for _ in range(2)] for _ in range(pairs)]
+            cases["two kills"] = [tools.Case(name, tuple(kills)) for kills in twice]
+            gc.collect()
+            gc.freeze()  # what is forked shares it
+            for what in todo:
+                yield _run(tools, layer, what, cases[what], whole, place, count)
 
 
 def _run(tools: Any, layer: Any, what: str, cases: list[Any], whole: Any, place: Path, count: int) -> dict[str, Any]:
     kinds: Counter[str] = Counter()
-    examples, began = [], time.perf_counter()
+    examples, began, floor = [], time.perf_counter(), tools.Floor()
     for case in cases:
-        for finding in tools.findings(layer, case, whole, place):
+        for finding in tools.findings(layer, case, whole, place, floor):
             kinds[finding.kind] += 1
             if len(examples) < 3:
                 examples.append(f"{case}: {finding.kind}: {finding.words}")
@@ -84,32 +77,35 @@ def _run(tools: Any, layer: Any, what: str, cases: list[Any], whole: Any, place:
     return row
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layer", choices=("seam", "preload", "both"), default="both")
     parser.add_argument("--writers", default="")
     parser.add_argument("--stride", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=40)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, required=True)
     asked = parser.parse_args()
     if asked.layer == "both":
-        rows = _both(asked)
+        _both(asked)
     else:
         sys.path.insert(0, str(HERE.parent))
         from faults import fault_tools as tools
 
         logging.getLogger("townlet").setLevel(logging.ERROR)  # a log that stops says so
-        rows = sweep(asked.layer, asked.writers.split(",") if asked.writers else list(tools.WRITERS), asked.stride, asked.pairs)
-    text = json.dumps(rows, indent=1)
-    if asked.output is None:
-        print(text)
-    else:
-        asked.output.write_text(text + "\n")
-    return 1 if any(row["findings"] for row in rows) else 0
+        names = asked.writers.split(",") if asked.writers else list(tools.WRITERS)
+        known = {(row["layer"], row["writer"], row["fault"]) for row in read_rows(asked.output)}
+        for row in sweep(asked.layer, names, asked.stride, asked.pairs, known):
+            with asked.output.open("a") as stream:
+                stream.write(json.dumps(row) + "\n")
+    return 1 if any(row["findings"] for row in read_rows(asked.output)) else 0
 
 
-def _both(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def _both(asked: argparse.Namespace) -> None:
+    """Each layer in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         for layer in ("seam", "preload"):
             environment = dict(os.environ)
@@ -120,10 +116,7 @@ def _both(asked: argparse.Namespace) -> list[dict[str, Any]]:
                     continue
                 environment["LD_PRELOAD"] = str(built)
             words = [sys.executable, __file__, "--layer", layer, "--stride", str(asked.stride), "--pairs", str(asked.pairs)]
-            words += ["--writers", asked.writers, "--output", f"{folder}/{layer}.json"]
-            subprocess.run(words, env=environment, check=False)
-            rows += json.loads(Path(f"{folder}/{layer}.json").read_text())
-    return rows
+            subprocess.run([*words, "--writers", asked.writers, "--output", str(asked.output)], env=environment, check=False)
 
 
 if __name__ == "__main__":

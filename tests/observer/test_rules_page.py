@@ -6,14 +6,17 @@ import pytest
 
 from places import ROOT
 from townlet.config.loader import load_config, shipped_configs
+from townlet.dto.evaluation import MEASURES
 from townlet.observations.spec import ObservationSpec
-from townlet.observer.rules_page import REASON_MEANS, TERM_MEANS, page_text
+from townlet.observer.rules_page import PICTURES, REASON_MEANS, TERM_MEANS, page_text
+from townlet.world.actions import catalogue
 from townlet.world.state import CONFLICT_REASONS, TERMS
 
 
 def test_the_page_is_that_of_the_default_town() -> None:
-    """Refresh it with `townlet scenarios rules town_day > docs/town.md`."""
-    assert (ROOT / "docs" / "town.md").read_text(encoding="utf-8") == page_text(load_config("town_day"))
+    """Refresh it with `townlet scenarios rules town_day --pictures images > docs/town.md`."""
+    assert (ROOT / "docs" / "town.md").read_text(encoding="utf-8") == page_text(load_config("town_day"), pictures="images")
+    assert all((ROOT / "docs" / "images" / file).is_file() for file, _ in PICTURES.values())
 
 
 def test_every_term_and_reason_is_explained() -> None:
@@ -28,6 +31,21 @@ def test_every_shipped_town_has_its_page(name: str) -> None:
     assert all(f"| `{field.name}` |" in text for field in ObservationSpec.of(config).fields)
     assert all(f"| {need} |" in text for need in config.needs)
     assert all(f"| {spec.id} |" in text for spec in config.affordances.specs)
+
+
+@pytest.mark.parametrize("level", ["option", "candidates", "primitive"])
+def test_every_action_of_every_catalogue_is_explained(level: str) -> None:
+    config = load_config("town_day", (f"policy.action_level={level}",))
+    text = page_text(config)
+    names = catalogue(level, tuple(spec.id for spec in config.affordances.specs)).names
+    assert all(f"| `{name}` |" in text for name in names)
+    assert all(f"| `{measure}` |" in text for measure in MEASURES)
+
+
+def test_the_range_of_the_needs_term_is_that_of_empty_needs() -> None:
+    config = load_config("town_day")
+    worst = -config.rewards.needs_scale * sum(need.weight for need in config.needs.values())
+    assert f"| {worst:.3g} … 0 |" in page_text(config)
 
 
 def test_figures_follow_the_config() -> None:

@@ -14,7 +14,7 @@ from townlet.bench.replay import PREFETCH, SAMPLE_BYTES, generate, replay_rows
 from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.cli.app import main
 from townlet.config.loader import load_config
-from townlet.dto.rewards import RewardBreakdownDTO
+from townlet.dto.town import RewardBreakdownDTO
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.policy.capture import CaptureOptions, CaptureWriter, capture

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from scorecards import duel, policy_card, scorecard, town_days
-from townlet.config.models import GateConfig, PromotionConfig
+from townlet.config.learning import GateConfig, PromotionConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Outcome, PromotionDecision
 from townlet.errors import UsageError

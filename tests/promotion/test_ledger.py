@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scorecards import checkpoint_folder, duel
-from townlet.config.models import PromotionConfig
+from townlet.config.learning import PromotionConfig
 from townlet.dto.promotion import Outcome, PromotionDecision
 from townlet.errors import DamagedFileError, UsageError
 from townlet.files import write_json

@@ -14,7 +14,7 @@ import pytest
 
 from townlet.cli.app import main
 from townlet.config import SimulationConfig, load_config
-from townlet.config.models import GateConfig, PromotionConfig
+from townlet.config.learning import GateConfig, PromotionConfig
 from townlet.dto.promotion import Outcome
 from townlet.errors import UsageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
@@ -298,7 +298,7 @@ TAMPERINGS: dict[str, tuple[str, str, Callable[[], Any]]] = {  # what -> the lin
     "other data in place": ("dataset", "holds other data", lambda: edit(RUN / "run.json", dataset="../other")),
     "a sample struck from the manifest": ("dataset", "holds other data", lambda: listed(lambda rows: rows.pop())),
     "samples in another order": ("dataset", "holds other data", lambda: listed(lambda rows: rows.reverse())),
-    "a hash in the manifest": ("dataset", "as the manifest does", lambda: flip(DATA / MANIFEST, -60)),
+    "a hash in the manifest": ("dataset", "SHA256SUMS lists another", lambda: flip(DATA / MANIFEST, -60)),
     "the manifest gone": ("dataset", "no manifest", lambda: (DATA / MANIFEST).unlink()),
     "an event changed": ("dataset", "events.ndjson", lambda: swap(DATA / "events.ndjson", '"tick":', '"tick":1')),
     "an event forged": ("dataset", "holds other data", forge_events),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from townlet.config.loader import load_config
-from townlet.dto.telemetry import SimulationEvent
+from townlet.dto.town import TelemetryEventDTO
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.policy.runtime import make_policy
@@ -92,7 +92,7 @@ def test_the_event_log_has_every_event_once_and_each_line_keeps_the_schema(tmp_p
     assert len(records) == log.written == int(counts.events.kinds.sum()) > 50
     assert len({record["event_id"] for record in records}) == len(records)
     for record in records:
-        event = SimulationEvent.model_validate(record)
+        event = TelemetryEventDTO.model_validate(record)
         assert event.run_id == "queue_conflict-2"
         if event.type == "queue_conflict":
             assert event.actor in ("alice", "bob", "carol")

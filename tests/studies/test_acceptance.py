@@ -13,6 +13,7 @@ from townlet.dto.studies import SoakCycle, SoakResult
 from townlet.evaluation.compare import summarise
 from townlet.studies.acceptance import OVERRIDES, accept, judge
 from townlet.studies.soak import run_soak
+from townlet.telemetry.ndjson import read_records
 
 
 def soak(scenario: str = "queue_conflict", cycles: int = 10, **changes: object) -> SoakResult:
@@ -40,6 +41,8 @@ def soak(scenario: str = "queue_conflict", cycles: int = 10, **changes: object) 
         cycles=done,
         residents=3,
         records=cycles,
+        positions=tuple((k + 1, k, k + 1) for k in range(cycles)),
+        runs=1,
         problems=(),
         alerts=(),
         baseline={name: summarise(values, FEW) for name, values in rows.items()},
@@ -50,7 +53,7 @@ def soak(scenario: str = "queue_conflict", cycles: int = 10, **changes: object) 
 
 
 def test_a_good_soak_meets_every_criterion() -> None:
-    assert [criterion.met for criterion in judge([soak()])] == [True] * 6
+    assert [criterion.met for criterion in judge([soak()])] == [True] * 7
 
 
 @pytest.mark.parametrize(
@@ -60,12 +63,17 @@ def test_a_good_soak_meets_every_criterion() -> None:
         (soak(residents=0), 1),
         (soak(problems=("line 3: loss_value is missing",)), 2),
         (soak(records=2), 2),
-        (soak(cycles=10).model_copy(update={"cycles": soak().cycles[:4] + soak().cycles[5:] + soak().cycles[:1]}), 3),
+        (soak(runs=2), 3),
+        (soak(positions=((1, 0, 1), (1, 1, 2))), 3),  # the epochs begin anew
+        (soak(positions=((1, 0, 1), (2, 0, 2))), 3),  # no collection in between
+        (soak(positions=((1, 0, 1), (2, 1, 1))), 3),  # another log
+        (soak(positions=()), 3),
+        (soak(cycles=10).model_copy(update={"cycles": soak().cycles[:4] + soak().cycles[5:] + soak().cycles[:1]}), 4),
         (
             soak().model_copy(
                 update={"cycles": (*soak().cycles[:-1], soak().cycles[-1].model_copy(update={"memory_mb": 400.0}))}
             ),
-            4,
+            5,
         ),
     ],
 )
@@ -88,13 +96,18 @@ def test_a_short_acceptance_writes_logs_and_documents_and_withholds_its_certific
         ["queue_conflict"], cycles=2, soak_cycles=0, artifacts=tmp_path / "a", docs=tmp_path / "d", overrides=small, say=str
     )
     assert not result.accepted  # two cycles are not ten
-    assert [criterion.met for criterion in result.criteria] == [False, True, True, True, True, True]
+    assert [criterion.met for criterion in result.criteria] == [False, True, True, True, True, True, True]
     folder = tmp_path / "a" / "queue_conflict"
-    assert {path.name for path in folder.iterdir()} == {"ppo_001.jsonl", "ppo_002.jsonl", "watch.jsonl", "summary.md"}
+    assert {path.name for path in folder.iterdir()} == {"ppo_queue_conflict.jsonl", "watch.jsonl", "summary.md"}
     assert all(
-        json.loads(line)["log"] in ("ppo_001.jsonl", "ppo_002.jsonl")
-        for line in (folder / "watch.jsonl").read_text().splitlines()
+        json.loads(line)["log"] == "ppo_queue_conflict.jsonl" for line in (folder / "watch.jsonl").read_text().splitlines()
     )
+    records = list(read_records(folder / "ppo_queue_conflict.jsonl"))
+    assert [(r["epoch"], r["cycle_id"], r["log_stream_offset"], r["data_mode"]) for r in records] == [
+        (1, 0, 1, "mixed"),
+        (2, 1, 2, "mixed"),
+    ]
+    assert records[0]["dataset_hash"] != records[1]["dataset_hash"]  # every cycle replays a capture of its own
     first, second = result.soaks[0].cycles
     assert first.weights_after == second.weights_before
     assert "**Withheld.**" in (tmp_path / "d" / "COMPLETION_CERTIFICATE_PPO_PHASE2_4.md").read_text()

@@ -8,7 +8,7 @@ import pytest
 
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
-from townlet.evaluation.ends import shipped_ends, town_hash
+from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
 from townlet.studies.pay import lives, pay_verdict
 from townlet.testing import CHARACTERS, MUST_FAIL, CharacterPolicy, check_policy
@@ -37,7 +37,7 @@ def test_who_fails_in_a_duty_earns_less_than_half_in_two_weeks() -> None:
 
 @pytest.mark.slow
 def test_over_a_month_who_fails_in_a_duty_scores_below_a_half() -> None:
-    earned, ends = lives(town(28), towns=4), shipped_ends()[town_hash(town(28))]
+    earned, ends = lives(town(28), towns=4), shipped_scales()[town_hash(town(28))]
     in_order(earned)
     scores = {name: ends.score(value) or 0.0 for name, value in earned.items()}
     assert all(scores[name] < 0.5 for name in MUST_FAIL), scores

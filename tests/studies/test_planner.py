@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from townlet.dto.evaluation import Ends
+from townlet.dto.evaluation import ScoreScale
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError
-from townlet.evaluation.ends import load_ends, save_ends, shipped_ends, town_hash
+from townlet.evaluation.score_scale import load_scales, save_scales, shipped_scales, town_hash
 from townlet.evaluation.scorecard import evaluate, run_case
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.capture import CaptureOptions, capture
@@ -19,7 +19,7 @@ from townlet.studies.bound import bound
 from townlet.studies.planner import BASE, CasePlan, Effort, plan_case
 from townlet.testing import tiny_town
 
-SMALL = Effort(generations=3, copies=8, ahead=12)
+SMALL = Effort(generations=3, copies=8, window=18, ahead=12)
 TINY = tiny_town("policy.decision_interval=10", residents=3, scenario={"episode_ticks": 720})
 CASE = Case("tiny", "tiny", towns=2, days=None, config=TINY)
 
@@ -31,6 +31,7 @@ def planned() -> CasePlan:
 
 def test_a_plan_is_never_worse_than_its_base_and_found_again(planned: CasePlan) -> None:
     assert all(one.value >= one.base for one in planned.plans)
+    assert all((one.plan >= BASE).all() for one in planned.plans)  # nothing is left to be drawn
     assert planned.ends.planner > planned.ends.base  # and here it is better
     again = plan_case(CASE, "scripted", effort=SMALL)
     for one, two in zip(planned.plans, again.plans):
@@ -61,7 +62,7 @@ def test_a_resident_alone_with_everything_at_hand_comes_near_the_bound() -> None
 
 def test_sampled_futures_are_not_the_towns_own(planned: CasePlan) -> None:
     """Eight copies are two plans in four futures each; the plan is lived in the town itself."""
-    blind = plan_case(CASE, "scripted", effort=Effort(generations=3, copies=8, ahead=12, futures=4))
+    blind = plan_case(CASE, "scripted", effort=Effort(generations=3, copies=8, window=18, ahead=12, futures=4))
     assert any((one.plan != two.plan).any() for one, two in zip(blind.plans, planned.plans))
     assert blind.ends.planner <= planned.ends.bound
 
@@ -78,9 +79,9 @@ def test_a_plan_is_written_as_a_capture(planned: CasePlan, tmp_path: Path) -> No
 
 def test_a_score_is_where_a_return_lies_between_the_ends(planned: CasePlan, tmp_path: Path) -> None:
     path = tmp_path / "ends.json"
-    save_ends(path, [planned.ends])
-    save_ends(path, [planned.ends])  # once, not twice
-    known = load_ends(path)
+    save_scales(path, [planned.ends])
+    save_scales(path, [planned.ends])  # once, not twice
+    known = load_scales(path)
     assert list(known.values()) == [planned.ends]
     card = evaluate({"random": "random", "scripted": "scripted"}, [CASE], ends=known).cases[0]
     assert card.ends == planned.ends
@@ -91,14 +92,14 @@ def test_a_score_is_where_a_return_lies_between_the_ends(planned: CasePlan, tmp_
     case = Case("other", "other", towns=1, days=None, config=other.model_copy(update={"lifecycle": TINY.lifecycle}))
     assert evaluate({"random": "random"}, [case], ends=known).cases[0].ends is not None  # measured with the committed weights
     path.write_text("[{}]")
-    with pytest.raises(DamagedFileError, match="holds no ends of towns"):
-        load_ends(path)
+    with pytest.raises(DamagedFileError, match=r"ends\.json cannot be used \(ends\.0\.scenario: Field required\); make it with"):
+        load_scales(path)
 
 
 def test_shipped_ends_are_those_of_the_shipped_towns() -> None:
     """Who changes a town, its rules or the committed weights plans it anew: the command stands beside the figures."""
-    assert shipped_ends()
-    for one in shipped_ends().values():
+    assert shipped_scales()
+    for one in shipped_scales().values():
         assert town_hash(Case(one.scenario, one.scenario, days=int(one.days)).town()) == one.town, f"stale: {one.command}"
         assert one.random < one.base <= one.planner < one.bound
-        assert isinstance(one, Ends)
+        assert isinstance(one, ScoreScale)

@@ -17,9 +17,11 @@ from scorecards import FEW, town_days
 from townlet.dto.studies import ArmResult
 from townlet.errors import ConfigError, DamagedFileError
 from townlet.evaluation.compare import summarise
-from townlet.files import AppendLog
+from townlet.evaluation.score_scale import shipped_scales, town_hash
+from townlet.evaluation.suites import Case
+from townlet.files import AppendLog, sealed_line
 from townlet.studies.ablation import BLIND, SIGHTED, UNTOLD, ablation, report_text
-from townlet.studies.runner import finished, read_results, report_study, run_job, run_study
+from townlet.studies.runner import finished, parse_results, read_results, report_study, run_job, run_study
 from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of, load_spec
 
 TINY = ("training.towns=4", "training.horizon=6", "training.epochs=1", "training.eval_every=0", "training.checkpoint_every=1")
@@ -89,6 +91,26 @@ def test_a_spec_is_read_from_yaml_and_a_wrong_one_refused_in_words(tmp_path: Pat
         job_of(spec, "z", 0)
 
 
+def test_a_spec_that_is_no_mapping_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("n\n")
+    with pytest.raises(ConfigError, match=r"study\.yaml:1: the whole file is 'n'; expected a mapping of keys; see"):
+        load_spec(tmp_path / "study.yaml")
+
+
+def test_a_flipped_bit_in_a_result_is_seen_and_so_is_a_lost_end_of_line(tmp_path: Path) -> None:
+    keep(tmp_path, jobs_of(tiny())[0], 5.0)
+    path = tmp_path / "tiny.ndjson"
+    line = sealed_line(path.read_bytes().rstrip(b"\n"))
+    path.write_bytes(line + b"\n" + line[:40])
+    assert len(list(parse_results(path))) == 1  # what follows was torn by a crash
+    path.write_bytes(line.replace(b'"seed":0', b'"seed":1') + b"\n")
+    with pytest.raises(DamagedFileError, match=r"line 1: is not what was written \(its seal is broken\)"):
+        list(parse_results(path))
+    path.write_bytes(line + b"\x0b")
+    with pytest.raises(DamagedFileError, match="line 1: is whole, but what ends it is no new line"):
+        list(parse_results(path))
+
+
 def test_contrasts_are_paired_by_seed_with_students_interval(tmp_path: Path) -> None:
     """Differences 1, 2, 3: mean 2, s = 1, n = 3, t = 4.30265: ± 2.4841."""
     spec = tiny(seeds=3)
@@ -152,6 +174,27 @@ def test_a_job_that_another_study_ran_is_found_by_its_hash(tmp_path: Path) -> No
     assert [(result.arm, result.seed) for result in finished(renamed, tmp_path)] == [("same", 0), ("same", 1)]
 
 
+def test_results_of_another_config_are_reported_as_such_and_trained_anew(tmp_path: Path) -> None:
+    for job in jobs_of(tiny()):
+        keep(tmp_path, job, 1.0)
+    changed = tiny(overrides=(*TINY, "ppo.gamma=0.9"))
+    keep(tmp_path, jobs_of(changed)[0], 3.0)
+    report = report_study(changed, results=tmp_path)
+    assert [result.measures["return"].mean for result in report.results] == [3.0, 1.0, 1.0, 1.0]
+    assert report.older == 3
+    assert "3 of them are of another config or version" in report_text(report)
+    assert len(finished(changed, tmp_path)) == 1  # the others are run
+
+
+def test_scores_are_on_the_scale_of_today(tmp_path: Path) -> None:
+    """Results keep returns; the planner of a town may have become better since."""
+    spec = tiny(config="town_day", days=1, seeds=1, arms={"plain": ()}, contrasts=())
+    keep(tmp_path, jobs_of(spec)[0], 60.0)
+    (result,) = report_study(spec, results=tmp_path).results
+    scale = shipped_scales()[town_hash(Case("town_day", "town_day", days=1).town())]
+    assert result.measures["score"].values == (scale.score(59.0), scale.score(61.0))
+
+
 def test_an_ablation_is_a_study_of_three_arms() -> None:
     spec = ablation("two_bathrooms", "conflict", seeds=5, minutes=4.0)
     assert spec.name == "two_bathrooms_blind_conflict"
@@ -175,6 +218,17 @@ def test_a_job_trains_measures_and_keeps_its_result(tmp_path: Path) -> None:
     assert result.measures["return"].count == 2
     assert result.transitions > 0
     assert len(result.policy_hash) == 64
+
+
+def test_a_study_that_measures_otherwise_does_not_train_again(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    month, day = tiny(), tiny(name="day", days=1)
+    assert job_of(month, "plain", 0).hash != job_of(day, "plain", 0).hash
+    assert job_of(month, "plain", 0).training == job_of(day, "plain", 0).training != job_of(day, "plain", 1).training
+    first = run_job(month, "plain", 0, results=tmp_path / "results", runs=tmp_path / "runs")
+    second = run_job(day, "plain", 0, results=tmp_path / "results", runs=tmp_path / "runs")
+    assert (second.policy_hash, second.training_seconds) == (first.policy_hash, first.training_seconds)
+    assert second.measures != first.measures
 
 
 @pytest.mark.slow

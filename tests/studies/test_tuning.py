@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from townlet.config.models import BehaviorConfig
+from townlet.config.town import BehaviorConfig
 from townlet.studies.tuning import DIALS, numbers_of, tune, with_numbers
 from townlet.testing import tiny_town
 

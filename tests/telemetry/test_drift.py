@@ -56,7 +56,7 @@ def test_a_baseline_may_be_numbers_a_record_capture_metrics_or_a_log(tmp_path: P
         "baseline_reward_sum": 4.0,
         "baseline_reward_sum_mean": 2.0,
         "baseline_reward_mean": 0.1,
-        "baseline_log_prob_mean": -1.0,
+        "baseline_log_prob_mean": -1.25,  # (10 · 0.5 + 30 · 1.5) / 40: every decision counts once
     }
     log = write(tmp_path / "a.jsonl", *(example_record(n, queue_wait_mean=float(n)) for n in (1, 3)))
     assert read_baseline(log)["queue_wait_mean"] == 2.0
@@ -251,6 +251,11 @@ def test_a_log_has_not_drifted_from_itself_in_either_command(tmp_path: Path) -> 
     assert {delta.absolute for _, delta in found.worst.values()} == {0.0}
     assert {delta.absolute for delta in summarise(log, baseline=read_baseline(log)).drift} == {0.0}
     assert {row.absolute for row in compare_logs(log, log).metrics} == {0.0}
+    stages = [
+        example_record(n, epoch=1 + n % 2, anneal_cycle=n // 2, queue_wait_mean=wait) for n, wait in enumerate(waits)
+    ]  # every stage counts its epochs anew
+    anneal = write(tmp_path / "anneal.jsonl", *stages)
+    assert log_drift([anneal], read_baseline(anneal), epochs=read_epochs(anneal), threshold=0.0).ok
     later = write(tmp_path / "b.jsonl", *(example_record(n, queue_wait_mean=2 * wait) for n, wait in enumerate(waits, 1)))
     apart = log_drift([later], read_baseline(log), epochs=read_epochs(log), threshold=0.5, relative=True)
     assert [(epoch, delta.name, delta.relative) for epoch, delta in apart.beyond] == [

@@ -14,8 +14,8 @@ import pytest
 import townlet
 from places import ROOT
 from townlet.telemetry import reference
+from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.ndjson import read_records
-from townlet.telemetry.rules import default_rules
 from townlet.telemetry.schema import CURRENT, project
 from townlet.telemetry.summary import summarise
 from townlet.telemetry.validate import validate_log

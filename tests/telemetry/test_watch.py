@@ -17,10 +17,10 @@ import pytest
 
 from townlet import files
 from townlet.errors import ConfigError, TelemetryError, UsageError
+from townlet.telemetry.alarm_rules import PAST, Rule, RuleState, default_rules, flag_rules, merged, read_rules, rules_of
 from townlet.telemetry.example import example_record
 from townlet.telemetry.follow import Follower, NewLine, Notice
 from townlet.telemetry.ndjson import TelemetryWriter
-from townlet.telemetry.rules import PAST, Rule, RuleState, default_rules, flag_rules, merged, read_rules, rules_of
 from townlet.telemetry.watch import Seen, Silence, Watch, hook_words, run_hook, watch_log
 
 
@@ -289,14 +289,14 @@ def test_rules_are_read_from_yaml_and_json(tmp_path: Path) -> None:
         ({"rules": [{"field": "kl_k3", "is": True}]}, "expected above or below: a number"),
         ({"rules": [{"field": "anneal_loss_flag", "above": 1}]}, "expected is: true or false"),
         ({"rules": [{"field": "kl_k3", "above": 1, "patience": 0}]}, "expected a whole number from 1 on"),
-        ({"rules": [{"field": "kl_k3", "above": 1, "versus": "data_mode"}]}, "no number of a record"),
+        ({"rules": [{"field": "kl_k3", "above": 1, "versus": "data_mode"}]}, "neither a numeric field nor"),
         ({"rules": [{"field": "kl_k3", "above": 1, "anneal": 3}]}, "anneal is 3"),
         (
             {"rules": [{"field": "kl_k3", "above": 1, "margin": 3}]},
             "margin is 3, expected a number from 0 on beside versus",
         ),
         ({"rules": [{"field": "kl_k3", "above": 1, "versus": "past", "margin": -1}]}, "margin is -1"),
-        ({"rules": [{"field": "kl_k3", "above": 1, "unless": "run_id"}]}, "unless is 'run_id', which is no number of a record"),
+        ({"rules": [{"field": "kl_k3", "above": 1, "unless": "run_id"}]}, "unless is 'run_id', which is not a numeric field"),
         ({"rules": [7]}, "expected an object such as"),
         ({"rules": [], "max_gap": -1}, "number of seconds above 0"),
         ({"rules": [], "defaults": "no"}, "expected true or false"),

@@ -125,7 +125,7 @@ def test_without_a_place_for_the_cache_each_start_compiles_and_says_why(tmp_path
         printed, told = run(package, tmp_path / "cache")
         assert printed == ["0.5", "1"]
         assert "cannot be written" in told
-        assert "every start compiles anew (XDG_CACHE_HOME names another place)" in told
+        assert "every start compiles again (XDG_CACHE_HOME names another place)" in told
         assert told.endswith(TOLD)
 
 

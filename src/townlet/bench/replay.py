@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from townlet import files
 from townlet.bench.rows import Row, paired, row
@@ -133,7 +132,7 @@ class Pass:
     peak_mb: float
 
 
-def _options(batch_size: int) -> dict[str, Any]:
+def _options(batch_size: int) -> dict[str, object]:
     return {"batch_size": batch_size, "shuffle": True, "prefetch": PREFETCH}
 
 
@@ -173,7 +172,7 @@ def child(folder: Path, form: str) -> Pass:
     return Pass(**json.loads(done.stdout))
 
 
-def ppo_rows(folder: Path, repeats: int = 1) -> list[dict[str, Any]]:
+def ppo_rows(folder: Path, repeats: int = 1) -> list[dict[str, object]]:
     """Training from a stream against training from memory, in turns."""
     pairs = [(child(folder, "memory"), child(folder, "stream")) for _ in range(repeats)]
     ratio = statistics.median(memory.seconds / stream.seconds for memory, stream in pairs)

@@ -1,7 +1,7 @@
-"""What each stage of training does of what this machine could do: the rows and the chart of `townlet bench roof`.
+"""How close each stage of training comes to the limit of this machine: rows and chart of `townlet bench roof`.
 
 However well it is written, a stage has to read and write some bytes and to do some arithmetic. Its roof is how often a second one
-core could do that at its own bandwidth and its own speed of multiplying matrices; the rest is branches, calls and waiting for
+core could do that at its own bandwidth and its own speed of multiplying and adding; the rest is branches, calls and waiting for
 memory. Counted is what a stage must touch once: records and rows, not what a cache fetches twice. All times are of the processor.
 """
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import process_time
-from typing import Any
 
 import numpy as np
 
@@ -22,13 +21,14 @@ from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.files import write_bytes
 from townlet.optional import check_installed, require
+from townlet.policy import passes
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.world._jit import entry
 from townlet.world.options import legal_option
 from townlet.world.state import MAX_EDGES, OBJECT, RESIDENT, TERMS, TIE, State, Tables, Town
 
-MEGABYTES, SIDE = 64, 768  # memory that no cache holds; the side of the matrices
+MEGABYTES, SUMMANDS = 64, 2_000_000  # memory that no cache holds; a sum that is long enough to be timed
 EPOCH_PASSES = 3  # an update goes forward once and backward with twice its arithmetic
 
 
@@ -54,22 +54,21 @@ class Stage:
         return 1.0 / max(self.bytes / machine.bandwidth, self.operations / machine.arithmetic)
 
 
-def measure_machine(repeats: int = 5, *, megabytes: int = MEGABYTES, side: int = SIDE) -> Machine:
+def measure_machine(repeats: int = 5, *, megabytes: int = MEGABYTES, summands: int = SUMMANDS) -> Machine:
     memory = np.empty(megabytes << 20, np.uint8)
-    one, other = (np.random.default_rng(k).random((side, side), np.float32) for k in range(2))
-    product = np.empty_like(one)
+    line, sums = np.ones(passes.LANES, np.float32), np.zeros((passes.BLOCK, passes.LANES), np.float32)
     filled = fastest(lambda: memory.fill(1), repeats)
-    multiplied = fastest(lambda: np.matmul(one, other, out=product), repeats)
-    return Machine(memory.nbytes / filled, 2.0 * side**3 / multiplied)
+    added = fastest(lambda: passes.multiply_add(line, sums.reshape(-1), summands), repeats)
+    return Machine(memory.nbytes / filled, 2.0 * sums.size * summands / added)
 
 
-def fastest(work: Callable[[], Any], repeats: int) -> float:
+def fastest(work: Callable[[], object], repeats: int) -> float:
     """Seconds of the processor, at best, after one time that is not counted."""
     work()
     return min(_seconds(work) for _ in range(repeats))
 
 
-def _seconds(work: Callable[[], Any]) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     begin = process_time()
     work()
     return max(process_time() - begin, 1e-9)

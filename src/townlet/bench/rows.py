@@ -1,4 +1,4 @@
-"""What every bench shares: rows with their bars, the speed of the machine just now, two things timed in turns."""
+"""Shared by all benchmarks: rows with their bars, the present speed of the machine, timing two things in turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = dict[str, Any]
 LOOPS = 300_000
 
 
-def row(name: str, value: float, unit: str, bar: float | None = None, *, smaller: bool = False, **more: Any) -> Row:
+def row(name: str, value: float, unit: str, bar: float | None = None, *, smaller: bool = False, **more: object) -> Row:
     """One line of a bench; without a bar it is for information."""
     ok = True if bar is None else value <= bar if smaller else value >= bar
     return {"name": name, "value": value, "unit": unit, "bar": bar, "ok": ok, **more}

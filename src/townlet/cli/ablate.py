@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from townlet.cli.common import json_option, note, set_option
-from townlet.cli.study import processes_option, publish, report_option, results_option, runs_option
+from townlet.cli.study import job_options, publish, report_option, results_option, runs_option, where_of
 
 EPILOG = """\b
 Example:
@@ -26,7 +26,7 @@ Example:
 @click.option("--mode", help="Training mode; by default that of the config.")
 @results_option
 @runs_option
-@processes_option
+@job_options
 @report_option
 @set_option
 @json_option
@@ -41,7 +41,9 @@ def ablate(
     mode: str | None,
     results: Path,
     runs: Path,
-    processes: int,
+    engine: str,
+    workers: int,
+    address: str | None,
     output: Path | None,
     overrides: tuple[str, ...],
     as_json: bool,
@@ -53,7 +55,7 @@ def ablate(
     words = (*overrides, *(() if epochs is None else (f"training.epochs={epochs}",)))
     budget = None if epochs is not None else minutes
     spec = ablation(config, blind, seeds=seeds, minutes=budget, mode=mode, overrides=words, towns=towns, days=days)
-    report = run_study(spec, results=results, runs=runs, processes=processes, say=note)
+    report = run_study(spec, results=results, runs=runs, where=where_of(spec, engine, workers, address), say=note)
     command = f"townlet ablate {config} --blind {blind} --seeds {seeds} " + (
         f"--minutes {minutes:g}" if epochs is None else f"--epochs {epochs}"
     )

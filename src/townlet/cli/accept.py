@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, note, set_option
+from townlet.cli.common import emit, engine_options, json_option, leave, note, set_option, spread_over
 
 PATH = click.Path(path_type=Path)
 EPILOG = """\b
@@ -21,10 +21,11 @@ Example:
     "--cycles", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Capture → PPO cycles per scenario."
 )
 @click.option(
-    "--soak-cycles", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Cycles of the long soak; 0: none."
+    "--soak-cycles", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Cycles of the long soak; 0 for none."
 )
 @click.option("--artifacts", type=PATH, default=Path("artifacts/phase4"), show_default=True, help="Folder of logs and summaries.")
 @click.option("--docs", type=PATH, default=Path("docs"), show_default=True, help="Folder of the three documents.")
+@engine_options
 @set_option
 @json_option
 def accept(
@@ -33,10 +34,14 @@ def accept(
     soak_cycles: int,
     artifacts: Path,
     docs: Path,
+    engine: str | None,
+    workers: int,
+    address: str | None,
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Run the acceptance cycles of SCENARIOS (by default the founding five) and write the reports; exit code 1 when one fails."""
+    from townlet.config.loader import load_config
     from townlet.studies.acceptance import OVERRIDES, PRIMARY
     from townlet.studies.acceptance import accept as run
 
@@ -47,6 +52,7 @@ def accept(
         artifacts=artifacts,
         docs=docs,
         overrides=(*OVERRIDES, *overrides),
+        where=spread_over(load_config((scenarios or PRIMARY)[0], overrides), engine, workers, address),
         say=note,
     )
     lines = [f"{'met ' if criterion.met else 'OPEN'}  {criterion.name}: {criterion.evidence}" for criterion in result.criteria]

@@ -8,9 +8,18 @@ from typing import Any
 
 import click
 
-from townlet.cli.common import NAME, emit, json_option, leave, note, progress, seed_option, set_option
-
-FOUNDING = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
+from townlet.cli.common import (
+    ENGINE_OPTIONS,
+    NAME,
+    emit,
+    json_option,
+    leave,
+    note,
+    progress,
+    seed_option,
+    set_option,
+    spread_over,
+)
 
 
 class Size(click.ParamType[int]):
@@ -28,34 +37,43 @@ class Size(click.ParamType[int]):
 
 
 OPTIONS = (
-    click.option("--output", type=click.Path(path_type=Path), help="Folder to make; it appears when it is whole."),
+    click.option(
+        "--output",
+        type=click.Path(path_type=Path),
+        help="New folder. It is complete when it appears; a failed capture leaves nothing behind.",
+    ),
     click.option(
         "--policy",
         default="schedule",
         show_default=True,
         help="scripted, random, schedule, or the folder of a checkpoint or a run.",
     ),
-    click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices."),
+    click.option(
+        "--epsilon",
+        type=click.FloatRange(0, 1),
+        help="Share of random choices of a script; by default training.bc.epsilon (0.05). With 0 every log-probability is 0.",
+    ),
     click.option("--ticks", type=click.IntRange(1), help="Ticks per town; by default an episode."),
     click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns, each with its own draws."),
     click.option("--start", help="Clock time of the first tick, such as 06:30, or random."),
     click.option("--agent-id", "--agent", "agents", type=NAME, multiple=True, help="Keep this resident only; may be repeated."),
-    click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least so many decisions."),
+    click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least this many decisions."),
     click.option("--min-reward", type=float, help="Keep lives whose rewards sum to at least this."),
     click.option("--prefix", type=NAME, default="rollout_sample", show_default=True, help="Beginning of the file names."),
     click.option("--compress", is_flag=True, help="Deflate the arrays: smaller and slower."),
-    click.option("--max-bytes", type=Size(), help="Throw out the oldest samples above this size (800K, 200M, 2G)."),
-    click.option("--append", is_flag=True, help="Add to the capture that is there, with new towns."),
-    click.option("--overwrite", is_flag=True, help="Move what is there aside."),
+    click.option("--max-bytes", type=Size(), help="Largest size (800K, 200M, 2G); the oldest samples are deleted first."),
+    click.option("--append", is_flag=True, help="Add new towns to an existing capture."),
+    click.option("--overwrite", is_flag=True, help="Move an existing folder aside."),
     click.option(
         "--take",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="Capture what was played in a take: of whoever was taken over there, or else of everybody.",
+        help="Capture a recorded take (a file of `townlet observe`): the residents that a person played, else all.",
     ),
     click.option("--auto-seed-agents", is_flag=True, help="Place residents in a scenario that has none."),
     click.option("--golden", is_flag=True, help="Refresh the committed samples and statistics instead."),
     click.option("--check", is_flag=True, help="With --golden: compare only; exit code 1 when they differ."),
     click.option("--golden-dir", type=click.Path(path_type=Path), default=Path("docs/samples"), show_default=True),
+    *ENGINE_OPTIONS,
     seed_option,
     set_option,
     json_option,
@@ -75,7 +93,7 @@ def capture_options(command: Any) -> Any:
 def capture(scenarios: tuple[str, ...], **options: Any) -> None:
     """Run each SCENARIO (a config file or a shipped name) and keep one sample per resident and life.
 
-    Ctrl-C ends the run early and keeps what was captured; the folder is whole in any case.
+    Ctrl-C stops early and keeps what was captured so far; the folder is complete in every case.
 
     \b
     Examples:
@@ -97,6 +115,8 @@ def capture_suite(scenarios: tuple[str, ...], **options: Any) -> None:
     Example:
       python scripts/capture_rollout_suite.py --ticks 600 --output runs/suite
     """
+    from townlet.scenarios.catalogue import FOUNDING
+
     _capture(scenarios or FOUNDING, **options)
 
 
@@ -112,6 +132,9 @@ def _capture(
     min_length: int,
     min_reward: float | None,
     take: Path | None,
+    engine: str | None,
+    workers: int,
+    address: str | None,
     **options: Any,
 ) -> None:
     from townlet.config.loader import load_config
@@ -139,7 +162,8 @@ def _capture(
             advance(done - seen[0])
             seen[0] = done
 
-        result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0)
+        where = spread_over(configs[0], engine, workers, address)
+        result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0, where=where)
     emit(asdict(result), lambda: _told(asdict(result)), as_json)
     if result.events_lost:
         note(f"{result.events_lost} events did not fit; raise world.event_capacity to keep them all")
@@ -147,7 +171,7 @@ def _capture(
         raise stop.interruption(f"after {result.ticks} of {total} town-ticks; {output} holds what was captured")
 
 
-def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, object]) -> tuple[Any, ...]:
     """Configs, whose lives to keep, and options with who plays. SCENARIO is the take's town where that is not shipped."""
     from townlet.observer.studio import Studio
     from townlet.observer.take import read_take

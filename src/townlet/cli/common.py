@@ -15,6 +15,7 @@ import click
 
 if TYPE_CHECKING:
     from townlet.config import SimulationConfig
+    from townlet.config.learning import TrainingConfig
 
 
 class Advance(Protocol):
@@ -30,7 +31,30 @@ set_option = click.option(
     help="Change a config key, such as ppo.learning_rate=1e-4; may be repeated.",
 )
 at_option = click.option("--at", metavar="HH:MM|TICK", help="Moment: a clock time such as 07:00, or a tick.")
-seed_option = click.option("--seed", type=click.IntRange(0), default=None, help="Seed instead of that of the config.")
+seed_option = click.option("--seed", type=click.IntRange(0), default=None, help="Seed; by default that of the config.")
+
+
+ENGINE_OPTIONS = (
+    click.option("--engine", metavar="NAME", help="Where: local, process or ray; by default processes for several workers."),
+    click.option("--workers", type=click.IntRange(0, 4096), default=1, show_default=True, help="Jobs at once; 0: all cores."),
+    click.option("--address", metavar="HOST:PORT", help="A running Ray cluster; means --engine ray."),
+)
+
+
+def engine_options(command: Any) -> Any:
+    """Where a command's work is done, and by how many."""
+    for option in reversed(ENGINE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def spread_over(config: SimulationConfig, engine: str | None, workers: int, address: str | None) -> TrainingConfig:
+    """What `run_jobs` needs to know; what a worker reserves in a cluster is said by the config (`training.cluster`)."""
+    if engine is None:
+        engine = "ray" if address is not None else "local" if workers == 1 else "process"
+    training = config.training
+    cluster = training.cluster if address is None else training.cluster.model_copy(update={"address": address})
+    return training.model_copy(update={"engine": engine, "workers": workers, "cluster": cluster})
 
 
 class NameType(click.ParamType[str]):
@@ -81,7 +105,7 @@ def dumps(value: object) -> str:
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _finite(value: object) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -91,7 +115,7 @@ def _finite(value: object) -> Any:
     return value
 
 
-def emit(value: Any, text: str | Callable[[], str], as_json: bool) -> None:
+def emit(value: object, text: str | Callable[[], str], as_json: bool) -> None:
     """The result of a command on stdout: JSON when asked for, else its text."""
     click.echo(dumps(value) if as_json else text() if callable(text) else text)
 

@@ -37,6 +37,7 @@ GIVES = {  # extra -> what works with it
     "data": "exports (townlet replay export, telemetry export)",
     "bench": "comparisons with other trainers (townlet bench train)",
     "observer": "the town in the browser (townlet observe)",
+    "dist": "more than one machine (--engine ray)",
 }
 
 
@@ -65,7 +66,7 @@ def doctor(as_json: bool) -> None:
     leave(0 if report["ok"] else 1)
 
 
-def examine() -> dict[str, Any]:
+def examine() -> dict[str, object]:
     base = {name: _version(name) for name in BASE}
     packages = {name: _version(DISTRIBUTION.get(name, name)) if installed(name) else None for name in EXTRA_OF}
     groups = {extra: [name for name, of in EXTRA_OF.items() if of == extra] for extra in dict.fromkeys(EXTRA_OF.values())}
@@ -94,7 +95,7 @@ def examine() -> dict[str, Any]:
     }
 
 
-def _extra(gives: str, packages: dict[str, str | None], install: str) -> dict[str, Any]:
+def _extra(gives: str, packages: dict[str, str | None], install: str) -> dict[str, object]:
     return {"packages": packages, "ok": all(packages.values()), "gives": gives, "install": install}
 
 
@@ -105,7 +106,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _cache() -> dict[str, Any]:
+def _cache() -> dict[str, object]:
     """The folder of compiled kernels: where it is, whether it can be written, how large it is."""
     if not (installed("numba") and installed("numpy")):
         return {"folder": None, "writable": False, "megabytes": 0.0}
@@ -117,7 +118,7 @@ def _cache() -> dict[str, Any]:
     return {"folder": str(folder), "writable": os.access(above, os.W_OK), "megabytes": round(size / 1e6, 1)}
 
 
-def _bfloat16() -> dict[str, Any] | None:
+def _bfloat16() -> dict[str, object] | None:
     """Whether `ppo.bf16` can be used, and how the try ended when not; None without torch."""
     if not installed("torch"):
         return None
@@ -147,7 +148,7 @@ def describe(report: dict[str, Any]) -> str:
     if cache["folder"] is not None:
         state = f"{cache['megabytes']} MB" if cache["megabytes"] else "empty: the first run compiles, once, and says so"
         if not cache["writable"]:
-            state = "NOT WRITABLE: kernels are compiled anew at each start; set XDG_CACHE_HOME to a folder of yours"
+            state = "NOT WRITABLE: kernels are compiled at every start; set XDG_CACHE_HOME to a folder of yours"
         lines += ["", f"compiled kernels: {cache['folder']} ({state})"]
     if not report["compiled"]:
         lines += ["NUMBA_DISABLE_JIT is set: everything runs uncompiled and slowly; unset it"]

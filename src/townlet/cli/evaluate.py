@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, json_option, note, progress, set_option
+from townlet.cli.common import emit, engine_options, json_option, note, progress, set_option, spread_over
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
-    from townlet.config.models import EvaluationConfig
+    from townlet.config.learning import EvaluationConfig
     from townlet.dto.evaluation import Scorecard
     from townlet.evaluation.suites import Case
 
@@ -56,6 +56,7 @@ Examples:
 @click.option("--output", type=PATH, help="Write the scorecard as JSON.")
 @click.option("--html", type=PATH, help="Write it as one HTML page.")
 @click.option("--png", type=PATH, help="Draw it (.png or .svg).")
+@engine_options
 @set_option
 @json_option
 def evaluate(
@@ -76,6 +77,9 @@ def evaluate(
     output: Path | None,
     html: Path | None,
     png: Path | None,
+    engine: str | None,
+    workers: int,
+    address: str | None,
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -83,7 +87,7 @@ def evaluate(
     sees. A network draws its actions; `greedy:FOLDER` takes the likeliest."""
     from townlet.config.loader import load_config
     from townlet.evaluation.compare import save_scorecard
-    from townlet.evaluation.ends import load_ends
+    from townlet.evaluation.score_scale import load_scales
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.table import scorecard_text
 
@@ -99,8 +103,9 @@ def evaluate(
             baseline=baseline,
             window=window,
             threads=threads,
-            ends=None if ends is None else load_ends(ends),
+            ends=None if ends is None else load_scales(ends),
             looks=looks,
+            where=spread_over(cases[0].own(), engine, workers, address),
             progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
         )
     if output is not None:

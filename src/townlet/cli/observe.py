@@ -7,7 +7,7 @@ import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -41,7 +41,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     "--save", type=click.Path(path_type=Path, dir_okay=False), help="Write one HTML file that needs no server, and end."
 )
 @click.option("--no-engine", is_flag=True, help="With --save: a film, also where the town could run in the page itself.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @seed_option
 @set_option
 def observe(
@@ -90,7 +90,7 @@ def observe(
         click.echo(f"to act    {address}{observatory.act_token}")
         click.echo(f"to watch  {address}{observatory.watch_token}")
         if host not in LOOPBACK:
-            note(f"anybody who reaches {host} and has an address can watch, over plain HTTP; Ctrl-C ends it")
+            note(f"anyone who reaches {host} and has an address can watch, over plain HTTP; Ctrl-C ends it")
         if not no_open and _has_screen():
             webbrowser.open(address + observatory.act_token)
 
@@ -125,7 +125,7 @@ def open_observatory(
     from townlet.config.loader import default_config
     from townlet.observer.app import Observatory
     from townlet.observer.library import Library, run_id
-    from townlet.observer.opening import open_take, policy_id
+    from townlet.observer.open_take import open_take, policy_id
     from townlet.observer.studio import Studio
 
     promotion = default_config().promotion
@@ -140,7 +140,7 @@ def open_observatory(
     return Observatory(studio, library, futures, open={"take": first, "vs": second, "run": run})
 
 
-def futures(studio: Studio, take: str, at: int, edits: list[str], count: int) -> dict[str, Any]:
+def futures(studio: Studio, take: str, at: int, edits: list[str], count: int) -> dict[str, object]:
     """Many futures of a moment of a take, as it was and edited: `townlet fork`."""
     from townlet.studies.fork import Moment, fork
 

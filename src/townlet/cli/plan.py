@@ -22,9 +22,14 @@ Examples:
 @click.option("--base", default="scripted", show_default=True, help="Policy that the plan begins with: a name or a checkpoint.")
 @click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town.")
 @click.option("--towns", type=click.IntRange(1, 1000), default=1, show_default=True, help="Towns, each planned on its own.")
-@click.option("--generations", type=click.IntRange(1, 10_000), default=12, show_default=True, help="Rounds of changes per day.")
+@click.option("--generations", type=click.IntRange(1, 10_000), default=12, show_default=True, help="Rounds per 36 decisions.")
 @click.option("--copies", type=click.IntRange(2, 4096), default=32, show_default=True, help="Copies of the town in a round.")
-@click.option("--futures", type=click.IntRange(0, 1024), default=0, help="Plan over so many sampled futures; 0 knows what comes.")
+@click.option(
+    "--futures",
+    type=click.IntRange(0, 1024),
+    default=0,
+    help="Plan over this many sampled futures; 0: the planner knows the future.",
+)
 @click.option("--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which evaluation seed.")
 @click.option("--output", type=PATH, help="Write the planned towns as a capture into this folder.")
 @click.option("--ends", type=PATH, help="Add both ends of the score to this file; `evaluate --ends` reads it.")
@@ -44,8 +49,11 @@ def plan(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Improve the decisions of a base policy in SCENARIO, day by day, in the simulator itself; the same words, the same plan."""
-    from townlet.evaluation.ends import save_ends
+    """Improve the decisions of a base policy in SCENARIO by trying changes in the simulator.
+
+    The same command gives the same plan.
+    """
+    from townlet.evaluation.score_scale import save_scales
     from townlet.evaluation.suites import Case
     from townlet.policy.capture import CaptureOptions, capture
     from townlet.studies.planner import Effort, plan_case
@@ -55,13 +63,14 @@ def plan(
     case = Case(scenario, scenario, towns=towns, days=days, overrides=overrides)
     effort = Effort(generations=generations, copies=copies, futures=futures)
     words = f"townlet plan {scenario} --base {base} --days {days} --towns {towns} --generations {generations} --copies {copies}"
+    words += "".join(f" --set {word}" for word in overrides)
     found = plan_case(case, base, window=window, effort=effort, command=words, say=note)
     if output is not None:
         options = CaptureOptions(towns=towns, seed=found.seed, policy=found.policy)
         result = capture([case.town()], output, options)
         note(f"{result.samples} samples written to {output}")
     if ends is not None:
-        save_ends(ends, [found.ends])
+        save_scales(ends, [found.ends])
         note(f"ends written to {ends}")
     told = found.ends.model_dump(mode="json") | {"values": [one.value for one in found.plans]}
     text = (

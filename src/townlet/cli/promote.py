@@ -12,7 +12,8 @@ from townlet.cli.common import emit, json_option, leave, note, progress, set_opt
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
-    from townlet.config.models import EvaluationConfig, SimulationConfig
+    from townlet.config.learning import EvaluationConfig
+    from townlet.config.models import SimulationConfig
     from townlet.dto.promotion import LedgerEntry, PromotionDecision, Trace
     from townlet.evaluation.suites import Case
     from townlet.promotion.releases import Releases
@@ -134,7 +135,7 @@ def history(ledger: Path | None, config: str | None, overrides: tuple[str, ...],
 @set_option
 @json_option
 def verify(ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Check every hash of ledger, evidence and releases; exit code 2 when anything is amiss."""
+    """Check every hash of ledger, evidence and releases; exit code 2 when one is wrong."""
     releases = open_releases(ledger, config, overrides)
     problems = releases.verify()
     text = "\n".join(problems) if problems else f"{releases.ledger}: {len(releases.entries())} entries, all hashes hold"

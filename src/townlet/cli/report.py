@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from townlet.cli.common import emit, json_option, note, progress
+
+if TYPE_CHECKING:
+    from townlet.policy.training.run_folder import RunCard
 
 PATH = click.Path(path_type=Path)
 EPILOG = """\b
@@ -25,7 +28,9 @@ Example:
 @click.option(
     "--seeds", type=click.IntRange(1, 10_000), default=16, show_default=True, help="Towns, when the scorecard is made now."
 )
-@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town, likewise.")
+@click.option(
+    "--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town, when the scorecard is made now."
+)
 @json_option
 def report(
     run: Path, output: Path | None, log: Path | None, scorecard: Path | None, seeds: int, days: int, as_json: bool
@@ -33,8 +38,9 @@ def report(
     """Write one self-contained HTML page of a training RUN: scoreboard, curves, the town, config and hashes."""
     from townlet.evaluation.compare import load_scorecard
     from townlet.files import write_text
-    from townlet.observer.report import config_of, measure_run, read_run, render_report
+    from townlet.observer.report import measure_run, read_run, render_report
     from townlet.observer.town import town_picture
+    from townlet.policy.training.run_folder import RunFolder
 
     record = read_run(run, log)
     for sentence in record.damaged:
@@ -47,13 +53,14 @@ def report(
         record = replace(record, scorecard=card)
         note(f"scorecard written to {run / 'scorecard.json'}")
     target = output or run / "report.html"
-    write_text(target, render_report(record, town=town_picture(config_of(run)), commands=commands_of(record.run, run)))
+    folder = RunFolder(run)
+    write_text(
+        target, render_report(record, town=town_picture(folder.resolved_config()), commands=commands_of(folder.card(), run))
+    )
     emit({"report": str(target)}, f"report written to {target}", as_json)
 
 
-def commands_of(card: Mapping[str, object], folder: Path) -> list[str]:
+def commands_of(card: RunCard, folder: Path) -> list[str]:
     """What makes the run and this page again."""
-    train = f"townlet train {card.get('config_id', 'CONFIG')} --mode {card.get('mode', 'anneal')}"
-    if "seed" in card:
-        train += f" --seed {card['seed']}"
+    train = f"townlet train {card.config_id} --mode {card.mode} --seed {card.seed}"
     return [train, f"townlet evaluate random scripted trained={folder}/checkpoints/best", f"townlet report {folder}"]

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import at_option, emit, interactive, json_option, note, seed_option, set_option, tick_of
+from townlet.cli.common import (
+    at_option,
+    emit,
+    engine_options,
+    interactive,
+    json_option,
+    note,
+    progress,
+    seed_option,
+    set_option,
+    spread_over,
+    tick_of,
+)
 
 if TYPE_CHECKING:
+    from townlet.config.learning import TrainingConfig
+    from townlet.config.models import SimulationConfig
     from townlet.envs.scene import Scene
     from townlet.envs.vector import VectorTown
     from townlet.sim.probes import Counts
@@ -24,34 +39,40 @@ EXITS_TOLD = {"collapse": "collapsed of hunger", "eviction": "was evicted", "sch
 MOST_EXITS = 24
 
 
-def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None) -> VectorTown:
+def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, town: int = 0) -> VectorTown:
     """One town of a scenario."""
     from townlet.config.loader import load_config
-
-    config = load_config(scenario, overrides)  # its mistakes are told before anything is compiled
     from townlet.envs.vector import VectorTown
 
-    return VectorTown(config, 1, seed=seed)
+    config = load_config(scenario, overrides)
+    return VectorTown(config, 1, seed=seed, first_town=town)
 
 
 @click.command(short_help="Simulate a scenario, with a live table of residents and queues.")
-@click.argument("scenario")
+@click.argument("scenario", required=False)
+@click.option("--scenario", "named", metavar="NAME|FILE", help="The scenario, in place of the argument.")
+@click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns; of many, sums and digests are kept.")
+@click.option("--town", type=click.IntRange(0), default=0, show_default=True, help="Number of the first town.")
 @click.option("--ticks", type=click.IntRange(1), help="Minutes to simulate, in whole decisions; by default an episode.")
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
 @click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices.")
 @click.option("--events", type=PATH, help="Write every event to this NDJSON file.")
 @click.option("--snapshot", type=PATH, help="Save the world at the end (and every snapshot.every_ticks) to this file.")
-@click.option("--speed", type=click.FloatRange(0.1, 10_000), metavar="MIN/S", help="Watch the map, so many minutes a second.")
-@click.option("--follow", metavar="RESIDENT", help="Tell each choice of this resident, why, and what came of it.")
+@click.option("--speed", type=click.FloatRange(0.1, 10_000), metavar="MIN/S", help="Watch the map, at this speed.")
+@click.option("--follow", metavar="RESIDENT", help="Show each choice of this resident, why it was made, and what happened then.")
 @at_option
 @click.option("--render", type=PATH, help="A picture of the end (.png) or a film of the run (.gif).")
 @click.option("--digests", type=PATH, help="Write the digest after every decision to this NDJSON file.")
-@click.option("--overwrite", is_flag=True, help="Replace files that are there.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files.")
+@engine_options
 @seed_option
 @set_option
 @json_option
 def run(
-    scenario: str,
+    scenario: str | None,
+    named: str | None,
+    towns: int,
+    town: int,
     ticks: int | None,
     policy: str,
     epsilon: float,
@@ -63,11 +84,14 @@ def run(
     render: Path | None,
     digests: Path | None,
     overwrite: bool,
+    engine: str | None,
+    workers: int,
+    address: str | None,
     seed: int | None,
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Simulate SCENARIO (a config file or a shipped name) and show how its residents fare.
+    """Simulate SCENARIO (a config file or a shipped name) and show how its residents are doing.
 
     On a terminal a live table shows residents, needs, queues and conflicts; with --speed the map as well. With --at, what is
     shown and --ticks begin there. Ctrl-C ends the run and keeps what was made.
@@ -78,9 +102,11 @@ def run(
       townlet run town_day --speed 20 --at 07:00
       townlet run town_day --follow alice --at 07:00 --ticks 120
       townlet run rush_hour --events runs/rush.ndjson --render runs/rush.gif
+      townlet run metropolis --towns 100 --workers 2 --policy runs/metropolis
     """
     import shutil
 
+    from townlet.config.loader import load_config
     from townlet.envs.render import check_picture_name, write_picture
     from townlet.errors import UsageError
     from townlet.files import check_free
@@ -91,12 +117,28 @@ def run(
     from townlet.sim.probes import Counts, Digests, EventLog, Exits, Film, SnapshotEvery
     from townlet.sim.snapshot import save_snapshot, take_snapshot
 
+    scenario = named_once(scenario, named)
     for path in (events, snapshot, render, digests):
         if path is not None:
             check_free(path, overwrite)
+    if towns > 1 or workers != 1 or engine is not None or address is not None:
+        for flag, given in {
+            "--events": events,
+            "--snapshot": snapshot,
+            "--render": render,
+            "--follow": follow,
+            "--speed": speed,
+            "--at": at,
+        }.items():
+            if given is not None:
+                raise UsageError(f"{flag} is for one town here; leave it out, or run that town alone: --town K.")
+        config = load_config(scenario, overrides)
+        options = {"policy": policy, "seed": seed, "epsilon": epsilon, "ticks": ticks}
+        _many(spread_over(config, engine, workers, address), config, range(town, town + towns), digests, as_json, options)
+        return
     if render is not None:
         check_picture_name(render)
-    vec = open_scenario(scenario, overrides, seed)
+    vec = open_scenario(scenario, overrides, seed, town)
     decides = make_policy(policy, vec, epsilon=epsilon, seed=vec.seed)
     first, episode = tick_of(vec.config, at), vec.config.scenario.episode_ticks
     if first >= episode:
@@ -156,6 +198,56 @@ def run(
         raise stop.interruption(f"after {made} of {wanted} ticks; what was made is kept{left}")
 
 
+def named_once(scenario: str | None, named: str | None) -> str:
+    from townlet.errors import UsageError
+
+    if (scenario is None) == (named is None):
+        raise UsageError("Name one scenario, such as town_day: as the argument, or with --scenario.")
+    return scenario or str(named)
+
+
+def _many(
+    training: TrainingConfig, config: SimulationConfig, towns: range, digests: Path | None, as_json: bool, options: dict[str, Any]
+) -> None:
+    """Town after town: a bar on the terminal, sums at the end, digests as they come."""
+    import json
+
+    from townlet.files import AppendLog, remove
+    from townlet.policy.many_towns import ManyTowns, live
+    from townlet.signals import StopFlag
+
+    sums, began = ManyTowns(), time.perf_counter()
+    if digests is not None and digests.exists():
+        remove(digests)
+    with StopFlag() as stop, ExitStack() as stack:
+        advance = stack.enter_context(progress("towns", len(towns)))
+        log = None if digests is None else stack.enter_context(AppendLog(digests))
+        for row in live(training, config, towns, stop=lambda: stop.asked != 0, **options):
+            stop.begun = True
+            sums.add(row)
+            advance(1)
+            if log is not None:
+                log.write(json.dumps({"town": row["town"], "digest": row["digest"]}))
+    report = {"scenario": config.scenario.name or config.config_id, "policy": options["policy"], "first_town": towns[0]}
+    report |= sums.told(time.perf_counter() - began)
+    emit(report, lambda: many_told(report), as_json)
+    if stop.asked:
+        raise stop.interruption(f"after {sums.towns} of {len(towns)} towns; run the rest with --town {towns[0] + sums.towns}")
+
+
+def many_told(report: dict[str, Any]) -> str:
+    lines = [
+        f"{report['scenario']}, {report['policy']}: {report['towns']} towns, {report['residents']:,} residents, "
+        f"{report['decisions']:,} decisions in {report['seconds'] / 60:.1f} min "
+        f"({report['resident_ticks_per_second']:,.0f} resident-ticks/s), at most {report['peak_memory_mb']:,.0f} MB",
+        "per resident-day (deviation between towns):",
+    ]
+    for name, found in report["per_resident_day"].items():
+        deviation = "" if found["deviation"] is None else f"  ± {found['deviation']:.4f}"
+        lines.append(f"  {name:<10}{found['mean']:9.3f}{deviation}  ({found['least']:.3f} … {found['most']:.3f})")
+    return "\n".join([*lines, f"digest of all digests: {report['digest'][:16]}"])
+
+
 def _write_digests(path: Path, rows: list[tuple[int, int, str]]) -> None:
     import json
 
@@ -165,7 +257,7 @@ def _write_digests(path: Path, rows: list[tuple[int, int, str]]) -> None:
     write_text(path, "".join(line + "\n" for line in lines))
 
 
-def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, Any]:
+def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, object]:
     from townlet.world.events import QUEUE_CONFLICT, USE_START
     from townlet.world.state import TERMS
 

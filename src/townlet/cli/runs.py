@@ -49,19 +49,20 @@ def list_runs(folder: Path, as_json: bool) -> None:
 @json_option
 def compare(folders: tuple[Path, ...], as_json: bool) -> None:
     """Put runs side by side: what they reached, and the config keys in which they differ."""
-    from townlet.policy.training.run_folder import RunFolder, config_differences
+    from townlet.config.differences import differences
+    from townlet.policy.training.run_folder import RunFolder
 
     found = [RunFolder(folder) for folder in folders]
     results = {str(run.path): _row(run) | _measures(run) for run in found}
-    differences = config_differences([run.config() for run in found])
+    apart = differences([run.resolved_config() for run in found])
     names = list(dict.fromkeys(name for row in results.values() for name in row if name != "run"))
     rows = [{"": name} | {path: row.get(name) for path, row in results.items()} for name in names]
-    rows += [{"": key} | {str(run.path): value for run, value in zip(found, values)} for key, values in differences.items()]
+    rows += [{"": key} | {str(run.path): value for run, value in zip(found, values)} for key, values in apart.items()]
     columns = ("", *results)
-    emit({"runs": results, "config": differences}, lambda: _table(rows, columns), as_json)
+    emit({"runs": results, "config": apart}, lambda: _table(rows, columns), as_json)
 
 
-def _row_or_problem(run: RunFolder) -> dict[str, Any]:
+def _row_or_problem(run: RunFolder) -> dict[str, object]:
     """One damaged run does not hide the others."""
     from townlet.errors import TownletError
 
@@ -71,7 +72,7 @@ def _row_or_problem(run: RunFolder) -> dict[str, Any]:
         return {"run": str(run.path), "state": "damaged", "problem": str(error)}
 
 
-def _row(run: RunFolder) -> dict[str, Any]:
+def _row(run: RunFolder) -> dict[str, object]:
     card, summary, latest, stages = run.card(), run.summary() or {}, run.latest(), _stages(run)
     points = [*summary.get("evaluations", ()), *(stage.evaluation.model_dump() for stage in stages if stage.evaluation)]
     best = max((point["measures"]["return"]["value"] for point in points if "return" in point["measures"]), default=None)
@@ -79,12 +80,12 @@ def _row(run: RunFolder) -> dict[str, Any]:
     made = sum(stage.epochs_made for stage in stages) if stages else int(number) if number.isdecimal() else 0
     return {
         "run": str(run.path),
-        "mode": card["mode"],
-        "config": card["config_id"],
+        "mode": card.mode,
+        "config": card.config_id,
         "state": summary.get("status", "finished") if summary else "unfinished",
-        "stages": len(stages) if card["mode"] == "anneal" else None,
+        "stages": len(stages) if card.mode == "anneal" else None,
         "epochs": summary.get("epochs", made),
-        "planned": card["epochs"],
+        "planned": card.epochs,
         "return": best if best is not None else summary.get("episode_return_mean"),
         "checkpoint": None if latest is None else str(latest),
     }
@@ -97,7 +98,7 @@ def _stages(run: RunFolder) -> list[AnnealStageResult]:
     return Tracker.read(run.path).done
 
 
-def _measures(run: RunFolder) -> dict[str, Any]:
+def _measures(run: RunFolder) -> dict[str, object]:
     """What a run came to; of an anneal run, what its last stages did."""
     found: dict[str, Any] = {}
     for stage in _stages(run):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import shutil
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from townlet.cli.common import NAME, emit, json_option, leave, note, set_option
 from townlet.errors import UsageError
+
+if TYPE_CHECKING:
+    from townlet.config.models import SimulationConfig
+    from townlet.scenarios.spec import Plan
 
 
 @click.group(short_help="List, show, lint, compare and make scenarios.")
@@ -53,7 +57,7 @@ def list_(page: bool, as_json: bool) -> None:
     emit([asdict(one) for one in entries], text, as_json)
 
 
-def measured_figures() -> dict[str, dict[str, Any]]:
+def measured_figures() -> dict[str, dict[str, object]]:
     """The committed figures of the shipped scenarios, where the documentation is at hand."""
     from townlet.files import read_json
 
@@ -61,24 +65,25 @@ def measured_figures() -> dict[str, dict[str, Any]]:
     if not path.is_file():
         note(f"{path} is not here, so the page has no measured figures; run this from the folder of the project")
         return {}
-    figures: dict[str, dict[str, Any]] = read_json(path, limit=1 << 20)
+    figures: dict[str, dict[str, object]] = read_json(path, limit=1 << 20)
     return figures
 
 
 @scenarios.command()
 @click.argument("name", metavar="SCENARIO")
+@click.option("--pictures", metavar="FOLDER", help="Also show the pictures of the page that are in this folder.")
 @set_option
-def rules(name: str, overrides: tuple[str, ...]) -> None:
-    """Tell how a town works (Markdown): needs, things, conflict, money, rewards, actions, every observed number.
+def rules(name: str, pictures: str | None, overrides: tuple[str, ...]) -> None:
+    """Explain how a town works (Markdown): needs, things, conflict, money, rewards, measures, actions, observations.
 
     \b
     Example:
-      townlet scenarios rules town_day > docs/town.md
+      townlet scenarios rules town_day --pictures images > docs/town.md
     """
     from townlet.config.loader import load_config
     from townlet.observer.rules_page import page_text
 
-    click.echo(page_text(load_config(name, overrides)), nl=False)
+    click.echo(page_text(load_config(name, overrides), pictures=pictures), nl=False)
 
 
 @scenarios.command()
@@ -101,7 +106,7 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     emit(value, lambda: _drawing(config, plan), as_json)
 
 
-def _drawing(config: Any, plan: Any) -> str:
+def _drawing(config: SimulationConfig, plan: Plan) -> str:
     from townlet.config.base import clock
     from townlet.scenarios.random_town import MARKS, TILE_MARKS, picture
 
@@ -137,7 +142,7 @@ def _drawing(config: Any, plan: Any) -> str:
 @click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=None, help="Days to judge by; by default one episode.")
 @click.option("--sight", is_flag=True, help="Also measure the value of sight: scripted calm − scripted near over 64 days.")
-@click.option("--pay", is_flag=True, help="Also live seven ways of life for a month: does the town reward what it means?")
+@click.option("--pay", is_flag=True, help="Also simulate seven ways of life for a month: does the town reward what it should?")
 @set_option
 @json_option
 def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, overrides: tuple[str, ...], as_json: bool) -> None:
@@ -153,7 +158,7 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
         report = lint(config, days=days)
         verdicts = [asdict(verdict) for verdict in report.verdicts]
         if sight and report.ok:
-            from townlet.studies.figures import sight_verdict
+            from townlet.studies.sight import sight_verdict
 
             note(f"{name}: measuring the value of sight over 64 days")
             verdicts.append(asdict(sight_verdict(config)))
@@ -183,17 +188,22 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
 @json_option
 def diff(first: str, second: str, as_json: bool) -> None:
     """Show the config keys in which two scenarios differ; exits with 1 when they do."""
+    from townlet.config.differences import differences
     from townlet.config.loader import load_config
-    from townlet.scenarios.compare import differences
 
-    found = differences(load_config(first), load_config(second))
-    rows = [{"key": key, "first": one, "second": other} for key, one, other in found]
+    found = differences([load_config(first), load_config(second)])
+    rows = [{"key": key, "first": _short(one), "second": _short(other)} for key, (one, other) in found.items()]
 
     def text() -> str:
         return "\n".join(f"{row['key']}: {row['first']} → {row['second']}" for row in rows) or "no difference"
 
     emit(rows, text, as_json)
     leave(1 if rows else 0)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else text[:77] + "…"
 
 
 @scenarios.command()
@@ -205,7 +215,7 @@ def diff(first: str, second: str, as_json: bool) -> None:
 @click.option("--crowding", type=click.FloatRange(0.1, 20), help="So many times as many as usual share a shower, table, bench.")
 @click.option("--feuds", type=click.FloatRange(0, 1), help="Share of the residents who have a feud at home.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="File to write; by default NAME.yaml.")
-@click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @json_option
 def new(
     name: str,

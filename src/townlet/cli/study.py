@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, json_option, note
+from townlet.cli.common import emit, json_option, note, spread_over
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
+    from townlet.config.learning import TrainingConfig
     from townlet.dto.studies import StudyReport
+    from townlet.studies.spec import StudySpec
 
 PATH = click.Path(path_type=Path)
 EPILOG = """\b
@@ -33,9 +35,27 @@ results_option = click.option(
 runs_option = click.option(
     "--runs", type=PATH, default=Path("runs/studies"), show_default=True, help="Folder of the training runs."
 )
-processes_option = click.option(
-    "--processes", type=click.IntRange(1, 64), default=2, show_default=True, help="Jobs at once, of one thread each."
+ENGINE_OPTIONS = (
+    click.option("--engine", default="process", show_default=True, metavar="NAME", help="Where jobs run: process, ray or local."),
+    click.option(
+        "--processes",
+        "--workers",
+        "workers",
+        type=click.IntRange(0, 4096),
+        default=2,
+        show_default=True,
+        help="Jobs at once, of one thread each; 0: as many as there are cores.",
+    ),
+    click.option("--address", metavar="HOST:PORT", help="A running Ray cluster, with --engine ray."),
 )
+
+
+def job_options(command: Any) -> Any:
+    for option in reversed(ENGINE_OPTIONS):
+        command = option(command)
+    return command
+
+
 report_option = click.option("--output", type=PATH, help="Write the report: .json for data, anything else for markdown.")
 
 
@@ -45,13 +65,22 @@ report_option = click.option("--output", type=PATH, help="Write the report: .jso
 @click.option("--report-only", is_flag=True, help="Run nothing; report on what is finished.")
 @results_option
 @runs_option
-@processes_option
+@job_options
 @report_option
 @json_option
 def study(
-    spec: Path, job: str | None, report_only: bool, results: Path, runs: Path, processes: int, output: Path | None, as_json: bool
+    spec: Path,
+    job: str | None,
+    report_only: bool,
+    results: Path,
+    runs: Path,
+    engine: str,
+    workers: int,
+    address: str | None,
+    output: Path | None,
+    as_json: bool,
 ) -> None:
-    """Run every arm of SPEC on every seed, keep each finished job, and report the contrasts. Goes on after a stop."""
+    """Run every arm of SPEC on every seed, keep finished jobs, report the contrasts. Run it again to continue after a stop."""
     from townlet.studies.runner import report_study, results_file, run_job, run_study
     from townlet.studies.spec import load_spec
 
@@ -66,9 +95,16 @@ def study(
     found = (
         report_study(plan, results=results)
         if report_only
-        else run_study(plan, results=results, runs=runs, processes=processes, say=note)
+        else run_study(plan, results=results, runs=runs, where=where_of(plan, engine, workers, address), say=note)
     )
     publish(found, output, as_json)
+
+
+def where_of(plan: StudySpec, engine: str, workers: int, address: str | None) -> TrainingConfig:
+    """On which engine, with what the first arm says of a cluster."""
+    from townlet.studies.spec import job_of
+
+    return spread_over(job_of(plan, next(iter(plan.arms)), 0).config, engine, workers, address)
 
 
 def publish(report: StudyReport, output: Path | None, as_json: bool) -> None:

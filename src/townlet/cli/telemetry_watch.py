@@ -17,7 +17,7 @@ from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
 
 if TYPE_CHECKING:
-    from townlet.telemetry.rules import Rule
+    from townlet.telemetry.alarm_rules import Rule
     from townlet.telemetry.watch import Event, Watch
 
 ALWAYS = (
@@ -27,7 +27,7 @@ ALWAYS = (
 CURVE = 40  # records in a sparkline
 
 
-def threshold_options(command: Callable[..., object]) -> Callable[..., Any]:
+def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
     """One option per declared alert, with its default from the schema."""
     flags: list[tuple[str, str]] = []
     for item in FIELDS:
@@ -53,11 +53,11 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., Any]:
 @click.option("--rules", "rules_file", type=click.Path(path_type=Path), help="YAML or JSON file of rules; flags win over it.")
 @click.option("--no-defaults", is_flag=True, help="Watch only what flags and rules file name.")
 @click.option(
-    "--smoothing", type=click.IntRange(1), help="Compare the mean of this many records, once there are so many.  [default: 1]"
+    "--smoothing", type=click.IntRange(1), help="Compare the mean of the last N records, as soon as there are N.  [default: 1]"
 )
-@click.option("--patience", type=click.IntRange(1), help="Alert after this many bad records running.  [default: 1]")
+@click.option("--patience", type=click.IntRange(1), help="Alert after this many bad records in a row.  [default: 1]")
 @click.option("--max-gap", type=float, metavar="SECONDS", help="Alert when no record comes for this long.")
-@click.option("--keep-going", is_flag=True, help="Go on after an alert; the exit code still tells.")
+@click.option("--keep-going", is_flag=True, help="Continue after an alert; the exit code still reports it.")
 @click.option(
     "--on-alert", metavar="CMD", help="Run this on an alert: no shell, the record on stdin, the words in TOWNLET_ALERT."
 )
@@ -147,7 +147,7 @@ def chosen_rules(
     """Defaults, then the file, then the flags; smoothing and patience given by flag hold for all."""
     from dataclasses import replace
 
-    from townlet.telemetry.rules import default_rules, flag_rules, merged, read_rules
+    from townlet.telemetry.alarm_rules import default_rules, flag_rules, merged, read_rules
 
     gap = None
     rules: list[Rule] = []
@@ -217,7 +217,7 @@ class WatchTable:
         self.log = log
         self.watching = watching
         self.count = 0
-        self.record: dict[str, Any] = {}
+        self.record: dict[str, object] = {}
         self.said: deque[tuple[str, bool]] = deque(maxlen=6)
         self.curves: dict[str, deque[float]] = {}
         self.live = Live(console=Console(), auto_refresh=False, get_renderable=self.table)

@@ -12,18 +12,20 @@ import click
 from townlet.cli.common import emit, json_option, leave, note, seed_option, set_option
 
 if TYPE_CHECKING:
+    from townlet.cli.train_progress import TrainingProgress
     from townlet.config.models import SimulationConfig
     from townlet.dto.policy import ReplayBatchSummary, TrainingResult
     from townlet.policy.replay import ReplayDatasetConfig
+    from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 
 MODES = ("replay", "rollout", "mixed", "bc", "anneal")
 ALGORITHMS = ("bc", "awr", "cql", "iql")  # and PPO, by --train-ppo
 PATH = click.Path(path_type=Path)
 
 # flag -> (config key, type, help); a flag is an override of the config and is checked by it
-VALUES: dict[str, tuple[str, Any, str]] = {
-    "--mode": ("training.source", click.Choice(MODES), "Where the data come from and which strategy learns."),
-    "--algorithm": ("training.algorithm", click.Choice(ALGORITHMS), "What learns from replay data alone; awr by default."),
+VALUES: dict[str, tuple[str, object, str]] = {
+    "--mode": ("training.source", click.Choice(MODES), "Where the data comes from, and which strategy learns."),
+    "--algorithm": ("training.algorithm", click.Choice(ALGORITHMS), "How to learn from replay data alone; by default awr."),
     "--replay-manifest": ("training.replay_manifest", str, "Manifest of replay data."),
     "--capture-dir": ("training.capture_dir", str, "Capture folder of replay data, with its metrics."),
     "--replay-batch-size": ("training.replay.batch_size", int, "Samples per replay batch."),
@@ -31,8 +33,9 @@ VALUES: dict[str, tuple[str, Any, str]] = {
     "--bc-manifest": ("training.bc.manifest", str, "Manifest of demonstrations."),
     "--rollout-ticks": ("training.rollout_ticks", int, "Ticks per collection."),
     "--epochs": ("training.epochs", int, "Collections, or passes over the data."),
-    "--engine": ("training.engine", str, "Where rollouts are made: local or process."),
-    "--workers": ("training.workers", int, "Cores, or rollout processes; 0 for all cores."),
+    "--engine": ("training.engine", str, "Where rollouts are made: local, process or ray."),
+    "--workers": ("training.workers", int, "Cores, or rollout workers; 0 for all there are."),
+    "--address": ("training.cluster.address", str, "HOST:PORT of a Ray cluster; without it one on this machine."),
     "--device": ("training.device", str, "Device of torch: cpu, cuda or cuda:N."),
     "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch, and the last."),
     "--ppo-log-max-entries": ("telemetry.max_entries", int, "Records per file before it is rotated."),
@@ -58,23 +61,25 @@ SWITCHES: dict[str, tuple[str, str]] = {
 BOTH_WAYS = {"--ppo-normalize-advantages/--ppo-no-normalize-advantages": "ppo.advantage_normalization"}
 
 
-def founding_flags(function: Callable[..., object]) -> Callable[..., Any]:
+def founding_flags(function: Callable[..., object]) -> Callable[..., object]:
     """Every flag of the founding documents, as one decorator."""
     options = [
         click.option("--recipe", metavar="NAME", help="Train with the settings of a shipped config, such as demo."),
         click.option("--replay-sample", type=PATH, help="One replay sample (.npz) instead of a manifest."),
-        click.option("--replay-meta", type=PATH, help="Its metadata, when they are not beside it."),
-        click.option("--train-ppo", is_flag=True, help="Train on the replay data instead of only reading them."),
+        click.option("--replay-meta", type=PATH, help="Metadata of that sample, if it is not next to it."),
+        click.option("--train-ppo", is_flag=True, help="Train on the replay data with PPO, instead of only reading it."),
         click.option("--anneal-log-dir", type=PATH, help="Folder of the anneal log and its summary."),
         click.option("--anneal-exit-on-failure", is_flag=True, help="Exit with 1 unless the anneal run passes."),
-        click.option("--rollout-save-dir", type=PATH, help="Capture a rollout into this folder first."),
+        click.option("--rollout-save-dir", type=PATH, help="Capture a rollout into this folder and train on it."),
         click.option("--ppo-log", "--ppo-ndjson", "ppo_log", type=PATH, help="Telemetry log; by default in the run folder."),
         click.option("--run-dir", type=PATH, help="Folder of the run; by default the next free one under runs/."),
-        click.option("--resume", type=PATH, metavar="RUN", help="Go on with a run, bit for bit."),
-        click.option("--allow-inexact", is_flag=True, help="Resume also with other versions or threads."),
-        click.option("--start-from", type=PATH, metavar="CHECKPOINT", help="Begin with the network of a checkpoint."),
-        click.option("--plots/--no-plots", default=True, help="Draw curves.png into the run folder, given matplotlib."),
-        click.option("--dry-run", is_flag=True, help="Check everything, say what would be done, write nothing."),
+        click.option(
+            "--resume", type=PATH, metavar="RUN", help="Continue a run; the result is the same as without the stop, bit for bit."
+        ),
+        click.option("--allow-inexact", is_flag=True, help="Also resume with other versions or threads; the result may differ."),
+        click.option("--start-from", type=PATH, metavar="CHECKPOINT", help="Start with the network of this checkpoint."),
+        click.option("--plots/--no-plots", default=True, help="Draw curves.png into the run folder (needs matplotlib)."),
+        click.option("--dry-run", is_flag=True, help="Check everything and say what would be done; write nothing."),
     ]
     options += [click.option(flag, type=kind, default=None, help=text) for flag, (_, kind, text) in VALUES.items()]
     options += [click.option(flag, is_flag=True, default=None, help=text) for flag, (_, text) in SWITCHES.items()]
@@ -117,23 +122,23 @@ def train(config: str | None, **flags: object) -> None:
 
 def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
     from townlet.errors import InterruptedRun, UsageError
-    from townlet.library.pipeline import next_free
     from townlet.policy.training.contexts import RunOptions
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
-    from townlet.policy.training.run_folder import RunFolder
+    from townlet.policy.training.run_folder import RunFolder, next_free
 
     config, run_dir = _config(source, flags)
     mode: str = config.training.source
     dataset = _single_sample(config, flags)
     has_data = dataset is not None or config.training.replay_manifest or config.training.capture_dir
     if flags["resume"] is not None:
-        mode = str(RunFolder(flags["resume"]).card()["mode"])
+        mode = RunFolder(flags["resume"]).card().mode
     elif has_data and flags["mode"] is None and mode == "rollout":
         mode = "replay"  # data were named and no mode: they are what is meant
     if flags["rollout_save_dir"] is not None:
-        config = _capture_first(config, flags["rollout_save_dir"])
+        _save_rollout(config, flags)
         if not always_train and not flags["train_ppo"] and flags["mode"] is None:
             return
+        config, mode = _on_saved(config, flags["rollout_save_dir"], mode, ppo=flags["mode"] == "rollout")
     if flags["train_ppo"] and mode in ("bc", "anneal"):
         raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out.")
     if flags["algorithm"] is not None and (flags["train_ppo"] or mode != "replay"):
@@ -141,7 +146,8 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         raise UsageError(f"--algorithm is how stored data are learned from, but {other}; leave one of them out.")
     watcher = _progress(flags["as_json"])
     orchestrator = PolicyTrainingOrchestrator(config, progress=watcher)
-    trains = always_train or flags["train_ppo"] or flags["algorithm"] is not None or flags["resume"] is not None
+    asked = ("algorithm", "resume", "rollout_save_dir")
+    trains = always_train or flags["train_ppo"] or any(flags[name] is not None for name in asked)
     if mode == "replay" and not trains:
         _iterate(orchestrator, dataset, flags["as_json"])
         return
@@ -186,14 +192,14 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
     overrides = overrides_of(flags)
     if flags["resume"] is None:
         if source is None:
-            raise UsageError("There is no config; name one, such as town_day, or go on with a run: --resume RUN.")
+            raise UsageError("There is no config; name one, such as town_day, or continue a run with --resume RUN.")
         config = load_config(source, overrides, recipe=flags["recipe"])
         if flags["epochs"] is not None and config.training.source == "bc":  # cloning counts its own
             config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"), recipe=flags["recipe"])
         return config, flags["run_dir"]
-    extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe") if flags[name] is not None]
+    extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe", "rollout_save_dir") if flags[name] is not None]
     if overrides or extra:
-        raise UsageError(f"A run is resumed as it was started; leave out {[*overrides, *extra][0]}.")
+        raise UsageError(f"A resumed run keeps its settings; leave out {[*overrides, *extra][0]}.")
     run = RunFolder(flags["resume"])
     return run.resolved_config(), run.path
 
@@ -213,34 +219,58 @@ def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> Replay
     return ReplayDatasetConfig(entries=(entry,), batch_size=1, label=flags["replay_sample"].stem, source=source)
 
 
-def _capture_first(config: SimulationConfig, folder: Path) -> SimulationConfig:
-    """`--rollout-save-dir`: the folder is filled by a capture, and becomes the replay data when none were named."""
-    from townlet.policy.capture import CaptureOptions, capture
+def _save_rollout(config: SimulationConfig, flags: Mapping[str, Any]) -> None:
+    """`--rollout-save-dir`: a rollout of `--rollout-ticks` goes into that folder."""
+    from townlet.errors import UsageError
+    from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 
+    other = [flag for flag in ("replay_manifest", "capture_dir", "replay_sample", "bc_manifest") if flags[flag] is not None]
+    if other:
+        raise UsageError(f"--rollout-save-dir and --{other[0].replace('_', '-')} both name the data; give one of them.")
+    if flags["dry_run"]:
+        raise UsageError("--rollout-save-dir writes a capture and --dry-run writes nothing; leave one of them out.")
+    folder = flags["rollout_save_dir"]
+    captured = PolicyTrainingOrchestrator(config).capture_rollout(output_dir=folder)
+    if not len(captured):
+        raise UsageError(
+            f"Nothing was captured into {folder}: {config.config_id} has no residents, or --rollout-ticks is less than one "
+            "decision; use --rollout-auto-seed-agents, or more ticks."
+        )
+    note(f"captured {len(captured)} samples, {sum(sample.steps for sample in captured.samples)} decisions in {folder}")
+
+
+def _on_saved(config: SimulationConfig, folder: Path, mode: str, *, ppo: bool) -> tuple[SimulationConfig, str]:
+    """Config and mode to train on a saved rollout: cloning clones it, the others replay it; `--mode rollout` is PPO on it."""
     training = config.training
-    options = CaptureOptions(
-        ticks=training.rollout_ticks, epsilon=training.bc.epsilon, auto_seed_agents=training.rollout_auto_seed_agents
-    )
-    result = capture([config], folder, options)
-    note(f"captured {result.samples} samples, {result.transitions} decisions in {folder}")
-    if training.replay_manifest is not None or training.capture_dir is not None:
-        return config
-    return config.model_copy(update={"training": training.model_copy(update={"capture_dir": str(folder)})})
+    changes: dict[str, object] = {"replay_manifest": None, "capture_dir": str(folder)}
+    if mode in ("bc", "anneal"):
+        changes["bc"] = training.bc.model_copy(update={"manifest": str(folder)})
+    if ppo:
+        changes["algorithm"] = "ppo"
+    config = config.model_copy(update={"training": training.model_copy(update=changes)})
+    return config, "replay" if mode == "rollout" else mode
 
 
-def _iterate(orchestrator: Any, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
+def _iterate(orchestrator: PolicyTrainingOrchestrator, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
     def told(batch: ReplayBatchSummary) -> None:
         if not as_json:
             click.echo(
                 f"batch {batch.batch}: {batch.samples} sample(s), {batch.transitions} decisions, "
                 f"rivalry_max mean {batch.rivalry_max_mean:.3f} max {batch.rivalry_max_max:.3f}, "
-                f"rivalry_avoid_count mean {batch.rivalry_avoid_count_mean:.3f} max {batch.rivalry_avoid_count_max:.3f}"
+                f"rivalry_avoid_count mean {batch.rivalry_avoid_count_mean:.3f} max {batch.rivalry_avoid_count_max:.3f}, "
+                f"{_queues(batch)}"
             )
 
     summary = orchestrator.run_replay_dataset(dataset, told)
     baseline = ", ".join(f"{name} {value:.4g}" for name, value in summary.baseline.items())
     text = f"{summary.dataset}: {summary.samples} samples, {summary.transitions} decisions; baseline {baseline}"
     emit(summary.model_dump(mode="json"), text, as_json)
+
+
+def _queues(batch: ReplayBatchSummary) -> str:
+    if batch.queue_conflict_events is None or batch.queue_conflict_intensity_sum is None:
+        return "queue conflicts not recorded"
+    return f"queue conflicts {batch.queue_conflict_events:.0f} of intensity {batch.queue_conflict_intensity_sum:.2f}"
 
 
 def _draw(result: TrainingResult, title: str) -> None:
@@ -257,7 +287,7 @@ def _draw(result: TrainingResult, title: str) -> None:
         note(f"no curves.png: {error}")
 
 
-def _progress(as_json: bool) -> Any:
+def _progress(as_json: bool) -> TrainingProgress:
     from townlet.cli.train_progress import TrainingProgress
 
     return TrainingProgress(quiet=as_json)

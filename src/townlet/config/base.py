@@ -25,7 +25,7 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _keep_the_rest(cls, data: Any) -> Any:
+    def _keep_the_rest(cls, data: object) -> object:
         """Giving one key of a part that has defaults of its own, such as conflict.reasons.blocked, keeps its others."""
         parts = _parts(cls)
         if not parts or not isinstance(data, dict):
@@ -36,7 +36,7 @@ class Section(BaseModel):
 
 
 @cache
-def _parts(section: type[Section]) -> dict[str, dict[str, Any]]:
+def _parts(section: type[Section]) -> dict[str, dict[str, object]]:
     """Fields whose default is a part with values of its own, and those values."""
     return {
         name: field.default.model_dump() for name, field in section.model_fields.items() if isinstance(field.default, Section)

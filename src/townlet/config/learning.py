@@ -170,14 +170,30 @@ _SCHEDULE = (
 )
 
 
+class ClusterConfig(Section):
+    address: str | None = Field(
+        None,
+        min_length=1,
+        description="HOST:PORT of a running Ray cluster, or auto; null: RAY_ADDRESS, else one on this machine.",
+    )
+    cpus: float = Field(1.0, gt=0, le=1024, description="Cores that a worker reserves.")
+    memory_mb: int | None = Field(None, ge=1, description="Memory that a worker reserves, in MiB; null: none.")
+    resources: dict[Id, float] = Field({}, description="Custom resources of the cluster that a worker reserves, by name.")
+    placement: Literal["pack", "spread"] = Field("spread", description="Fill a node before the next, or spread over all.")
+    logs: bool = Field(True, description="Show what workers print, with their node and process.")
+
+
 class TrainingConfig(Section):
     source: Literal["replay", "rollout", "mixed", "bc", "anneal"] = Field(
-        "rollout", description="Where the data come from and which strategy learns."
+        "rollout", description="Where the data comes from, and which strategy learns."
     )
     epochs: int = Field(100, ge=1, description="Collections (or passes over the data) of the run.")
     towns: int = Field(64, ge=1, le=65536, description="Towns simulated side by side.")
     horizon: int = Field(36, ge=1, le=65536, description="Decisions per resident and collection.")
     rollout_ticks: Ticks | None = Field(None, ge=1, description="Ticks per collection; wins over horizon when set.")
+    rollout_mb: int | None = Field(
+        None, ge=1, description="MB that a rollout may take; a longer one is collected and learned from in chunks of decisions."
+    )
     start: Literal["random", "scenario"] | Clock = Field(
         "random", description="Clock time at which towns start: random, that of the scenario, or one time for all."
     )
@@ -186,6 +202,10 @@ class TrainingConfig(Section):
     )
     wallets: Annotated[tuple[Positive, Positive] | None, Many] = Field(
         None, description="Coins between which first wallets are drawn in training; null: the scenario's."
+    )
+    first_logits: dict[str, float] = Field(
+        default_factory=dict,
+        description="Action → what a new network's logit of it is raised by: what chance hardly finds, such as `work`, is tried.",
     )
     scenarios: Annotated[tuple[str, ...], Many] = Field(
         (), description="Further scenarios to train on: their maps, people and jobs, under this config's rules."
@@ -210,10 +230,13 @@ class TrainingConfig(Section):
     )
     threads: int = Field(1, ge=1, le=1024, description="Threads of torch; changes bits, so it is kept in the checkpoint.")
     device: str = Field("cpu", description="Device of torch: cpu, cuda or cuda:N. Runs resume bit for bit on the cpu only.")
-    engine: Name = Field("local", description="Where rollouts are made: local, or process (a process per worker).")
-    workers: int = Field(
-        1, ge=0, le=4096, description="Cores that collect and update, or rollout processes; changes no bit. 0: all there are."
+    engine: Name = Field(
+        "local", description="Where rollouts are made: local, process (a process per worker) or ray (actors in a cluster)."
     )
+    workers: int = Field(
+        1, ge=0, le=4096, description="Cores that collect and update, or rollout workers; changes no bit. 0: all there are."
+    )
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig, description="The Ray cluster of the engine ray.")
     shards: int = Field(4, ge=1, le=4096, description="Parts of a mini-batch whose gradients are added in order; changes bits.")
     bc: BCConfig = Field(default_factory=BCConfig, description="Behaviour cloning.")
     anneal_schedule: Annotated[tuple[AnnealStage, ...], Many] = Field(_SCHEDULE, description="Stages of an anneal run, in order.")
@@ -235,7 +258,9 @@ class TrainingConfig(Section):
                 if after <= before:
                     raise ValueError(f"{name}: cycle {after} follows {before}; cycles must grow")
         if self.wallets is not None and self.wallets[0] > self.wallets[1]:
-            raise ValueError(f"wallets {self.wallets[0]:g} to {self.wallets[1]:g} run backwards; the first is the lower bound")
+            raise ValueError(
+                f"wallets {self.wallets[0]:g} to {self.wallets[1]:g} are in the wrong order; write the lower one first"
+            )
         return self
 
 

@@ -55,12 +55,14 @@ def load_config(path_or_name: str | Path, overrides: Sequence[str] = (), *, reci
 
 
 def _recipe(name: str) -> Node:
-    """What a training config says itself: not the town it extends, and not its name."""
+    """What a training config says itself, and the one it extends: not the town, and not its name."""
     known = shipped_configs("training")
     if name not in known:
         raise ConfigError(f"there is no recipe called {name!r:.80}{_nearest(name, known)}; known are {', '.join(known)}")
     tree = read_tree(known[name])
-    return Node({key: node for key, node in tree.value.items() if key not in ("extends", "config_id")}, tree.source)
+    own = Node({key: node for key, node in tree.value.items() if key not in ("extends", "config_id")}, tree.source)
+    below = tree.value["extends"].value
+    return merge(_recipe(below), own) if below in known else own
 
 
 def config_of_text(text: str, name: str = "scenario") -> SimulationConfig:
@@ -268,7 +270,7 @@ def parse_yaml(
 def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: type[TownletError]) -> Node:
     anchors: dict[str, Node] = {}
     root: Node | None = None
-    stack: list[tuple[Node, str | None, list[Any]]] = []  # container, its anchor, [key waiting for its value] or []
+    stack: list[tuple[Node, str | None, list[object]]] = []  # container, its anchor, [key waiting for its value] or []
     count = 0
     for event in _events(text):
         source = SourceLine(name, event.start_mark.line + 1 if numbered else 0, folder)
@@ -329,7 +331,7 @@ def _key(event: object, container: Node, source: SourceLine, error: type[Townlet
     return str(event.value)
 
 
-def _scalar(event: Any, source: SourceLine, error: type[TownletError]) -> Any:
+def _scalar(event: Any, source: SourceLine, error: type[TownletError]) -> object:
     text: str = event.value
     if event.tag is not None and event.tag not in _TAGS:
         raise error(f"{source}: the tag {event.tag!r} is not allowed; write plain values")
@@ -338,7 +340,7 @@ def _scalar(event: Any, source: SourceLine, error: type[TownletError]) -> Any:
     return resolve_scalar(text, source, error)
 
 
-def resolve_scalar(text: str, source: SourceLine, error: type[TownletError] = ConfigError) -> Any:
+def resolve_scalar(text: str, source: SourceLine, error: type[TownletError] = ConfigError) -> object:
     """A plain scalar by the core rules of YAML 1.2: `12:30` and `no` are text, `3e-4` is a number, `010` is ten."""
     if text in _SPECIAL:
         return _SPECIAL[text]

@@ -11,31 +11,19 @@ from pydantic import Field, model_validator
 from townlet.config.affordances import AffordancesConfig, AffordanceSpec
 from townlet.config.base import Fault, Id, Section, nearest_name, problems_at, undeclared
 from townlet.config.learning import (
-    AnnealGuardsConfig,
-    AnnealStage,
-    BCConfig,
     EvaluationConfig,
-    GateConfig,
-    NetworkConfig,
     PolicyConfig,
     PPOConfig,
     PromotionConfig,
-    ReplayConfig,
     SnapshotConfig,
-    SocialRewardStage,
-    SuiteConfig,
     TelemetryConfig,
     TrainingConfig,
 )
 from townlet.config.needs import THREE, NeedConfig, Needs
 from townlet.config.scenario import (
-    BuildingConfig,
-    ObjectConfig,
     PersonalityConfig,
     ResidentConfig,
     ScenarioConfig,
-    ScheduleStep,
-    TieConfig,
 )
 from townlet.config.town import (
     BehaviorConfig,
@@ -51,59 +39,11 @@ from townlet.config.town import (
     QueueFairnessConfig,
     RelationshipsConfig,
     RewardsConfig,
-    RivalryConfig,
     StockConfig,
     WorldConfig,
 )
 from townlet.files import short_hash
 from townlet.names import Name
-
-__all__ = [
-    "AffordanceSpec",
-    "AffordancesConfig",
-    "AnnealGuardsConfig",
-    "AnnealStage",
-    "BCConfig",
-    "BehaviorConfig",
-    "BuildingConfig",
-    "ConflictConfig",
-    "EconomyConfig",
-    "EmploymentConfig",
-    "EvaluationConfig",
-    "FeaturesConfig",
-    "GateConfig",
-    "JobConfig",
-    "LifecycleConfig",
-    "NeedConfig",
-    "NetworkConfig",
-    "ObjectConfig",
-    "ObservationsConfig",
-    "PPOConfig",
-    "PersonalitiesConfig",
-    "PersonalityConfig",
-    "PerturbationsConfig",
-    "PolicyConfig",
-    "PromotionConfig",
-    "QueueFairnessConfig",
-    "RelationshipsConfig",
-    "ReplayConfig",
-    "ResidentConfig",
-    "RewardsConfig",
-    "RivalryConfig",
-    "ScenarioConfig",
-    "ScheduleStep",
-    "Section",
-    "SimulationConfig",
-    "SnapshotConfig",
-    "SocialRewardStage",
-    "SuiteConfig",
-    "TelemetryConfig",
-    "TieConfig",
-    "TrainingConfig",
-    "WorldConfig",
-    "config_hash",
-    "weights_of",
-]
 
 
 class SimulationConfig(Section):
@@ -204,6 +144,10 @@ class SimulationConfig(Section):
                 raise problems_at([(section, text)])
         return self
 
+    def lasting(self, ticks: int) -> Self:
+        """The same town with episodes of so many ticks."""
+        return self.model_copy(update={"scenario": self.scenario.model_copy(update={"episode_ticks": ticks})})
+
     def measured_needs(self) -> dict[str, NeedConfig]:
         """The needs with the weights that scorecards measure with."""
         fixed = self.evaluation.need_weights
@@ -240,6 +184,9 @@ def weights_of(needs: Mapping[str, NeedConfig], own: PersonalityConfig) -> tuple
 
 
 def config_hash(config: SimulationConfig) -> str:
-    """Sixteen hex digits that change with any value of the config, and with nothing else."""
-    text = json.dumps(config.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return short_hash(text)
+    """Sixteen hex digits that change with any value that can change a result: not with where the work is done, and by how
+    many (`training.engine`, `workers`, `cluster`)."""
+    found = config.model_dump(mode="json")
+    found["training"] |= {"engine": "local", "workers": 1}
+    del found["training"]["cluster"]
+    return short_hash(json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=True))

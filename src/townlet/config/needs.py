@@ -45,7 +45,7 @@ THREE: dict[str, NeedConfig] = {
 }
 
 
-def _with_the_three(given: object) -> Any:
+def _with_the_three(given: object) -> object:
     """Needs of a config over those of every town: a key that is not given keeps its figure."""
     if not isinstance(given, Mapping):
         return given

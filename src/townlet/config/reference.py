@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from townlet.config.base import clock
 from townlet.config.models import SimulationConfig
+
+Schema = Mapping[str, Any]  # a part of a JSON Schema
 
 
 class Key(NamedTuple):
@@ -35,7 +37,7 @@ def keys() -> list[Key]:
     return list(_walk(schema, schema["$defs"], "", SimulationConfig().model_dump(mode="json")))
 
 
-def _walk(model: dict[str, Any], defs: dict[str, Any], prefix: str, values: dict[str, Any]) -> Iterator[Key]:
+def _walk(model: Schema, defs: Schema, prefix: str, values: Schema) -> Iterator[Key]:
     """`values` are the defaults of this place: a part may differ there from the defaults of its own model."""
     for name, field in model["properties"].items():
         path = prefix + name
@@ -46,7 +48,7 @@ def _walk(model: dict[str, Any], defs: dict[str, Any], prefix: str, values: dict
             yield from _walk(inner, defs, f"{path}{suffix}.", {} if suffix else values.get(name, {}))
 
 
-def _inner(field: dict[str, Any], defs: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+def _inner(field: Schema, defs: Schema) -> tuple[Schema | None, str]:
     """The model inside a field, and how its keys are reached."""
     if "$ref" in field:
         return defs[field["$ref"].rpartition("/")[2]], ""
@@ -60,7 +62,7 @@ def _inner(field: dict[str, Any], defs: dict[str, Any]) -> tuple[dict[str, Any] 
     return None, ""
 
 
-def _kind(field: dict[str, Any], defs: dict[str, Any]) -> str:
+def _kind(field: Schema, defs: Schema) -> str:
     if "$ref" in field:
         return "mapping"
     if "anyOf" in field:
@@ -84,7 +86,7 @@ def _number(value: float) -> str:
     return f"{value:g}" if abs(value) < 1e6 else f"2^{math.log2(value):g}" if math.log2(value).is_integer() else str(value)
 
 
-def _default(name: str, field: dict[str, Any], model: dict[str, Any], values: dict[str, Any]) -> str:
+def _default(name: str, field: Schema, model: Schema, values: Schema) -> str:
     if name not in values and name in model.get("required", ()):
         return "required"
     value = values.get(name, field.get("default", [] if field.get("type") == "array" else {}))

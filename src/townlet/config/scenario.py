@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -104,7 +104,7 @@ class CircleConfig(Section):
 RESIDENTS_PER = {"shower": 9.0, "stove": 7.0, "fridge": 16.0, "table": 7.0, "cafe_counter": 40.0, "bench": 20.0}
 
 
-def _with_the_usual(given: object) -> Any:
+def _with_the_usual(given: object) -> object:
     return {**RESIDENTS_PER, **given} if isinstance(given, dict) else given
 
 

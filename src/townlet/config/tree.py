@@ -31,11 +31,11 @@ class Node:
     source: SourceLine
 
 
-def plain(node: Node, *, error: type[TownletError] = ConfigError) -> Any:
+def plain(node: Node, *, error: type[TownletError] = ConfigError) -> object:
     """The tree as dicts, lists and scalars; refuses one that aliases make too large."""
     seen = 0
 
-    def expand(current: Node, depth: int) -> Any:
+    def expand(current: Node, depth: int) -> object:
         nonlocal seen
         seen += 1
         if seen > MAX_NODES or depth > MAX_DEPTH:

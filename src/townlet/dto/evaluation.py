@@ -9,6 +9,7 @@ from pydantic import Field
 from townlet.dto import FrozenStrict
 
 SCORECARD_VERSION = 2
+SCORECARD_LIMIT = 64 << 20  # bytes of a file
 
 
 class MeasureSpec(NamedTuple):
@@ -113,7 +114,7 @@ class PolicyCard(FrozenStrict):
     steps_per_second: float = Field(description="resident-ticks per second, policy included; not compared")
 
 
-class Ends(FrozenStrict):
+class ScoreScale(FrozenStrict):
     """Figures of one town, per resident-day."""
 
     scenario: str
@@ -147,7 +148,7 @@ class CaseCard(FrozenStrict):
     towns: int = Field(description="towns 0, 1, … of that seed: the order of every measure's values")
     residents: int
     days: float
-    ends: Ends | None = Field(default=None, description="the scale of `score`; null: nobody has planned this town")
+    ends: ScoreScale | None = Field(default=None, description="the scale of `score`; null: nobody has planned this town")
     policies: tuple[PolicyCard, ...]
 
     def policy(self, name: str) -> PolicyCard:

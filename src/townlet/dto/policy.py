@@ -1,4 +1,4 @@
-"""What training hands over: frames of a rollout and the results of the strategies. JSON is `.model_dump(mode="json")`."""
+"""What training returns: frames of a rollout and the results of the strategies. JSON is `.model_dump(mode="json")`."""
 
 from __future__ import annotations
 
@@ -65,6 +65,10 @@ class ReplayBatchSummary(Frozen):
     rivalry_max_max: float
     rivalry_avoid_count_mean: float
     rivalry_avoid_count_max: float
+    queue_conflict_events: float | None = Field(None, description="null where a sample has no metrics of its capture")
+    queue_conflict_intensity_sum: float | None = None
+    wait_count: float | None = None
+    wait_sum: float | None = None
 
 
 class ReplaySummary(TrainingResult):
@@ -205,3 +209,9 @@ class AnnealSummary(TrainingResult):
             return (*verdict, "promotion was not considered: only an anneal run that passes is")
         asked = f"`townlet promote evaluate {self.run_dir}` judges it now, training.promote=true at the end of a run"
         return (*verdict, f"promotion was not asked for: {asked}")
+
+
+# Work package 4 calls them both ways.
+BCTrainingResultDTO = BCTrainingResult
+PPOTrainingResultDTO = PPOTrainingResult
+RolloutFrameDTO = RolloutFrame

@@ -23,13 +23,16 @@ class Outcome(Enum):
         return {"PROMOTE": 0, "HOLD": 1, "FAIL": 2}[self.value]
 
 
+Verdict = Literal["pass", "hold", "fail"]
+
+
 class GateResult(FrozenStrict):
     """One condition on one measure: `hold` means the data neither show that it is met nor that it is broken."""
 
     metric: str
     rule: str
     bound: float
-    verdict: Literal["pass", "hold", "fail"]
+    verdict: Verdict
     value: float | None = Field(description="the difference to the champion, the measure itself, or the drift, by the rule")
     low: float | None
     high: float | None
@@ -39,7 +42,7 @@ class GateResult(FrozenStrict):
 
 class PromotionDecision(FrozenStrict):
     outcome: Outcome
-    window: Literal["pass", "hold", "fail"] = Field(description="this window alone")
+    window: Verdict = Field(description="this window alone")
     passes: int = Field(description="windows passed in a row, this one included")
     required: int
     gates: tuple[GateResult, ...]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from townlet.dto import Frozen
@@ -17,7 +15,7 @@ class SnapshotHeader(Frozen):
     config_id: str
     config_hash: str = Field(description="Hash of the config; a snapshot continues only under the same one.")
     action_catalogue_hash: str
-    config: dict[str, Any] = Field(description="The whole config, resolved.")
+    config: dict[str, object] = Field(description="The whole config, resolved.")
     seed: int = Field(ge=0)
     num_towns: int = Field(ge=1)
     start: str | None = Field(None, description="Clock time of an episode's first tick when it is not the scenario's, or random.")
@@ -36,5 +34,5 @@ class Divergence(Frozen):
     resident: str | None = Field(None, description="Whose value, when it is a resident's.")
     object_id: str | None = None
     field: str
-    a: Any
-    b: Any
+    a: object
+    b: object

@@ -71,6 +71,7 @@ class StudyReport(FrozenStrict):
     minutes: float | None
     level: float = Field(description="of the intervals, `evaluation.level`")
     results: tuple[ArmResult, ...]
+    older: int = Field(description="of the results: those of another config or version than the present one")
     baselines: dict[str, dict[str, Measure]] = Field(description="`evaluation.baseline` and random in the same towns")
     contrasts: tuple[Contrast, ...]
     command: str
@@ -101,6 +102,8 @@ class SoakResult(FrozenStrict):
     cycles: tuple[SoakCycle, ...]
     residents: int
     records: int
+    positions: tuple[tuple[int, int, int], ...] = Field(description="epoch, cycle_id and log_stream_offset of every record")
+    runs: int = Field(description="different run ids in the log")
     problems: tuple[str, ...] = Field(description="of the validator")
     alerts: tuple[str, ...] = Field(description="of the watcher")
     baseline: dict[str, Measure] = Field(description="scripted residents on evaluation seeds")

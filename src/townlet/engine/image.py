@@ -24,12 +24,13 @@ BASE = 1 << 20  # below it the stack and what the module itself keeps
 ALIGN = 16
 SCRATCH = 128  # bytes for what an entry returns: Numba's value and exception
 ROOM = 64  # perturbations that a page may add
+MOST_IMAGE = 4 << 20  # bytes that a page is given; a larger town is filmed
 NO_EVENT = (-1, -1, 0, 0, -1)  # a row of `scheduled` that never comes
 
 
 class Call(NamedTuple):
     entry: Any
-    args: tuple[Any, ...]
+    args: tuple[object, ...]
 
     @property
     def name(self) -> str:
@@ -64,6 +65,11 @@ def calls_of(vec: VectorTown, networks: Mapping[str, Network], seed: int) -> tup
         calls[f"network_{name}"] = Call(choose_by_network, args)
         deciding[name] = ["luck_of_network", f"network_{name}"]
     return calls, deciding
+
+
+def fits_a_page(vec: VectorTown) -> bool:
+    """Whether a town's tables and state alone are small enough; the image has little beside them."""
+    return sum(array.nbytes for array in (*vec.tables, *vec.state, *vec.buffers)) <= MOST_IMAGE
 
 
 def town_image(vec: VectorTown, networks: Mapping[str, Network] | None = None, *, seed: int | None = None) -> Image:
@@ -144,7 +150,7 @@ class _Layout:
         return memory
 
 
-def _named(call: Call) -> Iterator[tuple[str, Any, bool]]:
+def _named(call: Call) -> Iterator[tuple[str, object, bool]]:
     """Arguments by name as Numba flattens them, and whether a run changes them."""
     for name, value in zip(inspect.signature(call.entry.py_func).parameters, call.args, strict=True):
         if isinstance(value, tuple):
@@ -156,7 +162,7 @@ def _named(call: Call) -> Iterator[tuple[str, Any, bool]]:
             yield name, value, True
 
 
-def _slots(value: Any) -> int:
+def _slots(value: object) -> int:
     return 5 + 2 * value.ndim if isinstance(value, np.ndarray) else 1
 
 
@@ -168,8 +174,8 @@ def _ratio(array: Array) -> float | None:
     return c if np.array_equal(array, k / (k + c)) else None
 
 
-def _described(array: Array) -> dict[str, Any]:
-    about: dict[str, Any] = {"shape": list(array.shape), "item": array.itemsize}
+def _described(array: Array) -> dict[str, object]:
+    about: dict[str, object] = {"shape": list(array.shape), "item": array.itemsize}
     if (ratio := _ratio(array)) is not None:
         about["ratio"] = ratio
     if array.dtype.fields is None:

@@ -90,9 +90,7 @@ def with_length(config: SimulationConfig, cycles: int) -> SimulationConfig:
     """The config with episodes of so many decisions."""
     if cycles < 1:
         raise UsageError(f"max_cycles is {cycles}, expected 1 or more decisions")
-    return config.model_copy(
-        update={"scenario": config.scenario.model_copy(update={"episode_ticks": cycles * config.policy.interval})}
-    )
+    return config.lasting(cycles * config.policy.interval)
 
 
 def own_seed(seed: int | None, overrides: Sequence[str]) -> int | None:
@@ -109,7 +107,7 @@ def configured(scenario: Scenario, overrides: Sequence[str]) -> Scenario:
     if not overrides:
         return scenario
     if isinstance(scenario, SimulationConfig):
-        raise UsageError("overrides are laid upon a config that is read from a file; this one is read already, change it instead")
+        raise UsageError("overrides are for configs that are read from a file; this one is already loaded, change it instead")
     return load_config(scenario, overrides)
 
 

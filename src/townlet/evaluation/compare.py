@@ -7,13 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from townlet.config.models import EvaluationConfig
-from townlet.dto.evaluation import MEASURES, SCORECARD_VERSION, Effect, Measure, PolicyCard, Scorecard
+from townlet.config.learning import EvaluationConfig
+from townlet.dto.evaluation import MEASURES, SCORECARD_LIMIT, SCORECARD_VERSION, Effect, Measure, PolicyCard, Scorecard
 from townlet.files import read_bytes
 from townlet.sealed import parse_sealed, write_sealed
 from townlet.statistics import Interval, cohens_d, iqm, mean_interval, paired_difference
-
-SCORECARD_LIMIT = 64 << 20
 
 
 def summarise(values: Sequence[float | None], rules: EvaluationConfig) -> Measure:

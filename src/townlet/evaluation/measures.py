@@ -7,22 +7,21 @@ that leaving never improves a score. Whoever takes the empty place is counted ap
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from townlet.dto.evaluation import MEASURES, LateRow
 from townlet.envs.vector import VectorTown
+from townlet.policy.sample_metrics import histogram
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
 from townlet.statistics import gini
+from townlet.telemetry.schema import RIVALRY_BINS
 from townlet.types import Array
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, MONEY, SHIFT_STATES
 
 KIND = {name: index for index, name in enumerate(EVENTS)}
 OVERTAKEN = CONFLICT_REASONS.index("overtaken")
 COLLAPSE = EXITS.index("collapse")
-RIVALRY_BINS = 10
 SHIFTS = ("shift_on_time", "shift_late", "shift_absent")
 OVER = [SHIFT_STATES.index(name) for name in ("absent", "post_shift")]
 ALIVE = ("conflicts", "intensity", "quarrels", "overtakes")  # per day lived: who is gone has none
@@ -180,8 +179,7 @@ class Tally(Probe):
         self.last_life[rows] = life[rows]
         self.actions += np.bincount(actions[rows], minlength=self.actions.size)
         seen = self.vec.features[..., self.rivalry_column][rows]
-        bins = np.minimum((seen * RIVALRY_BINS).astype(np.int64), RIVALRY_BINS - 1)
-        self.rivalry += np.bincount(bins, minlength=RIVALRY_BINS)
+        self.rivalry += histogram(seen)
         levels = self.vec.state.residents["needs"][rows][:, : self.met.size]
         self.met += (levels > self.vec.config.evaluation.self_sufficient_above).sum(axis=0)
         self.decisions += int(rows.sum())
@@ -224,7 +222,7 @@ class Tally(Probe):
         chosen = None if weights is None else weights[rows]
         self.counts[name] += np.bincount(town[rows], weights=chosen, minlength=self.open.size)
 
-    def _count_shift(self, e: int, event: Any) -> None:
+    def _count_shift(self, e: int, event: np.void) -> None:
         """A shift falls due once: on time or late, and absent instead of either when that comes after."""
         name, slot = EVENTS[event["kind"]], event["actor"]
         began = bool(self.shift_open[e, slot])
@@ -234,7 +232,7 @@ class Tally(Probe):
         self.shift_open[e, slot] = name != "shift_absent"
         self.shift_seen[e, slot] = True
 
-    def _count_feud(self, e: int, event: Any) -> None:
+    def _count_feud(self, e: int, event: np.void) -> None:
         actor, rival = int(event["actor"]), int(event["rival"])
         pair = (e, min(actor, rival), max(actor, rival))
         if event["kind"] == KIND["queue_conflict"]:
@@ -242,7 +240,7 @@ class Tally(Probe):
         elif event["kind"] == KIND["reconciliation"] and pair in self.last_feud:
             self.reconciled[e].append(float(event["tick"] - self.last_feud.pop(pair)))
 
-    def _count_exit(self, e: int, event: Any, elapsed: Array) -> None:
+    def _count_exit(self, e: int, event: np.void, elapsed: Array) -> None:
         """The exit's own tick was lived."""
         self.lived[e] -= elapsed[e] - (event["tick"] - self.tick[e] + 1)
         self.gone[e, event["actor"]] = True

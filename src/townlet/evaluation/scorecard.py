@@ -7,27 +7,35 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
-from townlet.config.models import EvaluationConfig, SimulationConfig, config_hash
-from townlet.dto.evaluation import LOOKS, CaseCard, Ends, PolicyCard, Scorecard
+import numpy as np
+
+from townlet.config.learning import EvaluationConfig, TrainingConfig
+from townlet.config.models import SimulationConfig, config_hash
+from townlet.dto.evaluation import LOOKS, CaseCard, PolicyCard, Scorecard, ScoreScale
 from townlet.envs.vector import VectorTown
-from townlet.errors import UsageError
+from townlet.errors import InterruptedRun, UsageError
 from townlet.evaluation.compare import effect_of, summarise, with_effects
-from townlet.evaluation.ends import shipped_ends, town_hash
-from townlet.evaluation.looks import ShuffledConflict
 from townlet.evaluation.measures import Tally
+from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case, Purpose, draw_seed
 from townlet.files import short_hash
+from townlet.observations.spec import CONFLICT
 from townlet.optional import versions
 from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
-from townlet.policy.runtime import GREEDY, POLICIES, NetworkPolicy, Policy, PolicyRuntime, make_policy
+from townlet.policy.jobs import run_jobs
+from townlet.policy.runtime import GREEDY, POLICIES, Decision, NetworkPolicy, Policy, PolicyRuntime, carried, make_policy
 from townlet.sim.loop import SimulationLoop
+from townlet.types import Array
+from townlet.world.rng import SHUFFLE
 
-PolicySource = str | Mapping[str, str] | Callable[[VectorTown], Policy]
-"""A spec of `make_policy`, a mix of them by resident id, or a function that makes a policy for a batch of towns."""
+Maker = str | Callable[[VectorTown], Policy]
+PolicySource = Maker | Mapping[str, Maker]
+"""A spec of `make_policy`, a function that makes a policy for a batch of towns, or a mix of such by resident id."""
 Progress = Callable[[str, str, int, int], None]  # case, policy, done, all
+CONFLICT_CHANNELS = ("reservations", "rivals")
 
 
 def evaluate(
@@ -40,15 +48,16 @@ def evaluate(
     window: int = 0,
     purpose: Purpose = "evaluation",
     threads: int = 1,
-    ends: Mapping[str, Ends] | None = None,
+    ends: Mapping[str, ScoreScale] | None = None,
     progress: Progress | None = None,
     looks: bool = False,
+    where: TrainingConfig | None = None,
 ) -> Scorecard:
     """Every policy in every case, all on the same towns of the window's seed; with `looks` networks also with the conflict fields
     shuffled among residents.
 
     One `evaluation` section holds for the whole card: the one given, else that of the first case. `ends` are known beside the
-    shipped ones.
+    shipped ones. `where` names an engine for the runs, one per policy and case; without it they are made here.
     """
     if not policies:
         raise UsageError("there is no policy to evaluate; name at least one, such as scripted or a checkpoint folder")
@@ -56,27 +65,28 @@ def evaluate(
     rules = evaluation or cases[0].own().evaluation
     wanted = baseline or rules.baseline
     baseline = wanted if wanted in policies else None
+    where = where or TrainingConfig()
+    seed = draw_seed(purpose, window, rules)
+    pairs = [(case, name) for case in cases for name in policies]
+    taken = {name: source if where.engine == "local" else _taken_along(source) for name, source in policies.items()}
+    jobs = [(name, taken[name], case, rules, seed, threads, ends, looks) for case, name in pairs]
+
+    def begun(number: int) -> None:
+        if progress is not None:
+            progress(pairs[number][0].name, pairs[number][1], number, len(pairs))
+
+    found: list[tuple[int, PolicyCard]] = [done.get() for done in run_jobs(where, measure_case, jobs, begun=begun)]
     cards: list[CaseCard] = []
     rewards: set[str] = set()
     notes: list[str] = []
-    total = len(cases) * len(policies)
-    for case in cases:
+    for at, case in enumerate(cases):
         config = case.town(rules)
         notes.append(case.own().model_copy(update={"evaluation": rules}).weights_apart())
         weights = {name: need.weight for name, need in config.needs.items()}
         rewards.add(_hash_of({**config.rewards.model_dump(mode="json"), "needs": weights}))
-        vec = VectorTown(config, case.towns, seed=draw_seed(purpose, window, rules), threads=threads)
-        done: list[PolicyCard] = []
-        for name, source in policies.items():
-            if progress is not None:
-                progress(case.name, name, len(cards) * len(policies) + len(done), total)
-            done.append(run_case(vec, name, source, case, ends))
-            if looks and case.learners == "all" and done[-1].sampled is not None:
-                shuffled = run_case(vec, name, partial(_shuffled, source=source), case)
-                effects = {key: effect_of(shuffled.measures[key].values, done[-1].measures[key].values, rules) for key in LOOKS}
-                known = {key: effect for key, effect in effects.items() if effect is not None}
-                done[-1] = done[-1].model_copy(update={"looks": known})
-        cards.append(_case_card(case, config, vec, with_effects(done, baseline, rules), ends))
+        own = found[at * len(policies) : (at + 1) * len(policies)]
+        told = [card.model_copy(update=origin(source)) for (_, card), source in zip(own, policies.values())]
+        cards.append(_case_card(case, config, seed, own[0][0], with_effects(told, baseline, rules), ends))
     return Scorecard(
         suite=suite,
         baseline=baseline,
@@ -90,8 +100,51 @@ def evaluate(
     )
 
 
-def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, ends: Mapping[str, Ends] | None = None) -> PolicyCard:
-    """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns."""
+def measure_case(
+    name: str,
+    source: PolicySource,
+    case: Case,
+    rules: EvaluationConfig,
+    seed: int,
+    threads: int,
+    ends: Mapping[str, ScoreScale] | None,
+    looks: bool,
+) -> tuple[int, PolicyCard]:
+    """Residents of a case, and one policy in it; the towns are built once by whoever measures several policies in them."""
+    vec = _towns(case.town(rules).model_dump_json(), case.towns, seed, threads)
+    card = run_case(vec, name, source, case, ends)
+    if looks and case.learners == "all" and card.sampled is not None:
+        shuffled = run_case(vec, name, partial(_shuffled, source=source), case)
+        effects = {key: effect_of(shuffled.measures[key].values, card.measures[key].values, rules) for key in LOOKS}
+        card = card.model_copy(update={"looks": {key: effect for key, effect in effects.items() if effect is not None}})
+    return vec.num_residents, card
+
+
+@lru_cache(maxsize=1)
+def _towns(config: str, towns: int, seed: int, threads: int) -> VectorTown:
+    return VectorTown(SimulationConfig.model_validate_json(config), towns, seed=seed, threads=threads)
+
+
+def _taken_along(source: PolicySource) -> PolicySource:
+    """A policy that can be sent to another machine."""
+    if isinstance(source, str):
+        return carried(source)
+    if isinstance(source, Mapping):
+        return {pattern: carried(spec) if isinstance(spec, str) else spec for pattern, spec in source.items()}
+    return source
+
+
+def run_case(
+    vec: VectorTown,
+    name: str,
+    source: PolicySource,
+    case: Case,
+    ends: Mapping[str, ScoreScale] | None = None,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+) -> PolicyCard:
+    """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns. A `stop` between
+    two decisions raises InterruptedRun."""
     vec.reset()
     policy = seat(vec, source, case)
     policy.reset(vec)
@@ -99,19 +152,19 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, ends:
     loop = SimulationLoop(vec, policy, [tally])
     started, uncounted = time.perf_counter(), 0
     while tally.open.any():
+        if stop():
+            raise InterruptedRun(f"the evaluation of {name} was stopped")
         loop.step()
         if not uncounted:  # the first decision may have to compile
             started, uncounted = time.perf_counter(), tally.ticks
     seconds = time.perf_counter() - started
-    rows, scale = tally.row(), ends_of(vec.config, case, ends)
+    rows, scale = tally.row(), scale_of(vec.config, case, ends)
     if scale is not None:
         rows["score"] = [scale.score(earned) for earned in rows["return"]]
     measures = {key: summarise(values, vec.config.evaluation) for key, values in rows.items()}
     return PolicyCard(
         name=name,
-        source=describe(source),
-        policy_hash=policy_hash(source),
-        dataset_hash=trained_on(source),
+        **origin(source),
         kind=policy.kind,
         measures=measures,
         effects={},
@@ -126,14 +179,15 @@ def run_case(vec: VectorTown, name: str, source: PolicySource, case: Case, ends:
 
 
 def _shuffled(vec: VectorTown, source: PolicySource) -> Policy:
-    policy = make_policy(locate(source), vec, seed=vec.seed) if isinstance(source, str) else source(vec)  # type: ignore[operator]
+    assert not isinstance(source, Mapping)
+    policy = _made(source, vec)
     assert isinstance(policy, NetworkPolicy)
     return ShuffledConflict(policy)
 
 
-def ends_of(config: SimulationConfig, case: Case, ends: Mapping[str, Ends] | None = None) -> Ends | None:
+def scale_of(config: SimulationConfig, case: Case, ends: Mapping[str, ScoreScale] | None = None) -> ScoreScale | None:
     """The scale of a case: of a town in which everybody follows the policy, where somebody has planned it."""
-    return {**shipped_ends(), **(ends or {})}.get(town_hash(config)) if case.learners == "all" else None
+    return {**shipped_scales(), **(ends or {})}.get(town_hash(config)) if case.learners == "all" else None
 
 
 def locate(spec: str) -> str:
@@ -144,11 +198,16 @@ def locate(spec: str) -> str:
     return spec[: len(spec) - len(folder)] + os.fspath(resolve(folder))
 
 
+def origin(source: PolicySource) -> dict[str, Any]:
+    """Where a policy comes from, as its card tells it."""
+    return {"source": describe(source), "policy_hash": policy_hash(source), "dataset_hash": trained_on(source)}
+
+
 def describe(source: PolicySource) -> str:
     if isinstance(source, str):
         return source
     if isinstance(source, Mapping):
-        return ",".join(f"{pattern}={spec}" for pattern, spec in source.items())
+        return ",".join(f"{pattern}={describe(spec)}" for pattern, spec in source.items())
     return "in memory"
 
 
@@ -169,14 +228,18 @@ def trained_on(source: PolicySource) -> str | None:
     return None if found is None else str(found)
 
 
-def _state(folder: str) -> dict[str, Any]:
+def _state(folder: str) -> dict[str, object]:
     return load_checkpoint(folder.removeprefix(GREEDY), with_optimizer=False, with_world=False).state
+
+
+def _made(source: Maker, vec: VectorTown) -> Policy:
+    return make_policy(locate(source), vec, seed=vec.seed) if isinstance(source, str) else source(vec)
 
 
 def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
     if isinstance(source, Mapping):
-        return PolicyRuntime(vec, {pattern: make_policy(locate(spec), vec, seed=vec.seed) for pattern, spec in source.items()})
-    policy = make_policy(locate(source), vec, seed=vec.seed) if isinstance(source, str) else source(vec)
+        return PolicyRuntime(vec, {pattern: _made(spec, vec) for pattern, spec in source.items()})
+    policy = _made(source, vec)
     if case.learners == "all" or case.neighbours is None:
         return policy
     learner = vec.resident_id(0, 0) if case.learners == "first" else "newcomer_*"
@@ -184,7 +247,12 @@ def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
 
 
 def _case_card(
-    case: Case, config: SimulationConfig, vec: VectorTown, cards: list[PolicyCard], ends: Mapping[str, Ends] | None
+    case: Case,
+    config: SimulationConfig,
+    seed: int,
+    residents: int,
+    cards: list[PolicyCard],
+    ends: Mapping[str, ScoreScale] | None,
 ) -> CaseCard:
     return CaseCard(
         name=case.name,
@@ -194,14 +262,51 @@ def _case_card(
         neighbours=case.neighbours,
         config_id=config.config_id,
         config_hash=config_hash(config),
-        seed=int(vec.state.towns["seed"][0]),
-        towns=vec.num_towns,
-        residents=vec.num_residents,
+        seed=seed,
+        towns=case.towns,
+        residents=residents,
         days=config.scenario.episode_ticks / config.world.ticks_per_day,
-        ends=ends_of(config, case, ends),
+        ends=scale_of(config, case, ends),
         policies=tuple(cards),
     )
 
 
 def _hash_of(value: object) -> str:
     return short_hash(json.dumps(value, sort_keys=True))
+
+
+class ShuffledConflict:
+    """Does a network look at conflict? It is measured a second time in the same towns with the same draws, but is shown at every
+    decision the conflict fields and map channels of somebody else. What it loses by that is what its sight of conflict is worth
+    to it; a policy that never looked loses nothing."""
+
+    has_values = True
+
+    def __init__(self, policy: NetworkPolicy) -> None:
+        self.policy, self.kind = policy, policy.kind
+
+    def reset(self, vec: VectorTown) -> None:
+        self.policy.reset(vec)
+        self._columns = np.array(vec.spec.columns(CONFLICT))
+        shown = vec.spec.map_channels
+        self._planes = [shown.index(name) for name in CONFLICT_CHANNELS if name in shown]
+
+    def act(self, vec: VectorTown) -> Decision:
+        features, maps = vec.features, vec.maps
+        rows = np.flatnonzero(vec.active)
+        others = rows[np.argsort(vec.draws(SHUFFLE, self.policy.seed).ravel()[rows], kind="stable")]
+        vec.features = _swapped(features, rows, others, self._columns)
+        if maps is not None and self._planes:
+            vec.maps = _swapped(maps, rows, others, np.array(self._planes))
+        try:
+            return self.policy.act(vec)
+        finally:
+            vec.features, vec.maps = features, maps
+
+
+def _swapped(seen: Array, rows: Array, others: Array, columns: Array) -> Array:
+    """A copy of (E, N, C, …) whose rows have these columns of the others."""
+    copy = seen.copy()
+    flat = copy.reshape(-1, *copy.shape[2:])
+    flat[np.ix_(rows, columns)] = seen.reshape(flat.shape)[np.ix_(others, columns)]
+    return copy

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from townlet.config.learning import EvaluationConfig
 from townlet.config.loader import load_config
-from townlet.config.models import EvaluationConfig, SimulationConfig
+from townlet.config.models import SimulationConfig
 from townlet.errors import UsageError
 
 WINDOWS = 500_000  # windows of each purpose; two seeds apart, so a range of a million
@@ -55,10 +56,8 @@ class Case:
         config = self.own()
         if evaluation is not None:
             config = config.model_copy(update={"evaluation": evaluation})
-        changes: dict[str, object] = {"rewards": config.evaluation.rewards, "needs": config.measured_needs()}
-        if self.days is not None:
-            changes["scenario"] = config.scenario.model_copy(update={"episode_ticks": self.days * config.world.ticks_per_day})
-        return config.model_copy(update=changes)
+        config = config.model_copy(update={"rewards": config.evaluation.rewards, "needs": config.measured_needs()})
+        return config if self.days is None else config.lasting(self.days * config.world.ticks_per_day)
 
 
 def suite_cases(

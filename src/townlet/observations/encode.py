@@ -10,6 +10,7 @@ from townlet.observations.spec import CANDIDATE_FIELDS, CHOICE_FIELDS, PLACE_FIE
 from townlet.world._jit import kernel, leaf
 from townlet.world.actions import FIRST_AFFORDANCE, LEAVE, RESERVE, WAIT, YIELD
 from townlet.world.options import (
+    bed_of_home,
     candidate,
     crowd,
     held,
@@ -39,7 +40,7 @@ from townlet.world.state import (
     Tables,
     Town,
 )
-from townlet.world.systems.affordances import willing
+from townlet.world.systems.affordances import off_cooldown, ready, willing
 from townlet.world.systems.employment import attendance
 from townlet.world.systems.lifecycle import doomed
 from townlet.world.systems.relationships import familiarity_now, rivalry_now, trust_now
@@ -151,31 +152,41 @@ def write_free(packed: int, tables: Tables, out: np.ndarray, f: int) -> None:
 def write_candidates(t: Town, i: int, tables: Tables, out: np.ndarray, f: int, mask: np.ndarray, options: bool) -> None:
     """Both candidates of every affordance, and at option level their part of the mask."""
     me = t.residents[i]
+    here = t.nearest[me["y"], me["x"]]
     waits_for = me["affordance"] if me["queued"] >= 0 or me["called"] >= 0 else -1
     idle = me["using"] < 0
     for a in range(t.affordances.shape[0]):
         near, near_way, near_grudge = -1, NOWHERE, 0.0
         calm, calm_way, calm_grudge, least, crowded = -1, NOWHERE, 0.0, 0.0, False
+        home = t.affordances[a]["own_home"] == 1
         if willing(t, i, a):
             for k in range(CANDIDATES):
-                thing = candidate(t, i, a, k)
+                thing = bed_of_home(t, i, k) if home else int(here[a, k]["object"])
                 if thing < 0:
+                    break
+                if not ready(t, thing) or not off_cooldown(t, i, thing):
                     continue
                 packed = way_to_candidate(t, i, a, k, thing)
                 way = packed >> 3
                 if way >= FAR:
                     continue
-                grudge, cost = 0.0, float(way)
-                if taken(t, thing):
-                    crowded = True
-                    grudge = worst_rivalry(t, i, thing)
-                    cost = quiet_cost(t, thing, way, grudge)
+                if not taken(t, thing):
+                    if near < 0 or way < near_way >> 3:
+                        near, near_way, near_grudge = thing, packed, 0.0
+                    if calm < 0 or way < least:
+                        calm, calm_way, calm_grudge, least = thing, packed, 0.0, float(way)
+                    if not home:
+                        break  # nobody is here, and what follows is farther
+                    continue
+                crowded = True
+                grudge = worst_rivalry(t, i, thing)
+                cost = quiet_cost(t, thing, way, grudge)
                 if near < 0 or way < near_way >> 3:
                     near, near_way, near_grudge = thing, packed, grudge
                 if calm < 0 or cost < least:
                     calm, calm_way, calm_grudge, least = thing, packed, grudge, cost
-                if cost == way and t.affordances[a]["own_home"] == 0:
-                    break  # nobody is here, and what follows is farther
+                if cost == way and not home:
+                    break
         if crowded:
             write_candidate(t, near, near_way, near_grudge, tables, out, f)
             write_candidate(t, calm, calm_way, calm_grudge, tables, out, f + CANDIDATE)
@@ -310,13 +321,14 @@ def write_map(t: Town, i: int, tables: Tables, out: np.ndarray) -> None:
     x0, y0 = int(me["x"]) - half, int(me["y"]) - half
     for cell in range(out.shape[0]):
         out[cell] = 0
-    out[channels["self"] * plane + half * window + half] = 1
+    own = channels["self"] * plane + half * window + half
+    out[own] = 1
     if t.residents.shape[0] <= SMALL_TOWN:
         for j in range(t.residents.shape[0]):
             other = t.residents[j]
             x, y = other["x"] - x0, other["y"] - y0
-            if seen_at(x, y, window) and other["present"] == 1 and j != i:
-                out[agents + y * window + x] = 1
+            seen = seen_at(x, y, window) & (other["present"] == 1) & (j != i)
+            out[agents + y * window + x if seen else own] = 1  # a branch would be guessed wrong too often
     else:
         for y in range(max(0, -y0), min(window, height - y0)):
             for x in range(max(0, -x0), min(window, width - x0)):

@@ -21,15 +21,18 @@ from starlette.routing import Route
 
 from townlet import __version__, files
 from townlet.config.loader import config_of_text, load_config, shipped_configs
+from townlet.engine.module import engine_module
+from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, TownletError, UsageError
+from townlet.observer.changeable import rules_to_change
 from townlet.observer.guard import Guard
 from townlet.observer.library import Library
-from townlet.observer.living import file_parts
+from townlet.observer.living import beside, file_parts, living_parts, packed
 from townlet.observer.news import News
 from townlet.observer.standalone import page_html
 from townlet.observer.story import divergence, moments, story
-from townlet.observer.studio import MOST_TAKES, Studio
-from townlet.observer.take import MOST_CHANGES, Change, canonical, parse_take
+from townlet.observer.studio import MOST_TAKES, Studio, plan_of
+from townlet.observer.take import MOST_CHANGES, Change, parse_take, take_bytes
 from townlet.observer.witness import ties, witness
 from townlet.scenarios.lint import lint
 from townlet.sim.snapshot import snapshot_bytes, take_snapshot
@@ -43,10 +46,11 @@ KINDS = {
 }  # fmt: skip
 MOST_WAITING = 64  # requests for the one worker
 MOST_JOBS = 16
+MOST_IMAGES = 4  # towns whose images are kept
 MOST_FUTURES = 256
 FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
 FRESH = {"Cache-Control": "no-store"}
-WATCH_EVERY = 1.0  # seconds between looks at the logs of runs, while somebody is here
+WATCH_EVERY = 0.5  # seconds between looks at the logs of runs, while somebody is here
 
 Futures = Callable[[Studio, str, int, list[str], int], dict[str, Any]]  # take, tick, edits, futures
 
@@ -111,6 +115,8 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
         "/api/takes/{take}/moments": here.moments,
         "/api/takes/{take}/divergence/{other}": here.divergence,
         "/api/takes/{take}/snapshot/{tick:int}": here.snapshot,
+        "/api/takes/{take}/image": here.image,
+        "/api/engine.wasm": here.engine,
         "/api/runs": here.runs,
         "/api/runs/{run}": here.run,
         "/api/runs/{run}/records": here.records,
@@ -208,7 +214,8 @@ class _Routes:
     def __init__(self, observatory: Observatory) -> None:
         self.here, self.studio, self.library = observatory, observatory.studio, observatory.library
         self._static = _read_static()
-        self._sizes: dict[str, str] = {}  # run → cursor, for news
+        self._images: dict[tuple[str, ...], bytes] = {}
+        self._rules: dict[str, list[dict[str, Any]]] = {}  # by config
 
     # --- the page -----------------------------------------------------------------------------------------------------
 
@@ -251,7 +258,7 @@ class _Routes:
         name = request.path_params["take"]
         self.studio.known(name)
         take = await self.here.shoot(self.studio.self_contained, name)
-        return _file(canonical(take) + b"\n", f"{name}.take", "application/json")
+        return _file(take_bytes(take), f"{name}.take", "application/json")
 
     async def html(self, request: Request) -> Response:
         """The take, beside another one where `vs` names it, as a file that needs no server."""
@@ -306,6 +313,40 @@ class _Routes:
 
         return _file(await self.here.shoot(saved), f"{name}-{tick}.npz", "application/octet-stream")
 
+    async def engine(self, request: Request) -> Response:
+        """The town as WebAssembly; where it is not built yet, that takes some seconds, in which the page plays films."""
+        module = await asyncio.to_thread(engine_module)
+        tag = f'"{files.sha256_bytes(module)[:16]}"'
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(module, 200, headers, KINDS[".wasm"])
+
+    async def image(self, request: Request) -> Response:
+        """What a page needs to simulate the town of a take, and the digest that every take of the town must end with."""
+        name = request.path_params["take"]
+        known = self.studio.known(name)
+        take = known.take
+        if not known.header["lives"]:
+            raise TakeError("the town is too large for a page, or another from some minute on; it is shown as a film")
+        if take.config not in self._rules:  # beside the worker: it takes seconds in which others want to see reels
+            config = self.studio.config_of(take)
+            self._rules[take.config] = await asyncio.to_thread(lambda: rules_to_change(config, VectorTown(config, 1)))
+        data = await self.here.shoot(self._image, name, self._rules[take.config])
+        return Response(data, 200, FRESH, "application/octet-stream")
+
+    def _image(self, name: str, rules: list[dict[str, Any]]) -> bytes:
+        takes = beside(self.studio, name)
+        key = tuple(takes)
+        if key not in self._images:
+            carried = living_parts(self.studio, takes, rules)
+            if carried is None:
+                raise TakeError("the town is too large for a page; it is shown as a film")
+            while len(self._images) >= MOST_IMAGES:
+                del self._images[next(iter(self._images))]
+            self._images[key] = packed(carried)
+        return self._images[key]
+
     async def new_take(self, request: Request) -> Response:
         asked = await _body(request)
         known = await self.here.shoot(self._make_take, asked)
@@ -323,11 +364,14 @@ class _Routes:
             if not isinstance(changes, list) or len(changes) > MOST_CHANGES:
                 raise UsageError(f"`changes` is a list of at most {MOST_CHANGES}")
             return self.studio.branch(asked["parent"], [_change(one) for one in changes], policy)
+        if isinstance(asked.get("run"), str):
+            config = self.library.find(asked["run"]).resolved_config()
+            return self.studio.new_take(config, seed=seed, policy=policy or "scripted")
         if isinstance(asked.get("yaml"), str):
             return self.studio.new_take(config_of_text(asked["yaml"]), seed=seed, policy=policy or "scripted")
         if asked.get("town") in shipped_configs():
             return self.studio.new_take(load_config(asked["town"]), seed=seed, policy=policy or "scripted")
-        raise UsageError("a take is asked for by `parent`, `take`, `yaml` or the `town` of a shipped scenario")
+        raise UsageError("a take is asked for by `parent`, `take`, `run`, `yaml` or the `town` of a shipped scenario")
 
     # --- futures, lint ------------------------------------------------------------------------------------------------
 
@@ -370,14 +414,15 @@ class _Routes:
         if not isinstance(text, str):
             raise UsageError("the linter needs `yaml`")
         try:
-            report = await self.here.shoot(lambda: lint(config_of_text(text)))
+            config = config_of_text(text)
+            report, plan = await self.here.shoot(lambda: (lint(config), plan_of(config)))
         except TownletError as error:
             return _json({"ok": False, "findings": [{"level": "error", "name": "config", "text": str(error), "remedy": ""}]})
         rows = [
             {"level": "ok" if one.ok else "error", "name": one.name, "text": one.found, "remedy": one.remedy}
             for one in report.verdicts
         ]
-        return _json({"ok": report.ok, "findings": rows})
+        return _json({"ok": report.ok, "findings": rows, "town": plan})
 
     # --- runs and releases --------------------------------------------------------------------------------------------
 

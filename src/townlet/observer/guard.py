@@ -23,7 +23,8 @@ LARGEST_TARGET = 8 << 10  # path and query
 OWN_FETCH = (b"same-origin", b"none")  # a page on another port is `same-site`
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "worker-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    "worker-src blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; "
+    "trusted-types townlet"
 )
 HEADERS = (
     (b"content-security-policy", CONTENT_POLICY.encode()),

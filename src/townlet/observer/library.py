@@ -17,9 +17,9 @@ from townlet.observer.studio import SEEN
 from townlet.policy.checkpoint import names, read_state
 from townlet.policy.training.run_folder import RunFolder, find_runs
 from townlet.promotion.releases import Releases
+from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.follow import NewLine
 from townlet.telemetry.ndjson import UNREADABLE, log_parts
-from townlet.telemetry.rules import default_rules
 from townlet.telemetry.watch import Seen, Watch
 
 MOST_BYTES = 4 << 20  # of log in one answer
@@ -32,7 +32,7 @@ class Library:
     def __init__(self, folder: Path, ledger: Path, rules: PromotionConfig) -> None:
         self.folder, self.releases = folder, Releases(ledger, rules)
         self._scenarios: list[dict[str, Any]] = []
-        self._counted: dict[str, tuple[tuple[int, int], int, int]] = {}  # run → size and time of its log, records, alarms
+        self._counted: dict[str, tuple[tuple[int, int], int, list[str]]] = {}  # run → size and time of its log, records, alarms
         self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
         self._looked = False
 
@@ -44,7 +44,8 @@ class Library:
     def run(self, name: str) -> dict[str, Any]:
         run = self.find(name)
         stages = [stage.name for stage in sorted((run.path / "stages").glob("*")) if stage.is_dir()]
-        return self._row(run) | {"config": run.config(), "card": run.card(), "stages": stages, "summary": run.summary()}
+        config, card = run.resolved_config().model_dump(mode="json"), run.card().model_dump()
+        return self._row(run) | {"config": config, "card": card, "stages": stages, "summary": run.summary()}
 
     def find(self, name: str) -> RunFolder:
         for run in find_runs(self.folder):
@@ -60,15 +61,15 @@ class Library:
                     return f"{run.path.name}/{one}", run.checkpoints / one
         return None
 
-    def _count(self, run: RunFolder) -> tuple[int, int]:
-        """Records and alarms of a run, counted anew when its log has changed."""
+    def _count(self, run: RunFolder) -> tuple[int, list[str]]:
+        """Records of a run and what its alarms say, read anew when its log has changed."""
         log, name = run.log(), run_id(run.path)
         if log is None:
-            return 0, 0
+            return 0, []
         stamp = log.stat().st_size, log.stat().st_mtime_ns
         if name not in self._counted or self._counted[name][0] != stamp:
             read = self.records(name, "")
-            self._counted[name] = stamp, len(read["records"]), len(read["alarms"])
+            self._counted[name] = stamp, len(read["records"]), [str(alarm["message"]) for alarm in read["alarms"]]
         return self._counted[name][1:]
 
     @staticmethod
@@ -95,9 +96,9 @@ class Library:
             "id": run_id(run.path),
             "name": run.path.name,
             "updates": updates,
-            "alarms": alarms,
-            "mode": card.get("mode"),
-            "town": card.get("config_id"),
+            "alarms": len(alarms),
+            "mode": card.mode,
+            "town": card.config_id,
             "state": summary.get("status", "finished") if summary else "unfinished",
             "epochs": summary.get("epochs"),
             "checkpoints": [
@@ -146,14 +147,18 @@ class Library:
         return found
 
     def changes(self) -> list[tuple[str, dict[str, Any]]]:
-        """News since the last time: `record` where a log has changed, `checkpoint` where one was added."""
+        """News since the last time: `record` where a log has changed, `alarm` where that set one off, `checkpoint`."""
         found: list[tuple[str, dict[str, Any]]] = []
         for run in find_runs(self.folder):
             name, now = run_id(run.path), self._state(run)
             before = self._known.get(name, (0, ()) if self._looked else now)  # a run that was not there is news as a whole
             self._known[name] = now
             if before[0] != now[0]:
+                known = self._counted.get(name)
+                alarms = self._count(run)[1]
                 found.append(("record", {"run": name}))
+                if known is not None and len(alarms) > len(known[2]):
+                    found.append(("alarm", {"run": name, "text": f"{run.path.name}: {alarms[-1]}"}))
             found += [("checkpoint", {"run": name, "id": one}) for one in now[1] if one not in before[1]]
         self._looked = True
         return found

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import struct
 import zlib
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from townlet import __version__
-from townlet.engine.image import town_image
+from townlet.engine.image import MOST_IMAGE, town_image
 from townlet.engine.module import engine_module
 from townlet.engine.network import KernelNetwork, runs_in_the_kernel
 from townlet.envs.vector import VectorTown
-from townlet.observer.rules import rules_to_change
+from townlet.observer.changeable import rules_to_change
 from townlet.observer.standalone import film_parts
 from townlet.observer.story import MOMENTS
 from townlet.observer.studio import Studio
 from townlet.observer.take import RECORDED
 from townlet.policy.runtime import NetworkPolicy, load_network
-from townlet.sim.edits import RICHEST, TIE_FIELDS, ConfigEdit, parse_edit
+from townlet.sim.edits import RICHEST, TIE_FIELDS
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
 from townlet.world.state import HALF_DISTANCE, MAX_MEALS, MONEY, TERMS
 
-MOST_IMAGE = 4 << 20  # bytes; a larger town is filmed
+MOST_BESIDE = 8  # takes that a server sends to live in one page
 
 
 class Carried(NamedTuple):
-    """What `standalone.page_html` is given."""
+    """What `standalone.page_html` is given: what there is to tell, and in a living file the engine and a town's image."""
 
     parts: dict[str, Any]
     blobs: dict[str, bytes]
@@ -38,13 +40,18 @@ class Carried(NamedTuple):
 def file_parts(studio: Studio, takes: Sequence[str], *, filmed: bool = False) -> Carried:
     """A file in which the takes live, or, where that is not asked for or cannot be, are filmed."""
     living = None if filmed else living_parts(studio, takes)
-    return Carried(film_parts(studio, takes), {}) if living is None else living
+    if living is None:
+        return Carried(film_parts(studio, takes), {})
+    return living._replace(blobs={"engine": engine_module(), **living.blobs})
 
 
-def living_parts(studio: Studio, takes: Sequence[str]) -> Carried | None:
-    """The parts of a file in which these takes live; None where their town is too large for a page, or made by the server."""
+def living_parts(studio: Studio, takes: Sequence[str], rules: list[dict[str, Any]] | None = None) -> Carried | None:
+    """The parts of a file in which these takes live; None where their town is too large for a page, or made by the server.
+
+    `rules` are those of `rules_to_change`, where somebody has them: they take seconds to find.
+    """
     first = studio.known(takes[0]).take
-    if any(_is_made_by_the_server(studio, name) for name in takes):
+    if not all(studio.known(name).header["lives"] for name in takes):
         return None
     vec = studio.town(first)
     networks = {}
@@ -64,7 +71,7 @@ def living_parts(studio: Studio, takes: Sequence[str]) -> Carried | None:
         "image": image.header,
         "digests": {head["id"]: head.pop("digest") for head in heads},
         "scheduled": scheduled,
-        "rules": rules_to_change(vec.config, vec),
+        "rules": rules_to_change(vec.config, vec) if rules is None else rules,
         "moments": MOMENTS,
         **_knowledge(vec),
     }
@@ -76,12 +83,24 @@ def living_parts(studio: Studio, takes: Sequence[str]) -> Carried | None:
         "towns": [],
     }
     parts = {"about": about, "open": {"take": takes[0], "vs": (*takes, None)[1], "run": None}, "living": living, "takes": heads}
-    return Carried(parts, {"engine": zlib.compress(engine_module(), 9), "image": zlib.compress(image.data, 9)})
+    return Carried(parts, {"image": image.data})
 
 
-def _is_made_by_the_server(studio: Studio, name: str) -> bool:
-    """Another config from some minute on: the page cannot compile one."""
-    return any(isinstance(parse_edit(change.do), ConfigEdit) for change in studio.known(name).take.changes)
+def beside(studio: Studio, name: str) -> list[str]:
+    """A take, and before others those of the same town and morning that can live beside it."""
+
+    def morning(one: str) -> tuple[str, int, str | None]:
+        take = studio.known(one).take
+        return take.config, take.seed, take.start
+
+    others = [one for one in studio.takes if one != name and morning(one) == morning(name)]
+    return [name, *(one for one in others if studio.known(one).header["lives"])][:MOST_BESIDE]
+
+
+def packed(carried: Carried) -> bytes:
+    """What lives, for `served.js`: the size of its description, the description, the image; deflated."""
+    told = json.dumps(carried.parts, separators=(",", ":"), allow_nan=False).encode()
+    return zlib.compress(struct.pack("<I", len(told)) + told + carried.blobs["image"], 6)
 
 
 def _head(studio: Studio, name: str, networks: dict[str, KernelNetwork], policies: Collection[str]) -> dict[str, Any]:

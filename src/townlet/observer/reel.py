@@ -124,9 +124,8 @@ def pack(reel: Reel) -> bytes:
         "first": reel.first,
         "ticks": reel.ticks,
         "groups": shapes,
-        "crc": zlib.crc32(body),
     }
-    told = json.dumps(header, separators=(",", ":")).encode()
+    told = _told({**header, "crc": zlib.crc32(body, zlib.crc32(_told(header)))})
     return MAGIC + len(told).to_bytes(4, "little") + told + zlib.compress(body, 6)
 
 
@@ -136,7 +135,7 @@ def unpack(data: bytes, table: Columns) -> Reel:
     if data[:4] != MAGIC or not 2 <= size <= min(HEADER_LIMIT, len(data) - 8):
         raise TakeError("this is not a reel: it does not begin with TWR1 and a header; shoot it again")
     header = _header(data[8 : 8 + size], table)
-    shapes = header["groups"]
+    checksum, shapes = header.pop("crc"), header["groups"]
     sizes = {group: shape[0] * shape[1] * shape[2] for group, shape in shapes.items()}
     total = sum(sizes.values())
     if total > LIMIT:
@@ -146,8 +145,8 @@ def unpack(data: bytes, table: Columns) -> Reel:
         body = inflate.decompress(data[8 + size :], total + 1)
     except zlib.error as error:
         raise TakeError(f"the reel is damaged ({error}); shoot it again") from None
-    if len(body) != total or not inflate.eof or inflate.unused_data or zlib.crc32(body) != header["crc"]:
-        raise TakeError("the reel is damaged: its contents are not what its checksum tells of; shoot it again")
+    if len(body) != total or not inflate.eof or inflate.unused_data or zlib.crc32(body, zlib.crc32(_told(header))) != checksum:
+        raise TakeError("the reel is damaged: its contents do not match its checksum; shoot it again")
     found, at = {}, 0
     for group, shape in shapes.items():
         changed = np.frombuffer(body, np.uint8, sizes[group], at).reshape(shape)
@@ -156,10 +155,14 @@ def unpack(data: bytes, table: Columns) -> Reel:
     return Reel(header["take"], header["first"], header["ticks"], found)
 
 
+def _told(header: Mapping[str, object]) -> bytes:
+    return json.dumps(header, separators=(",", ":")).encode()
+
+
 def _header(raw: bytes, table: Columns) -> dict[str, Any]:
     try:
         header = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise TakeError("the header of the reel is not JSON; shoot it again") from None
     whole_numbers = ("first", "ticks", "crc")
     if (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import CaseCard, Scorecard
@@ -21,10 +21,11 @@ from townlet.observer.charts import Series, heat_strip, line_chart
 from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
 from townlet.policy.checkpoint import RUN_CHECKPOINTS
-from townlet.policy.training.run_folder import RunFolder
+from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder
 from townlet.telemetry.ndjson import read_records
 
 SCORECARD = "scorecard.json"
+Part = TypeVar("Part")
 LEARNING = (  # title, unit, telemetry fields
     ("Return per episode", "", ("episode_return_mean",)),
     ("Policy and value loss", "", ("loss_policy", "loss_value")),
@@ -49,9 +50,9 @@ class RunRecord:
     """What a run left behind, as far as it is there."""
 
     name: str
-    run: Mapping[str, Any]
-    config: Mapping[str, Any]
-    environment: Mapping[str, Any]
+    run: RunCard | None
+    config: SimulationConfig | None
+    environment: RunEnvironment | None
     summary: Mapping[str, Any]
     records: tuple[Mapping[str, Any], ...]  # telemetry, an anneal run's stages one after the other
     scorecard: Scorecard | None
@@ -62,16 +63,16 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
     """`log` is the one that the run kept elsewhere, if it did. What is damaged is named, the rest is read."""
     kept, card, damaged = RunFolder(folder), folder / SCORECARD, list[str]()
     if not kept.exists:
-        raise DamagedFileError(f"{folder} is no run folder (it has no run.json); give the folder that `townlet train` printed")
+        raise DamagedFileError(f"{folder} is not a run folder (it has no run.json); give the folder that `townlet train` printed")
 
-    def part(name: str, read: Callable[[], Any], nothing: Any) -> Any:
+    def part(name: str, read: Callable[[], Part], nothing: Part) -> Part:
         try:
             return read() if (folder / name).is_file() else nothing
         except DamagedFileError as error:
             damaged.append(str(error))
             return nothing
 
-    run = part("run.json", kept.card, {})
+    run, summary = part("run.json", kept.card, None), part("summary.json", kept.summary, None)
     records: list[Mapping[str, Any]] = []
     log = log or kept.log(run)
     if log is not None:
@@ -82,9 +83,9 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
     return RunRecord(
         name=folder.resolve().name,
         run=run,
-        config=part("config.json", kept.config, {}),
-        environment=part("environment.json", kept.environment, {}),
-        summary=part("summary.json", kept.summary, {}),
+        config=part("config.json", kept.resolved_config, None),
+        environment=part("environment.json", kept.environment, None),
+        summary=summary or {},
         records=tuple(records),
         scorecard=part(SCORECARD, lambda: load_scorecard(card), None),
         damaged=tuple(damaged),
@@ -104,16 +105,12 @@ def policies_of(folder: Path) -> dict[str, str]:
 
 def measure_run(folder: Path, *, towns: int = 16, days: int = 28, progress: Progress | None = None) -> Scorecard:
     """Random, both scripts, imitation and trained (drawing its actions) in the run's own town; kept as its scorecard."""
-    config = config_of(folder)
+    config = RunFolder(folder).resolved_config()
     case = Case(config.config_id, config.config_id, towns=towns, days=days, config=config)
     known = {name: name for name in ("random", "scripted_plain", "scripted", config.evaluation.baseline)}
     card = evaluate(known | policies_of(folder), [case], progress=progress)
     save_scorecard(card, folder / SCORECARD)
     return card
-
-
-def config_of(folder: Path) -> SimulationConfig:
-    return RunFolder(folder).resolved_config()
 
 
 def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] = ()) -> str:
@@ -169,9 +166,9 @@ def _figure(case: CaseCard, policy: str, measure: str) -> str:
 
 def _subtitle(record: RunRecord) -> str:
     """Mode, config and seed, as far as the run says."""
-    config_id = record.config.get("config_id", "")
-    parts = [str(record.run.get("mode", "")), str(config_id), f"seed {record.config['seed']}" if "seed" in record.config else ""]
-    return " · ".join(part for part in parts if part)
+    parts = [] if record.run is None else [record.run.mode]
+    parts += [] if record.config is None else [record.config.config_id, f"seed {record.config.seed}"]
+    return " · ".join(parts)
 
 
 def _held_out(record: RunRecord) -> str:
@@ -218,15 +215,16 @@ def _rivalry(record: RunRecord) -> str:
 
 
 def _provenance(record: RunRecord) -> str:
-    flat = {key: value for key, value in record.run.items() if isinstance(value, str | int | float)}
-    versions = record.environment.get("versions", {})
-    shown = ", ".join(f"{name} {number}" for name, number in versions.items()) if isinstance(versions, dict) else ""
+    flat = {} if record.run is None else record.run.model_dump(exclude_none=True)
+    versions = {} if record.environment is None else record.environment.versions
+    shown = ", ".join(f"{name} {number}" for name, number in versions.items())
     policies = (
         {} if record.scorecard is None else {p.name: p.policy_hash for case in record.scorecard.cases for p in case.policies}
     )
     rows = [*flat.items(), ("versions", shown), *((f"policy {name}", value) for name, value in policies.items())]
     listed = "".join(f"<dt>{escape(str(key))}</dt><dd>{escape(str(value))}</dd>" for key, value in rows if value != "")
-    config = escape(json.dumps(record.config, indent=2, sort_keys=True))
+    resolved = {} if record.config is None else record.config.model_dump(mode="json")
+    config = escape(json.dumps(resolved, indent=2, sort_keys=True))
     return f"<h2>Config and hashes</h2><dl>{listed}</dl><details><summary>Resolved config</summary><pre>{config}</pre></details>"
 
 

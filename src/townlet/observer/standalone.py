@@ -70,11 +70,13 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
 
 
 LIMIT = 25 << 20
-ENTRY = "main.js"
+ENTRY = "carried.js"  # a server's page begins with `served.js`
 _IMPORT = re.compile(r'^import\s+\{[^}]*\}\s+from\s+"\./(?P<module>[\w.]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
 _TYPES = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
 _BESIDE = re.compile(r"^(?:\s+|//.*\n)", re.MULTILINE)  # indentation, empty lines, comments that have a line to themselves
+_SERVED = re.compile(r"\s*<!-- with a server -->.*?<!-- end -->", re.DOTALL)
+_SPACES = re.compile(r"\s*([{};])\s*")  # of a style sheet
 _LINKS = re.compile(r'<link rel="stylesheet"[^>]*>\n<script type="module"[^>]*></script>\n')
 
 
@@ -83,8 +85,8 @@ def static(name: str) -> str:
     return (files("townlet.observer") / "static" / name).read_text(encoding="utf-8")
 
 
-def modules() -> list[str]:
-    """The page's modules in an order in which each comes after those it imports."""
+def modules(entry: str = ENTRY) -> list[str]:
+    """The modules of a page in an order in which each comes after those it imports."""
     order: list[str] = []
 
     def visit(name: str) -> None:
@@ -93,7 +95,7 @@ def modules() -> list[str]:
                 visit(match["module"])
             order.append(name)
 
-    visit(ENTRY)
+    visit(entry)
     return order
 
 
@@ -104,20 +106,20 @@ def one_module() -> str:
 
 
 def page_html(parts: Mapping[str, object], blobs: Mapping[str, bytes] | None = None) -> str:
-    """The file for `parts` (`film_parts`, or with deflated `blobs` those of `observer/living.py`)."""
-    script, style = one_module(), static("page.css")
+    """The file for `parts` (`film_parts`, or with `blobs` those of `observer/living.py`)."""
+    script, style = one_module(), _SPACES.sub(r"\1", static("page.css"))
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}' 'wasm-unsafe-eval'; style-src '{_hash(style)}'; img-src data:; "
         "worker-src blob:; connect-src 'none'; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types townlet"
     )
-    film = zlib.compress(json.dumps(parts, separators=(",", ":"), allow_nan=False).encode(), 9)
+    film = json.dumps(parts, separators=(",", ":"), allow_nan=False).encode()
     carried = "".join(
-        f'<script type="text/plain" id="{name}">{base64.b64encode(data).decode()}</script>\n'
+        f'<script type="text/plain" id="{name}">{base64.b64encode(zlib.compress(data, 9)).decode()}</script>\n'
         for name, data in {"film": film, **(blobs or {})}.items()
     )
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n{carried}'
-    shell = static("index.html")
+    shell = _SERVED.sub("", static("index.html"))
     whole = _LINKS.sub(lambda _: head, shell)
     return whole.replace("</body>", f'<script type="module">{script}</script>\n</body>')
 

@@ -10,7 +10,7 @@ import numpy as np
 from townlet.config.base import clock
 from townlet.errors import TakeError
 from townlet.observer.studio import Studio, table_of
-from townlet.observer.words import UNTOLD, tell
+from townlet.observer.words import UNTOLD, option_text, tell
 
 Row = dict[str, Any]
 MOMENTS = {"queue_conflict": 1.0, "quarrel": 3.0, "exit": 5.0, "newcomer": 2.0, "perturbation": 2.0, "notice": 1.5}
@@ -133,9 +133,15 @@ def _parted(header: Mapping[str, Any], tick: int, slot: int, name: str, left: An
         "field": name,
         "a": first,
         "b": second,
-        "text": f"They part at {time}: {who}'s {name} is {first} in one and {second} in the other.",
+        "text": f"They part at {time}: {_parting(who, name, first, second)}.",
         "compared": tick - header["first"],
     }
+
+
+def _parting(who: str, name: str, first: Any, second: Any) -> str:
+    if name == "action":
+        return f"{who} chooses “{option_text(first)}” in A, “{option_text(second)}” in B"
+    return f"{who}'s {name} is {first} in A, {second} in B"
 
 
 def _value(header: Mapping[str, Any], name: str, value: Any) -> Any:

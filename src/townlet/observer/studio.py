@@ -15,6 +15,7 @@ import numpy as np
 
 from townlet.config.loader import load_config, shipped_configs
 from townlet.config.models import SimulationConfig, config_hash
+from townlet.engine.image import fits_a_page
 from townlet.envs.scene import initials, marks_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, UsageError
@@ -24,6 +25,8 @@ from townlet.observer.stage import Performed, RecordedDecisions, Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
 from townlet.observer.words import REASON_WORDS, WORDS
 from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
+from townlet.scenarios.compile import CompiledTown, compile_town
+from townlet.sim.edits import ConfigEdit, parse_edit
 from townlet.sim.recorder import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town
 from townlet.types import Array
@@ -114,7 +117,7 @@ class Studio:
         update: dict[str, Any] = {"changes": tuple(merged), "digest": None}
         if policy is not None:
             update |= {"policy": policy, "decisions": None}
-        return self.open(parse_take(base.model_copy(update=update).model_dump_json()), parent=parent)
+        return self.open(parse_take(base.model_copy(update=update).model_dump(mode="json")), parent=parent)
 
     def open(self, take: Take, parent: str | None = None) -> KnownTake:
         """Take up a take: its town, policy and changes are tried; what cannot be shot here is refused."""
@@ -298,7 +301,6 @@ class Studio:
     def _header(self, take: Take, title: str, parent: str | None, stage: Stage) -> dict[str, Any]:
         vec = stage.vec
         town, config = vec.towns[0], vec.config
-        homes = {int(home) for home in town.layout.residents["home"]}
         table = columns(tuple(config.needs), values=stage.policy.has_values)
         marks = marks_of(sorted({thing.kind for thing in stage.things}))
         letters = initials(list(town.resident_ids))
@@ -316,23 +318,9 @@ class Studio:
             "reel_ticks": REEL_TICKS,
             "reels": -(-stage.ticks // REEL_TICKS),
             "values": stage.policy.has_values,
-            "map": {
-                "width": int(town.layout.tiles.shape[1]),
-                "height": int(town.layout.tiles.shape[0]),
-                "tiles": ["".join(map(str, row)) for row in town.layout.tiles.tolist()],
-                "legend": list(TILES),
-            },
-            "buildings": [
-                {
-                    "id": name,
-                    "kind": "home" if k in homes else "work",
-                    "x": int(row["x0"]),
-                    "y": int(row["y0"]),
-                    "w": int(row["w"]),
-                    "h": int(row["h"]),
-                }
-                for k, (name, row) in enumerate(zip(town.building_ids, town.layout.buildings))
-            ],
+            "gamma": config.ppo.gamma,
+            "lives": fits_a_page(vec) and not any(isinstance(parse_edit(one.do), ConfigEdit) for one in take.changes),
+            **map_of(town),
             "things": [
                 {
                     "id": thing.id,
@@ -380,6 +368,42 @@ class Studio:
             return take
         kept = tuple(change for change in take.changes if not change.do.lstrip().startswith("force"))
         return take.model_copy(update={"policy": RECORDED, "decisions": self.decisions(name).text(), "changes": kept})
+
+
+def map_of(town: CompiledTown) -> dict[str, Any]:
+    """Tiles and buildings of a town, for drawing."""
+    tiles, homes = town.layout.tiles, {int(home) for home in town.layout.residents["home"]}
+    return {
+        "map": {
+            "width": int(tiles.shape[1]),
+            "height": int(tiles.shape[0]),
+            "tiles": ["".join(map(str, row)) for row in tiles.tolist()],
+            "legend": list(TILES),
+        },
+        "buildings": [
+            {
+                "id": name,
+                "kind": "home" if k in homes else "work",
+                "x": int(row["x0"]),
+                "y": int(row["y0"]),
+                "w": int(row["w"]),
+                "h": int(row["h"]),
+            }
+            for k, (name, row) in enumerate(zip(town.building_ids, town.layout.buildings))
+        ],
+    }
+
+
+def plan_of(config: SimulationConfig) -> dict[str, Any]:
+    """A town as its scenario draws it, before anybody lives in it."""
+    town = compile_town(config)
+    marks = marks_of(sorted(town.kinds))
+    things = [
+        {"id": name, "kind": kind, "mark": marks[kind], "x": int(row["x"]), "y": int(row["y"]), "from": 0, "until": None}
+        for name, row in zip(town.object_ids, town.layout.objects)
+        for kind in [town.kinds[int(row["kind"])]]
+    ]
+    return {**map_of(town), "things": things}
 
 
 def table_of(header: Mapping[str, Any]) -> Columns:

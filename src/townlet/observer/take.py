@@ -16,7 +16,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from townlet import files
 from townlet.dto import FrozenStrict
-from townlet.errors import TakeError
+from townlet.errors import TakeError, UsageError
 from townlet.files import sha256_bytes
 from townlet.sim.edits import LONGEST, parse_edit
 
@@ -26,6 +26,7 @@ MOST_TICKS = 1_000_000
 FILE_LIMIT = 64 << 20
 LINK_LIMIT = 64 << 10
 RECORDED = "recorded"
+SEAL = "seal"  # beside the fields of a take in a file
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16,64}$")]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
@@ -52,6 +53,11 @@ class Take(FrozenStrict):
         return sha256_bytes(canonical(self))[:12]
 
     @property
+    def seal(self) -> str:
+        """Of a take in a file, which may say it: so that no other seed is played than was written."""
+        return files.line_seal(canonical(self)[:-1])
+
+    @property
     def link(self) -> str:
         """For the part of an address behind `#take=`."""
         return base64.urlsafe_b64encode(zlib.compress(canonical(self), 9)).rstrip(b"=").decode()
@@ -63,21 +69,28 @@ def canonical(take: Take) -> bytes:
     return json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
 
 
-def parse_take(raw: bytes | str | dict[str, object], *, name: str = "the take") -> Take:
+def parse_take(raw: bytes | dict[str, object], *, name: str = "the take") -> Take:
     """A take from outside: its JSON, every field and change checked; whether the town knows the names is found out later."""
+    told = raw if isinstance(raw, dict) else files.parse_json(raw, name, error=TakeError)
+    if not isinstance(told, dict):
+        raise TakeError(f"{name} cannot be used: it is no JSON object; expected a take of version {VERSION}")
     try:
-        text = json.dumps(raw) if isinstance(raw, dict) else raw
-        take = Take.model_validate_json(text)
+        take = Take.model_validate_json(json.dumps({key: value for key, value in told.items() if key != SEAL}))
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "JSON"
         raise TakeError(f"{name} cannot be used: {where}: {first['msg']}; expected a take of version {VERSION}") from None
+    if told.get(SEAL, take.seal) != take.seal:
+        raise TakeError(f"{name} {files.BROKEN_SEAL}; copy it again")
     if (take.policy == RECORDED) != (take.decisions is not None):
         raise TakeError(f"{name} cannot be used: decisions and the policy {RECORDED!r} go together")
     if any(later.at < earlier.at for earlier, later in zip(take.changes, take.changes[1:])):
         raise TakeError(f"{name} cannot be used: its changes are not in the order of their ticks")
     for change in take.changes:
-        parse_edit(change.do)
+        try:
+            parse_edit(change.do)
+        except UsageError as error:
+            raise TakeError(f"{name} cannot be used: {error}") from None
     return take
 
 
@@ -90,6 +103,8 @@ def take_of_link(text: str) -> Take:
         raw = inflate.decompress(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True), LINK_LIMIT * 16)
     except (binascii.Error, zlib.error, ValueError) as error:
         raise TakeError(f"the link is damaged ({error}); copy it again") from None
+    if not inflate.eof or inflate.unused_data:
+        raise TakeError("the link is damaged (it does not end where it should); copy it again")
     return parse_take(raw, name="the take of the link")
 
 
@@ -97,5 +112,10 @@ def read_take(path: Path) -> Take:
     return parse_take(files.read_bytes(path, limit=FILE_LIMIT, error=TakeError), name=str(path))
 
 
+def take_bytes(take: Take) -> bytes:
+    """A take as a file."""
+    return files.sealed_line(canonical(take)) + b"\n"
+
+
 def write_take(path: Path, take: Take) -> None:
-    files.write_bytes(path, canonical(take) + b"\n")
+    files.write_bytes(path, take_bytes(take))

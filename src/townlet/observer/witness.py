@@ -13,6 +13,7 @@ from townlet.envs.scene import doing_of, queue_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError
 from townlet.observer.stage import Stage
+from townlet.observer.words import option_text
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.runtime import NetworkPolicy, Policy, RandomPolicy, ScriptedPolicy, values_of
 from townlet.ports import Decided
@@ -169,15 +170,24 @@ def _window(vec: VectorTown, slot: int) -> dict[str, Any] | None:
 
 def sentence(row: dict[str, Any]) -> str:
     """The decision in a sentence."""
-    words = f"{row['resident']} chose {row['chosen']}"
-    words += " because it was told to" if row["forced"] else f" ({row['probability']:.0%})"
+
+    def said(options: list[dict[str, Any]]) -> str:
+        return " and ".join(f"“{option_text(one['name'])}” ({one['probability']:.0%})" for one in options[:2])
+
+    chosen = f"“{option_text(row['chosen'])}”"
     others = [one for one in row["options"] if one["name"] != row["chosen"] and one["probability"] >= 0.01]
-    if others:
-        words += "; next was " + ", ".join(f"{one['name']} ({one['probability']:.0%})" for one in others[:2])
+    likelier = [one for one in others if one["probability"] > row["probability"]]
+    words = f"{row['resident']} was told to choose {chosen}"
+    if not row["forced"]:
+        words = f"{row['resident']} chose {chosen} ({row['probability']:.0%})"
+    if likelier:
+        words += f", although it leaned to {said(likelier)}"
+    elif others:
+        words += f"; next came {said(others)}"
     if row["script"] is not None and row["script"] != row["chosen"]:
-        words += f"; the script would {row['script']}"
+        words += f"; the script would have chosen “{option_text(row['script'])}”"
     worst = min(row["needs"], key=row["needs"].__getitem__)
-    return f"{words}; its worst need was {worst} ({row['needs'][worst]:.0%})."
+    return f"{words}. Lowest need: {worst.replace('_', ' ')}, {row['needs'][worst]:.0%}."
 
 
 def ties(stage: Stage, tick: int) -> dict[str, Any]:

@@ -37,6 +37,7 @@ REASON_WORDS = {
     "arranged_meet": "a meeting is arranged",
 }
 UNTOLD = ("bump",)  # too many, and nobody minds
+WAYS = {"near": ", nearest", "calm": ", calmest"}
 
 
 def tell(record: Mapping[str, Any]) -> str:
@@ -52,3 +53,9 @@ def tell(record: Mapping[str, Any]) -> str:
         amount=record.get("amount", 0.0),
         done="is done with" if record.get("amount", 0.0) > 0 else "leaves",
     )
+
+
+def option_text(option: str) -> str:
+    """An option for people: `use_shower:calm` → `use shower, calmest`."""
+    what, _, way = option.replace("_", " ").partition(":")
+    return what + (WAYS.get(way) or (f", candidate {way}" if way.isdigit() else f" {way}" if way else ""))

@@ -1,15 +1,16 @@
-"""Capture: towns are run, lives become samples, and a whole folder appears at once or not at all."""
+"""Capture: run towns, turn lives into samples, and publish a complete folder or nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from townlet import files
+from townlet.config.learning import TrainingConfig
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
 from townlet.envs.events import event_lines, event_records, run_id_of
@@ -17,6 +18,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, ReplayError, UsageError
 from townlet.names import check_name
 from townlet.policy.event_join import read_event_records
+from townlet.policy.jobs import run_jobs
 from townlet.policy.manifest import (
     EVENTS_NAME,
     MANIFEST_SUFFIX,
@@ -28,7 +30,7 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.replay_report import entries_of
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
-from townlet.policy.runtime import Policy, PolicyRuntime, make_policy
+from townlet.policy.runtime import SCRIPTS, Policy, PolicyRuntime, carried, make_policy
 from townlet.policy.sample import (
     SAMPLE_LIMIT,
     ReplaySample,
@@ -39,8 +41,10 @@ from townlet.policy.sample import (
     read_meta,
     read_sample,
 )
+from townlet.policy.trajectory import to_disk
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
+from townlet.types import Record
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,8 @@ class CaptureWriter:
     folder: Path
     prefix: str
     most: int | None = None
-    rows: list[tuple[dict[str, Any], SampleMeta, int]] = field(default_factory=list)  # manifest row, metadata, bytes
-    events: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[tuple[Record, SampleMeta, int]] = field(default_factory=list)  # manifest row, metadata, bytes
+    events: list[Record] = field(default_factory=list)
     dropped: int = 0
     events_lost: int = 0
     nbytes: int = 0
@@ -151,7 +155,7 @@ class CaptureWriter:
         return totals([meta for _, meta, _ in self.rows])
 
 
-def about(metas: Sequence[SampleMeta]) -> dict[str, Any]:
+def about(metas: Sequence[SampleMeta]) -> Record:
     first = metas[0]
     return {
         "schema_version": first.schema_version,
@@ -193,7 +197,7 @@ class CaptureOptions:
     seed: int | None = None
     start: str | None = None
     policy: str | Callable[[VectorTown], Policy] = "schedule"
-    epsilon: float = 0.0
+    epsilon: float | None = None  # None: `training.bc.epsilon` where a script acts, so that its log-probabilities say something
     keep: SampleFilter = field(default_factory=SampleFilter)
     prefix: str = PREFIX
     compress: bool = False
@@ -231,8 +235,10 @@ def capture(
     *,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    where: TrainingConfig | None = None,
 ) -> CaptureResult:
-    """Run every scenario and publish `out`; several get a folder each inside it and one manifest over all."""
+    """Run every scenario and publish `out`; several get a folder each inside it and one manifest over all. `where` names an
+    engine that groups of towns are run on; without it they are run here."""
     options = options or CaptureOptions()
     if not configs:
         raise UsageError("there is no scenario to capture; name one, such as town_day")
@@ -257,7 +263,7 @@ def capture(
                 if progress is not None:
                     progress(base + now, total)
 
-            done += _run(config, wanted, writer, options, first_town, report, stop or (lambda: False))
+            done += _run(config, wanted, writer, options, first_town, report, stop or (lambda: False), where or TrainingConfig())
             writer.close()
             if not writer.rows:
                 files.remove(folder)
@@ -293,36 +299,111 @@ def _run(
     first_town: int,
     report: Callable[[int], None],
     stop: Callable[[], bool],
+    where: TrainingConfig,
 ) -> int:
-    """All towns of one scenario, in groups that fit into memory; returns the town-ticks made."""
+    """All towns of one scenario, in groups that fit into memory, on their engine; returns the town-ticks made."""
     if options.auto_seed_agents:
         config = seed_residents(config)
-    interval = config.policy.interval
-    steps = max(1, ticks // interval)
-    numbers: dict[str, int] = _numbers(writer)
+    steps = max(1, ticks // config.policy.interval)
+    here, last = where.engine == "local", first_town + options.towns
     group = max(1, BUFFER_BYTES // (FRAME_BYTES * steps * max(1, len(config.scenario.residents))))
-    done, first, last = 0, first_town, first_town + options.towns
-    while first < last and not stop():
-        vec = VectorTown(config, min(group, last - first), seed=options.seed, first_town=first, start=options.start)
-        deciding = (
-            make_policy(options.policy, vec, epsilon=options.epsilon, seed=vec.seed)
-            if isinstance(options.policy, str)
-            else options.policy(vec)
-        )
-        policy = PolicyRuntime(vec, deciding)
-        buffer = RolloutBuffer(vec, steps)
-        collect(policy, buffer, [_Progress(report, done)], stop=stop)
-        source = replace(source_of(vec, policy, ticks=ticks, prefix=writer.prefix), numbers=numbers)
-        for sample in buffer.samples(source):
+    if not here:
+        group = min(group, -(-options.towns // max(1, where.workers)))
+        options = replace(options, policy=carried(options.policy) if isinstance(options.policy, str) else options.policy)
+    groups = [(first, min(group, last - first)) for first in range(first_town, last, group)]
+    parts = (
+        _here(groups, config, options, ticks, report, stop) if here else _elsewhere(groups, config, options, ticks, stop, where)
+    )
+    numbers, done = _numbers(writer), 0
+    for part in parts:
+        for sample in part.samples:
+            number = numbers.get(sample.meta.agent_id, 0)
+            numbers[sample.meta.agent_id] = number + 1
+            name = f"{writer.prefix}_{sample.meta.agent_id}_{number:03d}"
+            sample = replace(sample, meta=sample.meta.model_copy(update={"sample_id": name}))
             if options.keep.keeps(sample.meta, float(sample.rewards.sum(dtype="f8"))):
                 writer.put(sample, compress=options.compress)
             else:
                 writer.dropped += 1
-        writer.events += event_records(vec, *buffer.events(), run_id=run_id_of(vec))
-        writer.events_lost += vec.events_lost
-        done += buffer.steps * interval * vec.num_towns
-        first += vec.num_towns
+        writer.events += part.events
+        writer.events_lost += part.events_lost
+        done += part.ticks
+        report(done)
     return done
+
+
+class CapturedTowns(NamedTuple):
+    """What is kept of towns that were run side by side; their samples are numbered by whoever writes them."""
+
+    samples: Iterable[ReplaySample]
+    events: list[Record]
+    events_lost: int
+    ticks: int  # of all towns together
+
+
+def _here(
+    groups: Sequence[tuple[int, int]],
+    config: SimulationConfig,
+    options: CaptureOptions,
+    ticks: int,
+    report: Callable[[int], None],
+    stop: Callable[[], bool],
+) -> Iterator[CapturedTowns]:
+    done = 0
+    for group in groups:
+        if stop():
+            return
+        part = run_towns(config, options, ticks, *group, _Progress(report, done), stop)
+        done += part.ticks
+        yield part
+
+
+def _elsewhere(
+    groups: Sequence[tuple[int, int]],
+    config: SimulationConfig,
+    options: CaptureOptions,
+    ticks: int,
+    stop: Callable[[], bool],
+    where: TrainingConfig,
+) -> Iterator[CapturedTowns]:
+    for done in run_jobs(where, run_towns_as_arrays, groups, shared=(config, options, ticks), stop=stop):
+        lives, *rest = done.get()
+        yield CapturedTowns((ReplaySample.of(arrays, SampleMeta.model_validate_json(meta)) for arrays, meta in lives), *rest)
+
+
+def run_towns_as_arrays(config: SimulationConfig, options: CaptureOptions, ticks: int, first: int, towns: int) -> tuple[Any, ...]:
+    """The same for another process: each sample as plain arrays and JSON."""
+    part = run_towns(config, options, ticks, first, towns)
+    lives = [(to_disk(sample), sample.meta.model_dump_json()) for sample in part.samples]
+    return lives, part.events, part.events_lost, part.ticks
+
+
+def run_towns(
+    config: SimulationConfig,
+    options: CaptureOptions,
+    ticks: int,
+    first: int,
+    towns: int,
+    watch: Probe | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> CapturedTowns:
+    """A group of towns, lived through and cut into lives."""
+    vec = VectorTown(config, towns, seed=options.seed, first_town=first, start=options.start)
+    policy = policy_of(vec, options)
+    buffer = RolloutBuffer(vec, max(1, ticks // vec.interval))
+    collect(policy, buffer, [] if watch is None else [watch], stop=stop)
+    samples = buffer.samples(source_of(vec, policy, ticks=ticks, prefix=options.prefix))
+    events = list(event_records(vec, *buffer.events(), run_id=run_id_of(vec)))
+    return CapturedTowns(samples, events, vec.events_lost, buffer.steps * vec.interval * towns)
+
+
+def policy_of(vec: VectorTown, options: CaptureOptions) -> PolicyRuntime:
+    """Who acts in the captured towns."""
+    if not isinstance(options.policy, str):
+        return PolicyRuntime(vec, options.policy(vec))
+    soft = vec.config.training.bc.epsilon if options.policy in SCRIPTS else 0.0
+    epsilon = soft if options.epsilon is None else options.epsilon
+    return PolicyRuntime(vec, make_policy(options.policy, vec, epsilon=epsilon, seed=vec.seed))
 
 
 class _Progress(Probe):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from townlet.config.base import DAY
-from townlet.config.models import BehaviorConfig
+from townlet.config.town import BehaviorConfig
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import Decision, ScriptedPolicy
 from townlet.types import Array

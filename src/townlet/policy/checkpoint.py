@@ -4,7 +4,8 @@ weights.safetensors   network and its running statistics      state.json   versi
 optimizer.safetensors moments of the optimiser                world.npz    the towns; absent when training has none
 SHA256SUMS            written last
 
-A folder of checkpoints holds `<name>/` for each and two small files, `latest` and `best`, that name one of them. Which others it
+A folder of checkpoints holds `<name>/` for each and two small files, `latest` and `best`, that name one of them, with a seal
+below unless the name was written by hand. Which others it
 holds beside the latest, and which is the best, stands in the latest itself (`kept`): moving `latest` is the one step that counts,
 and what an interruption left before or after it is put right by `tidy`.
 """
@@ -90,7 +91,7 @@ def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_wor
     state = read_state(folder)
     weights = _read_tensors(folder / WEIGHTS)
     if state["weights_hash"] != weights_hash(weights):
-        raise CheckpointError(f"{folder / WEIGHTS} is not the file that {STATE} speaks of; restore the folder or train again")
+        raise CheckpointError(f"{folder / WEIGHTS} is not the file that {STATE} describes; restore the folder or train again")
     optimizer = _read_tensors(folder / OPTIMIZER) if with_optimizer else {}
     world = {}
     if with_world and WORLD in listed:
@@ -188,7 +189,12 @@ def tidy(root: str | Path) -> None:
 
 def mark(root: str | Path, pointer: str, name: str) -> None:
     """Let `latest` or `best` name a checkpoint of the folder."""
-    files.write_text(Path(root) / pointer, f"{name}\n")
+    files.write_text(Path(root) / pointer, f"{name}\n{_seal(name)}\n")
+
+
+def _seal(name: str) -> str:
+    """The second line of a pointer: one flipped bit may make the name of another checkpoint that is there."""
+    return f"seal {files.short_hash(name)}"
 
 
 def names(root: str | Path) -> list[str]:
@@ -197,8 +203,10 @@ def names(root: str | Path) -> list[str]:
 
 
 def _pointed(pointer: Path) -> Path:
-    text = files.read_bytes(pointer, limit=4096, error=CheckpointError)
-    name = check_name(text.decode("utf-8", "replace").removesuffix("\n"), f"what {pointer} names", error=CheckpointError)
+    first, _, rest = files.read_bytes(pointer, limit=4096, error=CheckpointError).decode("utf-8", "replace").partition("\n")
+    name = check_name(first, f"what {pointer} names", error=CheckpointError)
+    if rest and rest != f"{_seal(name)}\n":
+        raise CheckpointError(f"{pointer} {files.BROKEN_SEAL}; write the name of a checkpoint beside it there")
     target = files.safe_join(pointer.parent, name, error=CheckpointError)
     if not target.is_dir():
         raise CheckpointError(
@@ -225,7 +233,7 @@ def _check_tensors(path: Path) -> None:
             ends = [one["data_offsets"][1] for one in header.values() if _has_offsets(one)]
             if 8 + length + max(ends, default=0) == size:
                 return
-    raise CheckpointError(f"{path} has {size} bytes, its header tells of others; restore the folder or train again")
+    raise CheckpointError(f"{path} has {size} bytes, its header describes another size; restore the folder or train again")
 
 
 def _has_offsets(entry: Any) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 from pydantic import Field
@@ -16,15 +16,19 @@ from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.types import Array
 from townlet.world.actions import affordances_of
 
+QUEUE_COUNTS = ("queue_conflict_events", "queue_conflict_intensity_sum", "wait_count", "wait_sum")
 
-def conflict_stats(features: Array, feature_names: Sequence[str]) -> dict[str, float]:
-    """Mean and maximum of `rivalry_max` and `rivalry_avoid_count` over features (…, F)."""
+
+def conflict_stats(features: Array, feature_names: Sequence[str], metrics: Sequence[Mapping[str, Any]] = ()) -> dict[str, float]:
+    """Mean and maximum of `rivalry_max` and `rivalry_avoid_count` over features (…, F), and the sums of the queue counts that
+    every sample's `metrics` holds."""
     stats = {}
     for name in RIVALRY_FIELDS:
         column = features[..., feature_names.index(name)]
         stats[f"{name}_mean"] = float(column.mean(dtype=np.float64))
         stats[f"{name}_max"] = float(column.max())
-    return stats
+    known = [name for name in QUEUE_COUNTS if metrics and all(name in each for each in metrics)]
+    return stats | {name: float(sum(each[name] for each in metrics)) for name in known}
 
 
 def conflict_columns(meta: SampleMeta) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from townlet import files
 from townlet.config.loader import load_config
@@ -16,8 +15,8 @@ from townlet.policy.manifest import EVENTS_NAME
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample
 from townlet.policy.trajectory import to_disk
+from townlet.scenarios.catalogue import FOUNDING
 
-FOUNDING = ("kitchen_breakfast", "queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline")
 STATS, MANIFEST, EVENTS = "rollout_scenario_stats.json", "replay_manifest.json", "queue_conflict_events.ndjson"
 EXAMPLE_EVENTS = 12
 EPSILON = 0.05  # of the sample files, so that their log-probabilities say something
@@ -29,11 +28,11 @@ TOLERANCES = (
 )
 
 
-def scenario_stats(place: Path) -> dict[str, Any]:
+def scenario_stats(place: Path) -> dict[str, object]:
     """The metrics of every sample of the founding scenarios, captured anew into folders of `place` by their schedules."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name in FOUNDING:
-        result = capture([load_config(name)], place / name, CaptureOptions())
+        result = capture([load_config(name)], place / name, CaptureOptions(epsilon=0.0))
         samples = {sample.meta.sample_id: dict(sample.meta.metrics) for sample in samples_of(place / name)}
         found[name] = {"ticks": result.ticks, "totals": result.scenarios[name], "samples": samples}
     return {"schema_version": 1, "scenarios": found}

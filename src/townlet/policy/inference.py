@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,7 +51,45 @@ def choose_actions(logits: NDArray[np.floating[Any]], masks: Array, draws: Doubl
     return actions.astype(np.int64), log_probs.astype(np.float32)
 
 
-class NumpyPolicy:
+class Acting(ABC):
+    """A network that decides for rows of observations: what it makes of them is its `answer`, the rest is the same for all."""
+
+    spec: NetworkSpec
+
+    @abstractmethod
+    def answer(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]:
+        """Unmasked logits (B, A), values in the units of the return (B,), next state (B, S)."""
+
+    def initial_state(self, rows: int) -> Floats:
+        return np.zeros((rows, self.spec.state_width), np.float32)
+
+    def forward(
+        self, features: Floats, maps: Array | None = None, *, state: Floats | None = None, starts: Array | None = None
+    ) -> tuple[Floats, Floats, Floats]:
+        """`answer` to observations that fit the network; rows that start have no state yet."""
+        check_inputs(self.spec, features, maps)
+        if state is None:
+            state = self.initial_state(len(features))
+        elif starts is not None:
+            state = np.where(starts.astype(bool)[:, None], np.float32(0), state)
+        return self.answer(features, maps, state)
+
+    def act(
+        self,
+        features: Floats,  # (B, F)
+        maps: Array | None,  # (B, C, H, W)
+        masks: Array,  # (B, A)
+        *,
+        draws: Doubles | None = None,  # (B,) uniform in [0, 1); None chooses greedily
+        state: Floats | None = None,  # (B, S)
+        starts: Array | None = None,  # (B,): rows whose state is reset first
+    ) -> Acted:
+        logits, values, next_state = self.forward(features, maps, state=state, starts=starts)
+        actions, log_probs = choose_actions(logits, masks, draws)
+        return Acted(actions, log_probs, values, next_state)
+
+
+class NumpyPolicy(Acting):
     """Forward pass of `ConflictAwarePolicyNetwork`, every kind of it, over (B, ...) arrays."""
 
     def __init__(self, spec: NetworkSpec, weights: Mapping[str, Array], about: Mapping[str, object] | None = None) -> None:
@@ -69,37 +108,7 @@ class NumpyPolicy:
         checkpoint = load_checkpoint(Path(folder), with_optimizer=False, with_world=False)
         return cls(NetworkSpec.from_json(checkpoint.state["network"]), checkpoint.weights, checkpoint.state)
 
-    def initial_state(self, rows: int) -> Floats:
-        return np.zeros((rows, self.spec.state_width), np.float32)
-
-    def act(
-        self,
-        features: Floats,  # (B, F)
-        maps: Array | None,  # (B, C, H, W)
-        masks: Array,  # (B, A)
-        *,
-        draws: Doubles | None = None,  # (B,) uniform in [0, 1); None chooses greedily
-        state: Floats | None = None,  # (B, S)
-        starts: Array | None = None,  # (B,): rows whose state is reset first
-    ) -> Acted:
-        logits, values, next_state = self.forward(features, maps, state=state, starts=starts)
-        actions, log_probs = choose_actions(logits, masks, draws)
-        return Acted(actions, log_probs, values, next_state)
-
-    def forward(
-        self,
-        features: Floats,
-        maps: Array | None = None,
-        *,
-        state: Floats | None = None,
-        starts: Array | None = None,
-    ) -> tuple[Floats, Floats, Floats]:
-        """Unmasked logits (B, A), values in the units of the return (B,), next state (B, S)."""
-        check_inputs(self.spec, features, maps)
-        if state is None:
-            state = self.initial_state(len(features))
-        elif starts is not None:
-            state = np.where(starts.astype(bool)[:, None], np.float32(0), state)
+    def answer(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]:
         rows = self._normalised(features.astype(np.float32, copy=False))
         hidden = self._encode(rows, maps)
         for layer in range(len(self.spec.trunk_sizes)):

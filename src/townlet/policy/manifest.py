@@ -37,7 +37,7 @@ class ReplayEntry:
 class Manifest:
     path: Path
     entries: tuple[ReplayEntry, ...]
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def root(self) -> Path:
@@ -56,10 +56,10 @@ def read_manifest(path: Path) -> Manifest:
     return Manifest(path, entries, metadata)
 
 
-def survey_manifest(path: Path) -> tuple[tuple[ReplayEntry, ...], list[str], dict[str, Any]]:
+def survey_manifest(path: Path) -> tuple[tuple[ReplayEntry, ...], list[str], dict[str, object]]:
     """The entries of a manifest that can be followed, a sentence for each that cannot, and the metadata."""
     found = _parse(path)
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, object] = {}
     if isinstance(found, dict):
         unknown = sorted(set(found) - {"metadata", "samples"})
         if unknown or not isinstance(found.get("metadata", {}), dict):
@@ -154,6 +154,8 @@ def check_listed(folder: Path, manifest: Manifest) -> None:
     if not any(entry.sha256 for entry in manifest.entries) and not (folder / files.SUMS).exists():
         return  # of the first generation
     sums = files.read_sums(folder, error=ReplayError)
+    if files.sha256_file(manifest.path, error=ReplayError) != sums.get(manifest.path.name):
+        raise ReplayError(f"{manifest.path}: is not what was written ({files.SUMS} lists another, or none); capture it again")
     recorded = {}
     for entry in manifest.entries:
         recorded[manifest.name_of(entry)] = entry.sha256
@@ -168,5 +170,3 @@ def check_listed(folder: Path, manifest: Manifest) -> None:
             path = files.safe_join(folder, name, error=ReplayError)
             if files.sha256_file(path, error=ReplayError) != digest:
                 raise ReplayError(f"{path}: is not what was written (its SHA-256 differs from {files.SUMS}); capture it again")
-    if manifest.path.name not in sums:
-        raise ReplayError(f"{folder / files.SUMS}: does not list {manifest.path.name}; the folder is damaged, capture it again")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any
 
 import msgspec
 
@@ -169,7 +168,7 @@ class NetworkSpec:
     def critic_width(self) -> int:
         return self.hidden_width + (self.feature_size if self.town_size else 0)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod

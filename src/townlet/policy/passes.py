@@ -11,14 +11,18 @@ and logarithms are the polynomials below. So bits hang neither on the processor,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import extending
 from numba.core import cgutils
+from numba.core.types import Type
+from numba.core.typing.templates import Signature
 from numba.np import arrayobj
 
+from townlet.types import Array
 from townlet.world._jit import entry, kernel, leaf, numba
 
 types: Any = numba.types
@@ -33,6 +37,7 @@ PLAN = (
 )  # fmt: skip
 RELU, TANH = 1, 2  # `active`; 0 is none. `seen`: the inputs are observations, nothing is passed on to them
 LANES = 16  # segments of columns are padded to it
+BLOCK = 6  # rows of a product that are kept in registers
 TILE = 96  # rows: activations, gradients and weights stay in the second cache
 TERMS = ("policy", "value", "entropy", "clipped", "kl_k1", "kl_k3")  # sums over rows of `learn_ppo`
 CLONING = ("crossed", "error", "hits")  # and of `learn_cloning`
@@ -60,23 +65,23 @@ def _block(rows: int, start: str, end: str) -> Any:
 
     @intrinsic  # type: ignore[untyped-decorator]
     def block(
-        _: Any, C: Any, c: Any, c_row: Any, A: Any, a: Any, a_row: Any, a_sum: Any, B: Any, b: Any, b_row: Any, n: Any,
-        other: Any, o: Any,
-    ) -> Any:  # fmt: skip
+        _: Type, C: Type, c: Type, c_row: Type, A: Type, a: Type, a_row: Type, a_sum: Type, B: Type, b: Type, b_row: Type,
+        n: Type, other: Type, o: Type,
+    ) -> tuple[Signature, Callable[..., ir.Value]]:  # fmt: skip
         whole = types.int64
         signature = types.void(C, whole, whole, A, whole, whole, whole, B, whole, whole, whole, other, whole)
 
-        def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
             _, c, c_row, _, a, a_row, a_sum, _, b, b_row, n, _, o = args
             to, left, right, beside = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 3, 7, 11))
 
             def whole_number(value: int) -> ir.Constant:
                 return ir.Constant(_i8, value)
 
-            def place(base: Any, index: Any) -> Any:
+            def place(base: ir.Value, index: ir.Value) -> ir.Value:
                 return builder.bitcast(builder.gep(base, [index]), _vector.as_pointer())
 
-            def spread(scalar: Any) -> Any:
+            def spread(scalar: ir.Value) -> ir.Value:
                 undefined = ir.Constant(_vector, ir.Undefined)
                 first = builder.insert_element(undefined, scalar, ir.Constant(_i4, 0))
                 return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_i4, LANES), [0] * LANES))
@@ -130,11 +135,11 @@ _sum = _block(1, "", "add")  # of rows, with an A of ones
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _copy(_: Any, to: Any, at: Any, source: Any, begin: Any, count: Any) -> Any:
+def _copy(_: Type, to: Type, at: Type, source: Type, begin: Type, count: Type) -> tuple[Signature, Callable[..., ir.Value]]:
     """`count` numbers of `source` from its begin-th on, to[at:at + count]."""
     whole = types.int64
 
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
         goal, given = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 2))
         raw_memcpy(builder, builder.gep(goal, [args[1]]), builder.gep(given, [args[3]]), args[4], ir.Constant(_i8, 4))
         return context.get_dummy_value()
@@ -144,20 +149,20 @@ def _copy(_: Any, to: Any, at: Any, source: Any, begin: Any, count: Any) -> Any:
 
 # --- elementary functions --------------------------------------------------------------------------------------------
 @intrinsic  # type: ignore[untyped-decorator]
-def _bits(_: Any, x: Any) -> Any:
+def _bits(_: Type, x: Type) -> tuple[Signature, Callable[..., ir.Value]]:
     return types.int64(types.float64), lambda context, builder, signature, args: builder.bitcast(args[0], _i8)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _of_bits(_: Any, x: Any) -> Any:
+def _of_bits(_: Type, x: Type) -> tuple[Signature, Callable[..., ir.Value]]:
     return types.float64(types.int64), lambda context, builder, signature, args: builder.bitcast(args[0], _f8)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _scaled(_: Any, x: Any, shifted: Any) -> Any:
+def _scaled(_: Type, x: Type, shifted: Type) -> tuple[Signature, Callable[..., ir.Value]]:
     """x · 2ⁿ, n being what was rounded into the lowest bits of `shifted`."""
 
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
         exponent = builder.shl(builder.bitcast(args[1], _i4), ir.Constant(_i4, 23))
         return builder.bitcast(builder.add(builder.bitcast(args[0], _i4), exponent), _f4)
 
@@ -165,7 +170,7 @@ def _scaled(_: Any, x: Any, shifted: Any) -> Any:
 
 
 @leaf
-def _exp32(x: Any) -> Any:
+def _exp32(x: np.float32) -> Any:
     """eˣ for −87 ≤ x ≤ 0, to 1e-7: eʳ 2ⁿ with |r| ≤ ln 2 / 2."""
     shifted = x * LOG2E + SHIFT
     n = shifted - SHIFT
@@ -180,7 +185,7 @@ def _exp32(x: Any) -> Any:
 
 
 @leaf
-def _exp64(x: Any) -> Any:
+def _exp64(x: float) -> Any:
     """eˣ to 1e-15; 0 below −700, and x itself times infinity above 700 or where it is no number."""
     if x < -700.0:
         return 0.0
@@ -204,7 +209,7 @@ def _exp64(x: Any) -> Any:
 
 
 @leaf
-def _log64(x: Any) -> Any:
+def _log64(x: float) -> Any:
     """ln x of a normal number above 0, to 1e-15: ln m + n ln 2, m between √½ and √2, ln m = 2 artanh((m − 1) / (m + 1))."""
     bits = _bits(x)
     n = (bits >> 52) - 1023
@@ -228,7 +233,7 @@ def _log64(x: Any) -> Any:
 
 
 @leaf
-def _tanh(x: Any) -> Any:
+def _tanh(x: np.float32) -> np.float32:
     """To 1e-7 of its value, also near 0."""
     wide = np.float64(x)
     if abs(wide) < 1e-4:
@@ -239,19 +244,42 @@ def _tanh(x: Any) -> Any:
 
 
 # --- a tile ----------------------------------------------------------------------------------------------------------
+@leaf
+def _arrange(
+    features: Array, row: int, place: Array, mean: Array, scale: Array, bound: np.float32, scratch: Array, out: Array, at: int,
+) -> None:  # fmt: skip
+    """A row of features to out[at + place], normalised where the bound is above 0. scratch (F,) f4"""
+    count = place.shape[0]
+    if bound > ZERO:
+        for j in range(count):
+            z = (features[row, j] - mean[j]) / scale[j]
+            z = -bound if z < -bound else z
+            scratch[j] = bound if z > bound else z
+        for j in range(count):
+            out[at + place[j]] = scratch[j]
+    else:
+        for j in range(count):
+            out[at + place[j]] = features[row, j]
+
+
+@leaf
+def _load_map(maps: Array, row: int, act: Array, at: int) -> None:
+    for j in range(maps.shape[1]):
+        act[at + j] = np.float32(maps[row, j])
+
+
 @kernel
-def _load(x: Any, maps: Any, places: Any, order: Any, begin: Any, rows: Any, act: Any) -> None:
+def _load(x: Array, maps: Array, places: tuple[int, int, int], order: Array, begin: int, rows: int, act: Array) -> None:
     """Rows order[begin:begin + rows] of the observations into the tile; `places`: their stride, the first map, its stride."""
-    seen, cells = x.shape[1], maps.shape[1]
+    seen = x.shape[1]
     for r in range(rows):
-        row, at, map_at = order[begin + r], r * places[0], places[1] + r * places[2]
-        _copy(act, at, x, row * seen, seen)
-        for j in range(cells):
-            act[map_at + j] = np.float32(maps[row, j])
+        row = order[begin + r]
+        _copy(act, r * places[0], x, row * seen, seen)
+        _load_map(maps, row, act, places[1] + r * places[2])
 
 
 @kernel
-def _forward(plan: Any, wide: Any, turned: Any, act: Any, rows: Any) -> None:
+def _forward(plan: Array, wide: Array, turned: Array, act: Array, rows: int) -> None:
     rows += rows % 2  # there is room; nobody reads it
     for k in range(plan.shape[0]):
         x, inputs, y, outputs, padded = plan[k, 0], plan[k, 1], plan[k, 3], plan[k, 4], plan[k, 5]
@@ -291,7 +319,7 @@ def _forward(plan: Any, wide: Any, turned: Any, act: Any, rows: Any) -> None:
 
 
 @kernel
-def _backward(plan: Any, wide: Any, act: Any, grad: Any, rows: Any, ones: Any, total: Any) -> None:
+def _backward(plan: Array, wide: Array, act: Array, grad: Array, rows: int, ones: Array, total: Array) -> None:
     """From the gradients of the last segment those of all weights, added to `total`, which is laid out like `wide`."""
     even = rows + rows % 2
     for k in range(plan.shape[0] - 1, -1, -1):
@@ -350,8 +378,8 @@ def _backward(plan: Any, wide: Any, act: Any, grad: Any, rows: Any, ones: Any, t
 
 @kernel
 def _softmax(
-    act: Any, last: Any, stride: Any, rows: Any, masks: Any, order: Any, begin: Any, chances: Any, logs: Any, tops: Any,
-    totals: Any, spreads: Any,
+    act: Array, last: int, stride: int, rows: int, masks: Array, order: Array, begin: int, chances: Array, logs: Array,
+    tops: Array, totals: Array, spreads: Array,
 ) -> None:  # fmt: skip
     """p and log p of what the masks allow (p is 0 elsewhere), action by action, and the entropies. A logit that is no number
     makes none of them one.  # chances, logs (A, TILE); tops, totals, spreads (TILE,)"""
@@ -385,28 +413,18 @@ def _softmax(
 
 # --- what Python calls -----------------------------------------------------------------------------------------------
 @entry
-def arrange(features: Any, rows: Any, runs: Any, mean: Any, scale: Any, bound: Any, scratch: Any, out: Any) -> None:
-    """Rows of features (·, F), normalised where the bound is above 0; runs of columns (from, to, length) are kept together.
-
-    scratch (F,) f4, out (R, X) f4
-    """
-    count, width = features.shape[1], out.shape[1]
-    for r in range(rows.shape[0]):
-        row = rows[r]
-        if bound > ZERO:
-            for j in range(count):
-                z = (features[row, j] - mean[j]) / scale[j]
-                z = -bound if z < -bound else z
-                scratch[j] = bound if z > bound else z
-            for k in range(runs.shape[0]):
-                _copy(out, r * width + runs[k, 1], scratch, runs[k, 0], runs[k, 2])
-        else:
-            for k in range(runs.shape[0]):
-                _copy(out, r * width + runs[k, 1], features, row * count + runs[k, 0], runs[k, 2])
+def arrange(
+    features: Array, rows: Array, begin: int, end: int, place: Array, mean: Array, scale: Array, bound: np.float32,
+    scratch: Array, out: Array,
+) -> None:  # fmt: skip
+    """Rows begin to end of features[rows] as `_load` reads them.  # features (·, F), out (R, X) f4"""
+    flat, width = out.reshape(-1), out.shape[1]
+    for r in range(begin, end):
+        _arrange(features, rows[r], place, mean, scale, bound, scratch, flat, r * width)
 
 
 @entry
-def spread(vector: Any, place: Any, turned_place: Any, wide: Any, turned: Any) -> None:
+def spread(vector: Array, place: Array, turned_place: Array, wide: Array, turned: Array) -> None:
     """All parameters as one vector into the two layouts that the products read: outputs × inputs, and turned."""
     for i in range(vector.shape[0]):
         wide[place[i]] = vector[i]
@@ -415,7 +433,7 @@ def spread(vector: Any, place: Any, turned_place: Any, wide: Any, turned: Any) -
 
 
 @entry
-def collect(shards: Any, place: Any, gradient: Any) -> None:
+def collect(shards: Array, place: Array, gradient: Array) -> None:
     """The gradients of all shards (S, ·), one after the other, added to the vector's; shards are zero then."""
     for s in range(shards.shape[0]):
         for i in range(place.shape[0]):
@@ -426,14 +444,19 @@ def collect(shards: Any, place: Any, gradient: Any) -> None:
 
 @entry
 def answer(
-    plan: Any, wide: Any, turned: Any, act: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any,
-    out: Any,
+    plan: Array, wide: Array, turned: Array, act: Array, features: Array, place: Array, mean: Array, scale: Array,
+    bound: np.float32, scratch: Array, town: Array, town_at: int, maps: Array, places: tuple[int, int, int], begin: int,
+    end: int, out: Array,
 ) -> None:  # fmt: skip
-    """Logits and value of rows begin to end.  # out (R, A + 1) f4"""
+    """Logits and value of rows begin to end, observations arranged on the way.  # town (R, F | 0), out (R, A + 1) f4"""
     last, stride = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12]
     for at in range(begin, end, TILE):
         rows = min(TILE, end - at)
-        _load(x, maps, places, order, at, rows, act)
+        for r in range(rows):
+            _arrange(features, at + r, place, mean, scale, bound, scratch, act, r * places[0])
+            for j in range(town.shape[1]):
+                act[r * places[0] + town_at + j] = town[at + r, j]
+            _load_map(maps, at + r, act, places[1] + r * places[2])
         _forward(plan, wide, turned, act, rows)
         for r in range(rows):
             for j in range(out.shape[1]):
@@ -442,11 +465,13 @@ def answer(
 
 @entry
 def learn_ppo(
-    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, ones: Any, chances: Any, logs: Any, tops: Any,
-    totals: Any, spreads: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any, masks: Any, actions: Any,
-    old: Any, advantages: Any, returns: Any, values: Any, numbers: Any, total: Any, terms: Any,
+    plan: Array, wide: Array, turned: Array, act: Array, grad: Array, ones: Array, chances: Array, logs: Array, tops: Array,
+    totals: Array, spreads: Array, x: Array, maps: Array, places: tuple[int, int, int], order: Array, edges: Array, first: int,
+    step: int, masks: Array, actions: Array, old: Array, advantages: Array, returns: Array, values: Array, numbers: Array,
+    gradients: Array, sums: Array,
 ) -> None:  # fmt: skip
-    """Gradients of the PPO loss over rows order[begin:end], added to `total`, and sums of TERMS, added to `terms`.
+    """Of every step-th shard from the first on, rows order[edges[k]:edges[k + 1]]: gradients of the PPO loss, added to
+    gradients[k], and sums of TERMS, added to sums[k].
 
     L = 1/n Σ −min(ρ A, clip(ρ, 1 ± ε) A) + c_v max((V − R)², (V_old + clip(V − V_old, ±c) − R)²) − c_e H
 
@@ -455,79 +480,83 @@ def learn_ppo(
     mean, inverse, clip, of_value = numbers[0], numbers[1], np.float64(numbers[2]), numbers[3]
     of_spread, held_within, share = numbers[4] * numbers[6], numbers[5], numbers[6]
     last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], masks.shape[1]
-    for at in range(begin, end, TILE):
-        rows = min(TILE, end - at)
-        _load(x, maps, places, order, at, rows, act)
-        _forward(plan, wide, turned, act, rows)
-        _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
-        for r in range(rows):
-            row, place = order[at + r], r * stride + last
-            log_ratio = np.float64(logs[actions[row], r]) - np.float64(old[row])
-            ratio, gain = _exp64(log_ratio), np.float64((advantages[row] - mean) * inverse)
-            free, bound = ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain
-            inside = ratio > 1.0 - clip and ratio < 1.0 + clip
-            tops[r] = np.float32(-free) * share if free <= bound or inside else ZERO
-            value = act[place + count]
-            error = value - returns[row]
-            squared, of_error = error * error, TWO * error
-            if held_within > ZERO:
-                moved = value - values[row]
-                held = values[row] + min(max(moved, -held_within), held_within) - returns[row]
-                if held * held > squared:
-                    squared = held * held
-                    of_error = TWO * held if moved > -held_within and moved < held_within else ZERO
-            grad[place + count] = of_value * of_error * share
-            terms[0] -= min(free, bound)
-            terms[1] += squared
-            terms[2] += spreads[r]
-            terms[3] += 1.0 if abs(ratio - 1.0) > clip else 0.0
-            terms[4] -= log_ratio
-            terms[5] += ratio - 1.0 - log_ratio
-        for j in range(count):
+    for k in range(first, gradients.shape[0], step):
+        total, terms = gradients[k], sums[k]
+        for at in range(edges[k], edges[k + 1], TILE):
+            rows = min(TILE, edges[k + 1] - at)
+            _load(x, maps, places, order, at, rows, act)
+            _forward(plan, wide, turned, act, rows)
+            _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
             for r in range(rows):
-                p = chances[j, r]
-                chances[j, r] = of_spread * p * (logs[j, r] + spreads[r]) - tops[r] * p
-        for r in range(rows):
-            place = r * stride + last
+                row, place = order[at + r], r * stride + last
+                log_ratio = np.float64(logs[actions[row], r]) - np.float64(old[row])
+                ratio, gain = _exp64(log_ratio), np.float64((advantages[row] - mean) * inverse)
+                free, bound = ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain
+                inside = ratio > 1.0 - clip and ratio < 1.0 + clip
+                tops[r] = np.float32(-free) * share if free <= bound or inside else ZERO
+                value = act[place + count]
+                error = value - returns[row]
+                squared, of_error = error * error, TWO * error
+                if held_within > ZERO:
+                    moved = value - values[row]
+                    held = values[row] + min(max(moved, -held_within), held_within) - returns[row]
+                    if held * held > squared:
+                        squared = held * held
+                        of_error = TWO * held if moved > -held_within and moved < held_within else ZERO
+                grad[place + count] = of_value * of_error * share
+                terms[0] -= min(free, bound)
+                terms[1] += squared
+                terms[2] += spreads[r]
+                terms[3] += 1.0 if abs(ratio - 1.0) > clip else 0.0
+                terms[4] -= log_ratio
+                terms[5] += ratio - 1.0 - log_ratio
             for j in range(count):
-                grad[place + j] = chances[j, r]
-            grad[place + actions[order[at + r]]] += tops[r]
-        _backward(plan, wide, act, grad, rows, ones, total)
+                for r in range(rows):
+                    p = chances[j, r]
+                    chances[j, r] = of_spread * p * (logs[j, r] + spreads[r]) - tops[r] * p
+            for r in range(rows):
+                place = r * stride + last
+                for j in range(count):
+                    grad[place + j] = chances[j, r]
+                grad[place + actions[order[at + r]]] += tops[r]
+            _backward(plan, wide, act, grad, rows, ones, total)
 
 
 @entry
 def learn_cloning(
-    plan: Any, wide: Any, turned: Any, act: Any, grad: Any, ones: Any, chances: Any, logs: Any, tops: Any,
-    totals: Any, spreads: Any, x: Any, maps: Any, places: Any, order: Any, begin: Any, end: Any, masks: Any, experts: Any,
-    returns: Any, of_value: Any, share: Any, total: Any, terms: Any,
+    plan: Array, wide: Array, turned: Array, act: Array, grad: Array, ones: Array, chances: Array, logs: Array, tops: Array,
+    totals: Array, spreads: Array, x: Array, maps: Array, places: tuple[int, int, int], order: Array, edges: Array, first: int,
+    step: int, masks: Array, experts: Array, returns: Array, of_value: float, share: float, gradients: Array, sums: Array,
 ) -> None:  # fmt: skip
     """Gradients of the cloning loss, 1/n Σ −log π(expert) + c_v (V − R)², likewise; the latter where there are returns."""
     last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], masks.shape[1]
-    for at in range(begin, end, TILE):
-        rows = min(TILE, end - at)
-        _load(x, maps, places, order, at, rows, act)
-        _forward(plan, wide, turned, act, rows)
-        _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
-        for r in range(rows):
-            row, place, best = order[at + r], r * stride + last, 0
-            for j in range(count):
-                grad[place + j] = chances[j, r] * share
-                if logs[j, r] > logs[best, r]:
-                    best = j
-            expert, value = experts[row], act[place + count]
-            grad[place + expert] -= share
-            terms[0] -= max(logs[expert, r], NEVER)
-            terms[2] += 1.0 if best == expert else 0.0
-            grad[place + count] = ZERO
-            if returns.shape[0] > 0:
-                error = value - returns[row]
-                terms[1] += error * error
-                grad[place + count] = of_value * TWO * error * share
-        _backward(plan, wide, act, grad, rows, ones, total)
+    for k in range(first, gradients.shape[0], step):
+        total, terms = gradients[k], sums[k]
+        for at in range(edges[k], edges[k + 1], TILE):
+            rows = min(TILE, edges[k + 1] - at)
+            _load(x, maps, places, order, at, rows, act)
+            _forward(plan, wide, turned, act, rows)
+            _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
+            for r in range(rows):
+                row, place, best = order[at + r], r * stride + last, 0
+                for j in range(count):
+                    grad[place + j] = chances[j, r] * share
+                    if logs[j, r] > logs[best, r]:
+                        best = j
+                expert, value = experts[row], act[place + count]
+                grad[place + expert] -= share
+                terms[0] -= max(logs[expert, r], NEVER)
+                terms[2] += 1.0 if best == expert else 0.0
+                grad[place + count] = ZERO
+                if returns.shape[0] > 0:
+                    error = value - returns[row]
+                    terms[1] += error * error
+                    grad[place + count] = of_value * TWO * error * share
+            _backward(plan, wide, act, grad, rows, ones, total)
 
 
 @entry
-def moments(x: Any, order: Any, begin: Any, end: Any) -> Any:
+def moments(x: Array, order: Array, begin: int, end: int) -> tuple[float, float]:
     """Mean and standard deviation (n − 1) of x[order[begin:end]]; 1 over fewer than two."""
     n, total = end - begin, 0.0
     for i in range(begin, end):
@@ -540,7 +569,7 @@ def moments(x: Any, order: Any, begin: Any, end: Any) -> Any:
 
 
 @entry
-def column_sums(rows: Any, order: Any, about: Any, first: Any, second: Any) -> None:
+def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array) -> None:
     """Σ (x − about) and Σ (x − about)² of each column over rows[order], in float64."""
     for i in range(order.shape[0]):
         row = order[i]
@@ -551,7 +580,13 @@ def column_sums(rows: Any, order: Any, about: Any, first: Any, second: Any) -> N
 
 
 @entry
-def norm(gradient: Any) -> Any:
+def multiply_add(line: Array, sums: Array, n: int) -> None:
+    """A block of a product over n times the same line of the cache: what a core does where nothing waits for memory."""
+    _weights6(sums, 0, LANES, line, 0, 1, 0, line, 0, 0, n, line, 0)
+
+
+@entry
+def norm(gradient: Array) -> Any:
     total = 0.0
     for i in range(gradient.shape[0]):
         total += np.float64(gradient[i]) * np.float64(gradient[i])
@@ -560,8 +595,8 @@ def norm(gradient: Any) -> Any:
 
 @entry
 def descend(
-    vector: Any, gradient: Any, first: Any, second: Any, rate: Any, decay: Any, decoupled: Any, adam: Any, betas: Any,
-    epsilon: Any, steps_first: Any, steps_second: Any,
+    vector: Array, gradient: Array, first: Array, second: Array, rate: float, decay: np.float32, decoupled: bool, adam: bool,
+    betas: tuple[float, float], epsilon: np.float32, steps_first: float, steps_second: float,
 ) -> None:  # fmt: skip
     """One step of `numerics.Optimizer`; `steps_…` are 1 − βᵗ. The gradient is zero then."""
     one, other = np.float32(1.0 - betas[0]), np.float32(1.0 - betas[1])
@@ -584,10 +619,12 @@ def descend(
 
 
 @entry
-def choose(out: Any, masks: Any, draws: Any, weights: Any, actions: Any, log_probs: Any) -> None:
+def choose(
+    out: Array, masks: Array, draws: Array, weights: Array, begin: int, end: int, actions: Array, log_probs: Array,
+) -> None:  # fmt: skip
     """`inference.choose_actions`: by a draw, or, where that is below 0, the most probable. `weights` is scratch, (A,) f8."""
     count = masks.shape[1]
-    for r in range(out.shape[0]):
+    for r in range(begin, end):
         top, best, total, chosen = np.float32(-np.inf), 0, 0.0, -1
         for j in range(count):
             if masks[r, j] and out[r, j] > top:
@@ -608,7 +645,7 @@ def choose(out: Any, masks: Any, draws: Any, weights: Any, actions: Any, log_pro
 
 
 @entry
-def settle(out: Any, masks: Any, log_probs: Any) -> None:
+def settle(out: Array, masks: Array, log_probs: Array) -> None:
     """log softmax over the allowed actions, (R, A); −10⁹ elsewhere."""
     count = masks.shape[1]
     for r in range(out.shape[0]):

@@ -205,11 +205,15 @@ class ReplayDataset:
 
     def _summary(self, i: int) -> tuple[float, float, float]:
         meta = self.metas[i]
-        metrics = self.config.metrics_map.get(meta.sample_id, meta.metrics)
+        metrics = self.metrics(meta)
         if "reward_sum" in metrics and "log_prob_mean" in metrics:
             return meta.timesteps, float(metrics["reward_sum"]), float(metrics["log_prob_mean"]) * meta.timesteps
         sample = self._read(i)
         return meta.timesteps, float(sample.rewards.sum(dtype=np.float64)), float(sample.log_probs.sum(dtype=np.float64))
+
+    def metrics(self, meta: SampleMeta) -> Metrics:
+        """Of a sample: from the capture's table, else what the sample says itself."""
+        return self.config.metrics_map.get(meta.sample_id, meta.metrics)
 
     def _name(self, i: int) -> str:
         return str(self._entries[i].sample) if self._entries else self.metas[i].sample_id
@@ -265,7 +269,7 @@ class ReplayDataset:
         stacked["active"] = np.ones((steps, len(rows)), np.bool_)
         stacked["starts"] = np.zeros((steps, len(rows)), np.bool_)
         stacked["starts"][0] = True
-        stats = conflict_stats(stacked["features"][:steps], names)
+        stats = conflict_stats(stacked["features"][:steps], names, [self.metrics(meta) for meta in metas])
         if self.normalizer is not None:
             self.normalizer.apply(stacked["features"], names)
         events = None if self._events is None else np.stack([self._events.counts(meta) for meta in metas], axis=1)

@@ -13,8 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from townlet import files
-from townlet.dto.observations import ObservationBatchDTO, ObservationDTO
-from townlet.dto.rewards import RewardBreakdownDTO
+from townlet.dto.town import ObservationBatchDTO, ObservationDTO, RewardBreakdownDTO
 from townlet.errors import ReplayError, UsageError
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import (
@@ -280,7 +279,7 @@ class SampleView(BaseModel):
     terminated: bool
     truncated: bool
     reward_terms: RewardBreakdownDTO | None
-    metrics: dict[str, Any]
+    metrics: dict[str, object]
 
 
 def sample_view(path: Path, step: int) -> SampleView:

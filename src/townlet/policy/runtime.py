@@ -14,10 +14,10 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
-from townlet.config.models import BehaviorConfig
+from townlet.config.town import BehaviorConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
-from townlet.policy.checkpoint import mix_hash, weights_hash
+from townlet.policy.checkpoint import mix_hash, resolve, weights_hash
 from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.types import Array
@@ -91,14 +91,18 @@ def soften(choice: Array, masks: Array, epsilon: float, slip: Array, pick: Array
 
     π(a) = (1 − ε) [a = choice] + ε / |legal|. choice, slip, pick (E, N), masks (E, N, A) → (E, N) i8, (E, N) f4.
     """
-    legal = masks.sum(axis=-1, dtype=np.int64)  # (E, N)
     if epsilon <= 0.0:
         return choice, np.zeros(choice.shape, np.float32)
-    nth = np.minimum((pick * legal).astype(np.int64), legal - 1)
-    other = np.argmax(np.cumsum(masks, axis=-1, dtype=np.int64) > nth[..., None], axis=-1)
-    actions = np.where(slip < epsilon, other, choice)
-    chance = epsilon / legal + np.where(actions == choice, 1.0 - epsilon, 0.0)
+    actions = np.where(slip < epsilon, nth_allowed(masks, pick), choice)
+    chance = epsilon / masks.sum(axis=-1, dtype=np.int64) + np.where(actions == choice, 1.0 - epsilon, 0.0)
     return actions, np.log(chance).astype(np.float32)
+
+
+def nth_allowed(masks: Array, pick: Array) -> Array:
+    """The legal action that a draw in [0, 1) points to. masks (E, N, A), pick (E, N) → (E, N) i8."""
+    legal = masks.sum(axis=-1, dtype=np.int64)  # (E, N)
+    nth = np.minimum((pick * legal).astype(np.int64), legal - 1)
+    return np.asarray(np.argmax(np.cumsum(masks, axis=-1, dtype=np.int64) > nth[..., None], axis=-1))
 
 
 class RandomPolicy:
@@ -188,7 +192,7 @@ class NetworkPolicy:
 
     def act(self, vec: VectorTown) -> Decision:
         draws = None if self.greedy else vec.draws(ACT, self.seed).ravel()
-        acted = self._ask(vec, draws=draws, starts=vec.starts.ravel())
+        acted = self._ask(vec, draws=draws, starts=vec.starts.ravel() if self.state.size else None)
         self.state = acted.state.reshape(self.state.shape)
         shape = vec.active.shape
         return Decision(acted.actions.reshape(shape), acted.log_probs.reshape(shape), acted.values.reshape(shape))
@@ -215,9 +219,23 @@ class NetworkPolicy:
         self.state = memory["state"].copy()
 
 
-def load_network(folder: Path, vec: VectorTown) -> NumpyPolicy:
-    """The network of a checkpoint, refused where it was trained for other observations or actions than this town's."""
-    network = NumpyPolicy.load(folder)
+class CarriedPolicy:
+    """A checkpoint that a job takes along, to machines that do not have its folder."""
+
+    def __init__(self, spec: str) -> None:
+        self.spec, self.network = spec, NumpyPolicy.load(resolve(spec.removeprefix(GREEDY)))
+
+    def __call__(self, vec: VectorTown) -> RememberingPolicy:
+        return _network_policy(self.network, self.spec, vec, vec.seed)
+
+
+def carried(spec: str) -> str | CarriedPolicy:
+    """A built-in policy by its name, a checkpoint with all that it needs."""
+    return spec if spec in POLICIES else CarriedPolicy(spec)
+
+
+def check_network(network: NumpyPolicy, folder: str, vec: VectorTown) -> None:
+    """Refuse a network that was trained for other observations or actions than this town's."""
     spec, seen, choices = network.spec, vec.features.shape[2], vec.num_actions
     if (spec.features, spec.actions) != (seen, choices):
         raise CheckpointError(
@@ -231,7 +249,23 @@ def load_network(folder: Path, vec: VectorTown) -> NumpyPolicy:
                 f"the checkpoint {folder} was trained with {what} {trained}, this town has {own}; "
                 "use the affordances and the observation variant it was trained with"
             )
+
+
+def load_network(folder: Path, vec: VectorTown) -> NumpyPolicy:
+    """The network of a checkpoint, which fits this town."""
+    network = NumpyPolicy.load(folder)
+    check_network(network, str(folder), vec)
     return network
+
+
+def _network_policy(network: NumpyPolicy, spec: str, vec: VectorTown, seed: int) -> RememberingPolicy:
+    check_network(network, spec.removeprefix(GREEDY), vec)
+    greedy = spec.startswith(GREEDY)
+    policy = NetworkPolicy(
+        network, seed, kind="greedy" if greedy else "checkpoint", digest=weights_hash(network.weights), greedy=greedy
+    )
+    policy.reset(vec)
+    return policy
 
 
 def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int = 0) -> RememberingPolicy:
@@ -245,9 +279,7 @@ def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int =
     elif spec == "random":
         policy = RandomPolicy(seed)
     elif Path(folder).exists():
-        network = load_network(Path(folder), vec)
-        kind = "greedy" if spec != folder else "checkpoint"
-        policy = NetworkPolicy(network, seed, kind=kind, digest=weights_hash(network.weights), greedy=spec != folder)
+        return _network_policy(NumpyPolicy.load(Path(folder)), spec, vec, seed)
     elif "/" in spec or "." in spec:
         raise CheckpointError(f"there is no checkpoint folder {spec}; expected one, or {', '.join(POLICIES)}")
     else:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import msgspec
 import numpy as np
@@ -275,7 +275,7 @@ def meta_bytes(meta: SampleMeta) -> bytes:
     return msgspec.json.format(msgspec.json.encode(meta.model_dump(mode="json")), indent=1) + b"\n"
 
 
-def read_meta(path: Path, sha256: str | None = None) -> dict[str, Any]:
+def read_meta(path: Path, sha256: str | None = None) -> dict[str, object]:
     """The JSON object beside a sample; `interpret` gives it its meaning, which for the first generation needs the arrays."""
     data = files.read_bytes(path, limit=META_LIMIT, error=ReplayError)
     check_hash(path, data, sha256)

@@ -72,7 +72,7 @@ class Trajectory:
     starts: Array | None = column("", "?", "moment", "the first decision of a life")
     scripted: Array | None = column("", "?", "decision", "the script decided in place of the network")
     terms: Array | None = column("R", "f4", "step", "the reward by term")
-    advantages: Array | None = column("", "f4", "", "how much better than expected (`numerics.gae`)")
+    advantages: Array | None = column("", "f4", "", "how much better than expected (`estimates.gae`)")
     returns: Array | None = column("", "f4", "", "discounted rewards to come")
     watched: Array | None = column("K", "f4", "", "figures whose mean and largest each mini-batch tells")
     state: Array | None = None  # (batch, S) f4: recurrent state before the first decision

@@ -1,4 +1,4 @@
-"""Where rollouts are made: how many cores work on them, and an object in a process of its own behind two calls.
+"""Where work is done: an object in this process, or in a process of its own, behind two calls; an engine makes such workers.
 
 A worker that dies is started anew by its owner, who holds what is needed to make the lost result again.
 """
@@ -9,21 +9,31 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from townlet.config.learning import TrainingConfig
 from townlet.errors import TownletError
 
+PATIENCE = 5.0  # seconds that a worker is given to end
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+
 
 class WorkerDied(TownletError):
-    """The process of a worker ended without an answer; nothing it was asked for was delivered."""
+    """A worker ended without an answer; nothing it was asked for was delivered."""
+
+
+def own_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def worker_count(training: TrainingConfig) -> int:
     """`training.workers`; 0 are as many as this process has cores."""
-    return training.workers or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return training.workers or own_cores()
 
 
 def simulator_threads(training: TrainingConfig) -> int:
@@ -31,12 +41,50 @@ def simulator_threads(training: TrainingConfig) -> int:
     return max(training.threads, worker_count(training)) if training.engine == "local" else training.threads
 
 
-class RolloutWorker(Protocol):
+def learner_threads(training: TrainingConfig) -> int:
+    """Threads that share an update, which is always made here."""
+    return worker_count(training) if training.engine == "local" else min(worker_count(training), own_cores())
+
+
+class Worker(Protocol):
     """`begin(method, …)` has a method called on the worker's object, `result` waits for what it gave; one question at a time."""
 
     def begin(self, method: Callable[..., object], *args: object) -> None: ...
+    def ready(self, timeout: float) -> bool: ...  # wait at most so many seconds
     def result(self) -> Any: ...
-    def close(self) -> None: ...
+    def stop(self) -> None: ...  # ask a training run in it to save itself and end
+    def close(self, patience: float = PATIENCE) -> None: ...  # and wait at most so many seconds
+
+
+class Engine(Protocol):
+    def worker(self, make: Callable[..., object], *args: object) -> Worker: ...
+    def share(self, value: object) -> Any: ...  # what `begin` is given in place of a value: sent once, whoever reads it
+    def cores(self) -> int: ...  # workers it has room for
+
+
+class Answer(NamedTuple):
+    """What a worker sends back."""
+
+    value: Any
+    error: str = ""
+    exit_code: int = 0  # of the error
+
+    def get(self) -> Any:
+        if self.error:
+            found = TownletError(self.error)
+            found.exit_code = self.exit_code
+            raise found
+        return self.value
+
+
+def answer(call: Callable[[], object]) -> Answer:
+    """What a call gives, or why it gives nothing, in words that another process understands."""
+    try:
+        return Answer(call())
+    except TownletError as error:
+        return Answer(None, str(error), error.exit_code)
+    except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError, OSError):
+        return Answer(None, f"A worker failed: {traceback.format_exc(limit=-2)}", TownletError.exit_code)
 
 
 class LocalWorker:
@@ -49,64 +97,108 @@ class LocalWorker:
     def begin(self, method: Callable[..., object], *args: object) -> None:
         self._asked = lambda: method(self._object, *args)
 
+    def ready(self, timeout: float) -> bool:
+        return True
+
     def result(self) -> Any:
         return self._asked()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """The signal has come to this process, and so to the run."""
+
+    def close(self, patience: float = PATIENCE) -> None:
         self._object = None
 
 
 class ProcessWorker:
-    """The object lives in a process of its own, which ends with this one."""
+    """The object lives in a process of its own and one thread, which ends with this one."""
 
     def __init__(self, make: Callable[..., object], *args: object) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, make, args), daemon=True)
-        self.process.start()
+        with _environment(ONE_THREAD):
+            self.process.start()
         theirs.close()
 
     def begin(self, method: Callable[..., object], *args: object) -> None:
-        try:
+        with suppress(OSError):  # whoever is gone gives no result
             self._pipe.send((method, args))
-        except OSError as error:
-            raise WorkerDied(f"The rollout worker {self.process.pid} is gone ({error}); start it again.") from error
+
+    def ready(self, timeout: float) -> bool:
+        return self._pipe.poll(timeout)
 
     def result(self) -> Any:
         try:
-            done, value = self._pipe.recv()
+            found: Answer = self._pipe.recv()
         except (EOFError, OSError) as error:
             self.process.join()
             code = self.process.exitcode
-            raise WorkerDied(f"The rollout worker {self.process.pid} ended with {code} in the middle; start it again.") from error
-        if not done:
-            raise TownletError(f"A rollout worker failed: {value}")
-        return value
+            raise WorkerDied(f"The worker {self.process.pid} ended with {code} in the middle; start it again.") from error
+        return found.get()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        if self.process.is_alive():
+            self.process.terminate()
+
+    def close(self, patience: float = PATIENCE) -> None:
         self._pipe.close()
-        self.process.join(timeout=5)
+        self.process.join(timeout=patience)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
 
 
 def _serve(pipe: Connection, make: Callable[..., object], args: tuple[object, ...]) -> None:
-    """Answer questions until the owner closes the pipe. Signals are the owner's affair: it saves and closes."""
+    """Answer questions until the owner closes the pipe. Signals are the owner's affair, or that of a run with a stop flag."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    target: Any = None
-    while True:
-        try:
+    target: list[Any] = []
+
+    def call(method: Callable[..., object], call_args: tuple[object, ...]) -> object:
+        if not target:
+            target.append(make(*args))
+        return method(target[0], *call_args)
+
+    with suppress(EOFError, OSError):  # the owner is gone
+        while True:
             method, call_args = pipe.recv()
-        except (EOFError, OSError):
-            return
-        try:
-            target = make(*args) if target is None else target
-            answer = (True, method(target, *call_args))
-        except (TownletError, ArithmeticError, LookupError, TypeError, ValueError, MemoryError):
-            answer = (False, traceback.format_exc(limit=-2))
-        pipe.send(answer)
+            pipe.send(answer(partial(call, method, call_args)))
 
 
-ENGINES: Mapping[str, Callable[..., RolloutWorker]] = {"local": LocalWorker, "process": ProcessWorker}  # training.engine
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Processes that are started within it inherit these variables."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+class LocalEngine:
+    """All in this process."""
+
+    def __init__(self, training: TrainingConfig) -> None:
+        pass
+
+    def worker(self, make: Callable[..., object], *args: object) -> Worker:
+        return LocalWorker(make, *args)
+
+    def share(self, value: object) -> Any:
+        return value
+
+    def cores(self) -> int:
+        return own_cores()
+
+
+class ProcessEngine(LocalEngine):
+    """A process per worker on this machine."""
+
+    def worker(self, make: Callable[..., object], *args: object) -> Worker:
+        return ProcessWorker(make, *args)

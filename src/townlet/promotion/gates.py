@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from townlet.config.models import GateConfig
+from townlet.config.learning import GateConfig
 from townlet.dto.evaluation import MEASURES, Scorecard
-from townlet.dto.promotion import GateResult, Outcome, PromotionDecision
+from townlet.dto.promotion import GateResult, Outcome, PromotionDecision, Verdict
 from townlet.errors import UsageError
 from townlet.files import short_hash
 from townlet.statistics import Interval, paired_difference, student_interval, total_variation
@@ -35,21 +35,14 @@ def decide(
     """PROMOTE after `required` windows passed in a row, of which `passes` came before this one; FAIL on one failed gate."""
     results = tuple(judge(gate, scorecard, candidate, champion, level) for gate in gates)
     verdicts = {result.verdict for result in results}
-    window = "fail" if "fail" in verdicts else "hold" if "hold" in verdicts or not results else "pass"
+    window: Verdict = "fail" if "fail" in verdicts else "hold" if "hold" in verdicts or not results else "pass"
+    passed = passes + 1 if window == "pass" else 0
     reasons = [result.reason for result in results if result.verdict != "pass"]
-    if window == "fail":
-        return PromotionDecision(
-            outcome=Outcome.FAIL, window="fail", passes=0, required=required, gates=results, reasons=tuple(reasons)
-        )
-    if window == "hold":
-        return PromotionDecision(
-            outcome=Outcome.HOLD, window="hold", passes=0, required=required, gates=results, reasons=tuple(reasons)
-        )
-    passed = passes + 1
-    outcome = Outcome.PROMOTE if passed >= required else Outcome.HOLD
-    reasons.append(f"{passed} of {required} windows in a row passed every gate")
+    if window == "pass":
+        reasons.append(f"{passed} of {required} windows in a row passed every gate")
+    outcome = Outcome.FAIL if window == "fail" else Outcome.PROMOTE if window == "pass" and passed >= required else Outcome.HOLD
     return PromotionDecision(
-        outcome=outcome, window="pass", passes=passed, required=required, gates=results, reasons=tuple(reasons)
+        outcome=outcome, window=window, passes=passed, required=required, gates=results, reasons=tuple(reasons)
     )
 
 
@@ -86,24 +79,23 @@ def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]], le
     gain = paired_difference(direction * mine, direction * base, level=level, method="student")
     margin = gate.bound if gate.rule == "better" else -gate.bound
     worse = 0.0 if gate.rule == "better" else -gate.bound
-    verdict = "pass" if gain.low > margin else "fail" if gain.high < worse else "hold"
+    verdict: Verdict = "pass" if gain.low > margin else "fail" if gain.high < worse else "hold"
     shown = gain if direction == 1 else Interval(-gain.value, -gain.high, -gain.low)
     return _result(gate, verdict, shown, len(pairs), f"{gate.metric} {_words(gate, verdict)}: difference {_range(shown)}")
 
 
-def _words(gate: GateConfig, verdict: str) -> str:
+def _words(gate: GateConfig, verdict: Verdict) -> str:
     by = f" by more than {gate.bound:g}" if gate.bound else ""
-    if gate.rule == "better":
-        return {"pass": f"is better{by}", "hold": f"is not shown to be better{by}", "fail": "is worse than the champion's"}[
-            verdict
-        ]
-    return {"pass": f"is not worse{by}", "hold": f"is not shown to be no worse{by}", "fail": f"is worse{by}"}[verdict]
+    better = {"pass": f"is better{by}", "hold": f"is not shown to be better{by}", "fail": "is worse than the champion's"}
+    no_worse = {"pass": f"is not worse{by}", "hold": f"is not shown to be no worse{by}", "fail": f"is worse{by}"}
+    return (better if gate.rule == "better" else no_worse)[verdict]
 
 
 def _floor(gate: GateConfig, values: Sequence[float], level: float) -> GateResult:
     if len(values) < MIN_PAIRS:
         return _too_little(gate, len(values))
     interval = student_interval(values, level=level)
+    verdict: Verdict
     if gate.rule == "at_least":
         verdict = "pass" if interval.low >= gate.bound else "fail" if interval.high < gate.bound else "hold"
         wanted = f"at least {gate.bound:g}"
@@ -130,39 +122,29 @@ def _drift(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str
     if not distances:
         return _too_little(gate, 0)
     worst = max(distances)
-    verdict = "pass" if worst <= gate.bound else "hold"
+    verdict: Verdict = "pass" if worst <= gate.bound else "hold"
     reason = f"{gate.metric} drifts by {worst:.3g} at most, bound {gate.bound:g}"
     return _result(gate, verdict, Interval(worst, min(distances), worst), len(distances), reason)
 
 
 def _too_little(gate: GateConfig, count: int) -> GateResult:
-    reason = f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; evaluate more towns"
+    return _result(
+        gate, "hold", None, count, f"{gate.metric} has {count} values to judge by, {MIN_PAIRS} are needed; evaluate more towns"
+    )
+
+
+def _result(gate: GateConfig, verdict: Verdict, interval: Interval | None, pairs: int, reason: str) -> GateResult:
+    value, low, high = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
     return GateResult(
         metric=gate.metric,
         rule=gate.rule,
         bound=gate.bound,
-        verdict="hold",
-        value=None,
-        low=None,
-        high=None,
-        pairs=count,
+        verdict=verdict,
+        value=value,
+        low=low,
+        high=high,
+        pairs=pairs,
         reason=reason,
-    )
-
-
-def _result(gate: GateConfig, verdict: str, interval: Interval, pairs: int, reason: str) -> GateResult:
-    return GateResult.model_validate(
-        {
-            "metric": gate.metric,
-            "rule": gate.rule,
-            "bound": gate.bound,
-            "verdict": verdict,
-            "value": interval.value,
-            "low": interval.low,
-            "high": interval.high,
-            "pairs": pairs,
-            "reason": reason,
-        }
     )
 
 

@@ -11,7 +11,6 @@ import json
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from townlet.dto.promotion import LEDGER_VERSION, LedgerEntry
 from townlet.errors import DamagedFileError
@@ -54,7 +53,7 @@ def read_ledger(path: Path) -> tuple[LedgerEntry, ...]:
     return tuple(entries)
 
 
-def append(path: Path, fields: dict[str, Any]) -> LedgerEntry:
+def append(path: Path, fields: dict[str, object]) -> LedgerEntry:
     """Add one entry (its number, time and hashes are filled in here) after checking those before it."""
     entries = read_ledger(path)
     complete = {

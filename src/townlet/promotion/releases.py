@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from townlet.config.models import PromotionConfig
-from townlet.dto.evaluation import Scorecard
-from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision
+from townlet.config.learning import PromotionConfig
+from townlet.dto.evaluation import SCORECARD_LIMIT, Scorecard
+from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision, Verdict
 from townlet.errors import DamagedFileError, UsageError
+from townlet.evaluation.compare import parse_scorecard
 from townlet.files import (
     SUMS,
     FolderLock,
@@ -36,9 +37,7 @@ from townlet.promotion.ledger import (
     passes_in_a_row,
     read_ledger,
 )
-from townlet.sealed import parse_sealed
 
-SCORECARD_LIMIT = 64 << 20
 CHECKPOINT_LIMIT = 8 << 30
 CANDIDATE, CHAMPION = "candidate", "champion"  # names of the two policies in a scorecard made for promotion
 
@@ -94,7 +93,7 @@ class Releases:
             try:
                 entries = self.entries()
             except LedgerError as error:
-                return _failed(str(error), self.rules.required_passes)
+                return self._without_gates("fail", str(error))
             return self._judge(entries, candidate, scorecard, suite or self.rules.suite)
 
     def promote(self, candidate: Path) -> PromotionDecision:
@@ -104,14 +103,16 @@ class Releases:
                 entries = self.entries()
                 checkpoint = read_checkpoint(candidate)
             except DamagedFileError as error:
-                return _failed(str(error), self.rules.required_passes)
+                return self._without_gates("fail", str(error))
             last = next((e for e in reversed(entries) if e.kind != "window" or e.candidate == checkpoint.weights), None)
             if last is None or last.kind != "window" or last.decision is None:
-                return _held(f"{candidate} has no window since the last change of champion; run promote evaluate", self.rules)
+                return self._without_gates(
+                    "hold", f"{candidate} has no window since the last change of champion; run promote evaluate"
+                )
             if last.decision.outcome is not Outcome.PROMOTE:
                 return last.decision
             if last.evidence is None or last.evidence.checkpoint != checkpoint.sums:
-                return _held(f"{candidate} was changed since it was judged; run promote evaluate again", self.rules)
+                return self._without_gates("hold", f"{candidate} was changed since it was judged; run promote evaluate again")
             self._keep_release(candidate, checkpoint.weights)
             self._append("promote", checkpoint, entries, last.decision, last.evidence, last.decision.reasons)
             return last.decision
@@ -171,27 +172,26 @@ class Releases:
 
     def _judge(self, entries: tuple[LedgerEntry, ...], candidate: Path, scorecard: Path, suite: str) -> PromotionDecision:
         now, rules = champion(entries), gates_hash(self.rules.gates, self.rules.required_passes, self.level)
-        required = self.rules.required_passes
         try:
             checkpoint = read_checkpoint(candidate)
         except DamagedFileError as error:
-            return _failed(str(error), required)
+            return self._without_gates("fail", str(error))
         try:
             data = read_bytes(scorecard, limit=SCORECARD_LIMIT)
-            card = parse_sealed(data, scorecard, Scorecard, remedy="make it again with `townlet evaluate`")
+            card = parse_scorecard(data, scorecard)
         except DamagedFileError as error:
-            decision = _failed(f"the scorecard {scorecard} cannot be used: {error}", required)
+            decision = self._without_gates("fail", f"the scorecard {scorecard} cannot be used: {error}")
             evidence = _evidence_of(None, None, checkpoint, now, rules)
         else:
             digest = sha256_bytes(data)
             evidence = _evidence_of(card, digest, checkpoint, now, rules)
             if _judged_before(entries, evidence):
-                return _held(
-                    "a window on these evaluation seeds was judged before; measure on new ones (evaluate --window)", self.rules
+                return self._without_gates(
+                    "hold", "a window on these evaluation seeds was judged before; measure on new ones (evaluate --window)"
                 )
             problem = _refuse(card, checkpoint, now, suite)
             if problem is not None:
-                decision = _failed(problem, required)
+                decision = self._without_gates("fail", problem)
             else:
                 passes = passes_in_a_row(entries, checkpoint.weights, rules, evidence.configs)
                 decision = decide(
@@ -200,13 +200,18 @@ class Releases:
                     candidate=CANDIDATE,
                     champion=CHAMPION,
                     passes=passes,
-                    required=required,
+                    required=self.rules.required_passes,
                     level=self.level,
                 )
             path = self.evidence(digest)
             write_bytes(path, data)
         self._append("window", checkpoint, entries, decision, evidence, decision.reasons)
         return decision
+
+    def _without_gates(self, window: Verdict, reason: str) -> PromotionDecision:
+        """What was decided before any gate was asked, and why."""
+        outcome, required = Outcome.FAIL if window == "fail" else Outcome.HOLD, self.rules.required_passes
+        return PromotionDecision(outcome=outcome, window=window, passes=0, required=required, gates=(), reasons=(reason,))
 
     def _append(
         self,
@@ -217,7 +222,7 @@ class Releases:
         evidence: Evidence | None,
         reasons: tuple[str, ...],
     ) -> LedgerEntry:
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "kind": kind,
             "candidate": checkpoint.weights,
             "champion": champion(entries),
@@ -298,14 +303,4 @@ def _judged_before(entries: tuple[LedgerEntry, ...], evidence: Evidence) -> bool
     return any(
         (before.candidate, before.champion) == (evidence.candidate, evidence.champion) and set(before.seeds) & set(evidence.seeds)
         for before in earlier
-    )
-
-
-def _failed(reason: str, required: int) -> PromotionDecision:
-    return PromotionDecision(outcome=Outcome.FAIL, window="fail", passes=0, required=required, gates=(), reasons=(reason,))
-
-
-def _held(reason: str, rules: PromotionConfig) -> PromotionDecision:
-    return PromotionDecision(
-        outcome=Outcome.HOLD, window="hold", passes=0, required=rules.required_passes, gates=(), reasons=(reason,)
     )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from townlet import files
 from townlet.config.models import config_hash
+from townlet.dto.evaluation import SCORECARD_LIMIT
 from townlet.dto.promotion import Evidence, LedgerEntry, Trace, TraceLink
 from townlet.errors import DamagedFileError, UsageError
 from townlet.evaluation.compare import parse_scorecard
@@ -20,9 +21,9 @@ from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, Manifest, ReplayEntry, check_listed, dataset_hash, find_manifest, read_manifest
 from townlet.policy.sample import SampleMeta, read_sample
 from townlet.policy.training.open_run import run_id
-from townlet.policy.training.run_folder import RunFolder
+from townlet.policy.training.run_folder import RunCard, RunFolder
 from townlet.promotion.ledger import FIRST_CHAMPION
-from townlet.promotion.releases import CANDIDATE, SCORECARD_LIMIT, CheckpointFacts, Releases, read_checkpoint
+from townlet.promotion.releases import CANDIDATE, CheckpointFacts, Releases, read_checkpoint
 from townlet.telemetry.ndjson import read_records
 
 Facts = Mapping[str, Any]
@@ -77,17 +78,17 @@ class _Walk:
 
         self.at = "run folder"
         folder, card = self._run(entry, checkpoint)
-        self._holds(str(card["run_id"]), folder.path)
+        self._holds(card.run_id, folder.path)
 
         self.at = "log record"
         self._holds(*self._record(folder, card, checkpoint))
 
         self.at = "dataset"
-        if card["dataset_hash"] is None:
+        if card.dataset_hash is None:
             self._holds("none was given: the run learned in its own towns, from its config and seed", folder.path)
             return
         where, manifest = self._dataset(folder, card)
-        self._holds(str(card["dataset_hash"]), where)
+        self._holds(card.dataset_hash, where)
 
         self.at = "sample"
         lives = self._lives(manifest)
@@ -175,7 +176,7 @@ class _Walk:
         _equal(f"{judged.source}/state.json", facts, judged.state)
         return judged
 
-    def _run(self, entry: LedgerEntry, checkpoint: CheckpointFacts) -> tuple[RunFolder, Facts]:
+    def _run(self, entry: LedgerEntry, checkpoint: CheckpointFacts) -> tuple[RunFolder, RunCard]:
         """The run the checkpoint lies in: its card, its config and its summary."""
         above = Path(entry.source).parents
         found = [RunFolder(self.run)] if self.run is not None else [run for place in above if (run := RunFolder(place)).exists]
@@ -183,27 +184,26 @@ class _Walk:
             raise DamagedFileError(f"{self.run or entry.source} lies in no run folder (run.json); say where it is with --run")
         folder, path = found[0], found[0].path / "run.json"
         card, config, state = folder.card(), folder.resolved_config(), checkpoint.state
-        own: Facts = {"config_id": config.config_id, "config_hash": config_hash(config), "seed": config.seed}
-        _equal(str(path), own, card)
-        _equal(str(path), {name: state.get(name) for name in ("run_id", "config_hash", "dataset_hash", "started_from")}, card)
-        mode, epochs = str(card.get("mode")), card.get("epochs", 0)
-        _equal(str(path), {"run_id": run_id(own["config_hash"], mode, epochs, card["dataset_hash"], card["started_from"])}, card)
+        told, own = card.model_dump(), config_hash(config)
+        _equal(str(path), {"config_id": config.config_id, "config_hash": own, "seed": config.seed}, told)
+        _equal(str(path), {name: state.get(name) for name in ("run_id", "config_hash", "dataset_hash", "started_from")}, told)
+        _equal(str(path), {"run_id": run_id(own, card.mode, card.epochs, card.dataset_hash, card.started_from)}, told)
         summary, latest = folder.summary(), folder.latest()
         if summary is not None:
-            _equal(f"{folder.path}/summary.json", {"dataset_hash": card["dataset_hash"]}, summary)
+            _equal(f"{folder.path}/summary.json", {"dataset_hash": card.dataset_hash}, summary)
             if latest is not None:
                 weights = load_checkpoint(latest, with_optimizer=False, with_world=False).state["weights_hash"]
                 _equal(f"{folder.path}/summary.json", {"weights_hash": weights}, summary)
         return folder, card
 
-    def _record(self, folder: RunFolder, card: Facts, checkpoint: CheckpointFacts) -> tuple[str, Path]:
+    def _record(self, folder: RunFolder, card: RunCard, checkpoint: CheckpointFacts) -> tuple[str, Path]:
         """The record of the epoch that the checkpoint was taken after, which the checkpoint knows by heart."""
         expected: Facts = checkpoint.state.get("standing", {}).get("last", {})
         position: Facts = checkpoint.state.get("telemetry", {})
-        if not expected or not position or card.get("telemetry") is None:
+        if not expected or not position or card.telemetry is None:
             return "none was written: cloning writes none, and a log can be turned off", folder.path
         _equal(f"{checkpoint.source}/state.json", {"policy_hash": checkpoint.weights}, expected)
-        log = folder.path / str(card["telemetry"])
+        log = folder.path / card.telemetry
         skipped = (int(position["epochs"]) - 1) % folder.resolved_config().telemetry.frequency
         if skipped or position["records_dropped"]:
             return "none was written of this epoch, by telemetry.frequency or for want of disk", log
@@ -214,13 +214,13 @@ class _Walk:
         _equal(f"{log}, epoch {key[0]}", expected, found[0])
         return f"epoch {key[0]}", log
 
-    def _dataset(self, folder: RunFolder, card: Facts) -> tuple[Path, Manifest]:
+    def _dataset(self, folder: RunFolder, card: RunCard) -> tuple[Path, Manifest]:
         """The data the run was given: what the manifest records of every file gives their hash."""
-        if self.data is None and card.get("dataset") is None:
+        if self.data is None and card.dataset is None:
             raise DamagedFileError(
                 "the run was given data in memory, of which only the hash is known; say where they are with --data"
             )
-        path = self.data or folder.path / str(card["dataset"])
+        path = self.data or folder.path / str(card.dataset)
         where = path.resolve()
         if where.suffix == ".npz":
             manifest = Manifest(where, (ReplayEntry.of(where),))
@@ -229,9 +229,9 @@ class _Walk:
             if (manifest.root / files.SUMS).is_file():
                 check_listed(manifest.root, manifest)
         found = dataset_hash(manifest.entries)
-        if found != card["dataset_hash"]:
+        if found != card.dataset_hash:
             raise DamagedFileError(
-                f"{path} holds other data ({found[:12]}) than the run was given ({card['dataset_hash'][:12]}); restore them"
+                f"{path} holds other data ({found[:12]}) than the run was given ({str(card.dataset_hash)[:12]}); restore them"
             )
         return path, manifest
 

@@ -64,7 +64,8 @@ def compile_town(config: SimulationConfig) -> CompiledTown:
         return compile_plan(plan, config)
 
 
-def compile_plan(plan: Plan, config: SimulationConfig) -> CompiledTown:
+def compile_plan(plan: Plan, config: SimulationConfig, *, nearest: Array | None = None) -> CompiledTown:
+    """The tables of a plan; `nearest`, the slowest of them, where somebody has it of the same map and affordances."""
     if not plan.residents:
         raise ScenarioError("the scenario has 0 residents, expected at least 1; add somebody to scenario.residents")
     check_size(len(plan.residents), len(plan.objects), plan.tiles.shape, len(plan.buildings), config)
@@ -81,7 +82,7 @@ def compile_plan(plan: Plan, config: SimulationConfig) -> CompiledTown:
     layout = Layout(
         tiles=plan.tiles,
         objects=objects,
-        nearest=_nearest(order, config, walk, reach),
+        nearest=_nearest(order, config, walk, reach) if nearest is None else nearest,
         towards=towards,
         bed_steps=bed_steps,
         buildings=buildings,

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from townlet.config.base import clock
 from townlet.config.loader import default_config
-from townlet.config.models import EconomyConfig, SimulationConfig
+from townlet.config.models import SimulationConfig
 from townlet.config.scenario import RESIDENTS_PER, GenerateConfig, ScenarioConfig
+from townlet.config.town import EconomyConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.compile import read_plan
 from townlet.scenarios.lint import lint

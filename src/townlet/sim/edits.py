@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
-from townlet.errors import ConfigError, UsageError
+from townlet.errors import ConfigError, UsageError, first_problem
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.types import Array
 from townlet.world.state import EXITS, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, SCHEDULED
@@ -195,9 +195,7 @@ def _checked(tree: dict[str, object], text: str) -> SimulationConfig:
     try:
         return SimulationConfig.model_validate_json(json.dumps(tree))
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"the edit {text!r} gives a config that cannot be used: {where}: {problem['msg']}") from error
+        raise ConfigError(f"the edit {text!r} gives a config that cannot be used: {first_problem(error)}") from error
 
 
 # --- worlds ------------------------------------------------------------------------------------------------------------------
@@ -231,7 +229,7 @@ def change_world(vec: VectorTown, edit: Edit, town: int = 0) -> None:
     elif isinstance(edit, SetResident):
         _set_resident(vec, town, slot_of(vec, edit.name, town), edit)
     else:
-        raise UsageError(f"{edit} is no change of the world")
+        raise UsageError(f"{edit} does not change the world")
 
 
 def _set_resident(vec: VectorTown, town: int, slot: int, edit: SetResident) -> None:
@@ -256,7 +254,7 @@ def _within(edit: SetResident, low: float, high: float) -> None:
         raise UsageError(f"resident {edit.name}.{edit.field} cannot be {edit.value:g}; expected {low:g} to {high:g}")
 
 
-def tie_now(vec: VectorTown, town: int, tie: Any) -> dict[str, float]:
+def tie_now(vec: VectorTown, town: int, tie: np.void) -> dict[str, float]:
     """The three numbers of a tie at this moment: they fall towards zero as time passes."""
     rules, passed = vec.tables.rules[0], float(vec.state.towns[town]["tick"] - tie["since"])
     found = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from townlet.config.base import clock
@@ -26,7 +24,7 @@ def why_masked(vec: VectorTown, slot: int, town: int = 0) -> dict[str, str]:
     return {vec.catalogue.names[a]: _reason(vec, town, slot, me, int(a)) for a in masked}
 
 
-def _reason(vec: VectorTown, town: int, slot: int, me: Any, action: int) -> str:
+def _reason(vec: VectorTown, town: int, slot: int, me: np.void, action: int) -> str:
     name = vec.catalogue.names[action]
     if name == "work":
         return _no_work(vec, town, me)
@@ -47,7 +45,7 @@ def _reason(vec: VectorTown, town: int, slot: int, me: Any, action: int) -> str:
     return _no_use(vec, town, me, (action - first) // each)
 
 
-def _no_work(vec: VectorTown, town: int, me: Any) -> str:
+def _no_work(vec: VectorTown, town: int, me: np.void) -> str:
     if me["job"] < 0:
         return "has no job"
     job = vec.tables.jobs[int(vec.state.towns[town]["layout"]), int(me["job"])]
@@ -55,7 +53,7 @@ def _no_work(vec: VectorTown, town: int, me: Any) -> str:
     return f"the shift is {clock(start)}–{clock(end % 1440)}; it opens {vec.config.employment.work_ahead} min before"
 
 
-def _no_use(vec: VectorTown, town: int, me: Any, a: int) -> str:
+def _no_use(vec: VectorTown, town: int, me: np.void, a: int) -> str:
     spec, now = vec.config.affordances.specs[a], vec.state.towns[town]
     factor = float(vec.tables.rules[0]["price_spike_factor"]) if now["active_until"][PRICE_SPIKE] > now["tick"] else 1.0
     price = int(vec.tables.affordances[a]["price"] * factor)
@@ -83,7 +81,7 @@ def _no_use(vec: VectorTown, town: int, me: Any, a: int) -> str:
     return f"needs {spec.requires}" if spec.requires else "cannot be reached"
 
 
-def _candidates(vec: VectorTown, town: int, me: Any, a: int) -> list[int]:
+def _candidates(vec: VectorTown, town: int, me: np.void, a: int) -> list[int]:
     layout = int(vec.state.towns[town]["layout"])
     if vec.config.affordances.specs[a].own_home:
         home = vec.tables.buildings[layout, int(me["home"])]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -84,7 +83,7 @@ class Exits(Probe):
     """Who left the first town, when and why."""
 
     def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[dict[str, object]] = []
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         town, length = world.state.towns[0], world.config.world.ticks_per_day
@@ -130,9 +129,8 @@ class Film(Probe):
     """A picture every so many decisions; of a long run every second one is dropped again and again."""
 
     def __init__(self, every: int = 1) -> None:
-        self.every, self.frames, self._steps = every, [], 0
-
-    frames: list[Array]
+        self.every, self._steps = every, 0
+        self.frames: list[Array] = []
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         if self._steps % self.every == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,12 +22,12 @@ WAIT_FIELDS, SHIFT_FIELDS = ("town", "actor", "actor_life", "waited"), ("town", 
 
 @dataclass
 class EventTally:
-    """Sums over rows of `VectorTown.events()`, step after step."""
+    """Sums over rows of `VectorTown.events()`, step after step. However the towns are split, the sums are the same to the bit."""
 
     kinds: Array = field(default_factory=lambda: np.zeros(len(EVENTS), np.int64))
     reasons: Array = field(default_factory=lambda: np.zeros(len(CONFLICT_REASONS), np.int64))
-    intensity: float = 0.0
-    chat_quality: float = 0.0
+    _intensities: list[Array] = field(default_factory=list)  # of conflicts
+    _qualities: list[Array] = field(default_factory=list)  # of chats that went well
     _waits: list[Array] = field(default_factory=list)
     _shifts: list[Array] = field(default_factory=list)
 
@@ -35,25 +37,45 @@ class EventTally:
         kinds = events["kind"]
         self.kinds += np.bincount(kinds, minlength=len(EVENTS))
         role = ROLES[kinds]
-        conflicts = events[role == CONFLICT]
+        conflicts, chats, shifts = ((role == kind).nonzero()[0] for kind in (CONFLICT, CHAT, SHIFT))
         if len(conflicts):
-            self.reasons += np.bincount(conflicts["reason"], minlength=len(CONFLICT_REASONS))
-            self.intensity += float(conflicts["intensity"].sum())
-        self.chat_quality += float(events["amount"][role == CHAT].sum())
-        ended = events[(role == END_OF_WAIT) & (events["waited"] > 0)]
+            self.reasons += np.bincount(events["reason"][conflicts], minlength=len(CONFLICT_REASONS))
+            self._intensities.append(events["intensity"][conflicts])
+        if len(chats):
+            self._qualities.append(events["amount"][chats])
+        ended = ((role == END_OF_WAIT) & (events["waited"] > 0)).nonzero()[0]
         if len(ended):
-            self._waits.append(np.stack([ended[name] for name in WAIT_FIELDS], axis=1))
-        shifts = events[role == SHIFT]
+            self._waits.append(np.stack([events[name][ended] for name in WAIT_FIELDS], axis=1))
         if len(shifts):
-            self._shifts.append(np.stack([shifts[name] for name in SHIFT_FIELDS], axis=1))
+            self._shifts.append(np.stack([events[name][shifts] for name in SHIFT_FIELDS], axis=1))
 
     def merge(self, other: EventTally) -> None:
         self.kinds += other.kinds
         self.reasons += other.reasons
-        self.intensity += other.intensity
-        self.chat_quality += other.chat_quality
+        self._intensities += other._intensities
+        self._qualities += other._qualities
         self._waits += other._waits
         self._shifts += other._shifts
+
+    def arrays(self) -> dict[str, Array]:
+        """All of it as plain arrays, for another process; `of_arrays` is the way back."""
+        lists = {"intensities": self._intensities, "qualities": self._qualities}
+        flat = {name: np.concatenate([np.zeros(0), *rows]) for name, rows in lists.items()}
+        return {"kinds": self.kinds, "reasons": self.reasons, **flat, "waits": self.waits(), "shifts": self.shifts()}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, Array]) -> EventTally:
+        kinds, reasons = arrays["kinds"].copy(), arrays["reasons"].copy()
+        return cls(kinds, reasons, *([arrays[name]] for name in ("intensities", "qualities", "waits", "shifts")))
+
+    @property
+    def intensity(self) -> float:
+        """Of all conflicts together; rounded once, so that no order of adding matters."""
+        return math.fsum(value for rows in self._intensities for value in rows.tolist())
+
+    @property
+    def chat_quality(self) -> float:
+        return math.fsum(value for rows in self._qualities for value in rows.tolist())
 
     def count(self, kind: int) -> int:
         """Of a kind of `world.events`."""
@@ -71,10 +93,14 @@ class EventTally:
         """Waits that ended, in a use or by leaving the queue: (K, 4) rows of WAIT_FIELDS."""
         return np.concatenate(self._waits) if self._waits else np.zeros((0, len(WAIT_FIELDS)), np.int64)
 
+    def shifts(self) -> Array:
+        """What was told of shifts: (K, 4) rows of SHIFT_FIELDS."""
+        return np.concatenate(self._shifts) if self._shifts else np.zeros((0, len(SHIFT_FIELDS)), np.int64)
+
     def shifts_due(self) -> int:
         """Shifts that told something of themselves. Each is on time or late once; an absence without either before it in these
         events belongs to a shift that began before them."""
-        rows = np.concatenate(self._shifts) if self._shifts else np.zeros((0, len(SHIFT_FIELDS)), np.int64)
+        rows = self.shifts()
         rows = rows[np.lexsort(rows[:, 2::-1].T)]  # by town, actor and life, each as they came
         absent = rows[:, 3] == SHIFT_ABSENT
         begun = np.zeros(len(rows), bool)

@@ -1,4 +1,4 @@
-"""What the sight of conflict is worth: same budget and seeds, with all of it, without its fields, and without its ranking too."""
+"""What it is worth to see conflict: the same training with its fields, without them, and without the ranking of `calm` too."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from townlet.config.loader import find_config
 from townlet.dto.evaluation import MEASURES
 from townlet.dto.studies import Contrast, StudyReport
-from townlet.evaluation.table import percent
+from townlet.evaluation.table import COLUMNS, percent
 from townlet.names import name_from
 from townlet.studies.spec import StudySpec
 
 SIGHTED, UNTOLD, BLIND = "sighted", "fields_hidden", "blind"
-SHOWN = ("return", "conflicts", "intensity", "exits", "self_sufficiency", "attendance", "wait_mean")
 
 
 def ablation(
@@ -51,19 +50,21 @@ def report_text(report: StudyReport) -> str:
     budget = f"{report.minutes:g} minutes" if report.minutes is not None else "a fixed number of epochs"
     towns = report.results[0].towns if report.results else 0
     lines += [f"{len(report.results)} jobs of {budget} each on `{report.config}`, measured in {towns} held-out towns.", ""]
-    lines += ["| arm | seed | " + " | ".join(SHOWN) + " |", "| --- | --- | " + " | ".join("---:" for _ in SHOWN) + " |"]
+    if report.older:
+        lines += [f"{report.older} of them are of another config or version of Townlet; the command trains those anew.", ""]
+    lines += ["| arm | seed | " + " | ".join(COLUMNS) + " |", "| --- | --- | " + " | ".join("---:" for _ in COLUMNS) + " |"]
     for name, measures in report.baselines.items():
-        cells = " | ".join(_figure(measures[key].mean, key) for key in SHOWN)
+        cells = " | ".join(_figure(measures[key].mean, key) for key in COLUMNS)
         lines.append(f"| {name} | | {cells} |")
     for result in sorted(report.results, key=lambda one: (one.arm, one.seed)):
-        cells = " | ".join(_figure(result.measures[key].mean, key) for key in SHOWN)
+        cells = " | ".join(_figure(result.measures[key].mean, key) for key in COLUMNS)
         lines.append(f"| {result.arm} | {result.seed} | {cells} |")
     lines += [
         "",
         f"| contrast | measure | difference | {percent(report.level)} interval | Cohen's d | seeds |",
         "| --- | --- | ---: | --- | ---: | ---: |",
     ]
-    lines += [_contrast(row) for row in report.contrasts if row.measure in SHOWN]
+    lines += [_contrast(row) for row in report.contrasts if row.measure in COLUMNS]
     return "\n".join(lines)
 
 

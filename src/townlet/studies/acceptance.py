@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from townlet.config.learning import TrainingConfig
 from townlet.config.loader import load_config
+from townlet.config.models import SimulationConfig
 from townlet.dto.studies import Acceptance, Criterion, SoakResult
-from townlet.files import make_folder, write_json, write_text
+from townlet.files import make_folder, write_bytes, write_json, write_text
 from townlet.optional import versions
+from townlet.policy.jobs import run_jobs
 from townlet.studies.soak import run_soak
 
 PRIMARY = ("queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline", "kitchen_breakfast")
@@ -32,17 +37,26 @@ def accept(
     artifacts: Path = ARTIFACTS,
     docs: Path = DOCS,
     overrides: Sequence[str] = OVERRIDES,
+    where: TrainingConfig | None = None,
     say: Say = print,
 ) -> Acceptance:
-    """Soak every scenario, `queue_conflict` once more for longer, then judge and write the three documents."""
-    soaks = []
-    for name in scenarios:
-        say(f"{name}: {cycles} cycles")
-        soaks.append(run_soak(load_config(name, overrides), artifacts / name, cycles=cycles, say=say))
+    """Soak every scenario, `queue_conflict` once more for longer, then judge and write the three documents. `where` names an
+    engine for the soaks; without it they are made here, one after another."""
+    wanted = [(name, name, cycles) for name in scenarios]
     if "queue_conflict" in scenarios and soak_cycles:
-        say(f"{SOAK}: {soak_cycles} cycles")
-        longer = run_soak(load_config("queue_conflict", overrides), artifacts / SOAK, cycles=soak_cycles, say=say)
-        soaks.append(longer.model_copy(update={"scenario": SOAK}))
+        wanted.append((SOAK, "queue_conflict", soak_cycles))
+    jobs = [(name, load_config(town, overrides).model_dump_json(), count) for name, town, count in wanted]
+    soaks = []
+    for done in run_jobs(
+        where or TrainingConfig(), soak_job, jobs, begun=lambda number: say(f"{jobs[number][0]}: {jobs[number][2]} cycles")
+    ):
+        told, made = done.get()
+        name = jobs[done.number][0]
+        folder = make_folder(artifacts / name)
+        for file, data in made.items():
+            write_bytes(folder / file, data)
+        soaks.append(SoakResult.model_validate_json(told).model_copy(update={"scenario": name}))
+        say(f"{name}: done in {soaks[-1].seconds:.0f} s")
     criteria = judge(soaks)
     result = Acceptance(
         accepted=all(criterion.met for criterion in criteria),
@@ -54,6 +68,14 @@ def accept(
     write_json(make_folder(artifacts) / "acceptance.json", result.model_dump(mode="json"))
     write_documents(result, docs)
     return result
+
+
+def soak_job(name: str, config: str, cycles: int) -> tuple[str, dict[str, bytes]]:
+    """One soak, wherever it is made: its result as JSON, and the files that belong to it."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / name
+        result = run_soak(SimulationConfig.model_validate_json(config), folder, cycles=cycles, say=lambda words: None)
+        return result.model_dump_json(), {file: (folder / file).read_bytes() for file in result.files}
 
 
 def judge(soaks: Sequence[SoakResult]) -> list[Criterion]:
@@ -75,6 +97,12 @@ def judge(soaks: Sequence[SoakResult]) -> list[Criterion]:
         ),
         _all(
             soaks,
+            "one run in one log: epochs, cycle ids and log_stream_offset grow with every record",
+            lambda s: s.runs == 1 and grows(s.positions),
+            lambda s: f"log_stream_offset {s.positions[0][2]} … {s.positions[-1][2]}" if s.positions else "no record",
+        ),
+        _all(
+            soaks,
             "one network all along, changed by every cycle",
             _one_network,
             lambda s: f"ends at {s.cycles[-1].weights_after[:12]}",
@@ -90,6 +118,13 @@ def judge(soaks: Sequence[SoakResult]) -> list[Criterion]:
             Criterion(name="observation_baseline has none", met=events == 0, evidence=f"{events:.2f} per resident-day")
         )
     return criteria
+
+
+def grows(positions: Sequence[tuple[int, int, int]]) -> bool:
+    """Epochs and offsets count the records from 1; cycle ids rise."""
+    numbers = list(range(1, len(positions) + 1))
+    rises = all(a[1] < b[1] for a, b in pairwise(positions))
+    return bool(positions) and [p[0] for p in positions] == numbers == [p[2] for p in positions] and rises
 
 
 def growth_mb(soak: SoakResult) -> float:

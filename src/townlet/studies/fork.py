@@ -1,4 +1,4 @@
-"""Counterfactuals: many futures of one moment, each lived twice, as it was and with an edit, on the same random draws.
+"""Counterfactuals: many futures of one moment, each simulated with and without an edit, on the same random draws.
 
 Future k continues the town under the id `id + k`, so that its draws are its own and the same in both arms; future 0 is what
 would have happened anyway. Residents make their first decision on what they saw before the edit.
@@ -85,7 +85,7 @@ def fork(
     length = left if ticks is None else ticks
     if length < 1:
         raise UsageError(f"the moment is tick {moment.tick}, the end of its episode; give --ticks to look beyond it")
-    as_it_was = _until(moment.config, moment.tick + length)
+    as_it_was = moment.config.lasting(moment.tick + length)
     parsed = [parse_edit(text) for text in edits]
     if any(isinstance(edit, Force) for edit in parsed):
         raise UsageError("a fork edits the town; a decision is forced in a take (`townlet observe`)")
@@ -108,10 +108,6 @@ def fork(
         level=rules.level,
         effects=effects,
     )
-
-
-def _until(config: SimulationConfig, tick: int) -> SimulationConfig:
-    return config.model_copy(update={"scenario": config.scenario.model_copy(update={"episode_ticks": tick})})
 
 
 def _live(

@@ -28,8 +28,7 @@ def lives(
 ) -> dict[str, float]:
     """What each way of life earns the founders per resident-day, with the rewards of the config."""
     ticks = days * config.world.ticks_per_day
-    lasting = config.model_copy(update={"scenario": config.scenario.model_copy(update={"episode_ticks": ticks})})
-    vec = VectorTown(lasting, towns, seed=draw_seed("validation", 0, config.evaluation))
+    vec = VectorTown(config.lasting(ticks), towns, seed=draw_seed("validation", 0, config.evaluation))
     return {name: _life(vec, name, ticks) for name in names}
 
 

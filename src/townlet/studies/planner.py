@@ -1,8 +1,10 @@
-"""How well can a town do? A joint plan, improved in the simulator itself: the upper end of the scale that policies are scored on.
+"""How well can a town do? A joint plan, improved in the simulator: it defines a score of 1.
 
-A plan is the decisions of a base policy with some of them replaced. It is improved day by day: many copies of the town live
-the day and a while after it with changed plans, and what earns the founders more is kept. Clairvoyant, the copies share the
-town's luck; with `futures`, they have other luck than the town that the plan is then lived in. The same words find the same plan.
+A plan is the decisions of a base policy with some of them replaced. It is improved a few hours at a time: in each of many copies
+of the town one resident does something else for a while (what the base might have drawn instead, or anything it is allowed to),
+the base goes on, and what earns the founders more by half a day later is kept, changes of several residents on top of each other.
+Clairvoyant, the copies share the town's luck; with `futures`, they have other luck than the town that the plan is then lived in.
+The same words find the same plan.
 
 Axes: B copies, T decisions, N resident slots.
 """
@@ -16,12 +18,12 @@ from typing import NamedTuple
 import numpy as np
 
 from townlet.config.models import SimulationConfig
-from townlet.dto.evaluation import Ends
+from townlet.dto.evaluation import ScoreScale
 from townlet.envs.vector import VectorTown
-from townlet.evaluation.ends import town_hash
+from townlet.evaluation.score_scale import town_hash
 from townlet.evaluation.scorecard import locate, run_case
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.policy.runtime import Decision, RememberingPolicy, make_policy
+from townlet.policy.runtime import SCRIPTS, Decision, Policy, RememberingPolicy, make_policy, nth_allowed
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.studies.bound import bound
@@ -29,6 +31,9 @@ from townlet.types import Array
 from townlet.world.actions import LEAVE, WAIT
 
 BASE = -1  # in a plan: as the base decides
+DRAWN, ANY, AGAIN = -2, -3, -4  # to be tried: another draw of the base, anything allowed, what it did before; then in the plan
+SOFT = 0.15  # ε of another draw of a script, which draws nothing itself
+DRAWS = 8  # policies that draw otherwise, in turn
 LOST = 200.0  # what the exit of a founder costs a plan, beside what it no longer earns
 OTHER_LUCK = 1_000_000  # ids of towns whose luck stands for sampled futures
 
@@ -61,10 +66,11 @@ def replaced(decided: Decision, wanted: Array, vec: VectorTown) -> Decision:
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to search. A generation is `copies` lives of a day and `ahead` decisions."""
+    """How hard to search. A generation is `copies` lives of a `window` and of what comes `ahead`, in decisions."""
 
     generations: int = 12
     copies: int = 32
+    window: int = 36
     ahead: int = 72
     futures: int = 0  # sampled ones per plan; 0: clairvoyant
 
@@ -88,15 +94,14 @@ def plan_town(
     """The best plan found for one town over the episode of the config; never worse than the base when it is clairvoyant."""
     effort = effort or Effort()
     search = _Search(config, base, town, seed, effort)
-    days, per_day = search.days, search.per_day
-    plan = np.full((days * per_day, search.vec.num_residents), BASE, np.int64)
-    for day in range(days):
-        chosen = search.improve(day)
-        plan[day * per_day : day * per_day + len(chosen)] = chosen
-        say(f"town {town}, day {day + 1} of {days}: {search.earned / search.people / (day + 1):.3f} per resident-day")
+    plan = np.full((search.steps, search.vec.num_residents), BASE, np.int64)
+    for begin in range(0, search.steps, effort.window):
+        plan[begin : begin + effort.window] = search.improve(min(effort.window, search.steps - begin))
+        lived = min(begin + effort.window, search.steps) / search.per_day
+        say(f"town {town}, {lived:.2f} days: {search.earned / search.people / lived:.3f} per resident-day")
     with_plan = search.live(plan)
     without = search.live(np.full_like(plan, BASE))
-    if with_plan < without and effort.futures == 0:  # days look well alone and not together: the base stands
+    if with_plan < without and effort.futures == 0:  # hours look well alone and not together: the base stands
         plan[:], with_plan = BASE, without
     return TownPlan(town, plan, with_plan, without)
 
@@ -105,7 +110,7 @@ class CasePlan(NamedTuple):
     """The planned towns of a case, and the ends of the scale they give."""
 
     plans: tuple[TownPlan, ...]
-    ends: Ends
+    ends: ScoreScale
     seed: int
     base: str
 
@@ -127,7 +132,7 @@ def plan_case(
     seed = draw_seed("evaluation", window, config.evaluation)
     plans = tuple(plan_town(config, base, town, seed=seed, effort=effort, say=say) for town in range(case.towns))
     chance = run_case(VectorTown(config, case.towns, seed=seed), "random", "random", case).measures["return"].mean
-    ends = Ends(
+    ends = ScoreScale(
         scenario=case.name,
         town=town_hash(config),
         days=config.scenario.episode_ticks / config.world.ticks_per_day,
@@ -142,12 +147,15 @@ def plan_case(
 
 
 class _Lived:
-    """Plans as they are lived, and what the founders earn by them: the policy of a loop, and its hook."""
+    """Plans as they are lived, and what the founders earn by them: the policy of a loop, and its hook. What is to be tried stands
+    in the plans as it was decided afterwards."""
 
     kind, has_values = "planned", False
 
-    def __init__(self, base: RememberingPolicy, plans: Array, lost: float) -> None:
-        self.base, self.plans, self.lost = base, plans, lost
+    def __init__(
+        self, base: RememberingPolicy, plans: Array, lost: float, draws: Policy | None = None, any_: Array | None = None
+    ) -> None:
+        self.base, self.plans, self.lost, self.draws, self.any = base, plans, lost, draws, any_
         self.total, self.step = np.zeros(len(plans)), 0  # (B,)
         self.nobody = np.full(plans[:, 0].shape, BASE)  # (B, N)
 
@@ -155,8 +163,16 @@ class _Lived:
         self.base.reset(vec)
 
     def act(self, vec: VectorTown) -> Decision:
-        wanted = self.plans[:, self.step] if self.step < self.plans.shape[1] else self.nobody
-        return replaced(self.base.act(vec), wanted, vec)
+        decided = self.base.act(vec)
+        if self.step >= self.plans.shape[1]:
+            return decided
+        wanted = self.plans[:, self.step]  # (B, N), a view: what is decided here stands in the plan
+        if self.draws is not None and self.any is not None:
+            if (wanted == DRAWN).any():
+                wanted[...] = np.where(wanted == DRAWN, self.draws.act(vec).actions, wanted)
+            wanted[...] = np.where(wanted == ANY, nth_allowed(vec.masks, self.any), wanted)
+            wanted[...] = np.where(wanted == AGAIN, self.plans[:, self.step - 1], wanted)
+        return replaced(decided, wanted, vec)
 
     def before_decision(self, world: VectorTown) -> None:
         self.founders = (world.state.residents["life"] == 0) & (world.state.residents["present"] == 1)
@@ -171,7 +187,7 @@ class _Lived:
 
 
 class _Search:
-    """Copies of one town, at the start of a day, and the plans they live."""
+    """Copies of one town, at the start of a window, and the plans they live."""
 
     def __init__(self, config: SimulationConfig, base: str, town: int, seed: int, effort: Effort) -> None:
         self.effort, self.town = effort, town
@@ -179,38 +195,33 @@ class _Search:
         self.vec.state.towns["id"] = town
         self.vec.reset()
         self.policy = make_policy(base, self.vec, seed=seed)
+        soft = SOFT if base in SCRIPTS else 0.0
+        self.drawing = [make_policy(base, self.vec, epsilon=soft, seed=seed + 1 + n) for n in range(DRAWS)]
         self.per_day = config.world.ticks_per_day // self.vec.interval
-        self.days = -(-config.scenario.episode_ticks // config.world.ticks_per_day)
+        self.steps = -(-config.scenario.episode_ticks // self.vec.interval)
         self.people = int(self.vec.state.residents["present"][0].sum())
         self.length = config.scenario.episode_ticks / config.world.ticks_per_day
         self.rng = np.random.default_rng([seed, town])
         self.earned = 0.0
         self.start = self.vec.save(), self.policy.memory()
 
-    def improve(self, day: int) -> Array:
-        """The best plan found for the day that begins now; the copies stand at its end afterwards.  # (T, N)"""
+    def improve(self, steps: int) -> Array:
+        """The best plan found for so many decisions from now; the copies stand at their end afterwards.  # (T, N)"""
         effort, people = self.effort, self.vec.num_residents
-        steps = min(self.per_day, -(-self._left() // self.vec.interval))
         best = np.full((steps, people), BASE, np.int64)
         groups = max(1, effort.copies // max(1, effort.futures))  # plans per generation
-        value: float | None = None
-        for _ in range(effort.generations):
+        for generation in range(effort.generations):
             trials = np.repeat(best[None], groups, axis=0)
             for n in range(1, groups):
-                for _ in range(1 + int(self.rng.integers(3))):
-                    self._mutate(trials[n], (n + int(self.rng.integers(people))) % people)
-            values = self._try(trials)
-            value = float(values[0])
-            better = [int(n) for n in np.argsort(-values, kind="stable") if values[n] > value + 1e-9]
+                self._mutate(trials[n], (n + generation) % people)
+            trials, values = self._try(trials, self.drawing[generation % DRAWS])
+            better = [int(n) for n in np.argsort(-values, kind="stable") if values[n] > values[0] + 1e-9]
             if not better:
                 continue
-            best, value = trials[better[0]], float(values[better[0]])
-            joined = self._join(best, [trials[n] for n in better[1:people]], trials[0], groups)
-            values = self._try(joined)
-            if values.max() > value:
-                best = joined[int(values.argmax())]
-        self.vec.restore(self.start[0])
-        self.policy.recall(self.start[1])
+            joined, again = self._try(_joined(best, [trials[n] for n in better]))
+            if again.max() > values[0]:
+                best = joined[int(again.argmax())]
+        self._to_start()
         self.vec.state.towns["id"] = self.town
         self.earned += float(self._live(np.repeat(best[None], effort.copies, axis=0))[0])
         self.start = self.vec.save(), self.policy.memory()
@@ -224,24 +235,28 @@ class _Search:
         total = float(self._live(np.repeat(plan[None], self.effort.copies, axis=0), lost=0.0)[0])
         return total / self.people / self.length
 
-    def _left(self) -> int:
-        return int(self.vec.config.scenario.episode_ticks - self.vec.state.towns["tick"][0])
-
-    def _try(self, trials: Array) -> Array:
-        """What each plan (G, T, N) earns over the day and the time ahead, over its futures.  # (G,)"""
+    def _to_start(self) -> None:
         self.vec.restore(self.start[0])
         self.policy.recall(self.start[1])
+
+    def _try(self, trials: Array, draws: RememberingPolicy | None = None) -> tuple[Array, Array]:
+        """The plans (G, T, N) as they were lived, and what each earns over them and the time ahead, over its futures.  # (G,)"""
+        self._to_start()
         copies, each = self.effort.copies, max(1, self.effort.futures)
         plans = np.repeat(trials, each, axis=0)
         plans = np.concatenate([plans, np.repeat(plans[:1], copies - len(plans), axis=0)])
         if self.effort.futures:
             self.vec.state.towns["id"] = OTHER_LUCK + np.arange(copies) % each
-        earned = self._live(plans, self.effort.ahead)
-        return np.asarray(earned[: len(trials) * each].reshape(len(trials), each).mean(axis=1))
+        if draws is not None:
+            draws.recall(self.start[1])
+        earned = self._live(plans, self.effort.ahead, draws=draws)
+        lived = plans[: len(trials) * each : each]  # of sampled futures the first decides what a plan says
+        return lived, np.asarray(earned[: len(trials) * each].reshape(len(trials), each).mean(axis=1))
 
-    def _live(self, plans: Array, ahead: int = 0, *, lost: float = LOST) -> Array:
+    def _live(self, plans: Array, ahead: int = 0, *, lost: float = LOST, draws: RememberingPolicy | None = None) -> Array:
         """Reward of the founders over the plans (B, T, N), then as the base decides.  # (B,)"""
-        lived = _Lived(self.policy, plans, lost)
+        picks = self.rng.random(plans[:, 0].shape) if draws is not None else None
+        lived = _Lived(self.policy, plans, lost, draws, picks)
         loop = SimulationLoop(self.vec, lived, [lived])
         for _ in range(plans.shape[1] + ahead):
             if (self.vec.state.towns["over"] != 0).any():
@@ -249,28 +264,31 @@ class _Search:
             loop.step()
         return lived.total
 
-    def _join(self, first: Array, others: list[Array], before: Array, groups: int) -> Array:
-        """The best change and, one after the other, the next best of other residents on top of it.  # (G, T, N)"""
-        joined, out = first, [first]
-        for other in others[: groups - 1]:
-            joined = np.where((other != before) & (joined == before), other, joined)
-            out.append(joined)
-        return np.stack(out)
-
     def _mutate(self, plan: Array, who: int) -> None:
-        """Change a stretch of one resident's day, in place."""
+        """Something to try in a stretch of one resident's time, in place."""
         rng, steps = self.rng, len(plan)
         at, kind = int(rng.integers(steps)), float(rng.random())
-        length = int(rng.integers(1, 6))
-        if kind < 0.45:  # something else, and then let it happen
-            plan[at : at + length, who] = int(rng.integers(self.vec.num_actions))
-            if rng.random() < 0.4:
+        length = int(rng.integers(1, 7))
+        if kind < 0.35:  # as the base might have it
+            plan[at : at + int(rng.integers(2, steps + 1)), who] = DRAWN
+        elif kind < 0.65:  # something else, and then let it happen
+            plan[at : at + length, who] = AGAIN
+            plan[at, who] = ANY
+            if rng.random() < 0.5:
                 plan[at + length : at + length + int(rng.integers(1, 6)), who] = WAIT
-        elif kind < 0.6:  # stay out of it for a while
+        elif kind < 0.75:  # stay out of it for a while
             plan[at : at + length, who] = WAIT
-        elif kind < 0.7:  # end what is under way
+        elif kind < 0.85:  # end what is under way
             plan[at, who] = LEAVE
-        elif kind < 0.85:  # back to the base
-            plan[at : at + int(rng.integers(2, 40)), who] = BASE
+        elif kind < 0.9:  # back to the base
+            plan[at : at + int(rng.integers(2, steps + 1)), who] = BASE
         else:  # the same, a little earlier or later
             plan[at:, who] = np.roll(plan[at:, who], int(rng.integers(-3, 4)))
+
+
+def _joined(before: Array, changed: list[Array]) -> Array:
+    """The best change and, one after the other, the next best on top of it wherever nothing is changed yet.  # (G, T, N)"""
+    out = [changed[0]]
+    for other in changed[1:]:
+        out.append(np.where((other != before) & (out[-1] == before), other, out[-1]))
+    return np.stack(out)

@@ -1,27 +1,37 @@
-"""Arms × seeds: two processes of one thread each, every finished job kept, continued after a stop."""
+"""Arms × seeds: a worker of one thread for each job, every finished job kept, continued after a stop."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from townlet.config.learning import TrainingConfig
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import MEASURES, Measure
 from townlet.dto.studies import ArmResult, Contrast, StudyReport
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError, TownletError, UsageError
-from townlet.evaluation.compare import ends
-from townlet.evaluation.scorecard import policy_hash, run_case
+from townlet.evaluation.compare import ends, summarise
+from townlet.evaluation.scorecard import policy_hash, run_case, scale_of
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.files import AppendLog, make_folder, read_bytes, remove, safe_join, write_json
+from townlet.files import (
+    BROKEN_SEAL,
+    AppendLog,
+    make_folder,
+    read_bytes,
+    remove,
+    safe_join,
+    seal_holds,
+    sealed_line,
+    unsealed,
+    write_json,
+)
 from townlet.optional import versions
+from townlet.policy.jobs import run_jobs
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
@@ -32,7 +42,7 @@ from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of
 RESULTS = Path("benchmarks/learning/results")
 RUNS = Path("runs/studies")
 RESULT_LIMIT = 16 << 20
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+TWO_PROCESSES = TrainingConfig(engine="process", workers=2)
 Say = Callable[[str], None]
 
 
@@ -41,54 +51,72 @@ class JobFailed(TownletError):
 
 
 def run_study(
-    spec: StudySpec, *, results: Path = RESULTS, runs: Path = RUNS, processes: int = 2, say: Say = print
+    spec: StudySpec, *, results: Path = RESULTS, runs: Path = RUNS, where: TrainingConfig = TWO_PROCESSES, say: Say = print
 ) -> StudyReport:
     """Run what is not finished yet, then report on all of it."""
-    spec_file = make_folder(safe_join(runs, spec.name, error=UsageError)) / "spec.json"
-    write_json(spec_file, spec.model_dump(mode="json"))
+    write_json(make_folder(safe_join(runs, spec.name, error=UsageError)) / "spec.json", spec.model_dump(mode="json"))
     jobs = jobs_of(spec)
     kept = read_results(results)
     todo = [job for job in jobs if job.hash not in kept]
     say(f"{spec.name}: {len(jobs)} jobs, {len(jobs) - len(todo)} finished before")
-    _run_all(todo, spec_file, results, runs, processes, say)
+    _run_all(spec, todo, results, runs, where, say)
     return report_study(spec, results=results)
 
 
 def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, runs: Path = RUNS) -> ArmResult:
     """Train one arm on one seed, measure its best checkpoint, keep the result."""
     job = job_of(spec, arm, seed)
-    folder = safe_join(runs, f"{spec.name}/{arm}_{seed}_{job.hash}", error=UsageError)
-    started = time.perf_counter()
-    resume = (folder / "run.json").is_file() and any(folder.glob("**/checkpoints/latest"))
-    if not resume and folder.exists():
-        remove(folder)  # stopped before its first checkpoint
-    options = RunOptions(run_dir=folder, resume=resume, command=("townlet", "study", spec.name, f"{arm}:{seed}"))
-    trained = PolicyTrainingOrchestrator(job.config).run(spec.mode, options)
-    seconds = time.perf_counter() - started
-    run = RunFolder(folder)
+    return keep_result(spec, results, train_arm(*_as_sent(spec, job, runs)))
+
+
+def keep_result(spec: StudySpec, results: Path, found: str) -> ArmResult:
+    result = ArmResult.model_validate_json(found)
+    with AppendLog(results_file(spec, results)) as kept:
+        kept.write(sealed_line(found.encode()), sync=True)
+    return result
+
+
+def _as_sent(spec: StudySpec, job: StudyJob, runs: Path) -> tuple[str, ...]:
+    """A job in plain words, for a worker that may be on another machine; all it may read is a run to go on with."""
+    texts = (spec.model_dump_json(), job.config.model_dump_json(), _measured(spec, job).model_dump_json())
+    return *texts, job.arm, str(job.seed), job.hash, str(training_folder(job, runs).absolute())
+
+
+def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, seed_text: str, digest: str, folder: str) -> str:
+    """The result of one job, as JSON. Its run stays in the folder: it goes on where it was left, and is not trained again."""
+    spec, seed, run = StudySpec.model_validate_json(spec_text), int(seed_text), RunFolder(Path(folder))
+    config, measured = (SimulationConfig.model_validate_json(text) for text in (config_text, measured_text))
+    trained = run.summary() if run.exists else None
+    if trained is None:
+        resume = run.exists and any(run.path.glob("**/checkpoints/latest"))
+        if not resume and run.path.exists():
+            remove(run.path)  # stopped before its first checkpoint
+        options = RunOptions(run_dir=run.path, resume=resume, command=("townlet", "study", spec.name, f"{arm}:{seed}"))
+        trained = PolicyTrainingOrchestrator(config).run(spec.mode, options).model_dump(mode="json")
     checkpoint = run.best() or run.latest()
     if checkpoint is None:
         raise JobFailed(f"{folder} holds no checkpoint after training; its log says why")
-    measures = measure(spec, job, os.fspath(checkpoint))
-    result = ArmResult(
+    return ArmResult(
         study=spec.name,
         arm=arm,
         seed=seed,
-        job=job.hash,
-        config_hash=config_hash(job.config),
+        job=digest,
+        config_hash=config_hash(config),
         policy_hash=policy_hash(os.fspath(checkpoint)),
         overrides=(*spec.overrides, *spec.arms[arm]),
         minutes=spec.minutes,
-        training_seconds=seconds,
-        transitions=_transitions(trained.model_dump()),
-        evaluation_seed=_seed(_measured(spec, job)),
+        training_seconds=float(trained["duration_sec"]),
+        transitions=_transitions(trained),
+        evaluation_seed=_seed(measured),
         towns=spec.towns,
-        measures=measures,
+        measures=measure(spec, measured, os.fspath(checkpoint)),
         versions=versions("numpy"),
-    )
-    with AppendLog(results_file(spec, results)) as kept:
-        kept.write(result.model_dump_json(), sync=True)
-    return result
+    ).model_dump_json()
+
+
+def training_folder(job: StudyJob, runs: Path) -> Path:
+    """Where a job is trained, for whichever study."""
+    return safe_join(runs, f"trained/{job.training}", error=UsageError)
 
 
 def results_file(spec: StudySpec, results: Path) -> Path:
@@ -96,17 +124,24 @@ def results_file(spec: StudySpec, results: Path) -> Path:
     return safe_join(results, f"{spec.name}.ndjson", error=UsageError)
 
 
-def measure(spec: StudySpec, job: StudyJob, policy: str) -> dict[str, Measure]:
+def _case(spec: StudySpec, config: SimulationConfig) -> Case:
+    return Case(spec.name, config.config_id, towns=spec.towns, days=spec.days, config=config)
+
+
+def measure(spec: StudySpec, config: SimulationConfig, policy: str) -> dict[str, Measure]:
     """A policy in the held-out towns of the study, seen as the arm sees them and scored with the committed weights."""
-    config = _measured(spec, job)
-    case = Case(spec.name, config.config_id, towns=spec.towns, days=spec.days, config=config)
+    case = _case(spec, config)
     vec = VectorTown(case.town(), spec.towns, seed=_seed(config))
     return run_case(vec, policy, policy, case).measures
 
 
 def _measured(spec: StudySpec, job: StudyJob) -> SimulationConfig:
     """The config of the towns an arm is measured in."""
-    return job.config if spec.scenario is None else load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]])
+    return (
+        job.config
+        if spec.scenario is None
+        else load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]], recipe=spec.recipe)
+    )
 
 
 def _seed(config: SimulationConfig) -> int:
@@ -120,10 +155,15 @@ def read_results(results: Path) -> dict[str, ArmResult]:
 
 def parse_results(path: Path) -> Iterator[ArmResult]:
     """The finished jobs in one file, line by line."""
-    lines = read_bytes(path, limit=RESULT_LIMIT).split(b"\n")[:-1]  # what follows the last newline was never kept
+    *lines, torn = read_bytes(path, limit=RESULT_LIMIT).split(b"\n")  # what follows the last newline was never kept
+    if seal_holds(torn[:-1]):
+        raise DamagedFileError(f"{path}, line {len(lines) + 1}: is whole, but what ends it is no new line; put one there")
     for number, line in enumerate(lines, 1):
+        result = unsealed(line)
+        if result is None:
+            raise DamagedFileError(f"{path}, line {number}: {BROKEN_SEAL}; remove the line to run its job again")
         try:
-            yield ArmResult.model_validate_json(line)
+            yield ArmResult.model_validate_json(result)
         except ValueError as error:
             raise DamagedFileError(
                 f"{path}, line {number}: is not a result of version 1; remove the line to run its job again"
@@ -136,12 +176,33 @@ def finished(spec: StudySpec, results: Path) -> list[ArmResult]:
     return [kept[job.hash].model_copy(update={"arm": job.arm}) for job in jobs_of(spec) if job.hash in kept]
 
 
+def known(spec: StudySpec, results: Path) -> list[ArmResult]:
+    """As `finished`; where a job has no result, the last one kept of its arm and seed, of another config or version."""
+    path = results_file(spec, results)
+    older = {(kept.arm, kept.seed): kept for kept in parse_results(path)} if path.is_file() else {}
+    mine = {(kept.arm, kept.seed): kept for kept in finished(spec, results)}
+    places = [(job.arm, job.seed) for job in jobs_of(spec)]
+    return [(older | mine)[place] for place in places if place in older | mine]
+
+
+def _scored(result: ArmResult, spec: StudySpec, measured: SimulationConfig) -> ArmResult:
+    """The result with its score on the scale of today: a town may have been planned anew since."""
+    case = _case(spec, measured)
+    scale, returns = scale_of(case.town(), case), result.measures["return"].values
+    if scale is None:
+        return result
+    score = summarise([scale.score(earned) for earned in returns], measured.evaluation)
+    return result.model_copy(update={"measures": result.measures | {"score": score}})
+
+
 def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
-    """What the finished jobs say; seeds that not every arm of a contrast has finished are left out of it."""
-    found = finished(spec, results)
+    """What the known results say; seeds that not every arm of a contrast has are left out of it."""
+    found, hashes = known(spec, results), {job.hash for job in jobs_of(spec)}
     first = job_of(spec, next(iter(spec.arms)), 0)
-    rules = _measured(spec, first).evaluation
-    baselines = {name: measure(spec, first, name) for name in dict.fromkeys((rules.baseline, "random"))}
+    measured = _measured(spec, first)
+    rules = measured.evaluation
+    found = [_scored(result, spec, measured) for result in found]
+    baselines = {name: measure(spec, measured, name) for name in dict.fromkeys((rules.baseline, "random"))}
     contrasts = [c for a, b in spec.contrasts for c in _contrasts(found, a, b, rules.level)]
     for arm in spec.arms:
         contrasts += _against_baseline(found, arm, rules.baseline, baselines[rules.baseline], rules.level)
@@ -151,38 +212,37 @@ def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
         minutes=spec.minutes,
         level=rules.level,
         results=tuple(found),
+        older=sum(result.job not in hashes for result in found),
         baselines=baselines,
         contrasts=tuple(contrasts),
         command=f"townlet study benchmarks/learning/{spec.name}.yaml",
     )
 
 
-def _run_all(todo: Sequence[StudyJob], spec_file: Path, results: Path, runs: Path, processes: int, say: Say) -> None:
-    waiting, running = list(todo), dict[subprocess.Popen[bytes], StudyJob]()
+def _run_all(spec: StudySpec, todo: Sequence[StudyJob], results: Path, runs: Path, where: TrainingConfig, say: Say) -> None:
+    names = [f"{job.arm}, seed {job.seed}" for job in todo]
+    jobs = [_as_sent(spec, job, runs) for job in todo]
     failed: list[str] = []
+    ended = 0
     with StopFlag() as stop:
         stop.begun = True  # jobs, which save what they have
-        try:
-            while (waiting or running) and not stop.asked:
-                while waiting and len(running) < processes:
-                    job = waiting.pop(0)
-                    words = [sys.executable, "-m", "townlet", "study", str(spec_file), "--job", f"{job.arm}:{job.seed}"]
-                    words += ["--results", str(results), "--runs", str(runs)]
-                    running[subprocess.Popen(words, env=os.environ | ONE_THREAD, stdout=subprocess.DEVNULL)] = job
-                    say(f"  {job.arm}, seed {job.seed}: started")
-                time.sleep(0.2)
-                for process, job in [item for item in running.items() if item[0].poll() is not None]:
-                    del running[process]
-                    if process.returncode:
-                        failed.append(f"{job.arm}, seed {job.seed} (exit code {process.returncode})")
-                    say(f"  {job.arm}, seed {job.seed}: {'finished' if process.returncode == 0 else 'failed'}")
-        finally:
-            for process in running:
-                process.terminate()
-            for process in running:
-                process.wait()
+        found = run_jobs(
+            where,
+            train_arm,
+            jobs,
+            ordered=False,
+            begun=lambda number: say(f"  {names[number]}: started"),
+            stop=lambda: stop.asked != 0,
+        )
+        for done in found:
+            ended += 1
+            if done.error is None:
+                keep_result(spec, results, done.value)
+            else:
+                failed.append(f"{names[done.number]} ({done.error})")
+            say(f"  {names[done.number]}: {'finished' if done.error is None else 'failed'}")
         if stop.asked:
-            raise stop.interruption(f"with {len(waiting) + len(running)} jobs left; run the study again to go on")
+            raise stop.interruption(f"with {len(todo) - ended} jobs left; run the study again to go on")
     if failed:
         raise JobFailed(f"{len(failed)} jobs failed: {', '.join(failed)}; run the study again to retry them, the others are kept")
 

@@ -1,4 +1,4 @@
-"""Alternating capture → PPO cycles of one network, with every log validated, watched and summarised."""
+"""Alternating capture → PPO cycles as one training run with one log, which is then validated, watched and summarised."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import gc
 import json
 import resource
 import time
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.studies import SoakCycle, SoakResult
@@ -17,12 +17,15 @@ from townlet.errors import UsageError
 from townlet.evaluation.scorecard import run_case
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.files import partial_folder, remove, sha256_file, write_text
-from townlet.policy.capture import CaptureOptions, capture
-from townlet.policy.replay import ReplayDatasetConfig
-from townlet.policy.training.contexts import RunOptions
+from townlet.policy.capture import CaptureOptions, CaptureResult, capture
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
+from townlet.policy.runtime import NetworkPolicy
+from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+from townlet.policy.training.session import Session
+from townlet.policy.training.strategies.ppo import PPOStrategy
+from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.ndjson import read_records
-from townlet.telemetry.rules import default_rules
 from townlet.telemetry.summary import as_markdown, summarise_records
 from townlet.telemetry.validate import validate_log
 from townlet.telemetry.watch import Seen, Watch, event_dict, watch_log
@@ -31,35 +34,32 @@ Say = Callable[[str], None]
 
 
 def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, towns: int = 4, say: Say = print) -> SoakResult:
-    """`cycles` times: capture with the network as it is, then one mixed epoch (replay of the capture, fresh rollout)."""
+    """`cycles` epochs of one run; before each, the network as it is fills a capture, and the epoch replays it beside a fresh
+    rollout. The first capture is the script's."""
     if cycles < 1:
         raise UsageError(f"{cycles} cycles were asked for, expected at least 1")
     started = time.perf_counter()
     name = config.scenario.name or config.config_id
-    work = partial_folder(folder / "work")
-    done: list[SoakCycle] = []
-    logs: list[Path] = []
-    last: Path | None = None
-    for cycle in range(1, cycles + 1):
-        log = folder / f"ppo_{cycle:03d}.jsonl"
-        result, last = _cycle(config, work, log, cycle, towns, last)
-        done.append(result)
-        logs.append(log)
-        say(f"  {name}: cycle {cycle} of {cycles}, {result.transitions} transitions, value loss {result.loss_value:.3f}")
-    alerts = _watch(logs, folder / "watch.jsonl")
-    report = validate_log(logs)
-    records = summarise_records(chain.from_iterable(read_records(log) for log in logs), f"{folder.name}/ppo_*.jsonl")
-    write_text(folder / "summary.md", as_markdown(records))
+    work, log = partial_folder(folder / "work"), folder / f"ppo_{name}.jsonl"
+    soak = SoakStrategy(config, work, towns, lambda cycle: say(_told(name, cycle, cycles)))
+    options = RunOptions(epochs=cycles, dataset=soak.capture("scripted"), run_dir=work / "run", log_path=log)
+    PolicyTrainingOrchestrator(config, strategies={"ppo": lambda: soak}).run_ppo(options=options, mode="mixed")
     remove(work)
+    alerts = _watch(log, folder / "watch.jsonl")
+    report = validate_log([log])
+    records = list(read_records(log))
+    write_text(folder / "summary.md", as_markdown(summarise_records(iter(records), f"{folder.name}/{log.name}")))
     case = Case(name, name, towns=16, days=None, config=config)
     vec = VectorTown(case.town(), case.towns, seed=draw_seed("evaluation", 0, config.evaluation))
-    kept = [*logs, folder / "watch.jsonl", folder / "summary.md"]
+    kept = [log, folder / "watch.jsonl", folder / "summary.md"]
     return SoakResult(
         scenario=name,
         config_hash=config_hash(config),
-        cycles=tuple(done),
+        cycles=tuple(soak.done),
         residents=vec.num_residents,
         records=report.records,
+        positions=tuple((record["epoch"], record["cycle_id"], record["log_stream_offset"]) for record in records),
+        runs=len({record["run_id"] for record in records}),
         problems=tuple(str(problem) for problem in report.problems),
         alerts=tuple(alerts),
         baseline=run_case(vec, "schedule", "schedule", case).measures,
@@ -68,52 +68,64 @@ def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, towns:
     )
 
 
-def _cycle(config: SimulationConfig, work: Path, log: Path, cycle: int, towns: int, last: Path | None) -> tuple[SoakCycle, Path]:
-    seed = draw_seed("training", config.seed * 1_000 + 500 + cycle)
-    data = work / f"capture_{cycle:03d}"
-    policy = {"policy": "scripted", "epsilon": config.training.bc.epsilon} if last is None else {"policy": str(last)}
-    captured = capture([config], data, CaptureOptions(towns=towns, seed=seed, **policy))
-    options = RunOptions(
-        epochs=1,
-        dataset=ReplayDatasetConfig.from_capture_dir(data),
-        run_dir=work / f"run_{cycle:03d}",
-        log_path=log,
-        start_from=last,
-    )
-    trained = PolicyTrainingOrchestrator(config).run_ppo(options=options, mode="mixed")
-    if trained.checkpoint is None:
-        raise UsageError(f"cycle {cycle} left no checkpoint in {options.run_dir}; nothing to go on from")
-    sums = sha256_file(data / "SHA256SUMS")
-    remove(data)
-    if last is not None:
-        remove(work / f"run_{cycle - 1:03d}")
-    done = SoakCycle(
-        cycle=cycle,
-        samples=captured.samples,
-        captured=captured.transitions,
-        capture_hash=sums,
-        weights_before=trained.weights_hash_start,
-        weights_after=trained.weights_hash,
-        transitions=trained.transitions,
-        loss_value=trained.loss_value,
-        kl_k3=trained.kl_k3,
-        conflict_events=trained.queue_conflict_events,
-        conflict_intensity=trained.queue_conflict_intensity_sum,
-        memory_mb=_memory_mb(),
-    )
-    return done, Path(trained.checkpoint)
+class SoakStrategy(PPOStrategy):
+    """PPO in mode `mixed` whose stored data are captured anew, by the network itself, before every epoch but the first."""
+
+    def __init__(self, config: SimulationConfig, work: Path, towns: int, told: Callable[[SoakCycle], None]) -> None:
+        super().__init__()
+        self.config, self.work, self.num_towns, self.told = config, work, towns, told
+        self.done: list[SoakCycle] = []
+        self._captured: CaptureResult
+        self._sums = ""
+
+    def capture(self, policy: Any) -> ReplayDatasetConfig:
+        """A capture of the next cycle's towns in place of the last one."""
+        cycle, folder = len(self.done) + 1, self.work / "capture"
+        if folder.exists():
+            remove(folder)
+        seed = draw_seed("training", self.config.seed * 1_000 + 500 + cycle)
+        self._captured = capture([self.config], folder, CaptureOptions(towns=self.num_towns, seed=seed, policy=policy))
+        self._sums = sha256_file(folder / "SHA256SUMS")
+        return ReplayDatasetConfig.from_capture_dir(folder)
+
+    def _epoch(self, session: Session, context: TrainingContext) -> None:
+        if self.done:
+            self.data = ReplayDataset(self.capture(lambda vec: NetworkPolicy(session.learner, vec.seed)))
+            context.note_data(self.data.hash, self.data.config.source)
+        before = session.weights_hash
+        super()._epoch(session, context)
+        last = session.counters.last
+        cycle = {
+            "cycle": len(self.done) + 1,
+            "samples": self._captured.samples,
+            "captured": self._captured.transitions,
+            "capture_hash": self._sums,
+            "weights_before": before,
+            "weights_after": session.weights_hash,
+            "transitions": last["transitions"],
+            "loss_value": last["loss_value"],
+            "kl_k3": last["kl_k3"],
+            "conflict_events": last["queue_conflict_events"],
+            "conflict_intensity": last["queue_conflict_intensity_sum"],
+            "memory_mb": _memory_mb(),
+        }
+        self.done.append(SoakCycle.model_validate(cycle))
+        self.told(self.done[-1])
 
 
-def _watch(logs: Iterable[Path], output: Path) -> list[str]:
+def _told(name: str, cycle: SoakCycle, cycles: int) -> str:
+    return f"  {name}: cycle {cycle.cycle} of {cycles}, {cycle.transitions} transitions, value loss {cycle.loss_value:.3f}"
+
+
+def _watch(log: Path, output: Path) -> list[str]:
     """Every event of the watcher as a line; what alarmed, in words."""
     lines, alerts = [], []
-    for log in logs:
-        for event in watch_log(log, Watch(default_rules()), follow=False):
-            fields = event_dict(event)
-            fields.pop("record", None)
-            lines.append(json.dumps({"log": log.name, **fields}, sort_keys=True))
-            if isinstance(event, Seen):
-                alerts += [f"{log.name}: {alarm.message}" for alarm in event.alarms]
+    for event in watch_log(log, Watch(default_rules()), follow=False):
+        fields = event_dict(event)
+        fields.pop("record", None)
+        lines.append(json.dumps({"log": log.name, **fields}, sort_keys=True))
+        if isinstance(event, Seen):
+            alerts += [alarm.message for alarm in event.alarms]
     write_text(output, "".join(line + "\n" for line in lines))
     return alerts
 

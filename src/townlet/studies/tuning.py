@@ -1,4 +1,4 @@
-"""The script's nine numbers, found anew for a town: a random search on training seeds that anybody can repeat.
+"""The script's nine numbers for a town: a repeatable random search on training seeds.
 
 A try moves some of the best numbers so far and is kept when the founders of the same towns earn more over the same days. Money
 counts twice: what is spent costs reward, and savings that fell are taken off, so that no script lives beyond its means.
@@ -7,11 +7,12 @@ counts twice: what is spent costs reward, and savings that fell are taken off, s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from townlet.config.models import BehaviorConfig, SimulationConfig
+from townlet.config.models import SimulationConfig
+from townlet.config.town import BehaviorConfig
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.suites import Case, draw_seed
@@ -59,7 +60,7 @@ def numbers_of(behavior: BehaviorConfig, config: SimulationConfig) -> dict[str, 
 
 
 def with_numbers(behavior: BehaviorConfig, numbers: dict[str, float]) -> BehaviorConfig:
-    plain: dict[str, Any] = {name: round(value) if DIALS[name].digits == 0 else value for name, value in numbers.items()}
+    plain: dict[str, object] = {name: round(value) if DIALS[name].digits == 0 else value for name, value in numbers.items()}
     lines = {name.partition(".")[2]: plain.pop(name) for name in list(plain) if name.startswith("meet_below.")}
     return BehaviorConfig.model_validate({**behavior.model_dump(), **plain, "meet_below": {**behavior.meet_below, **lines}})
 

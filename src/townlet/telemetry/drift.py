@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import field as member
+from operator import mul
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,12 +26,14 @@ from townlet.statistics import ChangePoint, change_point, student_quantile, tota
 from townlet.telemetry.ndjson import UNREADABLE, log_parts, read_records
 from townlet.telemetry.schema import FIELDS, field
 from townlet.telemetry.series import LogSeries, number, series_of
-from townlet.types import Doubles
+from townlet.types import Doubles, Record
 
 DRIFT_NAMES = tuple(item.name for item in FIELDS if item.drift)
 MAX_BASELINE = 64 << 20
 DRAWS = 2000
 ROUNDING = 1e-12
+
+Moment = tuple[float, float]  # stage of an anneal schedule (−1 outside one) and epoch, which every stage counts anew
 
 
 class Delta(NamedTuple):
@@ -97,16 +100,21 @@ def capture_baseline(samples: Sequence[Mapping[str, object]]) -> dict[str, float
     }
     if len(steps) == len(sums) and any(steps):
         found["baseline_reward_mean"] = math.fsum(sums) / math.fsum(steps)
-    if log_probs:
-        found["baseline_log_prob_mean"] = math.fsum(log_probs) / len(log_probs)
+        if len(log_probs) == len(steps):  # every decision counts once, as in training
+            found["baseline_log_prob_mean"] = math.fsum(map(mul, log_probs, steps)) / math.fsum(steps)
     return found
 
 
-def read_epochs(path: Path | str) -> dict[float, dict[str, float]]:
-    """Epoch → its numbers, when the baseline is a log; nothing for a JSON file."""
+def read_epochs(path: Path | str) -> dict[Moment, dict[str, float]]:
+    """The numbers of every epoch, when the baseline is a log; nothing for a JSON file."""
     if Path(path).suffix == ".json":
         return {}
-    return {number(record.get("epoch")): means([record]) for record in read_records(path) if record.get("kind") != "batch"}
+    return {moment(record): means([record]) for record in read_records(path) if record.get("kind") != "batch"}
+
+
+def moment(record: Mapping[str, object]) -> Moment:
+    stage = number(record.get("anneal_cycle"))
+    return (-1.0 if math.isnan(stage) else stage), number(record.get("epoch"))
 
 
 def means(records: Iterable[Mapping[str, object]], names: Sequence[str] = DRIFT_NAMES) -> dict[str, float]:
@@ -152,8 +160,8 @@ class LogDrift:
     def exceeds(self, delta: Delta) -> bool:
         return self.threshold is not None and delta.size(self.relative) > self.threshold
 
-    def as_dict(self) -> dict[str, Any]:
-        def row(delta: Delta, epoch: float | None = None) -> dict[str, Any]:
+    def as_dict(self) -> Record:
+        def row(delta: Delta, epoch: float | None = None) -> Record:
             relative = delta.relative if math.isfinite(delta.relative) else None
             found = delta._asdict() | {"absolute": delta.absolute, "relative": relative, "exceeds": self.exceeds(delta)}
             return found if epoch is None else {"epoch": epoch} | found
@@ -174,7 +182,7 @@ def log_drift(
     paths: Sequence[Path | str],
     baseline: Mapping[str, float] | None,
     *,
-    epochs: Mapping[float, Mapping[str, float]] | None = None,
+    epochs: Mapping[Moment, Mapping[str, float]] | None = None,
     threshold: float | None = None,
     relative: bool = False,
     limit: int = 100,
@@ -197,7 +205,7 @@ def log_drift(
             sums[delta.name] = sums.get(delta.name, 0.0) + delta.value
             counts[delta.name] = counts.get(delta.name, 0) + 1
             expected[delta.name] = delta.baseline
-        for delta in deltas(record, (epochs or {}).get(epoch, baseline)):
+        for delta in deltas(record, (epochs or {}).get(moment(record), baseline)):
             name = delta.name
             if name not in found.worst or delta.size(relative) > found.worst[name][1].size(relative):
                 found.worst[name] = (epoch, delta)
@@ -248,8 +256,8 @@ class DriftReport:
     def alarms(self) -> list[str]:
         return [row.name for row in self.metrics if row.alarm] + [row.name for row in self.mixes if row.alarm]
 
-    def as_dict(self) -> dict[str, Any]:
-        def row(metric: MetricDrift) -> dict[str, Any]:
+    def as_dict(self) -> Record:
+        def row(metric: MetricDrift) -> Record:
             return asdict(metric) | {"change": metric.change and metric.change._asdict()}
 
         return {

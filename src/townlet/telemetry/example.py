@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 from townlet.telemetry.schema import CURRENT, RIVALRY_BINS, project
 
 
-def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **changes: object) -> dict[str, Any]:
+def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **changes: object) -> dict[str, object]:
     """Record `number` (from 1) of an imaginary rollout run that learns; `changes` replace or add fields."""
     noise = random.Random(seed * 1_000_003 + number)
 
@@ -25,7 +24,7 @@ def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **ch
     loss_policy, loss_value = jitter(-0.006, 0.8), jitter(0.9 - 0.6 * learned)
     kl = jitter(0.012, 0.5)
     days, exits = 8192 * 10 / 1440, noise.choice((0, 0, 0, 1))  # days that residents lived: a decision every ten minutes
-    record: dict[str, Any] = {
+    record: dict[str, object] = {
         "epoch": number,
         "updates": 16,
         "transitions": 8192,
@@ -98,7 +97,7 @@ def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **ch
     return record
 
 
-def example_batch(number: int, batch: int, *, seed: int = 0, **changes: object) -> dict[str, Any]:
+def example_batch(number: int, batch: int, *, seed: int = 0, **changes: object) -> dict[str, object]:
     """A record of kind `batch` of the same imaginary run."""
     whole = example_record(number, seed=seed)
     names = (

@@ -6,7 +6,6 @@ the one being written. `log_stream_offset` counts the written records over rotat
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -17,8 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from townlet.errors import StorageError, TelemetryError, UsageError
-from townlet.files import AppendLog, move, open_file, remove
-from townlet.telemetry.schema import BATCH_FIELDS, FIELDS
+from townlet.files import BROKEN_SEAL, AppendLog, move, open_file, remove, seal_holds, sealed_line
+from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, OWN_RETURN
+from townlet.types import Record
 
 log = logging.getLogger("townlet.telemetry")
 MAX_LINE = 1 << 20  # bytes; a longer line is no telemetry record
@@ -45,7 +45,7 @@ def _diverged(record: Mapping[str, object]) -> bool:
 
 def encode_record(record: Mapping[str, object]) -> bytes:
     """One line without its newline. What is not finite is written as null and named under `nonfinite`."""
-    line: dict[str, Any] = {}
+    line: Record = {}
     lost: list[str] = []
     for name, value in record.items():
         if isinstance(value, float):
@@ -63,31 +63,6 @@ def encode_record(record: Mapping[str, object]) -> bytes:
         line["nonfinite"] = sorted(lost)
     return _ENCODER.encode(line)
 
-
-# --- seals -----------------------------------------------------------------------------------------------------------
-
-_SEAL = b',"seal":"'
-_SEAL_DIGITS = 32
-_SEALED = len(_SEAL) + _SEAL_DIGITS + 2
-
-
-def sealed(line: bytes) -> bytes:
-    """A record with the hash of all that stands before it as its last field, so that every line can be checked by itself."""
-    return line[:-1] + _SEAL + _digest(line[:-1]) + b'"}'
-
-
-def seal_holds(raw: bytes) -> bool | None:
-    """None: the record carries no seal; it was written by an older version or another program."""
-    if raw[-_SEALED : -_SEALED + len(_SEAL)] != _SEAL:
-        return None
-    return raw[-_SEAL_DIGITS - 2 : -2] == _digest(raw[:-_SEALED])
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).hexdigest()[:_SEAL_DIGITS].encode()
-
-
-BROKEN_SEAL = "is not what was written (its seal is broken)"
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -152,7 +127,7 @@ class TelemetryWriter:
             if not batch:
                 line["records_dropped"] = self.records_dropped
             line.pop("seal", None)  # of a record that comes from another log
-            self._log.write(sealed(encode_record(line)))
+            self._log.write(sealed_line(encode_record(line)))
         except StorageError as error:
             self.records_dropped += 1
             self._stop(error)
@@ -164,7 +139,7 @@ class TelemetryWriter:
 
     def _stop(self, error: StorageError) -> None:
         self._stopped = True
-        log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
+        log.warning("telemetry stops at record %d: %s; training continues", self.offset + 1, error)
 
     def _open(self, path: Path) -> AppendLog:
         opened = AppendLog(path)
@@ -182,7 +157,7 @@ class TelemetryWriter:
         self._rotation += 1
         self._entries = 0
 
-    def position(self) -> dict[str, Any]:
+    def position(self) -> Record:
         """Where the log stands, on disk, for a checkpoint."""
         if self.path is None:
             return {}
@@ -415,7 +390,7 @@ def read_lines(path: Path | str) -> Iterator[Line]:
 def _loose_record() -> msgspec.json.Decoder[Any]:
     """Every declared field with its kind and nothing more: whoever reads on need not look at types again."""
     number = float | None
-    kinds: dict[str, Any] = {"whole": number, "number": number, "flag": bool | None, "text": str | None, "choice": str | None}
+    kinds: Record = {"whole": number, "number": number, "flag": bool | None, "text": str | None, "choice": str | None}
     kinds |= {"histogram": list[float] | None, "counts": dict[str, float] | None, "names": list[str] | None}
     fields = {item.name: item for item in (*BATCH_FIELDS, *FIELDS)}
     members = [(f"f{at}", kinds[item.kind] | msgspec.UnsetType, msgspec.UNSET) for at, item in enumerate(fields.values())]
@@ -427,9 +402,12 @@ def _loose_record() -> msgspec.json.Decoder[Any]:
 _LOOSE = _loose_record()
 
 
-def read_records(path: Path | str) -> Iterator[dict[str, Any]]:
-    """The records of a log and its rotated parts, oldest first; seals hold and values are of their kind, `validate` says more."""
-    decoder = msgspec.json.Decoder(dict[str, Any])
+def read_records(path: Path | str) -> Iterator[Record]:
+    """The records of a log and its rotated parts, oldest first; seals hold and values are of their kind, `validate` says more.
+
+    Before `OWN_RETURN` a replay run wrote the return of its data where its own belongs; here it is `dataset_return`.
+    """
+    decoder = msgspec.json.Decoder(Record)
     for part in log_parts(path):
         for number, raw in read_lines(part):
             try:
@@ -444,4 +422,7 @@ def read_records(path: Path | str) -> Iterator[dict[str, Any]]:
                 ) from error
             if number == 1 and "telemetry_version" not in record:
                 raise TelemetryError(f"{part}:1: has no telemetry_version; give the log of a training run, this is another file")
+            earlier = record.get("telemetry_version", CURRENT) < OWN_RETURN
+            if earlier and record.get("data_mode") == "replay" and record.get("episode_return_mean") is not None:
+                record["dataset_return"], record["episode_return_mean"] = record["episode_return_mean"], None
             yield record

@@ -7,11 +7,10 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from townlet.files import write_bytes, write_text
+from townlet.telemetry.alarm_rules import EXCUSE_SHARE, PAST_CLEAR, PAST_KEPT, PAST_LEAST, PAST_WINDOW
 from townlet.telemetry.ndjson import encode_record, read_records
-from townlet.telemetry.rules import EXCUSE_SHARE, PAST_CLEAR, PAST_KEPT, PAST_LEAST, PAST_WINDOW
 from townlet.telemetry.schema import (
     ANNEAL_ALERTS,
     BATCH_FIELDS,
@@ -30,7 +29,7 @@ REFERENCE = "telemetry/REFERENCE.md"
 POINTER = "design/PPO_TELEMETRY_SCHEMA_PLAN.md"
 
 
-def json_schema(version: float, *, batch: bool = False) -> dict[str, Any]:
+def json_schema(version: float, *, batch: bool = False) -> dict[str, object]:
     fields = BATCH_FIELDS if batch else FIELDS
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -43,7 +42,7 @@ def json_schema(version: float, *, batch: bool = False) -> dict[str, Any]:
     }
 
 
-def _property(item: Field, version: float) -> dict[str, Any]:
+def _property(item: Field, version: float) -> dict[str, object]:
     found = _typed(item, version)
     if item.nullable_in(version):
         found = {"anyOf": [found, {"type": "null"}]}
@@ -51,7 +50,7 @@ def _property(item: Field, version: float) -> dict[str, Any]:
     return found | {"description": about, "x-unit": item.unit, "x-since": item.since, "x-volatile": item.volatile}
 
 
-def _typed(item: Field, version: float) -> dict[str, Any]:
+def _typed(item: Field, version: float) -> dict[str, object]:
     bounds = {key: bound for key, bound in (("minimum", item.low), ("maximum", item.high)) if bound is not None}
     match item.kind:
         case "whole":

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 VERSIONS = (1.0, 1.1, 1.2, 1.3, 1.4)
 CURRENT = 1.4  # what is written
 STRICT = 1.3  # from here on undeclared fields are errors, and a required field may be null where it says so
+OWN_RETURN = 1.4  # from here on episode_return_mean is null for replay data, whose return is dataset_return
 BATCH_VERSIONS = (1.3, 1.4)
 DATA_MODES = ("replay", "rollout", "mixed")
 RIVALRY_BINS = 10  # equal bins over [0, 1]
@@ -292,15 +293,15 @@ def volatile_names() -> frozenset[str]:
     return frozenset(item.name for item in FIELDS if item.volatile)
 
 
-def comparable(record: Mapping[str, object]) -> dict[str, Any]:
+def comparable(record: Mapping[str, object]) -> dict[str, object]:
     """The record without what depends on the clock: equal for a run and its repetition."""
     clock = volatile_names()
     return {name: value for name, value in record.items() if name not in clock}
 
 
-def project(record: Mapping[str, object], version: float) -> dict[str, Any]:
+def project(record: Mapping[str, object], version: float) -> dict[str, object]:
     """A record reduced to the fields of an older version. A null that the older version does not know becomes 0."""
-    older: dict[str, Any] = {}
+    older: dict[str, object] = {}
     for item in FIELDS:
         if item.since > version or item.name not in record:
             continue

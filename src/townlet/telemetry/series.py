@@ -74,7 +74,7 @@ def series_of(
     )
 
 
-def batched(records: Iterable[Mapping[str, object]], size: int) -> Iterator[list[Mapping[str, Any]]]:
+def batched(records: Iterable[Mapping[str, object]], size: int) -> Iterator[list[Mapping[str, object]]]:
     source = iter(records)
     while chunk := list(islice(source, size)):
         yield chunk

@@ -1,4 +1,4 @@
-"""Is a log what it says? Every record against the declared fields, and every record against the one before it."""
+"""Is a log valid? Checks every record against the declared fields and against the record before it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import astuple
 
-from townlet.telemetry.ndjson import BROKEN_SEAL, UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations, seal_holds
-from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, RIVALRY_BINS, STRICT, VERSIONS, Field, declared
+from townlet.files import BROKEN_SEAL, seal_holds
+from townlet.telemetry.ndjson import UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations
+from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, OWN_RETURN, RIVALRY_BINS, STRICT, VERSIONS, Field, declared
+from townlet.types import Record
 
 TOLERANCE = 1e-6  # how far rounding may carry a number out of its range
 SHARES_TOLERANCE = 1e-3
@@ -97,20 +99,20 @@ def shape(version: float, batch: bool = False) -> RecordShape:
 # --- one record, slowly ----------------------------------------------------------------------------------------------
 
 
-class _Duplicates(dict[str, Any]):
+class _Duplicates(Record):
     """A JSON object that remembers which keys came twice."""
 
     twice: tuple[str, ...] = ()
 
 
-def _pairs(pairs: list[tuple[str, object]]) -> dict[str, Any]:
+def _pairs(pairs: list[tuple[str, object]]) -> Record:
     record = _Duplicates(pairs)
     if len(record) < len(pairs):
         record.twice = tuple(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
     return record
 
 
-def parse_line(raw: bytes) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
+def parse_line(raw: bytes) -> tuple[Record | None, list[tuple[str, str]]]:
     """The object on a line, or None, and what is wrong with it as JSON: pairs of key and message."""
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_pairs)
@@ -289,8 +291,8 @@ class Report:
         if len(self.notes) < self.limit:
             self.notes.append(Problem(path, line, field, message))
 
-    def as_dict(self) -> dict[str, Any]:
-        def rows(found: Iterable[Problem]) -> list[dict[str, Any]]:
+    def as_dict(self) -> Record:
+        def rows(found: Iterable[Problem]) -> list[Record]:
             return [{"file": str(p.path), "line": p.line, "field": p.field, "message": p.message} for p in found]
 
         return {
@@ -388,13 +390,14 @@ class LogChecker:
             report.versions[f"{form.version:g}"] += 1
             if form.version >= STRICT and record.run_id != before.run:
                 if before.run:
-                    report.note(path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run goes on here")
+                    report.note(
+                        path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run continues here"
+                    )
                 self._before = before = Before(offset=before.offset, version=before.version, run=record.run_id)
             if record.steps < before.steps or (record.steps == before.steps and record.transitions > 0):
                 report.problem(path, number, "steps", f"is {record.steps:g} after {before.steps:g}; it must grow")
             before.steps = record.steps
-            if form.version >= STRICT:
-                self._order(path, number, record)
+            self._order(path, number, record)
         if form.version >= FIRST_WITH_OFFSET:
             self._offset(path, number, record.log_stream_offset)
             if record.cycle_id is not UNSET and record.cycle_id < before.cycle:
@@ -402,11 +405,14 @@ class LogChecker:
             before.cycle = record.cycle_id
 
     def _order(self, path: Path, number: int, record: Any) -> None:
-        """Epochs grow within a run and a stage, and no maximum lies below its mean."""
+        """Epochs grow within a run and a stage, a replay run has no return of its own, and no maximum lies below its mean."""
         before = self._before
         if record.epoch <= before.epoch and record.anneal_cycle == before.stage:
             self.report.problem(path, number, "epoch", f"is {record.epoch:g} after {before.epoch:g}; it must grow")
         before.epoch, before.stage = record.epoch, record.anneal_cycle
+        if record.data_mode == "replay" and record.telemetry_version >= OWN_RETURN and record.episode_return_mean is not None:
+            message = "is that of the data in a replay run, which has none of its own; expected null, and dataset_return"
+            self.report.problem(path, number, "episode_return_mean", message)
         for name, most_of, mean_name, mean_of in _MAXIMA:
             most, mean = most_of(record), mean_of(record)
             if isinstance(most, float) and isinstance(mean, float) and most < mean - TOLERANCE * max(1.0, abs(mean)):
@@ -439,7 +445,7 @@ def validate_log(paths: Path | str | Sequence[Path | str], *, limit: int = DEFAU
         checker, seen = LogChecker(report), report.records + report.batches + report.problem_count
         for part in log_parts(path):
             report.files.append(part)
-            reader = LogReader(part)
+            reader, number = LogReader(part), 0
             try:
                 for number, raw in reader:
                     checker.check(part, number, raw)
@@ -448,6 +454,8 @@ def validate_log(paths: Path | str | Sequence[Path | str], *, limit: int = DEFAU
                 report.problem(part, error.number, "", error.reason)
             if reader.torn is not None:
                 report.note(part, reader.torn.number, "", reader.torn.reason)
+            if number == 0 and part != path:
+                report.note(part, 1, "", "is a rotated part without a record; those it held are missing")
         if report.records + report.batches + report.problem_count == seen:
             report.problem(path, 1, "", "the log holds no record")
     return report

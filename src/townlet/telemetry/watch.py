@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from townlet.errors import UsageError
+from townlet.telemetry.alarm_rules import Alarm, Rule, RuleState
 from townlet.telemetry.follow import Follower, NewLine, Notice
 from townlet.telemetry.ndjson import UNREADABLE, log_parts
-from townlet.telemetry.rules import Alarm, Rule, RuleState
 from townlet.telemetry.validate import LogChecker, Report
 
 HOOK_SECONDS = 30.0
@@ -26,7 +26,7 @@ NOTICES = 5  # at most, of one line
 class Seen(NamedTuple):
     """One record, and what it set off."""
 
-    record: dict[str, Any]
+    record: dict[str, object]
     alarms: list[Alarm]
 
 
@@ -34,7 +34,7 @@ class Silence(NamedTuple):
     """No record for longer than `max_gap`."""
 
     seconds: float
-    last: dict[str, Any] | None
+    last: dict[str, object] | None
 
     @property
     def alarm(self) -> Alarm:
@@ -95,7 +95,7 @@ def watch_log(
         log_parts(path)  # says so when there is no log
     follower = Follower(path, from_start=from_start)
     began = heard = clock()
-    last: dict[str, Any] | None = None
+    last: dict[str, object] | None = None
     silent = False
     try:
         while True:
@@ -150,7 +150,7 @@ def run_hook(command: str, record: Mapping[str, object] | None, alarm: Alarm) ->
     return f"--on-alert {words[0]!r} ended with code {done.returncode}" if done.returncode else ""
 
 
-def event_dict(event: Event) -> dict[str, Any]:
+def event_dict(event: Event) -> dict[str, object]:
     """One line of `--json`."""
     if isinstance(event, Notice):
         return {"kind": "notice", "what": event.what, "message": event.message}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -68,11 +68,11 @@ class _Town(NamedTuple):
     residents: Array  # (N,) RESIDENT
     ties: Array  # (N, MAX_EDGES) TIE
     objects: Array  # (M,) OBJECT
-    clock: Any  # TOWN record
+    clock: np.void  # TOWN record
     grid: Array  # (H, W) GRID
     events: Array  # (C,) EVENT
     affordances: Array  # (A,) AFFORDANCE
-    rules: Any  # RULES record
+    rules: np.void  # RULES record
     needs: Sequence[str]  # their names
 
 

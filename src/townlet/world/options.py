@@ -67,24 +67,28 @@ def distance_to(t: Town, i: int, thing: int) -> int:
 
 
 @leaf
+def bed_of_home(t: Town, i: int, k: int) -> int:
+    """One's own bed first, then the others of the home in turn; -1 after the last."""
+    me = t.residents[i]
+    home = t.buildings[me["home"]]
+    if k >= home["beds"]:
+        return -1
+    thing = int(me["bed"] + k)
+    return thing - int(home["beds"]) if thing >= home["first_bed"] + home["beds"] else thing
+
+
+@leaf
 def candidate(t: Town, i: int, a: int, k: int) -> int:
     """The k-th nearest object of an affordance that its preconditions and cooldowns allow, or -1."""
     me = t.residents[i]
-    if t.affordances[a]["own_home"] == 1:
-        home = t.buildings[me["home"]]
-        if k >= home["beds"]:
-            return -1
-        thing = int(me["bed"] + k)  # one's own first, then the others of the home in turn
-        if thing >= home["first_bed"] + home["beds"]:
-            thing -= int(home["beds"])
-    else:
-        thing = int(t.nearest[me["y"], me["x"], a, k]["object"])
+    home = t.affordances[a]["own_home"] == 1
+    thing = bed_of_home(t, i, k) if home else int(t.nearest[me["y"], me["x"], a, k]["object"])
     if thing < 0 or not ready(t, thing) or not off_cooldown(t, i, thing):
         return -1
     return thing
 
 
-@kernel
+@leaf
 def worst_rivalry(t: Town, i: int, thing: int) -> float:
     """Highest rivalry of i towards the user, the one called and the queue of an object."""
     o = t.objects[thing]

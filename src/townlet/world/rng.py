@@ -6,8 +6,6 @@ A moment is an episode and a tick of it, in the stream of days an episode and a 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from townlet.world._jit import entry, leaf
@@ -69,13 +67,13 @@ def key(seed: np.uint64, town: int, stream: int, episode: int, when: int) -> np.
 
 
 @leaf
-def when(clock: Any, stream: int) -> int:
+def when(clock: np.void, stream: int) -> int:
     """The part of the moment that runs within an episode."""
     return int(clock["day"] if stream == DAILY else clock["tick"])
 
 
 @leaf
-def now(clock: Any, stream: int) -> np.uint64:
+def now(clock: np.void, stream: int) -> np.uint64:
     """The key of a town's draws at this moment; `clock` is its TOWN record."""
     return key(clock["seed"], clock["id"], stream, clock["episode"], when(clock, stream))
 

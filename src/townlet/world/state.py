@@ -10,7 +10,7 @@ stored as int32, which halves what a tick has to fetch; purse, clock and events 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -379,7 +379,7 @@ class Town(NamedTuple):
     residents: Array  # (N,) RESIDENT
     ties: Array  # (N, MAX_EDGES) TIE
     objects: Array  # (M,) OBJECT
-    clock: Any  # TOWN record
+    clock: np.void  # TOWN record
     grid: Array  # (H, W) GRID
     events: Array  # (C,) EVENT
     terms: Array  # (N, T) f8
@@ -390,4 +390,4 @@ class Town(NamedTuple):
     buildings: Array  # (B,) BUILDING
     jobs: Array  # (J,) JOB
     affordances: Array  # (A,) AFFORDANCE
-    rules: Any  # RULES record
+    rules: np.void  # RULES record

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from townlet.config.models import BehaviorConfig, SimulationConfig
+from townlet.config.models import SimulationConfig
+from townlet.config.town import BehaviorConfig
 from townlet.types import Array
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK

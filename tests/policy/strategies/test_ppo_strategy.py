@@ -13,7 +13,7 @@ import pytest
 
 from townlet.config import SimulationConfig
 from townlet.errors import DivergedError, InterruptedRun, ReplayError, UsageError
-from townlet.policy.checkpoint import Checkpoint, load_checkpoint
+from townlet.policy.checkpoint import Checkpoint, load_checkpoint, resolve
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import RunOptions
 from townlet.sealed import SEAL, write_sealed
@@ -173,7 +173,7 @@ def test_a_loss_that_is_no_number_ends_the_run_with_a_record_and_the_last_checkp
     with pytest.raises(DivergedError, match=r"diverged in epoch 3.*last good checkpoint is .*000002") as caught:
         TrainingHarness(small_town()).run("rollout", RunOptions(epochs=5, run_dir=run))
     assert caught.value.exit_code == 5
-    assert (run / "checkpoints" / "latest").read_text() == "000002\n"
+    assert resolve(run / "checkpoints").name == "000002"
     last = list(read_records(run / "ppo.ndjson"))[-1]
     assert "loss_total" in last["nonfinite"]
     assert last["loss_total"] is None
@@ -299,3 +299,14 @@ def test_a_blend_leaves_a_falling_share_of_residents_to_the_script(small_town: S
     learned = [record["transitions"] for record in read_records(log)]
     assert learned[0] < 0.5 * 8 * 5 * 8
     assert learned[3] > learned[0]
+
+
+def test_what_chance_hardly_finds_is_tried_from_the_start(small_town: Small, tmp_path: Path) -> None:
+    """A logit raised by 30 leaves nothing else; the name of an action that is not there is answered with those that are."""
+    config = small_town("training.first_logits={wait: 30.0}", "ppo.learning_rate=1e-9", "training.epochs=1")
+    TrainingHarness(config).run("rollout", RunOptions(run_dir=tmp_path / "run"))
+    plain = load_checkpoint(tmp_path / "run" / "checkpoints" / "latest").weights["policy.bias"]
+    assert plain[0] == pytest.approx(30.0, abs=1e-3)
+    assert np.abs(plain[1:]).max() < 1e-3
+    with pytest.raises(UsageError, match=r"no action 'wrok'; did you mean 'work'\?"):
+        TrainingHarness(small_town("training.first_logits={wrok: 4.0}")).run("rollout")

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from townlet.config.learning import PPOConfig  # noqa: E402
 from townlet.errors import UsageError  # noqa: E402
 from townlet.policy.checkpoint import weights_hash  # noqa: E402
-from townlet.policy.fused import FusedNetwork  # noqa: E402
+from townlet.policy.fused_network import FusedNetwork  # noqa: E402
 from townlet.policy.network import NetworkSpec  # noqa: E402
 from townlet.policy.training.autograd import check_device  # noqa: E402
 from townlet.policy.training.learner import PPOLearner, is_fused  # noqa: E402

@@ -16,10 +16,14 @@ from townlet.config.learning import PPOConfig  # noqa: E402
 from townlet.errors import CheckpointError, DivergedError, UsageError  # noqa: E402
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, weights_hash  # noqa: E402
 from townlet.policy.network import NetworkSpec  # noqa: E402
-from townlet.policy.training import numerics  # noqa: E402
-from townlet.policy.training.batches import permutation, uniform_draws  # noqa: E402
+from townlet.policy.training import estimates  # noqa: E402
+from townlet.policy.training.batches import (  # noqa: E402
+    LearnerState,
+    permutation,
+    uniform_draws,
+)
 from townlet.policy.training.bfloat16 import bfloat16_fault  # noqa: E402, F401 (a condition below)
-from townlet.policy.training.learner import LearnerState, PPOLearner  # noqa: E402
+from townlet.policy.training.learner import PPOLearner  # noqa: E402
 from townlet.policy.trajectory import Trajectory  # noqa: E402
 
 STEPS, WIDTH, FEATURES, ACTIONS = 12, 10, 8, 4
@@ -50,7 +54,7 @@ def batch_of(learner: PPOLearner, seed: int = 0, active_share: float = 0.8) -> T
     active = rng.random((STEPS, WIDTH)) < active_share
     ends = np.concatenate([starts[1:], np.zeros((1, WIDTH), bool)])
     never = np.zeros_like(ends)
-    advantages, returns = numerics.gae(rewards, values, values[-1], ends, never, active, gamma=0.9, gae_lambda=0.9)
+    advantages, returns = estimates.gae(rewards, values, values[-1], ends, never, active, gamma=0.9, gae_lambda=0.9)
     return Trajectory(
         features=features,
         masks=masks,

@@ -12,7 +12,7 @@ import pytest
 
 from scorecards import duel
 from townlet.config import SimulationConfig
-from townlet.config.models import AnnealGuardsConfig
+from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.policy import EvaluationPoint
 from townlet.envs.vector import VectorTown
@@ -22,7 +22,7 @@ from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.runtime import Policy, make_policy
 from townlet.policy.training.guards import score_guards
-from townlet.policy.training.run_folder import RunFolder, check_disk, config_differences, disk_estimate
+from townlet.policy.training.run_folder import RunFolder, check_disk, disk_estimate
 from townlet.policy.training.services import (
     EvaluationService,
     PromotionServiceAdapter,
@@ -31,6 +31,7 @@ from townlet.policy.training.services import (
     TrainingServices,
     intervals,
 )
+from townlet.sim.loop import SimulationLoop
 
 Small = Callable[..., SimulationConfig]
 
@@ -73,7 +74,7 @@ def test_a_capture_folder_brings_its_metrics_and_a_manifest_does_not(small_town:
     assert from_manifest.config.metrics_map == {}
     assert from_folder.baseline_metrics() == pytest.approx(from_manifest.baseline_metrics())
     assert from_folder.hash == from_manifest.hash
-    rows = list(service.summaries(from_folder))
+    rows = service.summary(from_folder).batches
     assert [row.samples for row in rows] == [4, 4]
     assert sum(row.transitions for row in rows) == 8 * 6
 
@@ -86,6 +87,15 @@ def test_a_capture_without_residents_warns_and_is_empty(small_town: Small, caplo
     assert list(result.frames()) == []
     assert "nothing was captured in town_day: it has no residents" in caplog.text
     assert len(RolloutCaptureService(config).capture(60, auto_seed_agents=True)) > 0
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_captures_are_made_by_the_loop(small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: bool) -> None:
+    steps = []
+    step = SimulationLoop.step
+    monkeypatch.setattr(SimulationLoop, "step", lambda loop: (steps.append(1), step(loop))[1])
+    RolloutCaptureService(small_town()).capture(60, output_dir=tmp_path / "cap" if saved else None)
+    assert len(steps) == 6
 
 
 def test_a_capture_shorter_than_a_decision_warns_and_is_empty(small_town: Small, caplog: pytest.LogCaptureFixture) -> None:
@@ -160,7 +170,6 @@ def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None
         check_disk(tmp_path / "new" / "run", 1 << 60)
 
 
-def test_runs_are_compared_key_by_key(tmp_path: Path) -> None:
-    assert config_differences([{"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}]) == {"a.c": [2, 3]}
-    with pytest.raises(UsageError, match="is no run folder"):
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a run folder"):
         RunFolder(tmp_path).card()

@@ -55,9 +55,9 @@ export function icon(name) {
   return svg;
 }
 
-/** @param {any} button @param {keyof typeof ICONS} name @param {string} label */
-export function dress(button, name, label) {
-  button.replaceChildren(icon(name));
+/** @param {any} button @param {keyof typeof ICONS} name @param {string} label @param {string} [word] beside the icon, where there is room */
+export function dress(button, name, label, word = "") {
+  button.replaceChildren(icon(name), ...(word ? [make("span", { class: "word", text: word })] : []));
   button.setAttribute("aria-label", label);
   button.title = label;
 }

@@ -50,11 +50,18 @@ export function armsOf(a, b) {
   return { arms, tick: a.head.first + decision * a.head.interval };
 }
 
+/** @type {any} */ let rules; // a page may make a policy of one name once
+
+/** An address that the page itself made. @param {string} address */
+function trusted(address) {
+  rules ??= /** @type {any} */ (window).trustedTypes?.createPolicy("townlet", { createScriptURL: (/** @type {string} */ text) => text });
+  return rules ? rules.createScriptURL(address) : address;
+}
+
 /** @param {any} living the `LivingTown` @param {any[]} arms @param {number} count @param {(done: number) => void} tell @returns {Promise<Record<string, number>[][]>} */
 export function liveFutures(living, arms, count, tell) {
   const code = `${Engine}\n${liveFuture}\nonmessage = ({ data }) => { const engine = new Engine(data.module, data.header, data.image); for (let k = 0; k < data.count; k++) postMessage(data.arms.map(arm => liveFuture(engine, arm, k))); };`;
-  const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" })), rules = /** @type {any} */ (window).trustedTypes?.createPolicy("townlet", { createScriptURL: (/** @type {string} */ text) => text });
-  const worker = new Worker(rules ? rules.createScriptURL(address) : address);
+  const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" })), worker = new Worker(trusted(address));
   return new Promise((resolve, reject) => {
     /** @type {Record<string, number>[][]} */ const found = arms.map(() => []);
     worker.onmessage = ({ data }) => {

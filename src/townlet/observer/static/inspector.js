@@ -4,11 +4,21 @@ import { byId, colour, fitted, make } from "./dom.js";
 import { clockTime, doingText, eventSentence, nameOf, nameOfLife, optionText, percent, plain, QUIET, signed } from "./words.js";
 
 const TABS = ["why", "ties", "story", "sees"];
+const RECENT = 15; // ticks for which a clash is told beside the name
 
 /** @param {string} name @param {number} value 0 … 1 @param {string} [shown] @param {string} [kind] @param {number} [line] */
 export function barRow(name, value, shown = percent(value), kind = "", line = -1) {
   const bar = make("span", { class: "bar", vars: { "--share": value.toFixed(3), "--line": line } }, line >= 0 ? make("i", { class: "line" }) : null);
   return make("div", { class: `row ${kind}` }, make("span", { class: "name", text: name }), bar, make("span", { class: "figure", text: shown }));
+}
+
+/** Why an option, or any way of an affordance, was not chosen. @param {any} why @param {string} asked */
+export function whyNot(why, asked) {
+  const of = (/** @type {string} */ name) => name.split(":")[0] === asked, way = (/** @type {string} */ name) => (name.includes(":") ? optionText(name).split(", ").pop() : plain(name));
+  const weighed = why.options.filter((/** @type {any} */ one) => of(one.name)).map((/** @type {any} */ one) => `${way(one.name)}: allowed, ${percent(one.probability)}`);
+  const barred = why.masked.filter((/** @type {any} */ one) => one.options.some(of)).map((/** @type {any} */ one) => `${one.options.filter(of).map(way).join(" and ")}: not allowed, ${one.reason}`);
+  const needs = Object.entries(why.needs).map(([name, level]) => `${plain(name)} ${percent(level)}`).join(", ");
+  return `${[...weighed, ...barred].join("; ") || "there was nothing to choose"}. Needs then: ${needs}.`;
 }
 
 export class Inspector {
@@ -17,6 +27,7 @@ export class Inspector {
     this.page = page;
     this.tab = "why";
     this.shown = "";
+    this.asked = ""; // the option whose absence is asked about
     for (const name of TABS) byId(`tab-${name}`).addEventListener("click", () => this.choose(name));
     byId("inspector-tabs").addEventListener("keydown", (/** @type {KeyboardEvent} */ e) => {
       const step = e.key === "ArrowRight" ? 1 : e.key === "ArrowLeft" ? -1 : 0;
@@ -53,6 +64,9 @@ export class Inspector {
     const wallet = source.decided("wallet", frame.t)(who);
     if (Number.isFinite(wallet)) facts.push(`${wallet.toFixed(2)} coins`);
     byId("who-facts").textContent = facts.filter(Boolean).join(" · ");
+    const now = page.moments.filter((/** @type {any} */ one) => one.slots.includes(who) && one.tick <= frame.t && one.tick > frame.t - RECENT).pop();
+    byId("who-now").hidden = !now;
+    byId("who-now").textContent = now ? `${clockTime(head, now.tick)} ${now.text}` : "";
     this.showNeeds(frame);
     const key = `${head.id}/${this.tab}/${who}/${this.tab === "story" ? `${frame.t}/${source.told.size}` : source.decisionOf(frame.t)}`;
     if (key === this.shown) return;
@@ -118,7 +132,7 @@ export class Inspector {
     const source = this.page.a, who = this.page.who;
     /** @type {Node[]} */ let nodes;
     try {
-      if (this.tab === "why") nodes = this.whyNodes(await source.why(frame.t, who));
+      if (this.tab === "why") nodes = this.whyNodes(await source.why(frame.t, who), (await source.ties(frame.t)).filter((/** @type {any} */ tie) => tie.a === who));
       else if (this.tab === "ties") nodes = this.tieNodes(await source.ties(frame.t), frame);
       else if (this.tab === "story") nodes = this.storyNodes(frame);
       else nodes = this.seesNodes(await source.why(frame.t, who));
@@ -128,12 +142,14 @@ export class Inspector {
     if (this.shown === key) byId("inspector-body").replaceChildren(...nodes);
   }
 
-  /** @param {any} why */
-  whyNodes(why) {
+  /** @param {any} why @param {any[]} ties of the resident */
+  whyNodes(why, ties) {
     if (!why) return [make("p", { class: "soft", text: "Reasons were not kept for this resident in this file. Open the town with townlet observe to see them." })];
     if (!why.active) return [make("p", { class: "soft", text: "It does not decide at this moment." })];
-    const nodes = [make("p", { class: "lead", text: why.sentence })];
-    nodes.push(make("p", { class: "soft small", text: `Decided at ${why.time}.${why.forced ? " The decision was given, not made." : ""}${why.illegal ? " The choice was not allowed and counted as waiting." : ""}` }));
+    const nodes = [make("p", { class: "lead", text: why.sentence })], { avoid_line: line } = this.page.a.head;
+    const rivals = ties.filter(tie => tie.rivalry >= line).sort((p, q) => q.rivalry - p.rivalry).slice(0, 3);
+    if (rivals.length) nodes.push(make("p", { class: "small", text: `Keeps out of the way of ${rivals.map(tie => `${tie.b_name} (rivalry ${tie.rivalry.toFixed(2)})`).join(", ")}.` }));
+    nodes.push(make("p", { class: "soft small", text: `Decided at ${why.time}.${why.forced ? " The decision was given, not made." : ""}${why.illegal ? " The choice was not allowed and counted as waiting." : ""}${why.script === why.chosen ? " The script would have done the same." : ""}` }));
     nodes.push(make("h3", { text: "What it could do" }));
     const options = why.options.filter((/** @type {any} */ o) => o.probability >= 0.0005 || o.name === why.chosen || o.name === why.script).slice(0, 12);
     const rows = options.map((/** @type {any} */ o) => {
@@ -142,21 +158,27 @@ export class Inspector {
       if (o.name === why.script && why.script !== why.chosen) row.querySelector(".name").append(make("b", { class: "tag quiet", text: "script" }));
       return row;
     });
-    nodes.push(make("div", { class: "bars" }, ...rows));
-    const rest = why.options.length - options.length;
-    if (rest > 0) nodes.push(make("p", { class: "soft small", text: `${rest} more at nearly 0 %.` }));
-    if (why.script) nodes.push(make("p", { class: "small", text: why.script === why.chosen ? "The script would have done the same." : `The script would have chosen ${optionText(why.script)}.` }));
-    if (why.masked.length) {
-      nodes.push(make("h3", { text: "What it could not do" }));
-      nodes.push(make("dl", { class: "masked" }, ...why.masked.flatMap((/** @type {any} */ m) => [make("dt", { text: m.reason }), make("dd", { text: m.options.map(optionText).join(" · ") })])));
-    }
+    nodes.push(make("div", { class: "bars" }, ...rows), ...this.whyNotNodes(why));
     nodes.push(...this.candidateNodes(why.sees, why.chosen));
     nodes.push(make("h3", { text: "What came of it" }));
     const terms = Object.entries(why.reward.terms).filter(([, v]) => Math.abs(/** @type {number} */ (v)) >= 0.00005).sort((a, b) => Math.abs(/** @type {number} */ (b[1])) - Math.abs(/** @type {number} */ (a[1])));
     const most = Math.max(0.001, ...terms.map(([, v]) => Math.abs(/** @type {number} */ (v))));
     nodes.push(make("div", { class: "bars" }, ...terms.map(([name, v]) => barRow(plain(name), Math.abs(/** @type {number} */ (v)) / most, signed(/** @type {number} */ (v)), /** @type {number} */ (v) < 0 ? "minus" : "plus"))));
     nodes.push(make("p", { class: "small", text: `Reward ${signed(why.reward.total)}${why.value === null ? "" : ` · value ${signed(why.value, 2)}`}` }));
+    if (why.masked.length) nodes.push(make("details", {}, make("summary", { text: "What it could not do" }), make("dl", { class: "masked" }, ...why.masked.flatMap((/** @type {any} */ m) => [make("dt", { text: m.options.map(optionText).join(" · ") }), make("dd", { text: m.reason })]))));
     return nodes;
+  }
+
+  /** The question why not, and its answer. @param {any} why */
+  whyNotNodes(why) {
+    const kinds = [...new Set(this.page.a.head.actions.map((/** @type {string} */ name) => name.split(":")[0]))].filter(kind => kind !== why.chosen.split(":")[0]);
+    const answer = make("p", { class: "small", id: "why-not-answer", "aria-live": "polite", text: kinds.includes(this.asked) ? whyNot(why, this.asked) : "" });
+    const choice = make("select", { id: "why-not", on: { change: () => {
+      this.asked = choice.value;
+      answer.textContent = this.asked ? whyNot(why, this.asked) : "";
+    } } }, make("option", { value: "", text: "…" }), ...kinds.map(kind => make("option", { value: kind, text: plain(kind) })));
+    choice.value = kinds.includes(this.asked) ? this.asked : "";
+    return [make("label", { class: "field ask" }, make("span", { text: "Why not" }), choice), answer];
   }
 
   /** What it saw of the candidates. @param {any} sees @param {string} chosen */

@@ -1,29 +1,18 @@
 // @ts-check
-/** What this page shows: the film it carries, the town that lives in it, or what its server has. */
-import { Engine, sha256 } from "./engine.js";
-import { askJson, fromBase64, HttpStore, inflate, InlineStore, ReelSource, SourceError } from "./source.js";
-import { LivingTake, parseChange, takeText } from "./living.js";
-
-/** @typedef {{about: any, takes: any[], open: (id: string) => Promise<ReelSource>, branch: (parent: string, changes: any[], policy: string | null) => Promise<any>, offline: boolean, living: LivingTown | null}} Library */
-
-/** @param {string} id of an element with the base64 of something deflated */
-async function carriedBytes(id) {
-  try {
-    return await inflate(fromBase64(document.getElementById(id)?.textContent ?? ""));
-  } catch {
-    throw new SourceError("The film in this file cannot be read: the file is damaged. Write it again with townlet observe --save.");
-  }
-}
+/** A town that the page runs itself, and the takes that live in it. */
+import { Engine } from "./engine.js";
+import { fromBase64, inflate, ReelSource, SourceError } from "./source.js";
+import { LivingTake, parseChange, takeId } from "./living.js";
 
 /** A town that lives in the page, and its takes. */
 export class LivingTown {
-  /** @param {any} parts @param {WebAssembly.Module} module @param {Uint8Array} image */
-  constructor(parts, module, image) {
+  /** @param {any} parts @param {WebAssembly.Module} module @param {Uint8Array} image @param {{id: string, title: string}[]} takes what there is to choose from; those born here are added */
+  constructor(parts, module, image, takes) {
     this.parts = parts;
     this.module = module;
     this.image = image;
+    this.takes = takes;
     /** @type {Map<string, ReelSource>} */ this.sources = new Map();
-    this.takes = parts.takes.map((/** @type {any} */ head) => ({ id: head.id, title: head.title }));
   }
 
   newEngine() {
@@ -33,7 +22,7 @@ export class LivingTown {
   /** Run a take; what the native town says of it is what it must end with. @param {any} head */
   add(head) {
     const take = new LivingTake(head, this.parts.living, () => this.newEngine()), native = this.parts.living.digests[head.id];
-    if (native !== undefined && native !== take.digest) throw new SourceError(`The town that this page runs is not the town that was saved: its digest is ${take.digest.slice(0, 12)}, the native one ${native.slice(0, 12)}. The file is damaged; write it again with townlet observe --save.`);
+    if (native !== undefined && native !== take.digest) throw new SourceError(`The town that this page runs is not the native one: its digest is ${take.digest.slice(0, 12)}, the native one ${native.slice(0, 12)}.`);
     const source = new ReelSource(head, take);
     this.sources.set(head.id, source);
     return source;
@@ -60,41 +49,30 @@ export class LivingTown {
 
   /** The parent with more changes, or another policy. @param {string} parent @param {any[]} changes @param {string | null} policy */
   async branch(parent, changes, policy) {
-    const { head } = await this.open(parent), { living, about } = this.parts, decides = policy ?? head.take.policy;
-    if (!(decides in living.image.policies) && !(policy === null && changes.every(one => one.do.startsWith("force")))) throw new SourceError("The decisions of this take were recorded, and know no other day; choose who decides.");
-    for (const one of changes) parseChange(one.do, living, head);
-    const merged = [...(head.take.changes ?? []), ...changes].sort((a, b) => a.at - b.at), take = { ...head.take, changes: merged, digest: null, policy: decides };
-    const name = about.policies.find((/** @type {any} */ one) => one.id === decides)?.name ?? decides, title = `${take.town}, seed ${take.seed}, ${name}${merged.length ? `, ${merged.length} change${merged.length > 1 ? "s" : ""}` : ""}`;
-    const id = sha256([new TextEncoder().encode(takeText(take))]).slice(0, 12), values = Boolean(living.image.calls[`network_${decides}`]) && head.values;
-    const born = { ...head, id, title, take, parent, values, played: decides === head.take.policy ? head.played : undefined };
-    born.columns = { ...head.columns, decisions: head.columns.decisions.filter((/** @type {any} */ one) => values || one.name !== "value") };
-    if (!this.sources.has(id)) {
-      this.add(born);
-      this.takes.push({ id, title });
-    }
+    const { head } = await this.open(parent), decides = policy ?? head.take.policy;
+    if (!(decides in this.parts.living.image.policies) && !(policy === null && changes.every(one => one.do.startsWith("force")))) throw new SourceError("The decisions of this take were recorded, and know no other day; choose who decides.");
+    const merged = [...(head.take.changes ?? []), ...changes].sort((a, b) => a.at - b.at);
+    return this.bear({ ...head.take, changes: merged, digest: null, policy: decides }, head);
+  }
+
+  /** The take of a link. @param {any} take */
+  async adopt(take) {
+    const { head } = await this.open(this.parts.takes[0].id), same = ["town", "config", "seed", "start", "ticks"].every(key => (take[key] ?? null) === (head.take[key] ?? null));
+    if (!same) throw new SourceError(`The link is of ${take.town}, seed ${take.seed}; here lives ${head.take.town}, seed ${head.take.seed}. Open it with townlet observe.`);
+    if (!(take.policy in this.parts.living.image.policies)) throw new SourceError(`The link's take is decided by ${take.policy}, who is not in this page.`);
+    return this.bear(take, head);
+  }
+
+  /** @param {any} take @param {any} like the header of another take of the town */
+  bear(take, like) {
+    const { living, about } = this.parts, decides = take.policy, changes = take.changes ?? [];
+    for (const one of changes) parseChange(one.do, living, like);
+    const name = about.policies.find((/** @type {any} */ one) => one.id === decides)?.name ?? decides, title = `${take.town}, seed ${take.seed}, ${name}${changes.length ? `, ${changes.length} change${changes.length > 1 ? "s" : ""}` : ""}`;
+    const id = takeId(take), values = Boolean(living.image.calls[`network_${decides}`]) && like.values;
+    const born = { ...like, id, title, take, parent: like.id, values, played: decides === like.take.policy ? like.played : undefined };
+    born.columns = { ...like.columns, decisions: like.columns.decisions.filter((/** @type {any} */ one) => values || one.name !== "value") };
+    if (!this.sources.has(id)) this.add(born);
+    if (!this.takes.some(one => one.id === id)) this.takes.push({ id, title });
     return born;
   }
-}
-
-/** @returns {Promise<Library>} */
-export async function openLibrary() {
-  if (document.getElementById("film")) {
-    const parts = JSON.parse(new TextDecoder().decode(await carriedBytes("film")));
-    const about = { ...parts.about, open: parts.open };
-    if (parts.living) {
-      const [module, image] = await Promise.all([carriedBytes("engine").then(bytes => WebAssembly.compile(/** @type {any} */ (bytes))), carriedBytes("image")]), living = new LivingTown(parts, module, image);
-      return { about, takes: living.takes, offline: true, living, open: id => living.open(id), branch: (...what) => living.branch(...what) };
-    }
-    const byTake = new Map(parts.takes.map((/** @type {any} */ part) => [part.header.id, part]));
-    const takes = parts.takes.map((/** @type {any} */ part) => ({ id: part.header.id, title: part.header.title }));
-    const refuse = async () => { throw new SourceError("A film cannot branch; open the town with townlet observe."); };
-    return { about, takes, offline: true, living: null, open: async id => new ReelSource(byTake.get(id).header, new InlineStore(byTake.get(id))), branch: refuse };
-  }
-  const [about, { takes }] = await Promise.all([askJson("about"), askJson("takes")]);
-  const branch = async (/** @type {string} */ parent, /** @type {any[]} */ changes, /** @type {string | null} */ policy) => {
-    const head = await askJson("takes", { parent, changes, policy });
-    if (!takes.some((/** @type {any} */ take) => take.id === head.id)) takes.push({ id: head.id, title: head.title });
-    return head;
-  };
-  return { about, takes, offline: false, living: null, open: async id => new ReelSource(await askJson(`takes/${id}`), new HttpStore(id)), branch };
 }

@@ -1,12 +1,13 @@
 // @ts-check
 /** Takes that are simulated in the page: the engine runs them, changes and forced decisions included, and films every tick. */
 import { Engine, sha256 } from "./engine.js";
-import { SourceError } from "./source.js";
+import { deflated, fromBase64, inflate, SourceError } from "./source.js";
 import { clockTime, eventSentence, nameOfLife } from "./words.js";
 import { explainDecision } from "./reasons.js";
 
 const STATION_BYTES = 48 << 20;
 const NOBODY = 255;
+const LINK_LIMIT = 64 << 10;
 
 /** To the nearest whole number, halves to the even one. @param {number} x */
 function nearestWhole(x) {
@@ -201,6 +202,32 @@ function canonicalText(value) {
 /** What is written of a take: what is not said is not written. @param {any} take */
 export function takeText(take) {
   return canonicalText(Object.fromEntries(Object.entries(take).filter(([, value]) => value !== null && value !== undefined && !(Array.isArray(value) && !value.length))));
+}
+
+/** A take as a file, sealed as `observer/take.py` seals it. @param {any} take */
+export function takeFile(take) {
+  const text = takeText(take).slice(0, -1);
+  return `${text},"seal":"${sha256([new TextEncoder().encode(text)]).slice(0, 32)}"}\n`;
+}
+
+/** @param {any} take */
+export function takeId(take) {
+  return sha256([new TextEncoder().encode(takeText(take))]).slice(0, 12);
+}
+
+/** A take as the part of an address behind `#take=`. @param {any} take */
+export async function linkOfTake(take) {
+  return deflated(new TextEncoder().encode(takeText(take)));
+}
+
+/** @param {string} text behind `#take=` */
+export async function takeOfLink(text) {
+  try {
+    if (text.length > LINK_LIMIT) throw new Error();
+    return JSON.parse(new TextDecoder().decode(await inflate(fromBase64(text.replaceAll("-", "+").replaceAll("_", "/")))));
+  } catch {
+    throw new SourceError("The take of this link cannot be read; copy the link again.");
+  }
 }
 
 /** One take, run from its first decision to its last, and the store a `ReelSource` shows it from. */

@@ -1,8 +1,7 @@
 // @ts-check
 /** The page: opens what there is to see and keeps its parts together. */
 import { byId, calm, dress, make, onThemeChange, seldom } from "./dom.js";
-import { askJson } from "./source.js";
-import { openLibrary } from "./library.js";
+import { linkOfTake, takeId, takeOfLink } from "./living.js";
 import { clockDay, clockTime, doingText, nameOf, optionText, plain, tickOfTime } from "./words.js";
 import { Player, SPEEDS } from "./player.js";
 import { OVERLAYS, TownMap } from "./map.js";
@@ -11,20 +10,23 @@ import { Inspector } from "./inspector.js";
 import { People } from "./people.js";
 import { Queues } from "./queues.js";
 import { Ties } from "./ties.js";
-import { Runs } from "./runs.js";
-import { Releases } from "./releases.js";
-import { Scenario } from "./scenario.js";
 import { bindKeys } from "./keys.js";
 import { showFutures } from "./futures.js";
 import { Seat } from "./seat.js";
+import { Day } from "./day.js";
 
-const VIEWS = ["town", "people", "queues", "ties", "runs", "releases", "scenario"];
-const ONLINE_VIEWS = ["runs", "releases", "scenario"];
+/**
+ * What there is to see, and who can make more of it: `carried.js` or `served.js`.
+ * @typedef {{about: any, takes: {id: string, title: string}[], offline: boolean, living: any, open: (id: string) => Promise<any>, branch: (parent: string, changes: any[], policy: string | null) => Promise<any>, adopt: (take: any) => Promise<any>, wake?: (ids: string[]) => Promise<boolean>, publish?: (id: string) => Promise<void>, refused?: string}} Library
+ */
+
+const TIMELESS = ["runs", "releases", "scenario"]; // views that no playhead moves
+const phone = matchMedia("(max-width: 760px)");
 const MANY = 1_000_000; // resident-ticks above which a server is not asked to look through a whole film unless told to
 
 class Page {
-  /** @param {any} library */
-  constructor(library) {
+  /** @param {Library} library @param {(page: Page) => Record<string, any>} moreViews */
+  constructor(library, moreViews) {
     this.library = library;
     /** @type {any} */ this.a = null;
     /** @type {any} */ this.b = null;
@@ -41,7 +43,10 @@ class Page {
     this.timeline = new TimeLine(byId("timeline"), this.player);
     this.inspector = new Inspector(this);
     this.seat = new Seat(this);
-    /** @type {Record<string, any>} */ this.views = { people: new People(this), queues: new Queues(this), ties: new Ties(this), runs: new Runs(this), releases: new Releases(this), scenario: new Scenario(this) };
+    /** @type {Record<string, any>} */ this.views = { people: new People(this), queues: new Queues(this), ties: new Ties(this), ...moreViews(this) };
+    this.viewNames = ["town", ...Object.keys(this.views)];
+    this.day = new Day(this);
+    /** @type {WeakSet<any>} */ this.heard = new WeakSet();
     this.drawing = false;
     this.showSeldom = seldom(() => this.showTables(), 250);
     this.timelineSoon = seldom(() => {
@@ -65,38 +70,47 @@ class Page {
   /** @param {string} id */
   async openA(id) {
     const source = await this.library.open(id), before = this.player.t;
-    this.a = source;
     this.player.first = source.first;
     this.player.last = source.last;
     this.player.at = source.clamp(before);
     if (this.who >= source.head.people.length) this.who = -1;
+    this.adoptA(source);
+    byId("take-a").value = id;
+    await this.openB(this.b && this.b.head.id !== id ? this.b.head.id : null);
+    await source.frame(this.player.t).catch(() => {});
+    this.moved("open");
+  }
+
+  /** Show this source as A, wherever the playhead stands. @param {any} source */
+  adoptA(source) {
+    this.a = source;
     this.listenTo(source);
     this.mapA.open(source);
-    byId("take-a").value = id;
     byId("title").textContent = source.head.take.town ?? source.head.title;
     document.title = `${source.head.title} · Townlet`;
     byId("caption-a").textContent = source.head.title;
-    const { digest } = source.store, native = this.library.living?.parts.living.digests[id];
-    byId("digest").hidden = !digest;
-    byId("digest").textContent = `${native === undefined ? "lives here" : "lives here, as native"} · ${digest?.slice(0, 8)}`;
-    byId("digest").title = native === undefined ? `Simulated in this page. Digest of the day: ${digest}` : `Simulated in this page; the native run ended with the same digest: ${digest}`;
-    byId("take-over").hidden = !this.library.living;
-    await this.openB(this.b && this.b.head.id !== id ? this.b.head.id : null);
+    this.showEngine();
     for (const view of Object.values(this.views)) view.open();
     this.moments = [];
     this.caption = "";
     source.preload().catch(() => {});
     if (this.library.offline || source.head.people.length * source.head.ticks <= MANY) this.findMoments();
-    await source.frame(this.player.t).catch(() => {});
-    this.moved("open");
   }
 
   /** @param {string | null} id */
   async openB(id) {
-    this.b = id === null ? null : await this.library.open(id);
+    this.adoptB(id === null ? null : await this.library.open(id));
+    byId("take-b").value = id ?? "";
+    this.mapA.fit();
+    this.showTables();
+    this.moveToEngine();
+  }
+
+  /** Show this source beside A. @param {any} source */
+  adoptB(source) {
+    this.b = source;
     byId("figure-b").hidden = !this.b;
     byId("maps").classList.toggle("two", Boolean(this.b));
-    byId("take-b").value = id ?? "";
     byId("divergence").hidden = true;
     this.timeline.parted = -1;
     this.timeline.otherMoments = [];
@@ -109,14 +123,45 @@ class Page {
       this.b.preload().catch(() => {});
       this.showParting(this.a, this.b);
     }
-    byId("futures").hidden = !(this.library.living && this.b);
-    this.mapA.fit();
+    byId("futures").hidden = !(this.b && this.lives(this.a) && this.lives(this.b));
     this.timeline.chooseLanes();
     this.drawSoon();
   }
 
+  /** Whether a take is simulated in this page. @param {any} source */
+  lives(source) {
+    return Boolean(source?.store.digest);
+  }
+
+  /** From the server's film to the town itself, if it can live here. */
+  async moveToEngine() {
+    const { library, a, b } = this;
+    if (!library.wake || this.seat.open) return;
+    await a.preload().catch(() => {}); // first what is to be seen
+    const moved = await library.wake([a, b].filter(Boolean).map(source => source.head.id));
+    if (a !== this.a || b !== this.b) return;
+    if (moved) {
+      this.adoptA(await library.open(a.head.id));
+      this.adoptB(b && (await library.open(b.head.id)));
+      await this.a.frame(this.player.t);
+      this.inspector.shown = "";
+      this.moved("engine");
+    } else this.showEngine();
+  }
+
+  /** Where the town is simulated, and how that is known to be right. */
+  showEngine() {
+    const { digest } = this.a.store, native = this.library.living?.parts.living.digests[this.a.head.id], box = byId("digest");
+    byId("take-over").hidden = !digest;
+    box.hidden = !digest && !this.library.refused;
+    box.textContent = digest ? `${native ? "✓ " : ""}simulated here · ${digest.slice(0, 8)}` : "the server's film";
+    box.title = !digest ? `${this.library.refused} The page shows the server's film.` : native ? `The town runs in this page. Its state ends with the digest ${digest}, the same as the native run's.` : `The town runs in this page. Digest of its last state: ${digest}`;
+  }
+
   /** @param {any} source */
   listenTo(source) {
+    if (this.heard.has(source)) return;
+    this.heard.add(source);
     source.addEventListener("reel", () => {
       this.timelineSoon();
       this.showSeldom();
@@ -160,8 +205,8 @@ class Page {
       for (let slot = 0; slot < Math.min(p.residents, q.residents); slot++) {
         if (p.action[slot] === q.action[slot] && p.x[slot] === q.x[slot] && p.y[slot] === q.y[slot] && p.doing[slot] === q.doing[slot]) continue;
         const { actions } = a.head, name = nameOf(a.head, p, slot), act = p.action[slot] !== q.action[slot];
-        const said = act ? `${optionText(actions[p.action[slot]])} in A, ${optionText(actions[q.action[slot]])} in B` : `${doingText(a.head, p, slot)} in A, ${doingText(b.head, q, slot)} in B`;
-        return { tick: t, slot, text: `They part at ${clockTime(a.head, t)}: ${name}, ${said}.` };
+        const said = act ? `chooses “${optionText(actions[p.action[slot]])}” in A, “${optionText(actions[q.action[slot]])}” in B` : `${doingText(a.head, p, slot)} in A, ${doingText(b.head, q, slot)} in B`;
+        return { tick: t, slot, text: `They part at ${clockTime(a.head, t)}: ${name} ${said}.` };
       }
     }
     return { tick: null };
@@ -175,8 +220,8 @@ class Page {
   }
 
   fillTakes() {
-    const { takes } = this.library, towns = new Set(takes.map((/** @type {any} */ take) => take.title.split(", ")[0]));
-    const short = (/** @type {string} */ title) => (towns.size === 1 && title.includes(", ") ? title.slice(title.indexOf(", ") + 2) : title);
+    const { takes } = this.library, words = takes.map(take => take.title.split(", ")), common = [0, 1].filter(k => words.every(one => one.length > 2 && one[k] === words[0][k]));
+    const short = (/** @type {string} */ title) => title.split(", ").filter((_, k) => !common.includes(k)).join(", ");
     const options = () => takes.map((/** @type {any} */ take) => make("option", { value: take.id, text: short(take.title) }));
     byId("take-a").replaceChildren(...options());
     byId("take-b").replaceChildren(make("option", { value: "", text: "nothing" }), ...options());
@@ -322,6 +367,7 @@ class Page {
     byId("map-a").setAttribute("aria-label", `Map of ${head.take.town ?? "the town"} at ${clockTime(head, frame.t)}: ${present} residents, ${waiting} waiting, ${quarrels} quarrelling. The view People tells the same in a table.`);
     this.showCaption(frame);
     this.inspector.show();
+    this.day.show();
     this.views[this.view]?.show();
   }
 
@@ -342,12 +388,25 @@ class Page {
   select(slot) {
     this.who = slot;
     this.timeline.who = slot;
-    if (this.timeline.lanesOf === "people") this.timeline.chooseLanes();
-    byId("inspector").classList.toggle("open", slot >= 0);
-    document.body.classList.toggle("inspecting", slot >= 0);
+    this.timeline.chooseLanes();
+    this.openSheet(slot >= 0);
     this.inspector.shown = "";
     if (slot < 0) this.following = false;
     this.moved("select");
+  }
+
+  /** The panel beside the map is a sheet on a phone, and the map then shows whom it is about. @param {boolean} open */
+  openSheet(open) {
+    byId("inspector").classList.toggle("open", open);
+    document.body.classList.toggle("inspecting", open);
+    byId("day-open").setAttribute("aria-pressed", String(open && this.who < 0));
+    if (!phone.matches) return;
+    requestAnimationFrame(() => {
+      const frame = this.a.peek(this.player.t);
+      if (!open || this.who < 0 || !frame) return void this.mapA.fit();
+      this.mapA.scale = Math.max(this.mapA.scale, 18);
+      this.mapA.centre(frame.x[this.who], frame.y[this.who]);
+    });
   }
 
   /** @param {number} by */
@@ -386,16 +445,18 @@ class Page {
 
   /** @param {string} name */
   openView(name) {
-    if (this.library.offline && ONLINE_VIEWS.includes(name)) return;
+    if (name !== "town" && !this.views[name]) return;
     this.view = name;
-    for (const other of VIEWS) {
+    for (const other of this.viewNames) {
       byId(`view-${other}`).hidden = other !== name;
       byId(`go-${other}`).setAttribute("aria-current", other === name ? "page" : "false");
     }
-    const timeless = ONLINE_VIEWS.includes(name);
+    const timeless = TIMELESS.includes(name);
     byId("footer").hidden = timeless;
     byId("inspector").hidden = timeless;
     document.body.classList.toggle("timeless", timeless);
+    if (phone.matches && this.who < 0) this.openSheet(false);
+    this.timeline.chooseLanes();
     this.drawSoon();
     if (timeless) this.views[name].show();
     else if (this.a) this.showTables();
@@ -450,12 +511,35 @@ class Page {
     byId("search").setAttribute("aria-expanded", String(found.length > 0));
   }
 
-  /** The moment as a link. */
-  link() {
-    const words = new URLSearchParams({ take: this.a.head.id, t: String(this.player.t), view: this.view });
+  /** The moment as a link, with the recipes of what is shown: whoever has the town needs nothing else. */
+  async link() {
+    const words = new URLSearchParams({ take: await linkOfTake(this.a.head.take), t: String(this.player.t), view: this.view });
     if (this.who >= 0) words.set("who", this.a.head.people[this.who].id);
-    if (this.b) words.set("vs", this.b.head.id);
+    if (this.b) words.set("vs", await linkOfTake(this.b.head.take));
     return `${location.href.split("#")[0]}#${words}`;
+  }
+
+  async share() {
+    const link = await this.link();
+    navigator.clipboard.writeText(link).then(() => this.tell("The link is copied."), () => this.tell(link, true));
+  }
+
+  async save() {
+    await this.library.publish?.(this.a.head.id);
+    location.href = `api/takes/${this.a.head.id}.html`;
+  }
+
+  /** The id of the take that a link means, null where it means none. @param {string | null} text */
+  async takeOf(text) {
+    if (text === null) return null;
+    try {
+      if (this.library.takes.some(take => take.id === text)) return text;
+      const take = await takeOfLink(text), id = takeId(take);
+      return this.library.takes.some(one => one.id === id) ? id : (await this.library.adopt(take)).id;
+    } catch (error) {
+      this.tell(/** @type {Error} */ (error).message, true);
+      return null;
+    }
   }
 
   bind() {
@@ -468,24 +552,27 @@ class Page {
     dress(byId("zoom-out"), "minus", "Zoom out (−)");
     dress(byId("zoom-fit"), "fit", "Whole town (0)");
     dress(byId("share"), "share", "Copy a link to this moment");
-    dress(byId("branch"), "fork", "What if … from here on (b)");
-    dress(byId("save"), "save", "Save as one HTML file");
+    dress(byId("branch"), "fork", "What if … from here on (b)", "What if");
+    if (!this.library.offline) dress(byId("save"), "save", "Save as one HTML file");
     dress(byId("help"), "keys", "Keys (?)");
     dress(byId("inspector-close"), "close", "Close (esc)");
     const clicks = {
       earlier: () => this.jump(-1), back: () => this.player.step(-1), play: () => this.player.toggle(), on: () => this.player.step(1), later: () => this.jump(1),
       "zoom-in": () => this.mapA.zoom(1.3), "zoom-out": () => this.mapA.zoom(1 / 1.3), "zoom-fit": () => this.mapA.fit(), help: () => byId("keys-dialog").showModal(), "inspector-close": () => this.select(-1),
-      futures: () => showFutures(this), "take-over": () => this.seat.begin(), follow: () => this.follow(!this.following), branch: () => this.branch(), save: () => { location.href = `api/takes/${this.a.head.id}.html`; },
-      share: () => navigator.clipboard.writeText(this.link()).then(() => this.tell("The link is copied."), () => this.tell(this.link(), true)),
+      futures: () => showFutures(this), "take-over": () => this.seat.begin(), follow: () => this.follow(!this.following), branch: () => this.branch(), save: () => this.save(), share: () => this.share(), tour: () => this.day.tour(), "day-open": () => {
+        const open = byId("inspector").classList.contains("open") && this.who < 0;
+        this.select(-1);
+        this.openSheet(!open);
+      },
     };
-    for (const [id, call] of Object.entries(clicks)) byId(id).addEventListener("click", call);
-    byId("speed").replaceChildren(...SPEEDS.map((speed, k) => make("option", { value: k, text: speed >= 3000 ? "as fast as it goes" : `${speed} ticks/s` })));
+    for (const [id, call] of Object.entries(clicks)) byId(id)?.addEventListener("click", call);
+    byId("speed").replaceChildren(...SPEEDS.map((speed, k) => make("option", { value: k, text: speed >= 3000 ? "fastest" : `${speed} ticks/s` })));
     byId("speed").value = String(this.player.speed);
     byId("speed").addEventListener("change", () => this.player.setSpeed(Number(byId("speed").value)));
     byId("take-a").addEventListener("change", () => this.openA(byId("take-a").value));
     byId("take-b").addEventListener("change", () => this.openB(byId("take-b").value || null));
     byId("overlays").replaceChildren(...OVERLAYS.map((name, k) => make("button", { id: `overlay-${name}`, "aria-pressed": String(k === 0), title: `Overlay ${name} (${k + 1})`, text: name, on: { click: () => this.setOverlay(name) } })));
-    for (const name of VIEWS) byId(`go-${name}`).addEventListener("click", () => this.openView(name));
+    for (const name of this.viewNames) byId(`go-${name}`).addEventListener("click", () => this.openView(name));
     for (const kind of ["things", "people"]) byId(`lanes-${kind}`).addEventListener("click", () => {
       this.timeline.lanesOf = kind;
       for (const other of ["things", "people"]) byId(`lanes-${other}`).setAttribute("aria-pressed", String(other === kind));
@@ -524,59 +611,33 @@ class Page {
   }
 }
 
-/** News of the server: one connection, closed while nobody looks. @param {Page} page */
-function hearNews(page) {
-  /** @type {EventSource | null} */ let news = null;
-  const listen = () => {
-    if (document.hidden) {
-      news?.close();
-      news = null;
-    } else if (!news) {
-      news = new EventSource("api/news");
-      news.addEventListener("take", async () => {
-        const known = new Set(page.library.takes.map((/** @type {any} */ take) => take.id));
-        page.library.takes.push(...(await askJson("takes")).takes.filter((/** @type {any} */ take) => !known.has(take.id)));
-        page.fillTakes();
-      });
-      for (const kind of ["record", "alarm", "checkpoint"]) news.addEventListener(kind, () => page.view === "runs" && page.views.runs.refresh());
-      news.addEventListener("alarm", e => page.tell(`Alarm: ${JSON.parse(e.data).text ?? ""}`));
-      news.addEventListener("error", () => page.tell("The server does not answer; what is here plays on."));
-    }
-  };
-  document.addEventListener("visibilitychange", listen);
-  listen();
-}
-
-async function openPage() {
-  const library = await openLibrary(), page = new Page(library), words = new URLSearchParams(location.hash.slice(1)), open = library.about.open ?? {};
-  /** @type {any} */ (window).townlet = page;
-  document.body.classList.toggle("offline", library.offline);
-  for (const id of [...ONLINE_VIEWS.map(view => `go-${view}`), "save"]) byId(id).hidden = library.offline;
-  byId("branch").hidden = library.offline && !library.living;
-  page.fillTakes();
-  const known = (/** @type {string | null} */ id) => (library.takes.some((/** @type {any} */ take) => take.id === id) ? id : null);
-  const first = known(words.get("take")) ?? known(open.take) ?? library.takes[0]?.id;
-  if (words.get("take") && !known(words.get("take"))) page.tell("The take of this link is not known here; open it with townlet observe.", true);
-  if (first) await page.openA(first);
-  else page.tell("No town is open; choose one under Scenario.", true);
-  const other = known(words.get("vs")) ?? known(open.vs);
-  if (first && other && other !== first) await page.openB(other);
-  if (first) {
-    const t = Number(words.get("t") ?? NaN), who = page.a.head.people.findIndex((/** @type {any} */ one) => one.id === words.get("who"));
-    if (Number.isFinite(t)) page.seek(t);
-    if (who >= 0) page.select(who);
+/** @param {Promise<Library>} coming @param {(page: Page) => Record<string, any>} moreViews that only a server has @returns {Promise<Page | null>} */
+export async function openPage(coming, moreViews) {
+  try {
+    const library = await coming, page = new Page(library, moreViews), words = new URLSearchParams(location.hash.slice(1)), open = library.about.open ?? {};
+    /** @type {any} */ (window).townlet = page;
+    document.body.classList.toggle("offline", library.offline);
+    byId("branch").hidden = library.offline && !library.living;
+    const first = (await page.takeOf(words.get("take"))) ?? open.take ?? library.takes[0]?.id, other = (await page.takeOf(words.get("vs"))) ?? (words.has("take") ? null : open.vs);
+    page.fillTakes();
+    if (first) {
+      await page.openA(first);
+      if (other && other !== first) await page.openB(other);
+      const t = Number(words.get("t") ?? NaN), who = page.a.head.people.findIndex((/** @type {any} */ one) => one.id === words.get("who"));
+      if (Number.isFinite(t)) page.seek(t);
+      if (who >= 0) page.select(who);
+    } else page.tell("No town is open; choose one under Scenario.", true);
+    const view = words.get("view") ?? (open.run && !first ? "runs" : "town");
+    page.openView(page.viewNames.includes(view) ? view : "town");
+    performance.measure("open", { start: 0 });
+    document.body.dataset.ready = "true";
+    return page;
+  } catch (error) {
+    const told = /** @type {Error} */ (error);
+    byId("status").hidden = false;
+    byId("status").textContent = told.message;
+    document.body.dataset.ready = "failed";
+    if (told.name !== "Error") throw error;
+    return null;
   }
-  const view = words.get("view") ?? (open.run && !first ? "runs" : "town");
-  page.openView(VIEWS.includes(view) ? view : "town");
-  if (!library.offline) hearNews(page);
-  performance.measure("open", { start: 0 });
-  document.body.dataset.ready = "true";
 }
-
-openPage().catch(error => {
-  const box = byId("status");
-  box.hidden = false;
-  box.textContent = error.message;
-  document.body.dataset.ready = "failed";
-  if (!(error.name === "Error")) throw error;
-});

@@ -24,10 +24,11 @@ const THING_PATHS = {
 };
 
 export class TownMap {
-  /** @param {any} canvas @param {(slot: number) => void} pick */
-  constructor(canvas, pick) {
+  /** @param {any} canvas @param {(slot: number) => void} pick a resident @param {(x: number, y: number) => void} [touch] a tile */
+  constructor(canvas, pick, touch = () => {}) {
     this.canvas = canvas;
     this.pick = pick;
+    this.touch = touch;
     /** @type {any} */ this.source = null;
     this.scale = 0; // px a tile; 0 = fit
     this.x0 = 0;
@@ -138,6 +139,7 @@ export class TownMap {
       if (held.delete(e.pointerId) && moved <= 6 && e.type === "pointerup") {
         const slot = this.slotAt(e.offsetX, e.offsetY);
         if (slot >= 0) this.pick(slot);
+        else if (this.source) this.touch(Math.floor(this.x0 + e.offsetX / this.scale), Math.floor(this.y0 + e.offsetY / this.scale));
       }
     };
     canvas.addEventListener("pointerup", release);
@@ -263,7 +265,7 @@ export class TownMap {
     c.textAlign = "center";
     c.textBaseline = "middle";
     this.drawRooms(c, X, Y);
-    if (!frame) return;
+    if (!frame) return void this.drawThings(c, X, Y, width, height);
     if (this.overlay === "heat") this.drawHeat(c, X, Y);
     this.places = this.spread(X, Y);
     this.drawThings(c, X, Y, width, height);
@@ -303,15 +305,16 @@ export class TownMap {
     return places;
   }
 
-  /** @param {any} c @param {(x: number) => number} X @param {(y: number) => number} Y */
+  /** Names of rooms, on a wall where nobody stands. @param {any} c @param {(x: number) => number} X @param {(y: number) => number} Y */
   drawRooms(c, X, Y) {
-    const s = this.scale, size = Math.max(10, Math.min(14, s * 0.42));
-    c.font = `600 ${size}px system-ui, sans-serif`;
-    for (const room of this.source.head.buildings) {
-      const text = room.id.replaceAll("_", " "), wide = c.measureText(text).width;
-      if (wide > room.w * s - 4 || s < 14) continue;
-      c.fillStyle = colour("roomname");
-      c.fillText(text, X(room.x + room.w / 2), Y(room.y + room.h / 2));
+    const s = this.scale, { map, buildings } = this.source.head, wall = map.legend.indexOf("wall");
+    c.font = `600 ${Math.max(9, Math.min(13, s * 0.5))}px system-ui, sans-serif`;
+    for (const room of buildings) {
+      const text = room.id.replaceAll("_", " "), wide = c.measureText(text).width, place = wallFor(map, room, wall, (wide + 6) / s);
+      if (s < 14 || (!place && wide > room.w * s - 4)) continue;
+      c.fillStyle = colour(place ? "onwall" : "roomname");
+      const [x, y] = place ?? [room.x + room.w / 2, room.y + room.h / 2];
+      c.fillText(text, X(x), Y(y) + 0.5);
     }
   }
 
@@ -321,8 +324,8 @@ export class TownMap {
     c.lineJoin = c.lineCap = "round";
     for (let m = 0; m < things.length; m++) {
       const thing = things[m], x = X(thing.x), y = Y(thing.y);
-      if (x < -s || y < -s || x > width || y > height || frame.t < thing.from || (thing.until !== null && frame.t >= thing.until)) continue;
-      const busy = frame.user[m] > 0;
+      if (x < -s || y < -s || x > width || y > height || (frame && (frame.t < thing.from || (thing.until !== null && frame.t >= thing.until)))) continue;
+      const busy = frame?.user[m] > 0;
       c.fillStyle = colour(busy ? "busyfill" : "card");
       c.strokeStyle = colour(busy ? "busy" : "thing");
       c.lineWidth = busy ? 2 : 1;
@@ -480,6 +483,21 @@ export class TownMap {
     c.fillStyle = colour("paper");
     c.fillText(text, left + wide / 2, top + 10);
   }
+}
+
+/** The middle of a run of wall above or below a room that has space for `tiles`, null where there is none. @param {any} map @param {any} room @param {number} wall @param {number} tiles */
+function wallFor(map, room, wall, tiles) {
+  for (const y of [room.y - 1, room.y + room.h, room.y, room.y + room.h - 1]) {
+    const row = map.tiles[y] ?? "", from = Math.max(0, room.x - 1), to = Math.min(row.length, room.x + room.w + 1);
+    let begin = from, best = [0, 0];
+    for (let x = from; x <= to; x++) {
+      if (x < to && Number(row[x]) === wall) continue;
+      if (x - begin > best[1] - best[0]) best = [begin, x];
+      begin = x + 1;
+    }
+    if (best[1] - best[0] >= tiles) return [(best[0] + best[1]) / 2, y + 0.5];
+  }
+  return null;
 }
 
 /** @param {Uint32Array} words @param {number} w @param {number} h @param {number} x @param {number} y @param {number} size @param {number} word */

@@ -1,6 +1,6 @@
 // @ts-check
 /** Why somebody decided so, read from the engine's memory: `observer/witness.py` and `sim/mask_reasons.py` in the page. */
-import { clockTime } from "./words.js";
+import { clockTime, optionText, plain } from "./words.js";
 
 /** @param {number} minute */
 const clockOf = minute => `${String(Math.floor(minute / 60) % 24).padStart(2, "0")}:${String(minute % 60).padStart(2, "0")}`;
@@ -98,14 +98,23 @@ export function explainDecision(take, t, slot) {
   engine.step();
   const terms = living.terms.map((/** @type {string} */ name, /** @type {number} */ k) => [name, engine.get("b.terms", slot * living.terms.length + k)]), illegal = engine.get("b.illegal", slot) !== 0;
   /** @type {Record<string, any>} */ const sees = {}, /** @type {Record<string, any>} */ fields = {};
-  const share = (/** @type {number} */ p) => `${Math.round(p * 100)}%`, others = options.filter(one => one.name !== chosen && one.probability >= 0.01).slice(0, 2);
   for (const { id } of living.affordances) sees[id] = Object.fromEntries(["near", "calm"].filter(how => `${id}_${how}_distance` in seen).map(how => {
     const row = Object.fromEntries(["distance", "queue", "busy", "rivalry"].map(field => [field, seen[`${id}_${how}_${field}`]]));
     return [how, { ...row, steps: row.distance < 1 ? Math.round(living.half_distance * row.distance / (1 - row.distance)) : -1 }];
   }));
   for (const one of living.features) (fields[one.group] ??= {})[one.name] = seen[one.name];
-  const worst = needs.reduce((/** @type {any} */ low, /** @type {any} */ one) => (one[1] < low[1] ? one : low));
-  const sentence = `${resident} chose ${chosen}${forced ? " because it was told to" : ` (${share(weighed[action])})`}${others.length ? `; next was ${others.map(one => `${one.name} (${share(one.probability)})`).join(", ")}` : ""}${script !== null && script !== chosen ? `; the script would ${script}` : ""}; its worst need was ${worst[0]} (${share(worst[1])}).`;
   const reward = { total: short(terms.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one[1], 0)), terms: Object.fromEntries(terms.filter((/** @type {any} */ one) => one[1]).map((/** @type {any} */ one) => [one[0], short(one[1])])) };
-  return { tick: t, decided: tick, time: clockTime(head, tick), slot, resident, active, options, masked, sees, script, fields, chosen, probability: weighed[action], illegal, forced, reward, value, sentence, needs: Object.fromEntries(needs) };
+  const told = { tick: t, decided: tick, time: clockTime(head, tick), slot, resident, active, options, masked, sees, script, fields, chosen, probability: weighed[action], illegal, forced, reward, value, needs: Object.fromEntries(needs) };
+  return { ...told, sentence: decisionSentence(told) };
+}
+
+/** A decision in a sentence: `sentence` of `observer/witness.py`. @param {any} row */
+function decisionSentence(row) {
+  const share = (/** @type {number} */ p) => `${Math.round(p * 100)}%`, said = (/** @type {any[]} */ list) => list.slice(0, 2).map(one => `“${optionText(one.name)}” (${share(one.probability)})`).join(" and ");
+  const others = row.options.filter((/** @type {any} */ one) => one.name !== row.chosen && one.probability >= 0.01), likelier = others.filter((/** @type {any} */ one) => one.probability > row.probability);
+  const chosen = `“${optionText(row.chosen)}”`, worst = Object.entries(row.needs).reduce((low, one) => (one[1] < low[1] ? one : low));
+  const first = row.forced ? `${row.resident} was told to choose ${chosen}` : `${row.resident} chose ${chosen} (${share(row.probability)})`;
+  const second = likelier.length ? `, although it leaned to ${said(likelier)}` : others.length ? `; next came ${said(others)}` : "";
+  const script = row.script !== null && row.script !== row.chosen ? `; the script would have chosen “${optionText(row.script)}”` : "";
+  return `${first}${second}${script}. Lowest need: ${plain(worst[0])}, ${share(worst[1])}.`;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** The ledger: windows judged, champions made and taken back. */
 import { byId, make } from "./dom.js";
-import { askJson } from "./source.js";
+import { askJson } from "./http.js";
 import { plain } from "./words.js";
 
 export class Releases {

@@ -1,11 +1,13 @@
 // @ts-check
 /** Training runs: curves with their alarms, checkpoints that can be played. */
 import { byId, colour, disc, fitted, make } from "./dom.js";
-import { askJson } from "./source.js";
+import { askJson } from "./http.js";
 import { plain } from "./words.js";
 
 const CHARTS = ["episode_return_mean", "queue_conflict_events", "loss_total", "kl_k3", "batch_entropy_mean", "explained_variance", "grad_norm", "queue_wait_mean", "exits"];
 const MOST_RUNS = 6;
+const MOST_ALARMS = 20;
+const MEASURES = { return: "return", score: "score", conflicts: "conflicts a day", exits: "exits", attendance: "attendance", lateness: "late", wait_mean: "minutes waited" };
 const RUN_COLOURS = ["h0", "h1", "h2", "h3", "h4", "h5"];
 
 /** Mean over a window that follows the line. @param {number[]} values */
@@ -18,6 +20,25 @@ export function smoothed(values) {
 function shortNumber(v) {
   const size = Math.abs(v);
   return size >= 10_000 || (size > 0 && size < 0.001) ? v.toExponential(0) : size < 0.1 ? v.toFixed(3) : v.toPrecision(3);
+}
+
+/** @param {string} title @param {any} one a case of a scorecard */
+function scoreTable(title, one) {
+  const shown = Object.keys(MEASURES).filter(key => one.policies.some((/** @type {any} */ policy) => policy.measures[key]?.mean !== null && policy.measures[key] !== undefined));
+  const cell = (/** @type {any} */ found) => (found?.mean === null || found === undefined ? make("td", { text: "–" }) : make("td", { title: `95 % interval ${shortNumber(found.low)} … ${shortNumber(found.high)}` }, shortNumber(found.mean), make("span", { class: "soft", text: ` ±${shortNumber((found.high - found.low) / 2)}` })));
+  return make("section", {}, make("h3", { text: title }), make("div", { class: "scroll" }, make("table", { class: "figures" }, make("thead", {}, make("tr", {}, make("td"), ...shown.map(key => make("th", { scope: "col", text: MEASURES[/** @type {keyof typeof MEASURES} */ (key)] })))),
+    make("tbody", {}, ...one.policies.map((/** @type {any} */ policy) => make("tr", {}, make("th", { scope: "row", text: plain(policy.name) }), ...shown.map(key => cell(policy.measures[key]))))))));
+}
+
+/** Keys whose values are not the same in all configs. @param {any[]} configs @returns {[string, string[]][]} */
+export function differences(configs) {
+  const flat = (/** @type {any} */ value, /** @type {string} */ path, /** @type {Map<string, string>} */ into) => {
+    if (value && typeof value === "object" && !Array.isArray(value)) for (const [key, one] of Object.entries(value)) flat(one, path ? `${path}.${key}` : key, into);
+    else into.set(path, JSON.stringify(value)?.slice(0, 60) ?? "");
+    return into;
+  };
+  const all = configs.map(config => flat(config, "", new Map())), keys = [...new Set(all.flatMap(one => [...one.keys()]))].sort();
+  return keys.map(key => /** @type {[string, string[]]} */ ([key, all.map(one => one.get(key) ?? "–")])).filter(([, values]) => new Set(values).size > 1);
 }
 
 export class Runs {
@@ -43,14 +64,17 @@ export class Runs {
     byId("runs-note").textContent = this.runs.length ? "" : "No runs here. Start townlet observe with the folder of a run.";
     this.list();
     await this.refresh();
+    await this.details();
   }
 
   list() {
     byId("runs-list").replaceChildren(...this.runs.map(run => {
-      const box = make("input", { type: "checkbox", on: { change: () => this.toggle(run.id) } });
-      box.checked = this.chosen.has(run.id);
-      const points = (run.checkpoints ?? []).map((/** @type {any} */ point) => make("button", { class: "chip", text: point.name, title: `Play ${point.name}`, on: { click: () => this.play(point) } }));
-      return make("li", {}, make("label", {}, box, make("b", { text: run.name }), make("span", { class: "soft", text: `${run.updates} records` }), run.alarms ? make("b", { class: "tag bad", text: `${run.alarms} alarms` }) : null), make("div", { class: "chips" }, ...points));
+      const box = make("input", { type: "checkbox", on: { change: () => this.toggle(run.id) } }), k = [...this.chosen].indexOf(run.id);
+      box.checked = k >= 0;
+      const points = (run.checkpoints ?? []).map((/** @type {any} */ point) => make("span", { class: "point" }, make("span", { text: `${point.name}${point.best ? " (best)" : ""}` }),
+        make("button", { class: "chip", text: "play", "aria-label": `Play ${point.name} of ${run.name}`, on: { click: () => this.play(run, point, false) } }),
+        make("button", { class: "chip", text: "beside the script", "aria-label": `Play ${point.name} of ${run.name} beside the script`, on: { click: () => this.play(run, point, true) } })));
+      return make("li", {}, make("label", {}, box, make("i", { class: "hue", vars: { "--hue": k >= 0 ? `var(--${RUN_COLOURS[k]})` : "var(--rule)" } }), make("b", { text: run.name }), make("span", { class: "soft", text: [run.mode, run.town, `${run.updates} records`, run.problem ?? run.state].filter(Boolean).join(" · ") }), run.alarms ? make("b", { class: "tag bad", text: run.alarms === 1 ? "1 alarm" : `${run.alarms} alarms` }) : null), ...points);
     }));
   }
 
@@ -61,19 +85,22 @@ export class Runs {
     else this.page.tell(`At most ${MOST_RUNS} runs are laid over each other.`);
     this.list();
     await this.refresh();
+    await this.details();
   }
 
-  /** A checkpoint plays in the town that is open, beside what is open. @param {any} point */
-  async play(point) {
+  /** A checkpoint plays in the town it was trained in. @param {any} run @param {any} point @param {boolean} beside the script as B */
+  async play(run, point, beside) {
+    const { page } = this;
     try {
-      const { a } = this.page, head = await askJson("takes", a ? { parent: a.head.id, changes: [], policy: point.policy } : { town: "town_day", seed: 1, policy: point.policy });
-      this.page.library.takes = (await askJson("takes")).takes;
-      this.page.fillTakes();
-      this.page.openView("town");
-      if (a) await this.page.openB(head.id);
-      else await this.page.openA(head.id);
+      const { library } = page, head = await askJson("takes", { run: run.id, policy: point.policy }), other = beside ? await askJson("takes", { parent: head.id, changes: [], policy: "scripted" }) : null;
+      await library.refresh();
+      page.openView("town");
+      await page.openB(null);
+      await page.openA(head.id);
+      if (other) await page.openB(other.id);
+      page.fillTakes();
     } catch (error) {
-      this.page.tell(/** @type {Error} */ (error).message);
+      page.tell(/** @type {Error} */ (error).message);
     }
   }
 
@@ -101,6 +128,25 @@ export class Runs {
       }
     }
     this.charts();
+    this.alarms();
+  }
+
+  /** What the rules found, the newest first. */
+  alarms() {
+    const rows = [...this.chosen].flatMap(id => (this.logs.get(id)?.alarms ?? []).map(alarm => ({ ...alarm, run: this.runs.find(run => run.id === id)?.name ?? id }))).reverse();
+    byId("runs-alarms").replaceChildren(...rows.slice(0, MOST_ALARMS).map(one => make("li", {}, make("b", { text: `${one.run}, epoch ${one.epoch}: ` }), one.message)));
+    byId("runs-alarms-head").textContent = rows.length ? `${rows.length} alarm${rows.length > 1 ? "s" : ""}${rows.length > MOST_ALARMS ? `, the newest ${MOST_ALARMS}` : ""}` : "No alarms";
+  }
+
+  /** How the policies of a run did in towns they had not seen, and in what the configs of several runs differ. */
+  async details() {
+    const ids = [...this.chosen], nodes = [];
+    const [cards, runs] = await Promise.all([Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}/scorecard`))), Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}`)))]);
+    for (const [k, { scorecards }] of cards.entries()) for (const card of scorecards) for (const one of card.cases ?? []) nodes.push(scoreTable(`${runs[k].name}: ${one.name}, ${one.towns} towns × ${one.days} days`, one));
+    const differing = differences(runs.map(run => run.config));
+    if (differing.length) nodes.push(make("h3", { text: "What their configs differ in" }), make("table", { class: "figures" }, make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col", text: run.name })))),
+      make("tbody", {}, ...differing.slice(0, 40).map(([key, values]) => make("tr", {}, make("th", { scope: "row", text: key }), ...values.map(value => make("td", { text: value })))))));
+    if (ids.join() === [...this.chosen].join()) byId("runs-details").replaceChildren(...nodes);
   }
 
   charts() {
@@ -153,10 +199,12 @@ export class Runs {
       c.fillText(shortNumber(v), 40, Y(v));
     }
     c.textAlign = "left";
-    c.fillText(String(low), 44, height - 5);
+    c.fillText(low.toLocaleString("en"), 44, height - 5);
     c.textAlign = "right";
-    c.fillText(`${high} steps`, width - 8, height - 5);
+    c.fillText(`${high.toLocaleString("en")} steps`, width - 8, height - 5);
     const told = [];
+    c.fillStyle = colour("rule");
+    for (const records of series) records.forEach((record, i) => i && record.anneal_cycle !== records[i - 1].anneal_cycle && c.fillRect(X(record.steps), 8, 1, height - 24)); // where a stage begins
     [...this.chosen].forEach((id, k) => {
       const records = (this.logs.get(id)?.records ?? []).filter(record => Number.isFinite(record[name])), raw = records.map(record => record[name]), soft = smoothed(raw);
       c.strokeStyle = c.fillStyle = colour(RUN_COLOURS[k % RUN_COLOURS.length]);

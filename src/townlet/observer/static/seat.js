@@ -2,13 +2,8 @@
 /** A seat for a person: one resident's decisions are yours, the others decide as before, on the same luck. */
 import { byId, make } from "./dom.js";
 import { nameOf, optionText, percent, signed } from "./words.js";
-import { takeText } from "./living.js";
-
-/** @param {Uint8Array} bytes as `zlib.compress` makes them, in base64url */
-async function deflated(bytes) {
-  const packed = new Uint8Array(await new Response(new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(new CompressionStream("deflate"))).arrayBuffer());
-  return btoa(Array.from(packed, byte => String.fromCharCode(byte)).join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
-}
+import { takeFile } from "./living.js";
+import { deflated } from "./source.js";
 
 /** The take of what was played, with every decision in it: whoever reads it needs no policy. @param {any} source of a living take */
 export async function playedTake(source) {
@@ -38,7 +33,7 @@ export class Seat {
   /** Begin at the decision under way. */
   async begin() {
     const { page } = this;
-    if (!page.library.living) return void page.tell("A seat needs the town itself: open a file of townlet observe --save.");
+    if (!page.lives(page.a)) return void page.tell("A seat needs the town itself, and this one is a film.");
     if (page.who < 0) return void page.tell("Choose a resident first.");
     page.player.pause();
     this.base = page.a;
@@ -122,7 +117,7 @@ export class Seat {
   }
 
   async save() {
-    const take = await playedTake(this.page.a), link = make("a", { href: URL.createObjectURL(new Blob([takeText(take), "\n"], { type: "application/json" })), download: `${this.name}.take` });
+    const take = await playedTake(this.page.a), link = make("a", { href: URL.createObjectURL(new Blob([takeFile(take)], { type: "application/json" })), download: `${this.name}.take` });
     link.click();
   }
 

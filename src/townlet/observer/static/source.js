@@ -9,13 +9,18 @@ export class SourceError extends Error {}
 
 const DECODED_BYTES = 96 << 20;
 const PRELOAD_BYTES = 64 << 20;
-const PACKED_BYTES = 64 << 20;
 const RETRY = 1500; // ms before a reel that did not come is sent for again
 
 /** @param {Uint8Array} bytes @returns {Promise<Uint8Array>} */
 export async function inflate(bytes) {
   const stream = new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** @param {Uint8Array} bytes as `zlib.compress` makes them, in base64url */
+export async function deflated(bytes) {
+  const packed = new Uint8Array(await new Response(new Blob([/** @type {any} */ (bytes)]).stream().pipeThrough(new CompressionStream("deflate"))).arrayBuffer());
+  return btoa(Array.from(packed, byte => String.fromCharCode(byte)).join("")).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
 }
 
 /** @param {string} text base64 @returns {Uint8Array} */
@@ -314,71 +319,5 @@ export class InlineStore {
   /** @param {string} other */
   async divergence(other) {
     return this.part.divergence?.[other] ?? null;
-  }
-}
-
-// --- a server ------------------------------------------------------------------------------------------------------------
-
-/** @param {string} path @param {any} [body] posted as JSON where given */
-export async function ask(path, body) {
-  /** @type {Response} */ let answer;
-  const post = { method: "POST", headers: { "content-type": "application/json", "x-townlet": "1" }, body: JSON.stringify(body) };
-  try {
-    answer = await fetch(`api/${path}`, body === undefined ? {} : post);
-  } catch {
-    throw new SourceError("The server does not answer; what is here plays on.");
-  }
-  if (!answer.ok) {
-    const told = await answer.json().catch(() => ({}));
-    throw new SourceError(told.error ?? `The server answered ${answer.status}.`);
-  }
-  return answer;
-}
-
-/** @param {string} path @param {any} [body] @returns {Promise<any>} */
-export async function askJson(path, body) {
-  return (await ask(path, body)).json();
-}
-
-export class HttpStore {
-  /** @param {string} id */
-  constructor(id) {
-    this.id = id;
-    /** @type {Map<number, Uint8Array>} */ this.packed = new Map();
-    this.bytes = 0;
-  }
-
-  /** @param {number} k @param {any} table */
-  async reel(k, table) {
-    const here = this.packed.get(k);
-    if (here) return decodeReel(here, table);
-    const found = new Uint8Array(await (await ask(`takes/${this.id}/reels/${k}`)).arrayBuffer());
-    this.packed.set(k, found);
-    this.bytes += found.length;
-    while (this.bytes > PACKED_BYTES && this.packed.size > 1) {
-      const [oldest, bytes] = /** @type {[number, Uint8Array]} */ (this.packed.entries().next().value);
-      this.packed.delete(oldest);
-      this.bytes -= bytes.length;
-    }
-    return decodeReel(found, table);
-  }
-
-  /** @param {number} t @param {number} slot */
-  why(t, slot) {
-    return askJson(`takes/${this.id}/why/${t}/${slot}`);
-  }
-
-  /** @param {number} t */
-  async ties(t) {
-    return (await askJson(`takes/${this.id}/ties/${t}`)).ties;
-  }
-
-  async moments() {
-    return (await askJson(`takes/${this.id}/moments`)).moments;
-  }
-
-  /** @param {string} other */
-  divergence(other) {
-    return askJson(`takes/${this.id}/divergence/${other}`);
   }
 }

@@ -30,6 +30,9 @@ export function springs(nodes, ties) {
   return place;
 }
 
+/** @param {number} a @param {number} b */
+const pairKey = (a, b) => `${Math.min(a, b)}~${Math.max(a, b)}`;
+
 export class Ties {
   /** @param {any} page */
   constructor(page) {
@@ -83,13 +86,20 @@ export class Ties {
 
   /** @param {any[]} ties */
   list(ties) {
-    const source = this.page.a, { head } = source;
+    const source = this.page.a, { head } = source, first = new Map();
+    for (const e of source.eventsHere(source.first, this.page.player.t + 1)) if (e.name === "queue_conflict" && !first.has(pairKey(e.actor, e.rival))) first.set(pairKey(e.actor, e.rival), e.tick);
     const rows = [...ties].sort((a, b) => b.rivalry - a.rivalry || b.trust - a.trust).slice(0, 40).map(tie => make("tr", {},
       make("th", { scope: "row" }, make("button", { class: "link", text: tie.a_name, on: { click: () => this.page.select(tie.a) } })),
       make("td", {}, make("button", { class: "link", text: tie.b_name, on: { click: () => this.page.select(tie.b) } })),
       make("td", { class: `number ${tie.rivalry >= head.avoid_line ? "bad" : ""}`, text: tie.rivalry.toFixed(2) }), make("td", { class: "number", text: tie.trust.toFixed(2) }),
-      make("td", {}, tie.since === null ? make("span", { class: "soft", text: "the start" }) : make("button", { class: "link time", text: clockTime(head, tie.since), on: { click: () => this.page.seek(tie.since) } }))));
+      make("td", {}, this.since(first.get(pairKey(tie.a, tie.b)), tie.rivalry))));
     byId("ties-body").replaceChildren(...rows);
+  }
+
+  /** @param {number | undefined} tick of the first clash of the two in this film @param {number} rivalry */
+  since(tick, rivalry) {
+    if (tick === undefined) return make("span", { class: "soft", text: rivalry > 0 ? "before this day" : "–" });
+    return make("button", { class: "link time", text: clockTime(this.page.a.head, tick), on: { click: () => this.page.seek(tick) } });
   }
 
   /** @param {number} width @param {number} height @returns {Map<number, number[]>} */

@@ -6,6 +6,8 @@ import { clockTime, clockDay, doingText, nameOf } from "./words.js";
 const AXIS = 18;
 const STRIP = 34;
 const LANE = 15;
+const DIFFERS = 12;
+const SURPRISE = 16;
 const BIN = 10; // ticks a bar of conflicts
 const DOING_HUES = ["", "h6", "h0", "h2", "wait", "wait", "h1", "h5", "h3", "h4", "bad"];
 
@@ -51,7 +53,7 @@ export class TimeLine {
   chooseLanes() {
     if (!this.source) return;
     const { things, people } = this.source.head, counts = new Map();
-    const room = Math.max(1, Math.floor((this.canvas.clientHeight - AXIS - STRIP - (this.other ? 12 : 0) - 6) / LANE));
+    const room = Math.max(1, Math.floor((this.canvas.clientHeight - this.top - 6) / LANE));
     if (this.lanesOf === "things") {
       for (const one of this.moments) if (one.thing !== null && one.thing >= 0) counts.set(one.thing, (counts.get(one.thing) ?? 0) + 1);
       const shared = things.map((/** @type {any} */ _, /** @type {number} */ m) => m).filter((/** @type {number} */ m) => things[m].kind !== "bed");
@@ -164,6 +166,41 @@ export class TimeLine {
     return found.value;
   }
 
+  /** How wrong the critic was at each decision: |r + γV′ − V| of the selected one, or the mean of all who decided. @returns {Map<number, number>} */
+  surprise() {
+    const { source } = this, { interval, gamma, columns, reel_ticks } = source.head, found = new Map();
+    const scale = (/** @type {string} */ name) => columns.decisions.find((/** @type {any} */ one) => one.name === name)?.scale ?? 1, perValue = scale("value"), perReward = scale("reward");
+    const row = (/** @type {number} */ t) => {
+      const reel = source.reels.get(Math.floor((t - source.first) / reel_ticks)), k = reel ? reel.groups.decided.tick.indexOf(t) : -1;
+      return k < 0 ? null : { d: reel.groups.decisions, at: k * reel.groups.decisions.width };
+    };
+    for (let t = source.first, now = row(t), next; t <= source.last; t += interval, now = next) {
+      next = row(t + interval);
+      if (!now || !next) continue;
+      let sum = 0, count = 0;
+      for (let i = 0; i < now.d.width; i++) {
+        if ((this.who >= 0 && i !== this.who) || now.d.action[now.at + i] === 255 || next.d.action[next.at + i] === 255) continue;
+        sum += Math.abs(now.d.reward[now.at + i] * perReward + (gamma * next.d.value[next.at + i] - now.d.value[now.at + i]) * perValue);
+        count++;
+      }
+      if (count) found.set(t, sum / count);
+    }
+    return found;
+  }
+
+  /** @param {any} c @param {number} y @param {number} width */
+  drawSurprise(c, y, width) {
+    const found = this.surprise(), most = Math.max(1e-9, ...found.values()), { interval } = this.source.head, wide = Math.max(1, (width - this.left - 8) / (this.to - this.from) * interval - 1);
+    this.laneName(c, "surprise", y + SURPRISE / 2);
+    c.fillStyle = colour("h3");
+    for (const [t, size] of found) if (t + interval > this.from && t < this.to) c.fillRect(Math.max(this.left, this.x(t)), y + SURPRISE - 2 - (SURPRISE - 3) * size / most, wide, (SURPRISE - 3) * size / most);
+  }
+
+  /** Where lanes begin. */
+  get top() {
+    return AXIS + STRIP + (this.other ? DIFFERS : 0) + (this.source?.head.values ? SURPRISE : 0);
+  }
+
   draw() {
     const here = fitted(this.canvas);
     if (!here || !this.source) return;
@@ -226,7 +263,11 @@ export class TimeLine {
         c.fillRect(this.x(t), y + 1, per + 0.5, 8);
       }
       c.globalAlpha = 1;
-      y += 12;
+      y += DIFFERS;
+    }
+    if (head.values && !this.small) {
+      this.drawSurprise(c, y, width);
+      y += SURPRISE;
     }
     for (const lane of this.small ? [] : this.lanes) {
       if (y + LANE > height + 2) break;
@@ -318,7 +359,7 @@ export class TimeLine {
 
   /** The lane under a point, in words. @param {number} py @param {any} frame */
   tell(py, frame) {
-    const k = Math.floor((py - AXIS - STRIP - (this.other ? 12 : 0)) / LANE);
+    const k = Math.floor((py - this.top) / LANE);
     if (this.small || k < 0 || k >= this.lanes.length || !frame) return null;
     const lane = this.lanes[k], { head } = this.source;
     if (this.lanesOf === "people") return `${nameOf(head, frame, lane)} ${doingText(head, frame, lane)}`;

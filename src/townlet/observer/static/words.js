@@ -42,9 +42,10 @@ export function plain(text) {
   return text.replaceAll("_", " ");
 }
 
-/** An option for people: `use_shower:calm` → `use shower, calm`. @param {string} option */
+/** An option for people: `use_shower:calm` → `use shower, calmest`; `observer/words.py` says the same. @param {string} option */
 export function optionText(option) {
-  return plain(option).replace(":", ", ");
+  const [what, way] = option.split(":");
+  return plain(what) + (way === undefined ? "" : way === "near" ? ", nearest" : way === "calm" ? ", calmest" : /^\d+$/.test(way) ? `, candidate ${way}` : ` ${plain(way)}`);
 }
 
 export const DOING_TEXT = {

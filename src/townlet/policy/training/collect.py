@@ -6,7 +6,7 @@ takes no decision (`active` is false) and is where the value at the time limit i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from townlet.envs.vector import VectorTown
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.rollout import TrajectoryRecorder
 from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, mix, values_of
-from townlet.policy.trajectory import Trajectory
+from townlet.policy.trajectory import FIELDS, Trajectory, joined
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
@@ -29,8 +29,9 @@ class Rollout(Trajectory):
     """A trajectory (T, E, N, …) and what happened in the towns meanwhile."""
 
     tally: EventTally
-    life_returns: list[float]  # of the lives and whole days that ended
+    life_returns: list[float]  # of the lives and whole days that ended, as they ended; towns in order
     life_lengths: list[int]
+    life_ends: list[int]  # decisions after which they did
 
     @property
     def decided(self) -> int:
@@ -42,6 +43,25 @@ class Rollout(Trajectory):
         """Rows whose action the network chose. (T, E, N) bool"""
         own = self.active[: self.steps]
         return own if self.scripted is None else own & ~self.scripted
+
+    def arrays(self) -> dict[str, Array]:
+        """All of it as plain arrays, for another process; `side_by_side` makes rollouts of them."""
+        lives = {"life_returns": np.array(self.life_returns, np.float64), "life_lengths": np.array(self.life_lengths, np.int64)}
+        lives["life_ends"] = np.array(self.life_ends, np.int64)
+        state = {} if self.state is None else {"state": self.state}
+        return self.columns() | state | lives | {f"tally_{name}": array for name, array in self.tally.arrays().items()}
+
+
+def side_by_side(parts: Sequence[Mapping[str, Array]]) -> Rollout:
+    """Rollouts of different towns (`Rollout.arrays`) as the one that would have been collected of all, towns in order."""
+    tally = EventTally()
+    for part in parts:
+        tally.merge(EventTally.of_arrays({name.removeprefix("tally_"): array for name, array in part.items()}))
+    columns = [Trajectory(**{name: array for name, array in part.items() if name in FIELDS or name == "state"}) for part in parts]
+    lives = {name: np.concatenate([part[name] for part in parts]) for name in ("life_returns", "life_lengths", "life_ends")}
+    order = np.argsort(lives["life_ends"], kind="stable")
+    returns, lengths, ends = (array[order].tolist() for array in lives.values())
+    return Rollout(**joined(columns), tally=tally, life_returns=returns, life_lengths=lengths, life_ends=ends)
 
 
 class GuidedPolicy:
@@ -85,19 +105,30 @@ class Collector(Probe):
         self.state = np.zeros((E, N, state_width), np.float32)  # recurrent state of the network
         self.returns = np.zeros((E, N))  # of the lives under way
         self.lengths = np.zeros((E, N), np.int64)
+        self._decision = 0  # of the collection under way
+        self._leave_out = ("terms",) if self.maps else ("terms", "maps")
+        rows = TrajectoryRecorder(vec, 1, self._leave_out).data.columns().values()
+        self._decision_bytes = sum(int(array[0].nbytes) for array in rows)
         self._recorder: TrajectoryRecorder | None = None
+        self._out: Rollout | None = None
 
     @property
     def spec(self) -> ObservationSpec:
         return self.vec.spec
 
     def world(self) -> dict[str, Array]:
-        """Everything that changes, towns and lives under way: `restore_world` goes on from it bit for bit."""
+        """Everything that changes, towns and lives under way: `restore_world` goes on from it bit for bit. The events of the last
+        step are told already."""
         towns = {f"town_{name}": array for name, array in self.vec.save().items()}
+        towns["town_towns"]["events"] = 0
         return towns | {f"collector_{name}": array.copy() for name, array in self._own().items()}
 
     def world_bytes(self) -> int:
         return sum(array.nbytes for array in self.world().values())
+
+    def decision_bytes(self) -> int:
+        """Of one decision of everybody, as a rollout keeps it."""
+        return self._decision_bytes
 
     def restore_world(self, arrays: Mapping[str, Array]) -> None:
         self.vec.restore({name.removeprefix("town_"): array for name, array in arrays.items() if name.startswith("town_")})
@@ -125,9 +156,10 @@ class Collector(Probe):
         """
         vec = self.vec
         if self._recorder is None or self._recorder.capacity != horizon:
-            self._recorder = TrajectoryRecorder(vec, horizon, leave_out=("terms",) if self.maps else ("terms", "maps"))
+            self._recorder = self._out = None  # the memory of the one before, first
+            self._recorder = TrajectoryRecorder(vec, horizon, self._leave_out)
         recorder, before = self._recorder, self.state.copy()
-        recorder.steps = 0
+        recorder.steps = self._decision = 0
         acting = None if network is None else NetworkPolicy(network, self.seed)
         script = ScriptedPolicy(epsilon, self.seed)
         policy: Policy
@@ -140,25 +172,30 @@ class Collector(Probe):
         policy.reset(vec)
         if acting is not None:
             acting.state = self.state
-        self._out = Rollout(**recorder.data.columns(), state=before, tally=EventTally(), life_returns=[], life_lengths=[])
+        self._out = out = Rollout(
+            **recorder.data.columns(), state=before, tally=EventTally(), life_returns=[], life_lengths=[], life_ends=[]
+        )
         SimulationLoop(vec, policy, [recorder, self]).run_decisions(horizon)
         recorder.bootstrap(values_of(policy, vec))
         if acting is not None:
             self.state = acting.state
-        return self._out
+        return out
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
         self._live = world.active != 0
+        self._decision += 1
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         out, live = self._out, self._live
+        assert out is not None
         out.tally.add(world.events())
-        self.returns[live] += world.rewards[live]
-        self.lengths[live] += 1
+        np.add(self.returns, world.rewards, out=self.returns, where=live)
+        self.lengths += live
         ended = live & ((world.terminated != 0) | (world.truncated != 0))
         if ended.any():
             told = ended & (world.state.towns["cut"] == 0)[:, None]  # a day cut short by staggering says nothing of a day
             out.life_returns.extend(self.returns[told].tolist())
             out.life_lengths.extend(self.lengths[told].tolist())
+            out.life_ends.extend([self._decision] * int(told.sum()))
             self.returns[ended] = 0.0
             self.lengths[ended] = 0

@@ -14,7 +14,7 @@ from townlet.errors import ReplayError
 from townlet.policy.replay import ReplayDataset
 from townlet.policy.training.batches import permutation
 from townlet.policy.training.collect import Collector
-from townlet.policy.training.numerics import discounted_returns
+from townlet.policy.training.estimates import discounted_returns
 from townlet.policy.training.sources import observed
 from townlet.policy.trajectory import Trajectory, joined, padded
 from townlet.types import Array

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -13,17 +12,53 @@ from townlet.errors import UsageError
 from townlet.policy.replay import ReplayBatch, ReplayDataset
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.policy.training.batches import UpdateStats
+from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
-from townlet.policy.training.session import Session
+from townlet.policy.training.pool import CollectorPool
+from townlet.policy.training.session import Session, make_learner
 from townlet.policy.training.sources import replay_batch, rollout_batch, script_batch
 from townlet.policy.training.telemetry import EpochData, replay_town, town_record
 from townlet.types import Array
+
+LARGE = 100e6  # bytes of a rollout from which its time is told before the start
+PROBE = 2  # decisions that tell it
 
 
 def horizon(context: TrainingContext) -> int:
     """Decisions per resident and collection: `training.rollout_ticks` when set, else `training.horizon`."""
     training, interval = context.config.training, context.config.policy.interval
     return training.horizon if training.rollout_ticks is None else max(1, training.rollout_ticks // interval)
+
+
+def chunks(context: TrainingContext, collector: Collector | CollectorPool) -> list[int]:
+    """Decisions of the parts in which a collection is made and learned from: one, unless `training.rollout_mb` bounds it."""
+    whole, bound = horizon(context), context.config.training.rollout_mb
+    if bound is None:
+        return [whole]
+    fits = max(1, int(bound * 1e6 / collector.decision_bytes()) - 1)  # a rollout has a row more
+    return [len(part) for part in np.array_split(np.arange(whole), -(-whole // fits))]
+
+
+def say_what_an_epoch_takes(session: Session, context: TrainingContext) -> None:
+    """Of large towns, minutes and memory before the start: the towns take a few decisions, a learner that is thrown away learns
+    from them, and all stands again where it stood."""
+    if session.collector is None:
+        return
+    collector, parts = session.towns, chunks(context, session.towns)
+    if len(parts) == 1 and collector.decision_bytes() * parts[0] < LARGE:
+        return
+    world, script = collector.world(), {"ask_script": context.plan.bc_weight_at(0.0) > 0}
+    collector.collect(session.learner, 1, **script)  # what is compiled or allocated once
+    started = perf_counter()
+    rollout = collector.collect(session.learner, PROBE, **script)
+    make_learner(context).update(rollout_batch(rollout, session.learner.ppo))
+    minutes = (perf_counter() - started) * horizon(context) / PROBE / 60
+    collector.restore_world(world)
+    people, size = rollout.actions[0].size, collector.decision_bytes() * (max(parts) + 1) / 1e6
+    context.progress.say(
+        f"an epoch: {horizon(context)} decisions of {people:,} residents, {len(parts)} chunk(s) of at most {size:,.0f} MB; about "
+        f"{minutes:.1f} min each, {minutes * (context.epochs - session.counters.epoch):.0f} min for all that are left"
+    )
 
 
 def scripted_share(context: TrainingContext, progress: float) -> float:
@@ -40,13 +75,21 @@ def resident_days(decisions: int, interval: int, context: TrainingContext) -> fl
 
 
 def rollout_epoch(session: Session, context: TrainingContext, progress: float) -> EpochData:
+    """A collection and its update, chunk by chunk."""
+    data = EpochData()
+    for decisions in chunks(context, session.towns):
+        data.add(_rollout_chunk(session, context, progress, decisions))
+    return data
+
+
+def _rollout_chunk(session: Session, context: TrainingContext, progress: float, decisions: int) -> EpochData:
     collector, learner = session.towns, session.learner
     bc_weight = context.plan.bc_weight_at(progress)
     started = perf_counter()
-    for _ in range(1 + context.config.scenario.episode_ticks // (horizon(context) * context.config.policy.interval)):
+    for _ in range(1 + context.config.scenario.episode_ticks // (decisions * context.config.policy.interval)):
         rollout = collector.collect(
             learner,
-            horizon(context),
+            decisions,
             ask_script=bc_weight > 0,
             scripted_share=scripted_share(context, progress),
             epsilon=context.config.training.bc.epsilon,
@@ -56,7 +99,8 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
             break
     else:
         raise UsageError(
-            "No resident took a decision in a whole episode, so there is nothing to learn from; give the scenario residents."
+            "No resident took a decision in a whole episode, so there is nothing to learn from; give the scenario "
+            "residents, or use --rollout-auto-seed-agents."
         )
     seconds = perf_counter() - started
     script = script_batch(rollout) if bc_weight > 0 else None
@@ -73,7 +117,7 @@ def rollout_epoch(session: Session, context: TrainingContext, progress: float) -
         resident_days=days,
         returns=rollout.life_returns,
         lengths=rollout.life_lengths,
-        ticks=horizon(context) * context.config.policy.interval,
+        ticks=decisions * context.config.policy.interval,
         simulated=rollout.decided,
         sim_seconds=seconds,
     )
@@ -88,7 +132,7 @@ class ReplayTally:
     def __init__(self, dataset: ReplayDataset, context: TrainingContext) -> None:
         self.dataset, self.context = dataset, context
         self._data = EpochData(baseline=dataset.baseline_metrics())
-        self._metrics: list[Mapping[str, Any]] = []
+        self._metrics: list[Mapping[str, object]] = []
         self._exits = 0
 
     def add(self, batch: ReplayBatch) -> list[Array]:
@@ -100,7 +144,7 @@ class ReplayTally:
         data.masked = data.masked and batch.masks is not None
         self._exits += int(batch.terminated.sum())
         for meta in batch.metadata:
-            found = self.dataset.config.metrics_map.get(meta.sample_id, meta.metrics)
+            found = self.dataset.metrics(meta)
             self._metrics.append(found)
             if found.get("episode_return") is not None:
                 data.dataset_returns.append(float(found["episode_return"]))

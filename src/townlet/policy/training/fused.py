@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
 from townlet.policy import passes
-from townlet.policy.fused import FusedNetwork, Observations, Workspace
+from townlet.policy.fused_network import FusedNetwork, Observations, Workspace
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.batches import Coefficients, check_observed
 from townlet.policy.training.numerics import STD_FLOOR, Optimizer
@@ -68,11 +68,11 @@ class Fused:
         return out[:, :-1], out[:, -1], state
 
     def evaluate(self, batch: Trajectory) -> tuple[Floats, Floats]:
+        check_observed(self.spec, batch)
         steps, width = batch.features.shape[:2]
-        rows = self.data(batch, None, {})
-        out = self.network.answer(rows.seen)
-        log_probs = np.empty((len(out), self.spec.actions), np.float32)
-        passes.settle(out, rows.masks, log_probs)
+        out = self.refresh().answer(batch.features, batch.maps)
+        log_probs, masks = np.empty((len(out), self.spec.actions), np.float32), np.asarray(batch.masks)
+        passes.settle(out, np.require(masks.reshape(log_probs.shape), np.bool_, ["C", "W"]), log_probs)
         return log_probs.reshape(steps, width, -1), out[:, -1].reshape(steps, width)
 
     # --- data -------------------------------------------------------------------------------------------------------
@@ -119,15 +119,16 @@ class Fused:
         """Every shard by one of the threads; their gradients and sums in order."""
         network, layout, gradients = self.refresh(), self.network.layout, self._gradients
         (seen, masks), sums = (part.rows.seen, part.rows.masks), np.zeros((self.shards, terms))
-        edges = [part.begin + (part.end - part.begin) * k // self.shards for k in range(self.shards + 1)]
+        edges = part.begin + (part.end - part.begin) * np.arange(self.shards + 1) // self.shards
+        threads = min(network.threads, self.shards)
 
-        def job(space: Workspace, k: int) -> None:
+        def job(space: Workspace, first: int) -> None:
             learn(
                 layout.plan, network.wide, network.turned, space.act, space.grad, *space.learning, *seen,
-                layout.places, part.order, edges[k], edges[k + 1], masks, *given, gradients[k], sums[k],
+                layout.places, part.order, edges, first, threads, masks, *given, gradients, sums,
             )  # fmt: skip
 
-        network.run(job, self.shards)
+        network.run(job, threads)
         passes.collect(gradients, layout.place, self._gradient)
         return np.asarray(sums.sum(axis=0))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,16 +12,17 @@ from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
 from townlet.errors import CheckpointError, DivergedError, UsageError
-from townlet.policy.fused import can_fuse
-from townlet.policy.inference import Acted, check_inputs, choose_actions
+from townlet.policy.fused_network import can_fuse
+from townlet.policy.inference import Acted, Acting
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import VARIANCE_FLOOR, NetworkSpec
-from townlet.policy.training import numerics
+from townlet.policy.training import estimates, numerics
 from townlet.policy.training.autograd import Autograd, check_device
 from townlet.policy.training.batches import (
     PPO_TERMS,
     CloningStats,
     Coefficients,
+    LearnerState,
     UpdateStats,
     decisions_of,
     legal_rows,
@@ -36,14 +37,6 @@ from townlet.types import Array, Doubles, Floats
 MINIBATCH = (*PPO_TERMS, "loss_total", "transitions", "grad_norm")
 PPO_STREAM, CLONING_STREAM, AUXILIARY_STREAM = 1, 2, 3
 VALUE_HORIZON = 10  # statistics of returns look back over about this many batches
-
-
-class LearnerState(NamedTuple):
-    """All that is needed to go on bit for bit: two flat maps of arrays for safetensors, one small map for JSON."""
-
-    weights: dict[str, Array]
-    optimizer: dict[str, Array]
-    meta: dict[str, Any]
 
 
 class Passes(Protocol):
@@ -68,7 +61,7 @@ def is_fused(spec: NetworkSpec, ppo: PPOConfig, device: str = "cpu") -> bool:
     return ppo.update == "fused" and device == "cpu" and can_fuse(spec) and not ppo.compile and not ppo.bf16
 
 
-class PPOLearner:
+class PPOLearner(Acting):
     """`workers` threads share the shards of a mini-batch; how many there are changes no bit, the number of shards does."""
 
     def __init__(
@@ -105,39 +98,21 @@ class PPOLearner:
         return self.spec.recurrent != "none"
 
     # --- acting -----------------------------------------------------------------------------------------------------
-    def initial_state(self, rows: int) -> Floats:
-        return np.zeros((rows, self.spec.state_width), np.float32)
-
     def act(
         self,
-        features: Floats,  # (B, F)
-        maps: Array | None,  # (B, C, H, W)
-        masks: Array,  # (B, A)
+        features: Floats,
+        maps: Array | None,
+        masks: Array,
         *,
-        draws: Doubles | None = None,  # (B,) uniform in [0, 1); None chooses greedily
-        state: Floats | None = None,  # (B, S)
-        starts: Array | None = None,  # (B,): rows whose state is reset first
+        draws: Doubles | None = None,
+        state: Floats | None = None,
+        starts: Array | None = None,
     ) -> Acted:
         if isinstance(self.passes, Fused):
             return self.passes.refresh().act(features, maps, masks, draws=draws)
-        logits, values, next_state = self.forward(features, maps, state=state, starts=starts)
-        actions, log_probs = choose_actions(logits, masks, draws)
-        return Acted(actions, log_probs, values, next_state)
+        return super().act(features, maps, masks, draws=draws, state=state, starts=starts)
 
-    def forward(
-        self,
-        features: Floats,
-        maps: Array | None = None,
-        *,
-        state: Floats | None = None,
-        starts: Array | None = None,
-    ) -> tuple[Floats, Floats, Floats]:
-        """Unmasked logits (B, A), values (B,) in units of the return, next state (B, S)."""
-        check_inputs(self.spec, features, maps)
-        if state is None:
-            state = self.initial_state(len(features))
-        elif starts is not None:
-            state = np.where(starts.astype(bool)[:, None], np.float32(0), state)
+    def answer(self, features: Floats, maps: Array | None, state: Floats) -> tuple[Floats, Floats, Floats]:
         logits, values, carried = self.passes.forward(features, maps, state)
         return logits, self._in_units_of_return(values), carried
 
@@ -157,10 +132,10 @@ class PPOLearner:
         active, illegal = legal_rows(batch.active, batch.masks, batch.actions)
         if not active.any():
             raise UsageError("the batch has no active row with a legal action; nothing can be learned from it")
-        lr = numerics.linear_schedule(ppo.learning_rate, 0.0 if ppo.lr_anneal else ppo.learning_rate, progress)
-        clip = numerics.linear_schedule(ppo.clip_param, 0.0 if ppo.clip_anneal else ppo.clip_param, progress)
+        lr = estimates.linear_schedule(ppo.learning_rate, 0.0 if ppo.lr_anneal else ppo.learning_rate, progress)
+        clip = estimates.linear_schedule(ppo.clip_param, 0.0 if ppo.clip_anneal else ppo.clip_param, progress)
         entropy_end = ppo.entropy_coef if ppo.entropy_final is None else ppo.entropy_final
-        entropy_coef = numerics.linear_schedule(ppo.entropy_coef, entropy_end, progress)
+        entropy_coef = estimates.linear_schedule(ppo.entropy_coef, entropy_end, progress)
         value_clip = ppo.value_clip
         seen = self._sums("observation", batch.features, active) if self.spec.normalize_observations else None
         if seen is not None:
@@ -225,8 +200,8 @@ class PPOLearner:
             epochs=epoch + 1,
             transitions=int(active.sum()),
             stopped_early=stopped,
-            explained_variance=numerics.explained_variance(batch.values[active], batch.returns[active]),
-            reward_advantage_corr=numerics.correlation(batch.rewards[active], batch.advantages[active]),
+            explained_variance=estimates.explained_variance(batch.values[active], batch.returns[active]),
+            reward_advantage_corr=estimates.correlation(batch.rewards[active], batch.advantages[active]),
             mask_fill_mean=float(batch.masks[active].mean(dtype=np.float64)),
             illegal_actions=illegal,
             lr=lr,
@@ -304,12 +279,12 @@ class PPOLearner:
 
     def _sums(self, prefix: str, rows: Floats, active: NDArray[np.bool_] | None = None) -> tuple[Doubles, Doubles, int]:
         """What rows (…, width) add to the statistics of that prefix, and how many they are."""
-        tracked, flat = numerics.RunningMeanStd.from_arrays(self._statistics, prefix), rows.reshape(-1, rows.shape[-1])
+        tracked, flat = estimates.RunningMeanStd.from_arrays(self._statistics, prefix), rows.reshape(-1, rows.shape[-1])
         chosen = np.arange(len(flat)) if active is None else np.flatnonzero(active)
         return *tracked.sums(flat, chosen), len(chosen)
 
     def _take_in(self, prefix: str, first: Array, second: Array, added: int, limit: float = math.inf) -> None:
-        tracked = numerics.RunningMeanStd.from_arrays(self._statistics, prefix)
+        tracked = estimates.RunningMeanStd.from_arrays(self._statistics, prefix)
         tracked.take_in(first, second, added, limit)
         for name, array in tracked.arrays(prefix).items():
             self._statistics[name][...] = array
@@ -380,14 +355,15 @@ class PPOLearner:
         if meta["optimizer"] != optimizer.kind:
             raise CheckpointError(
                 f"the checkpoint was made with {meta['optimizer']}, the config asks for {optimizer.kind}; "
-                "set ppo.optimizer to the former"
+                "set ppo.optimizer to the one of the checkpoint"
             )
         moments = optimizer.moments()
-        found, expected = ({name: tuple(array.shape) for name, array in part.items()} for part in (state.optimizer, moments))
+        kept = {name: array for name, array in state.optimizer.items() if name in moments}  # beside a critic's, which it may hold
+        found, expected = ({name: tuple(array.shape) for name, array in part.items()} for part in (kept, moments))
         if found != expected:
             raise CheckpointError(f"the optimiser state holds {found}; this network needs {expected}; use its own checkpoint")
         self.network.load_arrays(state.weights)
         for name, tensor in moments.items():
-            tensor.copy_(torch.from_numpy(np.array(state.optimizer[name])))
+            tensor.copy_(torch.from_numpy(np.array(kept[name])))
         optimizer.steps = int(meta["optimizer_steps"])
         self.updates, self.gradient_steps, self.seed = int(meta["updates"]), int(meta["gradient_steps"]), int(meta["seed"])

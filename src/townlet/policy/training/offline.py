@@ -11,9 +11,8 @@ Axes: T decisions, B lives, R rows (decisions that count), F features, A actions
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +24,13 @@ from townlet.errors import CheckpointError, UsageError
 from townlet.policy.inference import MASKED_LOGIT
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import NetworkSpec
-from townlet.policy.training import numerics
-from townlet.policy.training.batches import PPO_TERMS, UpdateStats, legal_rows, permutation, summary
-from townlet.policy.training.learner import LearnerState, PPOLearner
+from townlet.policy.training import estimates, numerics
+from townlet.policy.training.batches import PPO_TERMS, LearnerState, UpdateStats, legal_rows, permutation, summary
+from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.numerics import Tensors, masked_log_softmax, taken
+from townlet.policy.training.sources import Lives, refuse_memory
 from townlet.policy.trajectory import Trajectory
+from townlet.types import Array
 
 OFFLINE_STREAM = 5
 CRITIC, TARGET = "critic.", "target."  # names of their arrays in a checkpoint begin so
@@ -115,62 +116,6 @@ def distillation_loss(log_probs: Tensor, q: Tensor, masks: Tensor, temperature: 
     return -(wanted * log_probs.clamp_min(numerics.LEAST_LOG_PROB)).sum(-1).mean()
 
 
-# --- data ------------------------------------------------------------------------------------------------------------
-class Lives(NamedTuple):
-    """Stored lives side by side. Observations and masks have a row more, (T + 1, B, …): what the last decision led to."""
-
-    seen: Trajectory  # (T, B, …), (T + 1, B, …)
-    known: NDArray[np.bool_]  # (T, B): the row's next observation was stored, or its life ended
-
-
-def side_by_side(batches: Iterator[Trajectory]) -> Lives:
-    """Lives of any length, filled up with rows that do not count. Where what followed a life's last decision was not stored, the
-    decision's own observation stands there, and no value is backed up from it."""
-    parts, known = [], []
-    for batch in batches:
-        columns, steps = batch.columns(), batch.steps
-        sees_end = batch.sees_end
-        for name in ("features", "maps", "masks"):
-            if name in columns and len(columns[name]) == steps:
-                columns[name] = np.concatenate([columns[name], columns[name][-1:]])
-        columns["truncated"] = columns["truncated"].copy()
-        columns["truncated"][-1] |= ~columns["terminated"][-1]
-        if "expert" not in columns:
-            columns["expert"] = np.full(columns["actions"].shape, -1)
-        found = np.ones(columns["actions"].shape, np.bool_)
-        found[-1] = sees_end | columns["terminated"][-1]
-        parts.append(Trajectory(**{name: columns[name] for name in USED if name in columns}))
-        known.append(found)
-    if not parts:
-        raise UsageError("The data hold no batch to learn from; lower training.replay.batch_size, or do not drop the last batch.")
-    longest = max(part.steps for part in parts)
-    seen = {
-        name: np.concatenate([_longer(part.columns()[name], longest + (name in AFTER)) for part in parts], axis=1)
-        for name in parts[0].columns()
-    }
-    seen["masks"][..., 0] |= ~seen["masks"].any(-1)  # a row that does not count still needs something it may do
-    return Lives(Trajectory(**seen), np.concatenate([_longer(rows, longest) for rows in known], axis=1))
-
-
-USED = ("features", "maps", "masks", "actions", "log_probs", "rewards", "terminated", "truncated", "active", "expert")
-AFTER = ("features", "maps", "masks")
-
-
-def _longer(array: NDArray[Any], steps: int) -> NDArray[Any]:
-    if len(array) == steps:
-        return array
-    return np.concatenate([array, np.zeros((steps - len(array), *array.shape[1:]), array.dtype)])
-
-
-def refuse_memory(spec: NetworkSpec, algorithm: str) -> None:
-    """A network with a memory learns from whole sequences."""
-    if spec.recurrent != "none":
-        raise UsageError(
-            f"ppo.recurrent is {spec.recurrent!r}, but {algorithm} learns from single decisions; set it to none, "
-            "or take training.algorithm=ppo."
-        )
-
-
 # --- the learner -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Batch:
@@ -217,9 +162,9 @@ class OfflineLearner(PPOLearner):
         values = self.evaluate(seen)[1]  # (T + 1, B)
         gamma = self.ppo.gamma
         rows = (seen.rewards, values[:-1], values[-1], seen.terminated, seen.truncated, seen.active)
-        advantages, returns = numerics.gae(*rows, gamma=gamma, gae_lambda=self.ppo.gae_lambda)
+        advantages, returns = estimates.gae(*rows, gamma=gamma, gae_lambda=self.ppo.gae_lambda)
         batch = self._batch(lives, legal, advantages, returns)
-        rate = numerics.cosine_schedule(settings.learning_rate, progress) if settings.lr_anneal else settings.learning_rate
+        rate = estimates.cosine_schedule(settings.learning_rate, progress) if settings.lr_anneal else settings.learning_rate
         table: list[list[float]] = []
         grads: list[float] = []
         self.minibatches = []
@@ -248,8 +193,8 @@ class OfflineLearner(PPOLearner):
             epochs=1,
             transitions=int(legal.sum()),
             stopped_early=False,
-            explained_variance=numerics.explained_variance(values[:-1][legal], returns[legal]),
-            reward_advantage_corr=numerics.correlation(seen.rewards[legal], advantages[legal]),
+            explained_variance=estimates.explained_variance(values[:-1][legal], returns[legal]),
+            reward_advantage_corr=estimates.correlation(seen.rewards[legal], advantages[legal]),
             mask_fill_mean=float(seen.masks[: seen.steps][legal].mean(dtype=np.float64)),
             illegal_actions=illegal,
             lr=rate,
@@ -343,14 +288,14 @@ class OfflineLearner(PPOLearner):
             mean = float(seen.rewards[legal].mean(dtype=np.float64))
             ahead = np.full(seen.rewards.shape, mean / max(1.0 - gamma, 1e-3))
             self.track_returns(
-                numerics.discounted_returns(seen.rewards, seen.terminated, seen.truncated, ahead, gamma=gamma)[legal]
+                estimates.discounted_returns(seen.rewards, seen.terminated, seen.truncated, ahead, gamma=gamma)[legal]
             )
         for network in (self.critic, self.target):
             if network is not None:
                 for name, buffer in self.network.named_buffers():
                     network.get_buffer(name).copy_(buffer)
 
-    def _batch(self, lives: Lives, legal: NDArray[np.bool_], advantages: NDArray[Any], returns: NDArray[Any]) -> Batch:
+    def _batch(self, lives: Lives, legal: NDArray[np.bool_], advantages: Array, returns: Array) -> Batch:
         seen, width = lives.seen, legal.shape[1]
         tables = self.passes.data(seen, None, {})
         assert seen.expert is not None
@@ -382,7 +327,7 @@ class OfflineLearner(PPOLearner):
 
     def load_state(self, state: LearnerState) -> None:
         """Weights, optimiser and critic; a run that starts from a checkpoint without a critic begins with a new one."""
-        super().load_state(state._replace(optimizer=without_critic(state.optimizer)))
+        super().load_state(state)
         if self.critic is None or self.target is None or "critic_steps" not in state.meta:
             return
         for prefix, network in ((CRITIC, self.critic), (TARGET, self.target)):
@@ -396,10 +341,5 @@ class OfflineLearner(PPOLearner):
         self.critic_optimizer.steps = int(state.meta["critic_steps"])
 
 
-def without_critic(optimizer: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The optimiser's own arrays of a checkpoint, whichever learner wrote it."""
-    return {name: array for name, array in optimizer.items() if not name.startswith((CRITIC, TARGET, CRITIC_MOMENTS))}
-
-
-def _below(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _below(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

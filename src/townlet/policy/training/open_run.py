@@ -1,4 +1,4 @@
-"""Opening a run: its folder and lock, its log, its stop flag; new, or where it was left."""
+"""Opening a new or resumed run: its folder and lock, its log, its stop flag."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from townlet import files
 from townlet.config.models import config_hash
@@ -17,7 +16,7 @@ from townlet.files import short_hash
 from townlet.names import check_name
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import RunOptions, TrainingContext
-from townlet.policy.training.run_folder import RunFolder, check_disk, environment
+from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder, check_disk
 from townlet.telemetry.ndjson import TelemetryWriter, log_parts
 
 
@@ -35,8 +34,7 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
             log = log or _log_of(context.run, options, settings.file)
             stack.enter_context(files.FolderLock(options.run_dir))
             if not options.resume:
-                card = _card(context, log)
-                context.run.create(card, context.config.model_dump(mode="json"), _environment(context, options))
+                context.run.create(_card(context, log), context.config, _environment(context, options))
         elif options.resume:
             raise UsageError("There is nothing to resume without a run folder; name it with --resume RUN.")
         if options.start_from is not None:
@@ -76,22 +74,22 @@ def _start_of(options: RunOptions) -> str | None:
     if options.start_from is not None:
         return str(load_checkpoint(options.start_from, with_optimizer=False, with_world=False).state["weights_hash"])
     run = None if options.run_dir is None else RunFolder(options.run_dir)
-    return run.card().get("started_from") if options.resume and run is not None else None
+    return run.card().started_from if options.resume and run is not None else None
 
 
-def _card(context: TrainingContext, log: Path | None) -> dict[str, Any]:
-    return {
-        "run_id": context.run_id,
-        "mode": context.mode,
-        "epochs": context.epochs,
-        "seed": context.seed,
-        "config_id": context.config.config_id,
-        "config_hash": config_hash(context.config),
-        "dataset_hash": context.dataset_hash,
-        "dataset": None if context.dataset_source is None else seen_from(context.run, context.dataset_source),
-        "started_from": context.started_from,
-        "telemetry": None if log is None else _relative(log, context),
-    }
+def _card(context: TrainingContext, log: Path | None) -> RunCard:
+    return RunCard(
+        run_id=context.run_id,
+        mode=context.mode,
+        epochs=context.epochs,
+        seed=context.seed,
+        config_id=context.config.config_id,
+        config_hash=config_hash(context.config),
+        dataset_hash=context.dataset_hash,
+        dataset=None if context.dataset_source is None else seen_from(context.run, context.dataset_source),
+        started_from=context.started_from,
+        telemetry=None if log is None else _relative(log, context),
+    )
 
 
 def seen_from(run: RunFolder | None, path: Path) -> str:
@@ -107,8 +105,8 @@ def _relative(log: Path, context: TrainingContext) -> str:
 def _log_of(run: RunFolder, options: RunOptions, name: str) -> Path:
     """The log in the run folder. One that a run kept elsewhere is named again by whoever resumes it: nothing outside the folder
     is changed because a file in it says so."""
-    written = run.card().get("telemetry") if options.resume else None
-    if isinstance(written, str) and Path(written).is_absolute():
+    written = run.card().telemetry if options.resume else None
+    if written is not None and Path(written).is_absolute():
         raise UsageError(f"The run in {run.path} kept its log outside, in {written}; name it again with --ppo-log {written}.")
     name = check_name(written or name, f"the log that {run.path / 'run.json'} names", error=CheckpointError)
     for part in {name, *(path.name for path in run.path.glob(f"{name}.*"))}:
@@ -116,31 +114,37 @@ def _log_of(run: RunFolder, options: RunOptions, name: str) -> Path:
     return run.path / name
 
 
-def _environment(context: TrainingContext, options: RunOptions) -> dict[str, Any]:
-    return environment(options.command, context.config.training.threads)
+def _environment(context: TrainingContext, options: RunOptions) -> RunEnvironment:
+    return RunEnvironment.here(options.command, context.config.training.threads)
 
 
 def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions) -> None:
     if not options.resume:
         if run.exists:
-            raise UsageError(f"{run.path} already holds a run; go on with --resume {run.path}, or choose another --run-dir.")
+            raise UsageError(
+                f"{run.path} already holds a run; continue it with --resume {run.path}, or choose another --run-dir."
+            )
         check_disk(run.path, context.disk_needed)
         return
-    card, there = run.card(), run.environment()
-    for name, found in (("config_hash", config_hash(context.config)), ("mode", context.mode), ("epochs", context.epochs)):
-        if card.get(name) != found:
+    card = run.card()
+    for name, begun, now in (
+        ("config hash", card.config_hash, config_hash(context.config)),
+        ("mode", card.mode, context.mode),
+        ("epochs", card.epochs, context.epochs),
+    ):
+        if begun != now:
             raise UsageError(
-                f"The run in {run.path} has the {name.replace('_', ' ')} {card.get(name)!r}, now it is {found!r}; "
+                f"The run in {run.path} has the {name} {begun!r}, now it is {now!r}; "
                 "resume it as it was started, or start a new run."
             )
-    if card.get("dataset_hash") != context.dataset_hash:
+    if card.dataset_hash != context.dataset_hash:
         raise CheckpointError(f"The data of the run in {run.path} have changed since it began; restore them, or start a new run.")
-    here = _environment(context, options)
+    there, here = run.environment().model_dump(), _environment(context, options).model_dump()
     for name in ("versions", "threads", "machine"):
-        if there.get(name) != here[name] and not options.allow_inexact:
+        if there[name] != here[name] and not options.allow_inexact:
             raise UsageError(
-                f"The run in {run.path} was made with {name} {there.get(name)}, here it is {here[name]}: it would not go on bit "
-                "for bit; use the same, or accept that with --allow-inexact."
+                f"The run in {run.path} was made with {name} {there[name]}, here it is {here[name]}: the result could differ "
+                "in the last bits; use the same, or accept that with --allow-inexact."
             )
 
 

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from townlet.config.models import SimulationConfig
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, PPOTrainingResult, ReplayBatchSummary, ReplaySummary
 from townlet.errors import UsageError
+from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.contexts import NoProgress, Progress, RunOptions, TrainingContext, TrainingResult
 from townlet.policy.training.open_run import dry_run, opened_run
+from townlet.policy.training.run_folder import next_free
 from townlet.policy.training.services import CapturedRollout, TrainingServices
 from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, available, strategy_of
 from townlet.policy.training.strategies.base import TrainingStrategy
@@ -32,8 +34,8 @@ class PolicyTrainingOrchestrator:
         strategies: Mapping[str, Callable[[], TrainingStrategy]] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.config = config
-        self.services = services or TrainingServices.of(config)
+        self.config = seed_residents(config) if config.training.rollout_auto_seed_agents else config
+        self.services = services or TrainingServices.of(self.config)
         self.strategies = dict(STRATEGIES) | dict(strategies or {})
         self.progress = progress or NoProgress()
 
@@ -80,53 +82,48 @@ class PolicyTrainingOrchestrator:
                 context.run.write_summary(result.model_dump(mode="json"))
         return result
 
-    def run_bc_training(self, manifest: Path | str | None = None, options: RunOptions | None = None) -> BCTrainingResult:
+    def run_bc_training(
+        self, manifest: Path | str | None = None, options: RunOptions | None = None, *, epochs: int | None = None
+    ) -> BCTrainingResult:
         """Behaviour cloning on a manifest (by default `training.bc.manifest`), or on fresh scripted demonstrations."""
-        options = options or RunOptions()
+        options = _with(options, epochs=epochs)
         manifest = manifest or self.config.training.bc.manifest
         if manifest is not None and options.dataset is None:
             options = replace(options, dataset=self.services.replay.dataset_config(Path(manifest)))
         return _as(BCTrainingResult, self.run("bc", options))
 
     def run_ppo(
-        self, dataset: Data | None = None, options: RunOptions | None = None, *, mode: str | None = None
+        self,
+        dataset: Data | None = None,
+        options: RunOptions | None = None,
+        *,
+        mode: str | None = None,
+        epochs: int | None = None,
     ) -> PPOTrainingResult:
         """PPO on a dataset (mode `replay`), or in the given mode."""
-        if dataset is not None:
-            options, mode = replace(options or RunOptions(), dataset=dataset), mode or "replay"
-        return _as(PPOTrainingResult, self._run(mode or self._ppo_mode(), options or RunOptions(), "ppo"))
+        mode = mode or (self._ppo_mode() if dataset is None else "replay")
+        return _as(PPOTrainingResult, self._run(mode, _with(options, dataset=dataset, epochs=epochs), "ppo"))
 
     def run_anneal(self, options: RunOptions | None = None) -> AnnealSummary:
+        """The schedule of the config; without a run folder in the next free one under runs/, for it keeps its stages."""
+        if options is None or options.run_dir is None:
+            options = _with(options, run_dir=next_free(self.config.config_id, "anneal"))
         return _as(AnnealSummary, self.run("anneal", options))
 
-    def capture_rollout(self, ticks: int | None = None, *, auto_seed_agents: bool | None = None) -> CapturedRollout:
-        """Frames of the config's town under its scripted residents; its `build_dataset` feeds them to `run_ppo`."""
-        return self.services.capture.capture(ticks, auto_seed_agents=auto_seed_agents)
+    def capture_rollout(
+        self, ticks: int | None = None, *, output_dir: Path | str | None = None, auto_seed_agents: bool = False
+    ) -> CapturedRollout:
+        """Frames of the config's town under its scripted residents, also as a capture folder; `build_dataset` feeds `run_ppo`."""
+        return self.services.capture.capture(ticks, output_dir=output_dir, auto_seed_agents=auto_seed_agents)
 
     def build_replay_dataloader(self, dataset: Data | None = None) -> ReplayDataset:
         return self.services.replay.build(dataset)
 
     def run_replay_dataset(
-        self,
-        dataset: Data | None = None,
-        on_batch: Callable[[ReplayBatchSummary], None] | None = None,
+        self, dataset: Data | None = None, on_batch: Callable[[ReplayBatchSummary], None] | None = None
     ) -> ReplaySummary:
         """Iterate over a dataset once, without training, and say what is in it."""
-        started = perf_counter()
-        data = self.build_replay_dataloader(dataset)
-        batches = []
-        for batch in self.services.replay.summaries(data):
-            batches.append(batch)
-            if on_batch is not None:
-                on_batch(batch)
-        return ReplaySummary(
-            duration_sec=perf_counter() - started,
-            dataset=data.config.label,
-            samples=sum(batch.samples for batch in batches),
-            transitions=sum(batch.transitions for batch in batches),
-            batches=tuple(batches),
-            baseline=data.baseline_metrics(),
-        )
+        return self.services.replay.summary(self.build_replay_dataloader(dataset), on_batch)
 
     def _epochs(self, mode: str, options: RunOptions) -> int:
         """Epochs of a run of this mode, where nothing ends it early."""
@@ -140,6 +137,10 @@ class PolicyTrainingOrchestrator:
     def _ppo_mode(self) -> str:
         source = self.config.training.source
         return source if STRATEGY_OF_MODE[source] == "ppo" else "rollout"
+
+
+def _with(options: RunOptions | None, **given: Any) -> RunOptions:
+    return replace(options or RunOptions(), **{name: value for name, value in given.items() if value is not None})
 
 
 def _as(kind: type[Result], result: TrainingResult) -> Result:

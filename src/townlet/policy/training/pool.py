@@ -1,4 +1,4 @@
-"""Several rollout workers as one collector: each holds a share of the towns; what they bring is laid side by side.
+"""Several rollout workers as one collector: each holds a share of the towns, and their rollouts are joined.
 
 Workers act without torch, by the passes that the learner acts with: however the towns are split, they collect the bytes that one
 collector would. (A recurrent network, or one with convolutions, acts in NumPy, near the learner's own numbers.) The state of
@@ -8,7 +8,9 @@ rollout again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -17,17 +19,16 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.errors import UsageError
 from townlet.observations.spec import ObservationSpec
-from townlet.policy.fused import FusedNetwork, can_fuse
+from townlet.policy.fused_network import FusedNetwork, can_fuse
 from townlet.policy.inference import NumpyPolicy
+from townlet.policy.jobs import ATTEMPTS, open_engine
 from townlet.policy.network import NetworkSpec
-from townlet.policy.training.collect import Collector, Rollout
+from townlet.policy.training.collect import Collector, Rollout, side_by_side
 from townlet.policy.training.services import RolloutCaptureService
-from townlet.policy.trajectory import joined
-from townlet.policy.workers import ENGINES, RolloutWorker, WorkerDied, worker_count
-from townlet.sim.tally import EventTally
+from townlet.policy.workers import Worker, WorkerDied
 from townlet.types import Array
 
-ATTEMPTS = 3  # times a rollout is tried before the run ends
+log = logging.getLogger("townlet.training")
 
 
 class HasWeights(Protocol):
@@ -54,13 +55,13 @@ class PoolShare:
 
     def collect(
         self, weights: Mapping[str, Array], world: Mapping[str, Array] | None, horizon: int, options: Mapping[str, Any]
-    ) -> tuple[Rollout, dict[str, Array]]:
-        """A rollout from `world` (where it differs from where this share stands), and where it ended."""
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """A rollout from `world` (where it differs from where this share stands), and where it ended; plain arrays."""
         if world is not None:
             self.collector.restore_world(world)
         network = FusedNetwork.of_arrays(self.spec, weights) if self.fused else NumpyPolicy(self.spec, weights)
         rollout = self.collector.collect(network, horizon, **options)
-        return rollout, self.collector.world()
+        return rollout.arrays(), self.collector.world()
 
 
 class CollectorPool:
@@ -68,79 +69,92 @@ class CollectorPool:
 
     def __init__(self, config: SimulationConfig, spec: NetworkSpec, observed: ObservationSpec) -> None:
         training = config.training
-        workers = worker_count(training)
+        self._engine = open_engine(training)
+        workers = training.workers or min(training.towns, self._engine.cores())
         if training.towns < workers:
             raise UsageError(f"{workers} workers share {training.towns} towns; give each at least one (training.towns).")
         edges = np.linspace(0, training.towns, workers + 1).astype(int).tolist()
         self.spec = observed
-        self._make = ENGINES[training.engine]
         self._shares = [(config, spec, first, last - first) for first, last in pairwise(edges)]
-        self._workers: list[RolloutWorker] = []
-        self._worlds: list[dict[str, Array]] = []
+        self._workers: list[Worker] = []
+        self._worlds: list[Mapping[str, Array]] = []
         self._moved: list[bool] = []  # the worker stands elsewhere than `_worlds` says
 
     def world(self) -> dict[str, Array]:
+        """As one collector of all the towns would tell it."""
         self._start()
-        return {f"w{k}_{name}": array for k, world in enumerate(self._worlds) for name, array in world.items()}
+        return {name: np.concatenate([world[name] for world in self._worlds]) for name in self._worlds[0]}
+
+    @cached_property
+    def _sizes(self) -> tuple[int, int]:
+        """Bytes of the world and of a decision, by one town built here: it also finds out whether the scenario compiles."""
+        config, spec, *_ = self._shares[0]
+        one, towns = PoolShare(config, spec, 0, 1).collector, config.training.towns
+        return one.world_bytes() * towns, one.decision_bytes() * towns
 
     def world_bytes(self) -> int:
-        """By one town, built here: it also finds out whether the scenario can be compiled."""
-        config, spec, *_ = self._shares[0]
-        return PoolShare(config, spec, 0, 1).collector.world_bytes() * config.training.towns
+        return self._sizes[0]
+
+    def decision_bytes(self) -> int:
+        return self._sizes[1]
 
     def restore_world(self, arrays: Mapping[str, Array]) -> None:
+        """All arrays have the towns first: each worker gets its own."""
         self._start()
-        for k in range(len(self._workers)):
-            mark = f"w{k}_"
-            self._worlds[k] = {n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)}
-            self._moved[k] = True
+        self._worlds = [
+            {name: array[first : first + towns] for name, array in arrays.items()} for _, _, first, towns in self._shares
+        ]
+        self._moved = [True] * len(self._workers)
 
     def _start(self) -> None:
         if self._workers:
             return
-        self._workers = [self._make(PoolShare, *share) for share in self._shares]
-        for worker in self._workers:
-            worker.begin(PoolShare.world)
-        self._worlds = [worker.result() for worker in self._workers]
+        self._workers = [self._engine.worker(PoolShare, *share) for share in self._shares]
         self._moved = [False] * len(self._workers)
+        asks = [partial(self._ask_world, k) for k in range(len(self._shares))]
+        for ask in asks:
+            ask()
+        self._worlds = [copied(self._answer(k, ask)) for k, ask in enumerate(asks)]
+        self._moved = [False] * len(self._workers)
+
+    def _ask_world(self, k: int) -> None:
+        self._workers[k].begin(PoolShare.world)
 
     def collect(self, actor: HasNetwork, horizon: int, **options: Any) -> Rollout:
         self._start()
-        weights = actor.network.arrays()
-        for k in range(len(self._workers)):
-            self._ask(k, weights, horizon, options)
-        parts = [self._answer(k, weights, horizon, options) for k in range(len(self._workers))]
-        return parts[0] if len(parts) == 1 else side_by_side(parts)
+        weights = self._engine.share(actor.network.arrays())
+        asks = [partial(self._ask, k, weights, horizon, options) for k in range(len(self._workers))]
+        for ask in asks:
+            ask()
+        parts = []
+        for k, ask in enumerate(asks):
+            rollout, world = self._answer(k, ask)
+            self._worlds[k], self._moved[k] = copied(world), False
+            parts.append(rollout)
+        return side_by_side(parts)
 
     def close(self) -> None:
         for worker in self._workers:
             worker.close()
         self._workers = []
 
-    def _ask(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, object]) -> None:
+    def _ask(self, k: int, weights: Any, horizon: int, options: Mapping[str, object]) -> None:
         self._workers[k].begin(PoolShare.collect, weights, self._worlds[k] if self._moved[k] else None, horizon, options)
 
-    def _answer(self, k: int, weights: Mapping[str, Array], horizon: int, options: Mapping[str, object]) -> Rollout:
-        for attempt in range(ATTEMPTS):
+    def _answer(self, k: int, ask: Callable[[], None]) -> Any:
+        """What the worker gives; one that died is replaced, and asked again."""
+        for _ in range(ATTEMPTS - 1):
             try:
-                answer: tuple[Rollout, dict[str, Array]] = self._workers[k].result()
-                self._worlds[k], self._moved[k] = answer[1], False
-                return answer[0]
-            except WorkerDied:
-                if attempt == ATTEMPTS - 1:
-                    raise
+                return self._workers[k].result()
+            except WorkerDied as error:
+                log.warning("worker %d of %d: %s Its share is made again.", k + 1, len(self._workers), error)
                 self._workers[k].close()
-                self._workers[k] = self._make(PoolShare, *self._shares[k])
+                self._workers[k] = self._engine.worker(PoolShare, *self._shares[k])
                 self._moved[k] = True
-                self._ask(k, weights, horizon, options)
-        raise AssertionError("unreachable")
+                ask()
+        return self._workers[k].result()
 
 
-def side_by_side(parts: list[Rollout]) -> Rollout:
-    """Rollouts of different towns as one, towns in order."""
-    tally = EventTally()
-    for part in parts:
-        tally.merge(part.tally)
-    returns = [value for part in parts for value in part.life_returns]
-    lengths = [value for part in parts for value in part.life_lengths]
-    return Rollout(**joined(parts), tally=tally, life_returns=returns, life_lengths=lengths)
+def copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Arrays of one's own: those of an engine may lie in a store that holds the whole answer as long as one of them is used."""
+    return {name: array.copy() for name, array in arrays.items()}

@@ -19,14 +19,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from townlet import files
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EvaluationPoint
-from townlet.errors import CheckpointError, StorageError, UsageError
+from townlet.errors import CheckpointError, StorageError, UsageError, first_problem
 from townlet.names import is_name
 from townlet.optional import versions
 from townlet.policy.checkpoint import (
@@ -44,6 +44,15 @@ from townlet.sealed import read_sealed, write_sealed
 
 RECORD_BYTES = 3_000  # a telemetry record, generously
 SMALL_FILES = 200_000  # config, environment, summary, plots
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def next_free(config_id: str, mode: str) -> Path:
+    """The folder of the next run under runs/."""
+    number = 1
+    while (path := Path("runs") / f"{config_id}_{mode}_{number:03d}").exists():
+        number += 1
+    return path
 
 
 class RunCard(BaseModel):
@@ -75,6 +84,17 @@ class RunEnvironment(BaseModel):
     threads: int
     command: list[str]
 
+    @classmethod
+    def here(cls, command: Sequence[str], threads: int) -> Self:
+        return cls(
+            versions=versions("numpy", *(["torch"] if "torch" in sys.modules else [])),
+            machine=platform.machine(),
+            system=platform.platform(),
+            processors=os.cpu_count(),
+            threads=threads,
+            command=list(command),
+        )
+
 
 class _Read(BaseModel):
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
@@ -103,17 +123,6 @@ class RunSummary(_Read):
     episode_return_mean: float | None = None
 
 
-def environment(command: tuple[str, ...], threads: int) -> dict[str, Any]:
-    return {
-        "versions": versions("numpy", *(["torch"] if "torch" in sys.modules else [])),
-        "machine": platform.machine(),
-        "system": platform.platform(),
-        "processors": os.cpu_count(),
-        "threads": threads,
-        "command": list(command),
-    }
-
-
 @dataclass
 class RunFolder:
     path: Path
@@ -123,54 +132,53 @@ class RunFolder:
     def checkpoints(self) -> Path:
         return files.safe_join(self.path, RUN_CHECKPOINTS, error=CheckpointError)
 
-    def create(self, card: Mapping[str, object], config: Mapping[str, object], about: Mapping[str, object]) -> None:
+    def create(self, card: RunCard, config: SimulationConfig, environment: RunEnvironment) -> None:
         """Write down what the run is; `run.json` last, so that a folder with it is complete."""
         files.make_folder(self.path)
-        files.write_json(self.path / "config.json", config)  # the hash of it in the card is its seal
-        write_sealed(self.path / "environment.json", about)
-        write_sealed(self.path / "run.json", card)
+        files.write_json(self.path / "config.json", config.model_dump(mode="json"))  # the hash of it in the card is its seal
+        write_sealed(self.path / "environment.json", environment.model_dump())
+        write_sealed(self.path / "run.json", card.model_dump())
 
     @property
     def exists(self) -> bool:
         return (self.path / "run.json").is_file()
 
-    def card(self) -> dict[str, Any]:
+    def card(self) -> RunCard:
         return self._read("run.json", RunCard)
-
-    def config(self) -> dict[str, Any]:
-        return self.resolved_config().model_dump(mode="json")
 
     def resolved_config(self) -> SimulationConfig:
         """The config of the run, checked as every config is."""
-        card = self.card()
+        expected = self.card().config_hash
         data = files.read_bytes(self.path / "config.json", limit=1 << 26, error=CheckpointError)
         try:
             config = SimulationConfig.model_validate_json(data)
         except ValidationError as error:
-            where = ".".join(str(part) for part in error.errors()[0]["loc"])
             raise CheckpointError(
-                f"{self.path / 'config.json'} is not a config of this version ({where}: {error.errors()[0]['msg']}); "
+                f"{self.path / 'config.json'} is not a config of this version ({first_problem(error)}); "
                 "use the version of Townlet that wrote it."
             ) from error
-        if config_hash(config) != card["config_hash"]:
+        if config_hash(config) != expected:
             raise CheckpointError(
                 f"{self.path / 'config.json'} is not that of run.json (config_hash {config_hash(config)}, expected "
-                f"{card['config_hash']}); restore the file, or start the run again."
+                f"{expected}); restore the file, or start the run again."
             )
         return config
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> RunEnvironment:
         return self._read("environment.json", RunEnvironment)
 
-    def log(self, card: Mapping[str, object] | None = None) -> Path | None:
+    def log(self, card: RunCard | None = None) -> Path | None:
         """The log the run names, if it is in the folder; else any log in it."""
-        named = (self.card() if card is None else card).get("telemetry")
-        names = [named] if isinstance(named, str) and is_name(named) else []
+        named = (card or self.card()).telemetry
+        names = [named] if named is not None and is_name(named) else []
         names += sorted(path.name for path in self.path.glob("*.ndjson"))
         return next((path for name in names if (path := files.safe_join(self.path, name)).is_file()), None)
 
     def summary(self) -> dict[str, Any] | None:
-        return self._read("summary.json", RunSummary) if (self.path / "summary.json").is_file() else None
+        """What the strategy wrote, of which `RunSummary` was checked."""
+        if not (self.path / "summary.json").is_file():
+            return None
+        return self._read("summary.json", RunSummary).model_dump(mode="json", exclude_unset=True)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         write_sealed(self.path / "summary.json", summary)
@@ -185,9 +193,11 @@ class RunFolder:
     def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False, scheduled: bool = True) -> Path:
         """Checkpoint `number`, whole or not at all; one that is not `scheduled` stays until the next."""
         name, latest = f"{number:06d}", self.latest()
-        saved_before = latest is not None and latest.name == name and (not best or self.best() == latest)
-        if latest is not None and saved_before and read_state(latest)["weights_hash"] == weights_hash(checkpoint.weights):
-            return latest
+        if latest is not None and latest.name == name and (not best or self.best() == latest):
+            there, state = read_state(latest), checkpoint.state
+            same = there.get("standing") == state.get("standing")  # but for an evaluation that came later
+            if same and there["weights_hash"] == weights_hash(checkpoint.weights):
+                return latest
         return publish_checkpoint(self.checkpoints, name, checkpoint, keep=self.keep, best=best, scheduled=scheduled)
 
     def recover(self) -> None:
@@ -199,12 +209,13 @@ class RunFolder:
     def child(self, name: str) -> RunFolder:
         return RunFolder(files.safe_join(self.path, f"stages/{name}", error=CheckpointError), self.keep)
 
-    def _read(self, name: str, model: type[BaseModel]) -> dict[str, Any]:
+    def _read(self, name: str, model: type[Model]) -> Model:
         if not self.exists:
-            raise UsageError(f"{self.path} is no run folder (it has no run.json); give the folder that `townlet train` printed.")
+            raise UsageError(
+                f"{self.path} is not a run folder (it has no run.json); give the folder that `townlet train` printed."
+            )
         remedy = "restore the file, or start the run again"
-        found = read_sealed(self.path / name, model, remedy=remedy, error=CheckpointError)
-        return found.model_dump(mode="json", exclude_unset=True) if model is RunSummary else found.model_dump(mode="json")
+        return read_sealed(self.path / name, model, remedy=remedy, error=CheckpointError)
 
 
 def pointed(root: Path, pointer: str) -> Path | None:
@@ -237,21 +248,3 @@ def find_runs(folder: Path) -> list[RunFolder]:
     if not folder.is_dir():
         return []
     return [run for path in sorted(folder.iterdir()) if (run := RunFolder(path)).exists]
-
-
-def config_differences(configs: Sequence[Mapping[str, object]]) -> dict[str, list[Any]]:
-    """Dotted keys in which configs differ, with the value of each."""
-    flat = [_flatten(config) for config in configs]
-    keys = sorted(set().union(*flat)) if flat else []
-    found = {key: [one.get(key) for one in flat] for key in keys}
-    return {key: values for key, values in found.items() if any(value != values[0] for value in values)}
-
-
-def _flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat

@@ -1,11 +1,12 @@
-"""What strategies are handed out: towns and captures, replay datasets, scores, promotion. None of it needs torch."""
+"""Services that strategies use: towns and captures, replay datasets, scores, promotion. None of them needs torch."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import Measure
-from townlet.dto.policy import MeasureInterval, ReplayBatchSummary, RolloutFrame
+from townlet.dto.policy import MeasureInterval, ReplayBatchSummary, ReplaySummary, RolloutFrame
 from townlet.dto.promotion import PromotionDecision
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, ReplayError, UsageError
@@ -21,10 +22,9 @@ from townlet.evaluation.compare import save_scorecard
 from townlet.evaluation.scorecard import PolicySource, evaluate, run_case
 from townlet.evaluation.suites import Case, draw_seed, suite_cases
 from townlet.files import safe_join
-from townlet.policy.capture import seed_residents
+from townlet.policy.capture import CaptureOptions, capture, policy_of, seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
-from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.policy.workers import simulator_threads
 from townlet.promotion.releases import CANDIDATE, CHAMPION, Releases
 
@@ -67,14 +67,18 @@ class RolloutCaptureService:
         )
 
     def capture(
-        self, ticks: int | None = None, *, auto_seed_agents: bool | None = None, policy: str = "schedule", epsilon: float = 0.05
+        self,
+        ticks: int | None = None,
+        *,
+        output_dir: Path | str | None = None,
+        auto_seed_agents: bool = False,
+        policy: str = "schedule",
+        epsilon: float | None = None,
     ) -> CapturedRollout:
-        """One town over `ticks`; empty, with a warning, when nobody takes a decision in that time."""
-        config = self.config
+        """One town over `ticks`, in memory or also as a capture folder; empty, with a warning, when nobody takes a decision."""
+        config = seed_residents(self.config) if auto_seed_agents else self.config
         interval = config.policy.interval
         ticks = ticks or config.training.rollout_ticks or config.training.horizon * interval
-        if auto_seed_agents if auto_seed_agents is not None else config.training.rollout_auto_seed_agents:
-            config = seed_residents(config)
         if not config.scenario.residents or ticks < interval:
             why = f"{ticks} ticks are less than one decision ({interval})" if config.scenario.residents else "it has no residents"
             log.warning(
@@ -84,9 +88,12 @@ class RolloutCaptureService:
                 why,
             )
             return CapturedRollout((), 0)
-        vec = VectorTown(config, 1, seed=draw_seed("training", config.seed))
-        acting = PolicyRuntime(vec, make_policy(policy, vec, epsilon=epsilon, seed=config.seed))
-        buffer = RolloutBuffer(vec, ticks // interval)
+        options = CaptureOptions(ticks=ticks, seed=draw_seed("training", config.seed), policy=policy, epsilon=epsilon)
+        if output_dir is not None:
+            capture([config], Path(output_dir), options)
+            return CapturedRollout(tuple(ReplayDataset(ReplayDatasetConfig.from_capture_dir(output_dir)).samples()), ticks)
+        vec = VectorTown(config, 1, seed=options.seed)
+        acting, buffer = policy_of(vec, options), RolloutBuffer(vec, ticks // interval)
         collect(acting, buffer)
         return CapturedRollout(tuple(buffer.samples(source_of(vec, acting, ticks=ticks))), ticks)
 
@@ -95,8 +102,7 @@ def _lasting(config: SimulationConfig) -> SimulationConfig:
     """The config with episodes of `training.episode_days`."""
     if config.training.episode_days is None:
         return config
-    ticks = config.training.episode_days * config.world.ticks_per_day
-    return config.model_copy(update={"scenario": config.scenario.model_copy(update={"episode_ticks": ticks})})
+    return config.lasting(config.training.episode_days * config.world.ticks_per_day)
 
 
 @dataclass(frozen=True)
@@ -177,11 +183,22 @@ class ReplayDatasetService:
             return dataset
         return ReplayDataset(dataset or self.dataset_config())
 
-    def summaries(self, data: ReplayDataset) -> Iterator[ReplayBatchSummary]:
+    def summary(self, data: ReplayDataset, on_batch: Callable[[ReplayBatchSummary], None] | None = None) -> ReplaySummary:
+        """What one pass over the data finds, batch by batch."""
+        started, batches = perf_counter(), []
         for number, batch in enumerate(data):
-            yield ReplayBatchSummary(
-                batch=number, samples=len(batch.metadata), transitions=batch.transitions, **dict(batch.conflict_stats)
-            )
+            size = {"samples": len(batch.metadata), "transitions": batch.transitions}
+            batches.append(ReplayBatchSummary(batch=number, **size, **batch.conflict_stats))
+            if on_batch is not None:
+                on_batch(batches[-1])
+        return ReplaySummary(
+            duration_sec=perf_counter() - started,
+            dataset=data.config.label,
+            samples=sum(batch.samples for batch in batches),
+            transitions=sum(batch.transitions for batch in batches),
+            batches=tuple(batches),
+            baseline=data.baseline_metrics(),
+        )
 
 
 @dataclass
@@ -191,14 +208,14 @@ class EvaluationService:
     config: SimulationConfig
     _towns: VectorTown | None = field(default=None, repr=False)
 
-    def score(self, source: PolicySource) -> dict[str, Measure]:
+    def score(self, source: PolicySource, stop: Callable[[], bool] = lambda: False) -> dict[str, Measure]:
         training = self.config.training
         towns, days = training.eval_towns, training.eval_days
         case = Case("training", self.config.config_id, towns=towns, days=days, config=self.config)
         if self._towns is None:
             seed = draw_seed("validation", 0, self.config.evaluation)
             self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=simulator_threads(training))
-        return run_case(self._towns, "policy", source, case).measures
+        return run_case(self._towns, "policy", source, case, stop=stop).measures
 
 
 def intervals(measures: dict[str, Measure]) -> dict[str, MeasureInterval]:

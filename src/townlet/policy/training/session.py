@@ -1,4 +1,4 @@
-"""A training run under way: the learner, its towns, how far it has come; and the checkpoints it goes on from bit for bit."""
+"""A training run: the learner, its towns and counters, and the checkpoints from which it continues bit for bit."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, ValidationError
 
+from townlet.config.base import nearest_name
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EpochFigures, EvaluationPoint
-from townlet.errors import CheckpointError, UsageError
+from townlet.errors import CheckpointError, UsageError, first_problem
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runtime import NetworkPolicy
-from townlet.policy.training.autograd import check_device
+from townlet.policy.training.batches import LearnerState
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
-from townlet.policy.training.learner import LearnerState, PPOLearner
-from townlet.policy.training.offline import OfflineLearner, without_critic
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies import strategy_of
-from townlet.policy.workers import ENGINES, worker_count
+from townlet.policy.workers import learner_threads
 from townlet.scenarios.compile import compile_town
 from townlet.world.actions import Catalogue, catalogue
+
+if TYPE_CHECKING:
+    from townlet.policy.training.learner import PPOLearner
 
 RECENT = 12  # epochs that the counters remember
 LOG_START = {"rotation": 0, "byte": 0, "offset": 0, "epochs": 0, "records_dropped": 0}  # position of a log without records
@@ -45,7 +47,7 @@ class RunCounters(BaseModel):
     cycle: int = -1  # collections
     loss_value_first: float | None = None
     last_return: float | None = None  # of the episodes that ended last
-    last: dict[str, Any] = Field(default_factory=dict)  # the last record
+    last: dict[str, object] = Field(default_factory=dict)  # the last record
     recent: list[EpochFigures] = Field(default_factory=list)  # of the last epochs, for the guards of anneal stages
     evaluations: list[EvaluationPoint] = Field(default_factory=list)
     best: float | None = None  # highest return, or lowest held-out loss of cloning
@@ -54,7 +56,7 @@ class RunCounters(BaseModel):
     weights_hash_start: str = ""
     finished: bool = False
 
-    def remember(self, record: Mapping[str, Any], resident_days: float) -> None:
+    def remember(self, record: Mapping[str, object], resident_days: float) -> None:
         conflicts, intensity = record["queue_conflict_events"], record["queue_conflict_intensity_sum"]
         now = EpochFigures(loss_value=record["loss_value"], conflicts=conflicts, intensity=intensity, resident_days=resident_days)
         self.recent = [*self.recent, now][-RECENT:]
@@ -69,6 +71,8 @@ def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
     """The network a config asks for; what this version cannot do is refused here, before anything is written."""
+    from townlet.policy.training.autograd import check_device  # imports torch
+
     check_device(config.training.device)
     town_size = len(compile_town(config).layout.residents) if config.policy.critic == "central" else 0
     return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo, town_size)
@@ -81,19 +85,28 @@ def offline_spec(config: SimulationConfig) -> NetworkSpec:
 
 
 def make_learner(context: TrainingContext) -> PPOLearner:
+    from townlet.policy.training.learner import PPOLearner  # imports torch
+    from townlet.policy.training.offline import OfflineLearner
+
     config, training = context.config, context.config.training
     if strategy_of(context.mode, training.algorithm) == "offline":
         settings = (training.algorithm, training.offline)
         return OfflineLearner(offline_spec(config), config.ppo, *settings, seed=context.seed, threads=training.threads)
-    return PPOLearner(
+    learner = PPOLearner(
         network_spec(config),
         config.ppo,
         seed=context.seed,
         threads=training.threads,
-        workers=worker_count(training),
+        workers=learner_threads(training),
         shards=training.shards,
         device=training.device,
     )
+    names = town_tables(config)[0].names
+    for name, raised in training.first_logits.items():
+        if name not in names:
+            raise UsageError(f"training.first_logits: there is no action {name!r}; {nearest_name(name, names)}")
+        learner.network.policy.bias.data[names.index(name)] += raised
+    return learner
 
 
 def refuse_single_lives(spec: NetworkSpec) -> None:
@@ -144,9 +157,14 @@ class Session:
         checkpoint = Checkpoint(state.weights, about, state.optimizer, world)
         return context.run.save(self.counters.epoch if number is None else number, checkpoint, best=best, scheduled=scheduled)
 
+    @property
+    def evaluated(self) -> bool:
+        """The network as it stands has been scored."""
+        return any(point.epoch == self.counters.epoch for point in self.counters.evaluations)
+
     def evaluate(self, context: TrainingContext) -> EvaluationPoint:
         """Score the network as it stands on the validation seed; the best so far is remembered in `counters`."""
-        measures = context.services.evaluation.score(lambda vec: NetworkPolicy(self.learner, vec.seed))
+        measures = context.services.evaluation.score(lambda vec: NetworkPolicy(self.learner, vec.seed), context.stop.is_asked)
         point = EvaluationPoint(epoch=self.counters.epoch, steps=self.counters.steps, measures=intervals(measures))
         self.counters.evaluations.append(point)
         return point
@@ -172,9 +190,7 @@ def training_state(found: Checkpoint, place: Path) -> TrainingState:
     try:
         state = TrainingState.model_validate_json(json.dumps(found.state))
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(f"{place} is no state to go on from ({where}: {first['msg']}); train again") from None
+        raise CheckpointError(f"{place} cannot be continued from ({first_problem(error)}); train again") from None
     if state.telemetry and (
         set(LOG_START) - set(state.telemetry) or any(type(state.telemetry[name]) is not int for name in LOG_START)
     ):
@@ -193,12 +209,9 @@ def social_stage(context: TrainingContext, epoch: int) -> SimulationConfig:
 
 
 def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) -> Collector | CollectorPool:
-    """The towns of a run: in this process, stepped by its threads, or shared out to processes."""
+    """The towns of a run: in this process, stepped by its threads, or shared out to the workers of an engine."""
     config = social_stage(context, epoch)
-    engine = config.training.engine
-    if engine not in ENGINES:
-        raise UsageError(f"training.engine is {engine!r}, which this version does not have; use {' or '.join(ENGINES)}.")
-    if engine != "local":
+    if config.training.engine != "local":
         return CollectorPool(config, spec, town_tables(config)[1])
     vec = context.services.capture.towns(config.training.towns, stagger=True, config=config)
     return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
@@ -237,8 +250,7 @@ def _restore(session: Session, found: Checkpoint, *, with_towns: bool = True) ->
             f"the checkpoint's network differs from the config's in {', '.join(apart)} "
             f"({stored.get(apart[0])!r} against {expected[apart[0]]!r}); use the config it was trained with"
         )
-    kept = found.optimizer if isinstance(learner, OfflineLearner) else without_critic(found.optimizer)
-    learner.load_state(LearnerState(found.weights, kept, found.state["learner"]))
+    learner.load_state(LearnerState(found.weights, found.optimizer, found.state["learner"]))
     if collector is not None and found.world and with_towns:
         collector.restore_world(found.world)
 

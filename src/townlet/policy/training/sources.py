@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
-from townlet.errors import ReplayError
+from townlet.errors import ReplayError, UsageError
 from townlet.observations.spec import ObservationSpec
+from townlet.policy.network import NetworkSpec
 from townlet.policy.replay import ReplayBatch, ReplayDataset
 from townlet.policy.training.collect import Rollout
-from townlet.policy.training.learner import PPOLearner
-from townlet.policy.training.numerics import gae
+from townlet.policy.training.estimates import gae
 from townlet.policy.trajectory import Trajectory
 from townlet.world.actions import Catalogue
+
+if TYPE_CHECKING:
+    from townlet.policy.training.learner import PPOLearner
 
 
 def rollout_batch(rollout: Rollout, ppo: PPOConfig) -> Trajectory:
@@ -82,3 +88,58 @@ def check_samples(data: ReplayDataset, actions: Catalogue, spec: ObservationSpec
                 f"{name} has maps of {tuple(meta.map_shape)}, the network of this config reads {spec.map_shape}; "
                 "capture it again, or set policy.network.map_encoder=none"
             )
+
+
+class Lives(NamedTuple):
+    """Stored lives side by side. Observations and masks have a row more, (T + 1, B, …): what the last decision led to."""
+
+    seen: Trajectory  # (T, B, …), (T + 1, B, …)
+    known: NDArray[np.bool_]  # (T, B): the row's next observation was stored, or its life ended
+
+
+def side_by_side(batches: Iterator[Trajectory]) -> Lives:
+    """Lives of any length, filled up with rows that do not count. Where what followed a life's last decision was not stored, the
+    decision's own observation stands there, and no value is backed up from it."""
+    parts, known = [], []
+    for batch in batches:
+        columns, steps = batch.columns(), batch.steps
+        sees_end = batch.sees_end
+        for name in ("features", "maps", "masks"):
+            if name in columns and len(columns[name]) == steps:
+                columns[name] = np.concatenate([columns[name], columns[name][-1:]])
+        columns["truncated"] = columns["truncated"].copy()
+        columns["truncated"][-1] |= ~columns["terminated"][-1]
+        if "expert" not in columns:
+            columns["expert"] = np.full(columns["actions"].shape, -1)
+        found = np.ones(columns["actions"].shape, np.bool_)
+        found[-1] = sees_end | columns["terminated"][-1]
+        parts.append(Trajectory(**{name: columns[name] for name in USED if name in columns}))
+        known.append(found)
+    if not parts:
+        raise UsageError("The data hold no batch to learn from; lower training.replay.batch_size, or do not drop the last batch.")
+    longest = max(part.steps for part in parts)
+    seen = {
+        name: np.concatenate([_longer(part.columns()[name], longest + (name in AFTER)) for part in parts], axis=1)
+        for name in parts[0].columns()
+    }
+    seen["masks"][..., 0] |= ~seen["masks"].any(-1)  # a row that does not count still needs something it may do
+    return Lives(Trajectory(**seen), np.concatenate([_longer(rows, longest) for rows in known], axis=1))
+
+
+USED = ("features", "maps", "masks", "actions", "log_probs", "rewards", "terminated", "truncated", "active", "expert")
+AFTER = ("features", "maps", "masks")
+
+
+def _longer(array: NDArray[Any], steps: int) -> NDArray[Any]:
+    if len(array) == steps:
+        return array
+    return np.concatenate([array, np.zeros((steps - len(array), *array.shape[1:]), array.dtype)])
+
+
+def refuse_memory(spec: NetworkSpec, algorithm: str) -> None:
+    """A network with a memory learns from whole sequences."""
+    if spec.recurrent != "none":
+        raise UsageError(
+            f"ppo.recurrent is {spec.recurrent!r}, but {algorithm} learns from single decisions; set it to none, "
+            "or take training.algorithm=ppo."
+        )

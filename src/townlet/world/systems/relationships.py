@@ -22,11 +22,11 @@ def towards_zero(value: float, fall: float) -> float:
 
 @leaf
 def find(t: Town, i: int, other: int) -> int:
-    """Slot of the tie from i to other, or -1."""
+    """Slot of the tie from i to other, or -1. Nobody can foresee which it is: looking at all costs less than a wrong guess."""
+    found = -1
     for s in range(MAX_EDGES):
-        if t.ties[i, s]["other"] == other:
-            return s
-    return -1
+        found = s if t.ties[i, s]["other"] == other else found
+    return found
 
 
 @leaf

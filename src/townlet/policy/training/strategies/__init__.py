@@ -1,4 +1,4 @@
-"""The registry: name → zero-argument loader. Torch is imported when a strategy that needs it is loaded, not before."""
+"""The registry: name → zero-argument loader. Strategies are imported without torch; one that needs it says so when it is made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 
-from townlet.optional import installed, require
+from townlet.optional import torch_available
 from townlet.policy.training.strategies.base import TrainingStrategy
 
 StrategyLoader = Callable[[], TrainingStrategy]
@@ -14,29 +14,21 @@ StrategyLoader = Callable[[], TrainingStrategy]
 
 @dataclass(frozen=True)
 class ShippedStrategy:
-    """Loads a strategy of this package, or says which package it needs and how to install it."""
+    """Loads a strategy of this package. All of them train with torch in the end, anneal through its stages."""
 
     module: str
     cls: str
-    why: str
-    packages: tuple[str, ...] = ("torch",)
-
-    @property
-    def available(self) -> bool:
-        return all(installed(package) for package in self.packages)
 
     def __call__(self) -> TrainingStrategy:
-        for package in self.packages:
-            require(package, self.why)
         strategy: TrainingStrategy = vars(import_module(f"{__name__}.{self.module}"))[self.cls]()
         return strategy
 
 
 STRATEGIES: Mapping[str, StrategyLoader] = {
-    "bc": ShippedStrategy("bc", "BCStrategy", "Behaviour cloning"),
-    "ppo": ShippedStrategy("ppo", "PPOStrategy", "PPO training"),
-    "offline": ShippedStrategy("offline", "OfflineStrategy", "Learning from stored data"),
-    "anneal": ShippedStrategy("anneal", "AnnealStrategy", "Anneal training"),
+    "bc": ShippedStrategy("bc", "BCStrategy"),
+    "ppo": ShippedStrategy("ppo", "PPOStrategy"),
+    "offline": ShippedStrategy("offline", "OfflineStrategy"),
+    "anneal": ShippedStrategy("anneal", "AnnealStrategy"),
 }
 
 STRATEGY_OF_MODE = {"replay": "ppo", "rollout": "ppo", "mixed": "ppo", "bc": "bc", "anneal": "anneal"}
@@ -49,5 +41,5 @@ def strategy_of(mode: str, algorithm: str) -> str:
 
 
 def available(strategies: Mapping[str, StrategyLoader]) -> tuple[str, ...]:
-    """Names of the strategies whose packages are installed here."""
-    return tuple(name for name, load in strategies.items() if not isinstance(load, ShippedStrategy) or load.available)
+    """Names of the strategies that can run here."""
+    return tuple(name for name, load in strategies.items() if not isinstance(load, ShippedStrategy) or torch_available())

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from townlet.config.learning import BCConfig
 from townlet.dto.policy import BCTrainingResult
 from townlet.errors import DivergedError
+from townlet.optional import check_installed
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.replay import ReplayDataset
+from townlet.policy.training.batches import LearnerState
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.demonstrations import Demonstrations, imitation, stored, watched
-from townlet.policy.training.learner import LearnerState, PPOLearner
-from townlet.policy.training.numerics import cosine_schedule
+from townlet.policy.training.estimates import cosine_schedule
 from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, refuse_single_lives, town_tables
 from townlet.policy.training.sources import check_samples
 from townlet.policy.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from townlet.policy.training.learner import PPOLearner
 
 DEMONSTRATION_TOWNS = 1  # index of the training seed that demonstrations are drawn from
 
@@ -41,6 +45,7 @@ class BCStrategy:
     requires_torch: ClassVar[bool] = True
 
     def __init__(self) -> None:
+        check_installed("torch", "Behaviour cloning")
         self.source: ReplayDataset | Collector
         self._best: LearnerState | None = None
 

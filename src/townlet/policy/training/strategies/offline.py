@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from townlet.dto.policy import OfflineTrainingResult
 from townlet.errors import UsageError
@@ -11,17 +11,20 @@ from townlet.policy.replay import ReplayDataset
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.epochs import ReplayTally
-from townlet.policy.training.offline import Lives, OfflineLearner, refuse_memory, side_by_side
 from townlet.policy.training.session import Session, disk_needed, offline_spec, refuse_single_lives, town_tables
-from townlet.policy.training.sources import check_samples, observed
+from townlet.policy.training.sources import Lives, check_samples, observed, refuse_memory, side_by_side
 from townlet.policy.training.strategies.ppo import PPOStrategy
 from townlet.policy.training.telemetry import EpochData
+
+if TYPE_CHECKING:
+    from townlet.policy.training.offline import OfflineLearner
 
 CRITIC_SIZE = {"iql": 3, "cql": 3}  # a checkpoint with critic, its slow copy and its moments, in checkpoints without
 
 
 class OfflineStrategy(PPOStrategy):
     name: ClassVar[str] = "offline"
+    purpose: ClassVar[str] = "Learning from stored data"
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,6 +48,8 @@ class OfflineStrategy(PPOStrategy):
         context.disk_needed = disk_needed(context, spec, None) * CRITIC_SIZE.get(config.training.algorithm, 1)
 
     def _learn(self, session: Session, context: TrainingContext, progress: float) -> EpochData:
+        from townlet.policy.training.offline import OfflineLearner  # imports torch
+
         learner = session.learner
         assert isinstance(learner, OfflineLearner)
         assert self.data is not None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from townlet.config.models import config_hash
 from townlet.dto.policy import PPOTrainingResult
-from townlet.errors import DivergedError
+from townlet.errors import DivergedError, InterruptedRun
+from townlet.optional import check_installed
 from townlet.policy.replay import ReplayDataset
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
-from townlet.policy.training.epochs import replay_epoch, require_updates, rollout_epoch
+from townlet.policy.training.epochs import replay_epoch, require_updates, rollout_epoch, say_what_an_epoch_takes
 from townlet.policy.training.guards import epoch_flags
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.session import (
@@ -30,17 +32,17 @@ from townlet.policy.training.telemetry import EpochData, batch_records, diverged
 from townlet.telemetry.schema import volatile_names
 
 VOLATILE = volatile_names()
-SHOWN = (
-    *("conflicts_per_resident_day", "conflict.rivalry_max_mean_avg", "kl_k3", "batch_entropy_mean", "loss_value"),
-    "steps_per_second",
-)
+TOWN_SHOWN = ("conflicts_per_resident_day", "conflict.rivalry_max_mean_avg")
+SHOWN = (*TOWN_SHOWN, "kl_k3", "batch_entropy_mean", "loss_value", "steps_per_second")
 
 
 class PPOStrategy:
     name: ClassVar[str] = "ppo"
     requires_torch: ClassVar[bool] = True
+    purpose: ClassVar[str] = "PPO training"
 
     def __init__(self) -> None:
+        check_installed("torch", self.purpose)
         self.data: ReplayDataset | None = None
         self.collector: Collector | CollectorPool | None = None
         self._social: str = ""
@@ -70,13 +72,18 @@ class PPOStrategy:
         started = perf_counter()
         session = open_session(context, self.collector)
         counters = session.counters
+        say_what_an_epoch_takes(session, context)
         context.progress.begin(f"{self.name} {context.mode}", context.epochs, counters.epoch)
-        while counters.epoch < context.epochs:
-            self._turn_to_social_stage(session, context)
-            self._epoch(session, context)
-            if counters.epoch == context.epochs:
-                context.telemetry.write_last()
-            self._evaluate_and_save(session, context)
+        pending = counters.epoch > 0 and self._evaluation_due(session, context) and not session.evaluated
+        while pending or counters.epoch < context.epochs:
+            if not pending:
+                self._turn_to_social_stage(session, context)
+                self._epoch(session, context)
+                if counters.epoch == context.epochs:
+                    context.telemetry.write_last()
+            pending = False
+            with suppress(InterruptedRun):  # in the middle of an evaluation, which the resumed run begins with
+                self._evaluate_and_save(session, context)
             if context.stop.asked:
                 saved = session.save(context, scheduled=False)
                 where = f"after epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
@@ -135,7 +142,7 @@ class PPOStrategy:
         session.collector.restore_world(world)
         self._social = due
 
-    def _ids(self, session: Session, context: TrainingContext) -> dict[str, Any]:
+    def _ids(self, session: Session, context: TrainingContext) -> dict[str, object]:
         counters = session.counters
         return {
             "epoch": counters.epoch,

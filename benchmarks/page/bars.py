@@ -1,0 +1,315 @@
+"""The bars of the page, each measured by a command; what is found is written into results.json beside this file.
+
+python benchmarks/page/bars.py files            size of living files, how soon they open from file://, what they ask for
+python benchmarks/page/bars.py frames           10,000 residents: script a frame, frames a second, seeking; seeking of 24 and 200
+python benchmarks/page/bars.py viewers          200 viewers of 10,000 residents, 50 of them stuck: what it costs the server
+python benchmarks/page/bars.py recorder         what keeping every decision costs a run
+python benchmarks/page/bars.py newcomer         from the demo's page to a quarrel and why; the questions people ask, in actions
+
+Chromium is the system's, driven by playwright. Every result carries the load of the machine before and after:
+a figure taken under load is an upper bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results.json")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu"]
+LARGE = "metropolis"
+FRAMES = """seconds => new Promise(done => {
+  const cost = [], apart = [], begun = performance.now();
+  let before = 0;
+  townlet.player.play();
+  const look = now => {
+    if (before) apart.push(now - before);
+    before = now;
+    if (townlet.cost !== undefined) cost.push(townlet.cost);
+    if (now - begun < seconds * 1000) requestAnimationFrame(look);
+    else { townlet.player.pause(); done({ cost, apart }); }
+  };
+  requestAnimationFrame(look);
+})"""
+SEEK = """async tick => {
+  const begun = performance.now();
+  townlet.seek(tick);
+  await townlet.a.frame(tick);
+  townlet.draw();
+  return performance.now() - begun;
+}"""
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server of its own, and the address to act."""
+    command = [sys.executable, "-m", "townlet", "observe", *words, "--no-open"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    try:
+        for line in child.stdout:
+            if line.startswith("to act"):
+                yield child, line.split()[2]
+                break
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def opened(browser: Any, address: str, asked: list[str] | None = None) -> Any:
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.set_default_timeout(300_000)
+    if asked is not None:
+        page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    page.wait_for_selector('body[data-ready="true"]')
+    return page
+
+
+def files() -> dict[str, Any]:
+    from townlet.config import load_config
+    from townlet.observer.living import file_parts
+    from townlet.observer.standalone import write_page
+    from townlet.observer.studio import Studio
+
+    found = {}
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        for town in ("town_day", "market_square"):
+            studio, path = Studio(), Path(folder) / f"{town}.html"
+            size = write_page(path, *file_parts(studio, [studio.new_take(load_config(town)).take.id]))
+            times, asked = [], []
+            for _ in range(5):
+                page = opened(browser, path.as_uri(), asked)
+                times.append(page.evaluate("performance.getEntriesByName('open')[0].duration"))
+                page.close()
+            others = [url for url in asked if url != path.as_uri() and not url.startswith("data:")]
+            found[town] = {"bytes": size, "open_ms": sorted(round(t) for t in times), "requests": len(others)}
+    return found
+
+
+def frames() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with chromium() as browser:
+        for town, seeks in (
+            (LARGE, (900, 130, 700, 1400, 333)),
+            ("market_square", (900, 130, 700)),
+            ("rush_hour", (900, 130, 700)),
+        ):
+            with served(town) as (_, address):
+                page = opened(browser, address)
+                page.evaluate("townlet.a.frame(0)")
+                if town == LARGE:
+                    page.evaluate("Promise.all([0, 1, 2].map(k => townlet.a.load(k)))")
+                    played = page.evaluate(FRAMES, 8)
+                    rate = 1000 * len(played["apart"]) / sum(played["apart"])
+                    found["script_ms_a_frame"] = {
+                        "median": round(median(played["cost"]), 2),
+                        "p95": round(sorted(played["cost"])[int(0.95 * len(played["cost"]))], 2),
+                    }
+                    found["frames_a_second"] = round(rate, 1)
+                begun = time.monotonic()
+                page.evaluate("townlet.a.frame(townlet.a.last)")  # the day is shot once: the studio keeps stations of it
+                found.setdefault("first_shooting_of_the_day_s", {})[town] = round(time.monotonic() - begun, 1)
+                page.evaluate("(townlet.a.reels.clear(), townlet.a.store.packed?.clear())")
+                times = [page.evaluate(SEEK, tick) for tick in seeks]
+                found.setdefault("seek_ms", {})[town] = sorted(round(t) for t in times)
+                page.close()
+    return found
+
+
+def get(address: tuple[str, int], path: str, cookie: str) -> socket.socket:
+    """A request on a connection of its own; whoever calls reads the answer, or does not."""
+    wire = socket.create_connection(address)
+    wire.sendall(
+        f"GET {path} HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n".encode()
+    )
+    return wire
+
+
+def body(wire: socket.socket) -> bytes:
+    whole = b"".join(iter(lambda: wire.recv(1 << 16), b""))
+    wire.close()
+    return whole
+
+
+def usage(pid: int) -> tuple[float, float]:
+    """Processor seconds and resident megabytes of a process."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK"), pages * resource.getpagesize() / 1e6
+
+
+def viewers(seconds: float = 32.0) -> dict[str, Any]:
+    """150 viewers play at 10 ticks a second, each a reel every 6.4 s; 50 more hold a connection and read nothing."""
+    with served(LARGE, "--set", "scenario.episode_ticks=448") as (child, address):
+        host, port = re.findall(r"http://([\d.]+):(\d+)", address)[0]
+        place = (host, int(port))
+        wire = get(place, "/" + address.split("/", 3)[3], "")
+        cookie = re.findall(rb"set-cookie: ([^;]+)", body(wire), re.IGNORECASE)[0].decode()
+        take = json.loads(body(get(place, "/api/takes", cookie)).partition(b"\r\n\r\n")[2])["takes"][0]["id"]
+        for k in range(7):  # somebody has watched this before: the reels are there, as with any film that many watch
+            body(get(place, f"/api/takes/{take}/reels/{k}", cookie))
+        cpu, memory = usage(child.pid)
+        begun, sizes, stuck = time.monotonic(), [0], []
+        for k in range(50):
+            stuck.append(get(place, f"/api/takes/{take}/reels/{k % 7}" if k % 2 else "/api/news", cookie))
+
+        def watch(number: int) -> None:
+            news = get(place, "/api/news", cookie)
+            time.sleep(number * 6.4 / 150)
+            while time.monotonic() - begun < seconds:
+                sizes[0] += len(body(get(place, f"/api/takes/{take}/reels/{int((time.monotonic() - begun) / 6.4) % 7}", cookie)))
+                time.sleep(6.4)
+            news.close()
+
+        threads = [threading.Thread(target=watch, args=(k,)) for k in range(150)]
+        for thread in threads:
+            thread.start()
+        most = memory
+        while any(thread.is_alive() for thread in threads):
+            time.sleep(0.5)
+            most = max(most, usage(child.pid)[1])
+        passed = time.monotonic() - begun
+        used = usage(child.pid)[0] - cpu
+        for wire in stuck:
+            wire.close()
+        return {
+            "viewers": 200,
+            "stuck": 50,
+            "seconds": round(passed, 1),
+            "share_of_a_core": round(used / passed, 4),
+            "megabytes_more": round(most - memory, 1),
+            "megabytes_a_second": round(sizes[0] / passed / 1e6, 2),
+        }
+
+
+def recorder(rounds: int = 30) -> dict[str, Any]:
+    """Days of town_day with and without the recorder, in turns; the fastest of each by processor time."""
+    from townlet.envs.vector import VectorTown
+    from townlet.policy.runtime import make_policy
+    from townlet.sim.loop import SimulationLoop
+    from townlet.sim.recorder import DecisionRecorder
+
+    def day(towns: int, hooks: list[Any]) -> float:
+        vec = VectorTown("town_day", towns, seed=3)
+        policy = make_policy("scripted", vec)
+        policy.reset(vec)
+        loop = SimulationLoop(vec, policy, hooks)
+        begun = time.process_time()
+        loop.run(1440)
+        return time.process_time() - begun
+
+    found = {}
+    for towns in (1, 16, 64):
+        times = [(day(towns, []), day(towns, [DecisionRecorder()])) for _ in range(rounds)]
+        plain, recorded = (min(column) for column in zip(*times))
+        found[f"{towns} towns"] = {"ms_a_day": round(1000 * plain, 2), "slower": round(recorded / plain - 1, 4)}
+    return found
+
+
+def newcomer(path: Path = Path("runs/demo/town.html")) -> dict[str, Any]:
+    """What a newcomer does with the page that the demo leaves, by clicks and keys alone; a person reads more slowly."""
+    found: dict[str, Any] = {}
+    with chromium() as browser:
+        begun = time.monotonic()
+        page = opened(browser, path.resolve().as_uri())
+        page.locator("#day-moments .plainly").first.wait_for()
+        quarrel = page.locator("#day-moments .sharp .plainly").first
+        told = quarrel.inner_text()
+        quarrel.click()
+        page.locator("#inspector-body .lead").wait_for()
+        found["a_quarrel_and_why"] = {
+            "actions": 1,
+            "seconds": round(time.monotonic() - begun, 2),
+            "moment": told,
+            "now": page.inner_text("#who-now"),
+            "why": page.inner_text("#inspector-body .lead"),
+        }
+
+        def ask(name: str, *steps: Callable[[], Any], read: Callable[[], str]) -> None:
+            for step in steps:
+                step()
+            page.wait_for_timeout(300)
+            found[name] = {"actions": len(steps), "answer": read()[:300]}
+
+        key = page.keyboard.press
+        ask(
+            "who hates whom and since when",
+            lambda: page.click("#go-ties"),
+            read=lambda: page.locator("#ties-body tr").first.inner_text(),
+        )
+        key("Escape")
+        ask(
+            "the worst conflict",
+            lambda: page.click("#go-town"),
+            lambda: key("m"),
+            read=lambda: page.locator("#caption .sharp").first.inner_text(),
+        )
+        ask(
+            "why did alice not shower",
+            lambda: (page.fill("#search", "alice"), page.press("#search", "Enter")),
+            lambda: page.select_option("#why-not", "use_shower"),
+            read=lambda: page.inner_text("#why-not-answer"),
+        )
+        ask(
+            "why is this policy late",
+            lambda: key("Escape"),
+            read=lambda: page.inner_text("#day-late-count") + " " + page.inner_text("#day-late"),
+        )
+        ask(
+            "what differs at seven",
+            lambda: (page.fill("#search", "07:00"), page.press("#search", "Enter")),
+            read=lambda: page.inner_text("#day-differs"),
+        )
+    return found
+
+
+MEASURES: dict[str, Callable[[], dict[str, Any]]] = {
+    "files": files,
+    "frames": frames,
+    "viewers": viewers,
+    "recorder": recorder,
+    "newcomer": newcomer,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=[*MEASURES, "all"])
+    what = parser.parse_args().what
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in MEASURES if what == "all" else [what]:
+        before = os.getloadavg()[0]
+        found = MEASURES[name]()
+        results[name] = found | {"load": [round(before, 1), round(os.getloadavg()[0], 1)]}
+        RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+        print(json.dumps({name: results[name]}, indent=1, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The pictures of docs/observe.md: every view at 1440, 1024 and 390 px, light above dark; page.png is one view, large.
+
+python benchmarks/page/pictures.py [RUN]        the demo's run by default, beside the script
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from pathlib import Path
+from typing import Any
+
+from bars import chromium, served
+from PIL import Image
+
+IMAGES = Path("docs/images")
+SIZES = ((1440, 900), (1024, 768), (390, 844))
+SCALE = 0.5
+GAP = 12
+WORST = "(townlet.openView('town'), townlet.jumpToWorst())"
+ANGRIER = "townlet.select(townlet.moments.filter(one => one.tick === townlet.player.t && one.kind === 'quarrel')[0].slots[0])"
+# view → what is done to see it, one after the other
+STEPS = {
+    "town": ["townlet.openB(null)", WORST, ANGRIER],
+    "day": ["townlet.select(-1)", "townlet.openSheet(innerWidth <= 760)"],
+    "people": ["townlet.openView('people')"],
+    "queues": ["townlet.openView('queues')"],
+    "ties": ["townlet.openView('ties')"],
+    "compare": ["townlet.openView('town')", "townlet.toggleCompare()", "townlet.openSheet(false)", "townlet.mapA.fit()"],
+    "seat": ["townlet.select(0)", "townlet.seat.begin()"],
+    "runs": ["townlet.seat.leave()", "townlet.select(-1)", "townlet.openView('runs')"],
+    "releases": ["townlet.openView('releases')"],
+    "scenario": ["townlet.openView('scenario')"],
+}
+
+
+def shots(browser: Any, address: str, width: int, height: int, scheme: str) -> dict[str, Image.Image]:
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page = context.new_page()
+    page.set_default_timeout(300_000)
+    page.goto(address)
+    page.wait_for_selector('body[data-ready="true"]')
+    while not page.evaluate("townlet.lives(townlet.a) && townlet.moments.length > 0"):
+        page.wait_for_timeout(300)
+    found = {}
+    for view, steps in STEPS.items():
+        for step in steps:
+            page.evaluate(f"async () => {{ await {step}; }}")
+            page.wait_for_timeout(800)
+        page.wait_for_timeout(1500)
+        found[view] = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    context.close()
+    return found
+
+
+def sheet(rows: list[list[Image.Image]]) -> Image.Image:
+    """Pictures beside and below each other, smaller, in few colours."""
+    small = [
+        [one.resize((round(one.width * SCALE), round(one.height * SCALE)), Image.Resampling.LANCZOS) for one in row]
+        for row in rows
+    ]
+    width, heights = sum(one.width + GAP for one in small[0]) - GAP, [max(one.height for one in row) for row in small]
+    whole = Image.new("RGB", (width, sum(heights) + GAP * (len(rows) - 1)), "#888888")
+    for k, row in enumerate(small):
+        x = 0
+        for one in row:
+            whole.paste(one, (x, sum(heights[:k]) + GAP * k))
+            x += one.width + GAP
+    return whole.quantize(256, dither=Image.Dither.NONE)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="?", default="runs/demo")
+    with served(parser.parse_args().run, "--vs", "scripted") as (_, address), chromium() as browser:
+        rows = [[shots(browser, address, *size, scheme) for size in SIZES] for scheme in ("light", "dark")]
+    large = rows[0][0]["town"]
+    large.quantize(256, dither=Image.Dither.NONE).save(IMAGES / "page.png", optimize=True)
+    for view in STEPS:
+        sheet([[one[view] for one in row] for row in rows]).save(IMAGES / f"page_{view}.png", optimize=True)
+        print(f"→ {IMAGES / f'page_{view}.png'} ({(IMAGES / f'page_{view}.png').stat().st_size / 1000:,.0f} kB)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""A feed-forward network over `passes`: where its layers stand in a tile, its weights as the products read them, acting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from townlet.policy import passes
+from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
+from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
+from townlet.threads import Threads
+from townlet.types import Array, Doubles, Floats
+from townlet.world._jit import JIT
+
+ROWS_PER_THREAD = 192  # fewer are answered sooner by one thread
+
+
+def can_fuse(spec: NetworkSpec) -> bool:
+    """The passes know dense layers, and exist compiled only; convolutions and cells are torch's."""
+    return JIT and spec.recurrent == "none" and spec.map_encoder != "cnn"
+
+
+class Segment(NamedTuple):
+    """Columns of a block of a tile."""
+
+    at: int  # of its first column in the first row
+    size: int
+    row: int  # from one row to the next
+
+    @property
+    def padded(self) -> int:
+        return _padded(self.size)
+
+    @property
+    def columns(self) -> Array:
+        return np.arange(self.at, self.at + self.size)
+
+
+class Layout:
+    """Blocks of a tile, the plan of layers, and where each number of the flat parameter vector stands in `wide` and `turned`."""
+
+    def __init__(self, spec: NetworkSpec, names: Sequence[str]) -> None:
+        self.spec, self.tile = spec, 0
+        shapes = weight_shapes(spec)
+        conflict, town = len(spec.conflict_columns) if spec.has_conflict_encoder else 0, spec.features if spec.town_size else 0
+        self.plain, self.conflict, self.town = self._block(len(spec.plain_columns), conflict, town)
+        self.observed = self.plain.padded + self.conflict.padded + self.town.padded  # columns of an observation without its map
+        (self.map,) = self._block(spec.map_inputs if spec.sees_map else 0)
+        inputs = {"feature": self.plain, "conflict": self.conflict, "map": self.map}
+        seen = {name: segment for name, segment in inputs.items() if segment.size}
+        beside = [spec.feature_size] if spec.town_size else []  # what the critic sees of the town, beside the last hidden layer
+        sizes = [shapes[f"{name}.weight"][0] for name in seen]
+        reached = self._block(*sizes, *([] if spec.trunk_sizes else beside))
+        layers = [(x, y, True) for x, y in zip(seen.values(), reached)]
+        owners: list[list[tuple[str, Array, Array]]] = [
+            [(name, np.arange(y.size), np.arange(x.size))] for name, (x, y, _) in zip(seen, layers)
+        ]  # per layer: parameter, its rows and its columns within the layer
+        hidden, columns = _together(reached[: len(seen)])
+        for k, size in enumerate(spec.trunk_sizes):
+            reached = self._block(size, *(beside if k == len(spec.trunk_sizes) - 1 else []))
+            layers.append((hidden, reached[0], False))
+            owners.append([(f"trunk.{k}", np.arange(size), columns)])
+            hidden, columns = _together(reached[:1])
+        critic = columns
+        if spec.town_size:
+            layers.append((self.town, reached[-1], True))
+            owners.append([("town", np.arange(spec.feature_size), np.arange(self.town.size))])
+            hidden, critic = _together(reached)
+        (self.out,) = self._block(spec.actions + 1)
+        layers.append((hidden, self.out, False))
+        owners.append([("policy", np.arange(spec.actions), columns), ("value", np.array([spec.actions]), critic)])
+        self.places = (self.plain.row, self.map.at, self.map.row)
+        self._place(layers, owners, {name: shapes[name] for name in names})
+
+    def _block(self, *sizes: int) -> list[Segment]:
+        """Segments side by side. The rows of a block are an odd number of lines of the cache apart: they do not share their
+        places in it."""
+        edges = np.cumsum([0, *map(_padded, sizes)]).tolist()
+        row = (edges[-1] // passes.LANES | 1) * passes.LANES
+        made = [Segment(self.tile + at, size, row) for at, size in zip(edges, sizes)]
+        self.tile += row * passes.TILE
+        return made
+
+    def _place(
+        self,
+        layers: Sequence[tuple[Segment, Segment, bool]],
+        owners: Sequence[Sequence[tuple[str, Array, Array]]],
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        active = {"relu": passes.RELU, "tanh": passes.TANH}[self.spec.activation]
+        lines, wide, turned = [], 0, 0
+        place: dict[str, Array] = {}
+        turned_place: dict[str, Array] = {}
+        for (x, y, seen), parts in zip(layers, owners, strict=True):
+            weights, bias = wide, wide + y.padded * x.padded
+            for name, rows, columns in parts:
+                place[f"{name}.weight"] = weights + rows[:, None] * x.padded + columns[None, :]
+                place[f"{name}.bias"] = bias + rows
+                turned_place[f"{name}.weight"] = turned + columns[None, :] * y.padded + rows[:, None]
+            kind = 0 if y is self.out else active
+            where = (weights, bias, turned, kind, int(seen), x.row, y.row)
+            lines.append((x.at, x.size, x.padded, y.at, y.size, y.padded, *where))
+            wide, turned = bias + y.padded, turned + x.size * y.padded
+        self.plan = np.array(lines, np.int64)  # (layers, PLAN)
+        self.wide, self.turned = wide, turned
+        self.place = np.concatenate([place[name].ravel() for name in shapes])
+        nowhere = {name: np.full(shape, -1) for name, shape in shapes.items()}
+        self.turned_place = np.concatenate([(nowhere | turned_place)[name].ravel() for name in shapes])
+
+
+class Observations(NamedTuple):
+    """What the passes read of R rows."""
+
+    x: Floats  # (R, X) arranged
+    maps: Array  # (R, cells) u1 or f4
+
+
+class Workspace:
+    """What one thread writes into."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.act, self.grad = _aligned(layout.tile), _aligned(layout.tile)
+        self.ones = np.ones(1, np.float32)
+        self.row, self.weights = np.empty(layout.spec.features, np.float32), np.empty(layout.spec.actions)
+        self.chances, self.logs = (np.zeros((layout.spec.actions, passes.TILE), np.float32) for _ in range(2))
+        self.tops, self.totals, self.spreads = (np.zeros(passes.TILE, np.float32) for _ in range(3))
+
+    @property
+    def learning(self) -> tuple[Array, ...]:
+        """What `learn_ppo` and `learn_cloning` need beside a tile and its gradients."""
+        return self.ones, self.chances, self.logs, self.tops, self.totals, self.spreads
+
+
+class FusedNetwork:
+    """Acts like `NumpyPolicy`; rows are shared out to threads, which changes no bit."""
+
+    def __init__(self, spec: NetworkSpec, names: Sequence[str], threads: int = 1) -> None:
+        self.spec, self.threads, self._threads = spec, threads, Threads(threads)
+        self.layout = Layout(spec, names)
+        self.names = tuple(names)
+        self.wide, self.turned = _aligned(self.layout.wide), _aligned(self.layout.turned)
+        self.spaces = [Workspace(self.layout) for _ in range(threads)]
+        self._vector = np.full(len(self.layout.place), np.nan, np.float32)
+        self._goal = np.concatenate([self.layout.plain.columns, self.layout.conflict.columns])
+        self._place = np.empty(spec.features, np.int64)  # of each feature in an arranged row
+        self._place[list(spec.column_order)] = self._goal
+        self.statistics: Mapping[str, Array] = {}
+        self._rooms: dict[str, Floats] = {}
+
+    @classmethod
+    def of_arrays(cls, spec: NetworkSpec, arrays: Mapping[str, Array], threads: int = 1) -> FusedNetwork:
+        names = [name for name in arrays if not name.endswith(("_mean", "_var", "_count"))]
+        network = cls(spec, names, threads)
+        network.load(np.concatenate([np.asarray(arrays[name], np.float32).ravel() for name in names]), arrays)
+        return network
+
+    def load(self, vector: Floats, statistics: Mapping[str, Array]) -> None:
+        """Take over parameters as one vector, and the running statistics by name (which are read when they are needed)."""
+        self.statistics = statistics
+        if not np.array_equal(vector, self._vector):
+            self._vector[:] = vector
+            passes.spread(vector, self.layout.place, self.layout.turned_place, self.wide, self.turned)
+
+    def run(self, job: Callable[[Workspace, int], None], shares: int) -> None:
+        """job(workspace, k) for every k below `shares`, each in a thread; there may be as many as `threads`."""
+        self._threads.run([partial(job, self.spaces[k], k) for k in range(shares)])
+
+    def share(self, job: Callable[[Workspace, int, int], None], rows: int) -> None:
+        """job(workspace, begin, end) over all rows."""
+        shares = max(1, min(self.threads, rows // ROWS_PER_THREAD))
+        edges = [rows * k // shares for k in range(shares + 1)]
+        self.run(lambda space, k: job(space, edges[k], edges[k + 1]), shares)
+
+    # --- observations -----------------------------------------------------------------------------------------------
+    def observed(self, features: Floats, maps: Array | None, rows: Array | None = None, *, room: str) -> Observations:
+        """Rows of features (…, B, F) and maps (…, B, C, H, W), all by default. Whoever asks for the same room writes over it."""
+        flat = np.require(features.reshape(-1, features.shape[-1]), np.float32, ["C", "W"])
+        rows = np.arange(len(flat)) if rows is None else rows
+        x = self._arrange(flat, rows, room)
+        if self.spec.town_size:
+            x[:, self.layout.town.columns] = self._town(features)[rows]
+        cells = self._cells(maps, len(flat))
+        return Observations(x, cells if len(rows) == len(cells) else cells[rows])
+
+    def _arrange(self, features: Floats, rows: Array, room: str) -> Floats:
+        """In a room that is kept, because fresh memory costs more than filling it; padding stays zero."""
+        kept, normaliser = self._rooms.get(room), self._normaliser()
+        if kept is None or len(kept) < len(rows):
+            kept = self._rooms[room] = np.zeros((len(rows), self.layout.observed), np.float32)
+        x = kept[: len(rows)]
+        self.share(
+            lambda space, begin, end: passes.arrange(features, rows, begin, end, self._place, *normaliser, space.row, x),
+            len(rows),
+        )
+        return x
+
+    def _town(self, features: Floats) -> Floats:
+        """What the critic sees of a resident's town, for every row of features (…, B, F).  # (R, F), or (R, 0)"""
+        flat = np.require(features.reshape(-1, features.shape[-1]), np.float32, ["C", "W"])
+        if not self.spec.town_size:
+            return np.zeros((len(flat), 0), np.float32)
+        whole = self._arrange(flat, np.arange(len(flat)), "whole")
+        return town_means(whole[:, self._goal].reshape(features.shape), self.spec.town_size).reshape(flat.shape)
+
+    def _cells(self, maps: Array | None, rows: int) -> Array:
+        """The maps of all rows, flat.  # (R, cells) u1 or f4: a sample may have either"""
+        if not self.spec.sees_map:
+            return np.zeros((rows, 0), np.uint8)
+        assert maps is not None
+        flat = maps.reshape(-1, self.layout.map.size)
+        return np.require(flat, np.uint8 if flat.dtype == np.uint8 else np.float32, ["C", "W"])
+
+    def _normaliser(self) -> tuple[Floats, Floats, np.float32]:
+        if not self.spec.normalize_observations:
+            nothing = np.zeros(0, np.float32)
+            return nothing, nothing, np.float32(0)
+        mean, var = self.statistics["observation_mean"], self.statistics["observation_var"]
+        return mean.astype(np.float32), np.sqrt(var + VARIANCE_FLOOR).astype(np.float32), np.float32(OBSERVATION_CLIP)
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+    def answer(
+        self, features: Floats, maps: Array | None, then: Callable[[Workspace, int, int, Floats], None] | None = None
+    ) -> Floats:
+        """Logits, then the value in units of the running statistics, of rows (…, B).  # (R, A + 1)"""
+        layout, town, normaliser = self.layout, self._town(features), self._normaliser()
+        flat = np.require(features.reshape(-1, features.shape[-1]), np.float32, ["C", "W"])
+        cells, out = self._cells(maps, len(flat)), np.empty((len(flat), self.spec.actions + 1), np.float32)
+
+        def job(space: Workspace, begin: int, end: int) -> None:
+            passes.answer(
+                layout.plan, self.wide, self.turned, space.act, flat, self._place, *normaliser, space.row, town, layout.town.at,
+                cells, layout.places, begin, end, out,
+            )  # fmt: skip
+            if then is not None:
+                then(space, begin, end, out)
+
+        self.share(job, len(flat))
+        return out
+
+    def initial_state(self, rows: int) -> Floats:
+        return np.zeros((rows, 0), np.float32)
+
+    def forward(self, features: Floats, maps: Array | None = None) -> Floats:
+        check_inputs(self.spec, features, maps)
+        return self.answer(features, maps)
+
+    def act(
+        self,
+        features: Floats,  # (B, F)
+        maps: Array | None,  # (B, C, H, W)
+        masks: Array,  # (B, A)
+        *,
+        draws: Doubles | None = None,  # (B,) uniform in [0, 1); None chooses greedily
+        state: Floats | None = None,
+        starts: Array | None = None,
+    ) -> Acted:
+        check_inputs(self.spec, features, maps)
+        rows = len(features)
+        actions, log_probs = np.empty(rows, np.int64), np.empty(rows, np.float32)
+        allowed = np.require(masks, np.bool_, ["C", "W"])
+        given = np.full(rows, -1.0) if draws is None else np.require(draws, np.float64, ["C", "W"])
+
+        def choose(space: Workspace, begin: int, end: int, out: Floats) -> None:
+            passes.choose(out, allowed, given, space.weights, begin, end, actions, log_probs)
+
+        out = self.answer(features, maps, choose)
+        return Acted(actions, log_probs, self.in_units_of_return(out[:, -1]), self.initial_state(rows))
+
+    def in_units_of_return(self, values: Floats) -> Floats:
+        mean, var = self.statistics["value_mean"][0], self.statistics["value_var"][0]
+        return np.asarray(values * np.sqrt(var + VARIANCE_FLOOR) + mean, np.float32)
+
+
+def _padded(size: int) -> int:
+    return -(-size // passes.LANES) * passes.LANES
+
+
+def _together(segments: Sequence[Segment]) -> tuple[Segment, Array]:
+    """Neighbours of a block as one segment, and which of its columns are not padding."""
+    first, last = segments[0], segments[-1]
+    columns = np.concatenate([segment.columns for segment in segments]) - first.at
+    return Segment(first.at, last.at + last.size - first.at, first.row), columns
+
+
+def _aligned(size: int) -> Floats:
+    """Zeros that begin at a line of the cache."""
+    spare = np.zeros(size + passes.LANES, np.float32)
+    skip = -spare.ctypes.data // 4 % passes.LANES
+    return spare[skip : skip + size]

@@ -1,0 +1,143 @@
+"""Many towns, one after another or a few at a time: what is kept of each is a row of sums and its digest, never its world."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import resource
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+from townlet.config.learning import TrainingConfig
+from townlet.config.models import SimulationConfig
+from townlet.envs.vector import VectorTown
+from townlet.policy.jobs import run_jobs
+from townlet.policy.runtime import CarriedPolicy, carried, make_policy
+from townlet.sim.loop import SimulationLoop
+from townlet.sim.probes import Counts
+from townlet.world.events import EXIT, QUARREL, QUEUE_CONFLICT, USE_START
+
+RATES = {"conflicts": QUEUE_CONFLICT, "quarrels": QUARREL, "uses": USE_START, "exits": EXIT}  # per resident-day
+
+
+def live_one(config: str, policy: str | CarriedPolicy, seed: int | None, epsilon: float, ticks: int, town: int) -> dict[str, Any]:
+    """One town for so many ticks, told as sums. The config comes as JSON; whoever simulates several builds their layout once."""
+    vec = _layout(config, seed)
+    vec.reset(first_town=town)
+    counts, started = Counts(), perf_counter()
+    decides = make_policy(policy, vec, epsilon=epsilon, seed=vec.seed) if isinstance(policy, str) else policy(vec)
+    loop = SimulationLoop(vec, decides, [counts])
+    made = loop.run(ticks)
+    return {
+        "town": town,
+        "digest": vec.digest(),
+        "ticks": made,
+        "residents": vec.num_residents,
+        "decisions": counts.decisions,
+        "illegal_actions": counts.illegal,
+        "events": counts.events.by_kind(),
+        "events_lost": vec.events_lost,
+        "conflict_intensity": counts.events.intensity,
+        "reward": float(counts.reward.sum()),
+        "days": made * vec.num_residents / vec.config.world.ticks_per_day,
+        "seconds": perf_counter() - started,
+        "process": os.getpid(),
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    } | {name: counts.events.count(kind) for name, kind in RATES.items()}
+
+
+@lru_cache(maxsize=1)
+def _layout(config: str, seed: int | None) -> VectorTown:
+    return VectorTown(SimulationConfig.model_validate_json(config), 1, seed=seed)
+
+
+def live(
+    training: TrainingConfig,
+    config: SimulationConfig,
+    towns: range,
+    *,
+    policy: str,
+    seed: int | None = None,
+    epsilon: float = 0.0,
+    ticks: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[dict[str, Any]]:
+    """The row of each town, in order. Town k is the same, to the digest, as when it is run alone."""
+    wanted = ticks or config.scenario.episode_ticks
+    shared = (config.model_dump_json(), carried(policy), seed, epsilon, wanted)
+    for done in run_jobs(training, live_one, [(town,) for town in towns], shared=shared, stop=stop):
+        yield done.get()
+
+
+@dataclass
+class Spread:
+    """Mean and deviation of a stream of numbers, in one pass (Welford)."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    least: float = math.inf
+    most: float = -math.inf
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        gap = value - self.mean
+        self.mean += gap / self.count
+        self.squares += gap * (value - self.mean)
+        self.least, self.most = min(self.least, value), max(self.most, value)
+
+    def told(self) -> dict[str, float | None]:
+        deviation = math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else None
+        return {"mean": self.mean, "deviation": deviation, "least": self.least, "most": self.most}
+
+
+@dataclass
+class ManyTowns:
+    """The sums over rows, taken one at a time."""
+
+    towns: int = 0
+    residents: int = 0
+    decisions: int = 0
+    illegal_actions: int = 0
+    events_lost: int = 0
+    resident_ticks: int = 0
+    days: float = 0.0
+    events: Counter[str] = field(default_factory=Counter)
+    rates: dict[str, Spread] = field(default_factory=lambda: {name: Spread() for name in ("reward", *RATES)})
+    _memory: dict[int, float] = field(default_factory=dict)  # by process
+    _digests: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.towns += 1
+        self.residents += row["residents"]
+        self.decisions += row["decisions"]
+        self.illegal_actions += row["illegal_actions"]
+        self.events_lost += row["events_lost"]
+        self.resident_ticks += row["ticks"] * row["residents"]
+        self.days += row["days"]
+        self.events.update(row["events"])
+        for name, spread in self.rates.items():
+            spread.add(row[name] / row["days"])
+        self._memory[row["process"]] = row["memory_mb"]
+        self._digests.update(row["digest"].encode())
+
+    def told(self, seconds: float) -> dict[str, Any]:
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return {
+            "towns": self.towns,
+            "residents": self.residents,
+            "decisions": self.decisions,
+            "illegal_actions": self.illegal_actions,
+            "events": dict(sorted(self.events.items())),
+            "events_lost": self.events_lost,
+            "per_resident_day": {name: spread.told() for name, spread in self.rates.items()},
+            "seconds": seconds,
+            "resident_ticks_per_second": self.resident_ticks / max(1e-9, seconds),
+            "peak_memory_mb": sum({os.getpid(): own, **self._memory}.values()),
+            "digest": self._digests.hexdigest(),
+        }

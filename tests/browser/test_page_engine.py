@@ -1,0 +1,78 @@
+"""The engine in a browser: the same digests natively, in Node and in Chromium."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_tools import digests_in_node, native_digests, runs_of, write_runs
+from townlet.config.loader import shipped_configs
+from townlet.engine.module import engine_module
+from townlet.envs.vector import VectorTown
+
+DAYS = 3
+IN_PAGE = """async () => {
+  const [{ digestsOf }, { Engine }] = await Promise.all([import("./digests.mjs"), import("./engine.mjs")]);
+  return digestsOf(Engine, async name => new Uint8Array(await (await fetch(name)).arrayBuffer()));
+}"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {".mjs": "text/javascript"}
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def digests_in_chromium(chromium: Any) -> Iterator[Callable[[Path], list[str]]]:
+    servers = []
+
+    def simulated(folder: Path) -> list[str]:
+        (folder / "index.html").write_text("<!doctype html><title>digests</title>")
+        server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        context = chromium.new_context()
+        page = context.new_page()
+        page.set_default_timeout(0)
+        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        found = page.evaluate(IN_PAGE)
+        context.close()
+        return list(found)
+
+    yield simulated
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_browser_ends_with_the_digest_of_the_native_town(
+    tmp_path: Path, digests_in_chromium: Callable[[Path], list[str]]
+) -> None:
+    runs = runs_of(["newcomer"], [3], 60)
+    write_runs(tmp_path, engine_module(), runs)
+    assert digests_in_chromium(tmp_path) == native_digests(runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("name", sorted(shipped_configs()))
+def test_every_shipped_town_is_the_same_natively_in_node_and_in_a_browser(
+    tmp_path: Path, digests_in_chromium: Callable[[Path], list[str]], name: str, seed: int
+) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    runs = runs_of([name], [seed], DAYS * 1440 // VectorTown(name, 1).interval)
+    write_runs(tmp_path, engine_module(), runs)
+    expected = native_digests(runs)
+    assert len(set(expected)) == 2
+    assert digests_in_node(tmp_path) == expected
+    assert digests_in_chromium(tmp_path) == expected
