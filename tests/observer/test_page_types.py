@@ -9,7 +9,10 @@ import pytest
 
 from engine_tools import STATIC
 
-OPTIONS = "--noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --moduleResolution bundler --lib es2022,dom,dom.iterable"
+OPTIONS = (
+    "--noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --moduleResolution bundler "
+    "--lib es2022,dom,dom.iterable"
+)
 
 
 def test_the_modules_of_the_page_have_the_types_they_say() -> None:
