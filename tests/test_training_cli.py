@@ -151,6 +151,13 @@ def test_a_rollout_that_is_saved_is_what_is_trained_on(here: Path, townlet: Call
     assert townlet("train", "--resume", "run")[0] == 0
 
 
+def test_the_founding_script_trains_on_the_rollout_it_saved_when_a_mode_is_named(here: Path, script: Call) -> None:
+    pytest.importorskip("torch")
+    flags = ("--rollout-save-dir", "cap", "--rollout-ticks", "100", "--mode", "rollout", "--epochs", "1", "--run-dir", "run")
+    code, out, err = script("town_day", *flags, *TINY, "--json")
+    assert (code, json.loads(out)["strategy"]) == (0, "ppo"), err
+
+
 def test_a_town_without_residents_is_trained_in_on_request(here: Path, townlet: Call) -> None:
     pytest.importorskip("torch")
     nobody = ("--set", "scenario.residents=[]", "--set", "scenario.ties=[]", "--set", "scenario.circles=[]")

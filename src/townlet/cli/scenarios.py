@@ -5,12 +5,16 @@ from __future__ import annotations
 import shutil
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from townlet.cli.common import NAME, emit, json_option, leave, note, set_option
 from townlet.errors import UsageError
+
+if TYPE_CHECKING:
+    from townlet.config.models import SimulationConfig
+    from townlet.scenarios.spec import Plan
 
 
 @click.group(short_help="List, show, lint, compare and make scenarios.")
@@ -102,7 +106,7 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     emit(value, lambda: _drawing(config, plan), as_json)
 
 
-def _drawing(config: Any, plan: Any) -> str:
+def _drawing(config: SimulationConfig, plan: Plan) -> str:
     from townlet.config.base import clock
     from townlet.scenarios.random_town import MARKS, TILE_MARKS, picture
 
@@ -154,7 +158,7 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
         report = lint(config, days=days)
         verdicts = [asdict(verdict) for verdict in report.verdicts]
         if sight and report.ok:
-            from townlet.studies.figures import sight_verdict
+            from townlet.studies.sight import sight_verdict
 
             note(f"{name}: measuring the value of sight over 64 days")
             verdicts.append(asdict(sight_verdict(config)))

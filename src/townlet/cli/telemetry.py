@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from townlet.cli.common import LOG, dumps, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
 from townlet.errors import UsageError
+
+if TYPE_CHECKING:
+    from townlet.telemetry.drift import DriftReport, LogDrift
+    from townlet.telemetry.validate import Report
 
 OUTPUT = click.Path(path_type=Path)
 LOGS = click.argument("logs", nargs=-1, required=True, type=LOG, metavar="LOG...")
@@ -70,7 +74,7 @@ def validate(
     leave(0 if ok else 1)
 
 
-def print_report(report: Any) -> None:
+def print_report(report: Report) -> None:
     for problem in report.problems:
         click.echo(str(problem))
     if report.problem_count > len(report.problems):
@@ -88,7 +92,7 @@ def print_report(report: Any) -> None:
         click.echo(f"{bare} of them have no seal, so a changed number in them would not be noticed")
 
 
-def print_drift(drift: Any) -> None:
+def print_drift(drift: LogDrift) -> None:
     from townlet.telemetry.drawing import short
 
     for epoch, delta in drift.beyond:
@@ -170,7 +174,7 @@ def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **
     leave(1 if report.alarms else 0)
 
 
-def print_comparison(report: Any) -> None:
+def print_comparison(report: DriftReport) -> None:
     from townlet.telemetry.drawing import short, table
 
     rows = []

@@ -12,9 +12,11 @@ import click
 from townlet.cli.common import emit, json_option, leave, note, seed_option, set_option, spread_over
 
 if TYPE_CHECKING:
+    from townlet.cli.train_progress import TrainingProgress
     from townlet.config.models import SimulationConfig
     from townlet.dto.policy import ReplayBatchSummary, TrainingResult
     from townlet.policy.replay import ReplayDatasetConfig
+    from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 
 MODES = ("replay", "rollout", "mixed", "bc", "anneal")
 ALGORITHMS = ("bc", "awr", "cql", "iql")  # and PPO, by --train-ppo
@@ -145,7 +147,8 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         raise UsageError(f"--algorithm is how stored data are learned from, but {other}; leave one of them out.")
     watcher = _progress(flags["as_json"])
     orchestrator = PolicyTrainingOrchestrator(config, progress=watcher)
-    trains = always_train or flags["train_ppo"] or flags["algorithm"] is not None or flags["resume"] is not None
+    asked = ("algorithm", "resume", "rollout_save_dir")
+    trains = always_train or flags["train_ppo"] or any(flags[name] is not None for name in asked)
     if mode == "replay" and not trains:
         _iterate(orchestrator, dataset, flags["as_json"])
         return
@@ -255,7 +258,7 @@ def _on_saved(config: SimulationConfig, folder: Path, mode: str, *, ppo: bool) -
     return config, "replay" if mode == "rollout" else mode
 
 
-def _iterate(orchestrator: Any, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
+def _iterate(orchestrator: PolicyTrainingOrchestrator, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
     def told(batch: ReplayBatchSummary) -> None:
         if not as_json:
             click.echo(
@@ -291,7 +294,7 @@ def _draw(result: TrainingResult, title: str) -> None:
         note(f"no curves.png: {error}")
 
 
-def _progress(as_json: bool) -> Any:
+def _progress(as_json: bool) -> TrainingProgress:
     from townlet.cli.train_progress import TrainingProgress
 
     return TrainingProgress(quiet=as_json)
