@@ -42,7 +42,6 @@ from townlet.policy.workers import worker_count
 
 HERE = Path(__file__).parent
 DEMO = HERE.parent / "configs" / "training" / "demo.yaml"
-SCENARIO = "town_day"
 NO_NEWCOMERS = ["lifecycle.newcomers_per_day=0"]  # SuperSuit refuses ids that are absent at reset
 STAYING = [*NO_NEWCOMERS, "needs.hunger.at_bottom=nothing"]  # nobody leaves: every row of everybody is a decision
 LIVING = [*STAYING, "training.episode_days=1", "training.wallets=null"]
@@ -119,7 +118,7 @@ class Plain(BaseParallelWrapper):
 
 
 def supersuit_env(towns: int, layout: str) -> Any:
-    env = supersuit.black_death_v3(Plain(townlet.parallel_env(SCENARIO, overrides=STAYING, map=layout)))
+    env = supersuit.black_death_v3(Plain(townlet.parallel_env(DEMO, overrides=STAYING, map=layout)))
     vector = supersuit.pettingzoo_env_to_vec_env_v1(env)
     return supersuit.concat_vec_envs_v1(vector, towns, num_cpus=1, base_class="stable_baselines3")
 
@@ -149,7 +148,7 @@ def peers_of(config: SimulationConfig) -> list[Peer]:
     towns, horizon, spec = config.training.towns, config.training.horizon, network_spec(config)
 
     def vec(layout: str) -> TownVecEnv:
-        return TownVecEnv(SCENARIO, towns, overrides=STAYING, start="random", map=layout)
+        return TownVecEnv(DEMO, towns, overrides=STAYING, start="random", map=layout)
 
     passes, parts = config.ppo.num_epochs, config.ppo.num_mini_batches
     same: dict[str, Any] = {"n_epochs": passes, "batch_size": towns * vec("none").vec.num_residents * horizon // parts}

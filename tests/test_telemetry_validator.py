@@ -349,3 +349,9 @@ def test_a_rotated_part_without_a_record_is_told(tmp_path: Path) -> None:
     (tmp_path / "log.ndjson.1").write_bytes(b"")
     report = validate_log(tmp_path / "log.ndjson")
     assert [note.message for note in report.notes] == ["is a rotated part without a record; those it held are missing"]
+
+
+def test_a_record_whose_version_is_null_is_read_as_one_of_today(tmp_path: Path) -> None:
+    (tmp_path / "log.ndjson").write_text(json.dumps(example_record(1) | {"telemetry_version": None}) + "\n")
+    assert len(list(read_records(tmp_path / "log.ndjson"))) == 1
+    assert not validate_log(tmp_path / "log.ndjson").ok

@@ -1,4 +1,4 @@
-"""The pictures of docs/observe.md: every view at 1440, 1024 and 390 px, light above dark; page.png is one view, large.
+"""The pictures of docs/observe.md: each view at 1440, 1024 and 390 px, light above dark, in one file; page.png is one view.
 
 python benchmarks/page/pictures.py [RUN]        the demo's run by default, beside the script
 """

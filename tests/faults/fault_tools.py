@@ -343,7 +343,7 @@ def _candidate(root: Path) -> None:
     checkpoint_folder(root / "candidate", "weights")
     weights = weights_hash({"name": np.frombuffer(b"weights", np.uint8)})
     for window in range(2):
-        card = duel(window, {"return": 9.0, "self_sufficiency": 0.2}, candidate=weights, window=window)
+        card = duel(window, {"return": 9.0, "self_sufficiency": 0.2}, candidate=weights, window=window, towns=12, intervals=False)
         save_scorecard(card, root / f"card{window}.json")
 
 

@@ -185,7 +185,7 @@ def test_acceptance_soaks_on_the_cluster(cluster: Cluster, tmp_path: Path) -> No
             say=str,
         )
         found[name] = [[cycle.weights_after for cycle in soak.cycles] for soak in result.soaks]
-        assert (tmp_path / name / "rivalry_decay" / "ppo_001.jsonl").is_file()
+        assert (tmp_path / name / "rivalry_decay" / "ppo_rivalry_decay.jsonl").is_file()
     assert found["here"] == found["there"]
 
 

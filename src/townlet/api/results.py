@@ -112,7 +112,7 @@ class Run(Result):
         return Picture(figure(read_runs([self._log()]), title=f"{self.card.config_id}, {self.card.mode}"))
 
     def _log(self) -> Path:
-        log = self.folder.log(self.card)
+        log = self.folder.find_log(self.card.telemetry)
         if log is None:
             raise TelemetryError(f"{self.path} holds no log; the run kept it elsewhere (--ppo-log) or was only cloning")
         return log

@@ -37,6 +37,7 @@ GIVES = {  # extra -> what works with it
     "data": "exports (townlet replay export, telemetry export)",
     "bench": "comparisons with other trainers (townlet bench train)",
     "observer": "the town in the browser (townlet observe)",
+    "vault": "joint episodes for OG-MARL (townlet replay export --format vault)",
     "dist": "more than one machine (--engine ray)",
 }
 

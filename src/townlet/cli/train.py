@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, note, seed_option, set_option
+from townlet.cli.common import emit, json_option, leave, note, seed_option, set_option, spread_over
 
 if TYPE_CHECKING:
     from townlet.cli.train_progress import TrainingProgress
@@ -58,6 +58,7 @@ SWITCHES: dict[str, tuple[str, str]] = {
     "--rollout-auto-seed-agents": ("training.rollout_auto_seed_agents", "Place residents when the scenario has none."),
     "--ppo-log-batches": ("telemetry.batches", "Also write a record per mini-batch."),
 }
+WHERE = ("engine", "workers", "address")  # change no bit: a run may be resumed with others
 BOTH_WAYS = {"--ppo-normalize-advantages/--ppo-no-normalize-advantages": "ppo.advantage_normalization"}
 
 
@@ -198,10 +199,16 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
             config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"), recipe=flags["recipe"])
         return config, flags["run_dir"]
     extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe", "rollout_save_dir") if flags[name] is not None]
-    if overrides or extra:
-        raise UsageError(f"A resumed run keeps its settings; leave out {[*overrides, *extra][0]}.")
+    moved = {f"{VALUES[f'--{name}'][0]}={flags[name]}" for name in WHERE if flags[name] is not None}
+    extra = [*(word for word in overrides if word not in moved), *extra]
+    if extra:
+        raise UsageError(f"A resumed run keeps its settings; leave out {extra[0]}.")
     run = RunFolder(flags["resume"])
-    return run.resolved_config(), run.path
+    config = run.resolved_config()
+    own = config.training
+    workers = own.workers if flags["workers"] is None else flags["workers"]
+    where = spread_over(config, flags["engine"] or own.engine, workers, flags["address"])
+    return config.model_copy(update={"training": where}), run.path
 
 
 def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> ReplayDatasetConfig | None:

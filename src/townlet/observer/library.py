@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ import msgspec
 
 from townlet.config.learning import PromotionConfig
 from townlet.config.loader import load_config, shipped_configs
-from townlet.errors import DamagedFileError, TakeError, TownletError
+from townlet.errors import TakeError, TownletError
+from townlet.evaluation.compare import load_scorecard
 from townlet.files import read_bytes, short_hash
 from townlet.observer.studio import SEEN
 from townlet.policy.checkpoint import names, read_state
@@ -34,6 +34,7 @@ class Library:
         self._scenarios: list[dict[str, Any]] = []
         self._counted: dict[str, tuple[tuple[int, int], int, list[str]]] = {}  # run → size and time of its log, records, alarms
         self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
+        self._alarms: dict[str, int] = {}  # run → alarms that are no news
         self._looked = False
 
     # --- runs ---------------------------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ class Library:
         for run in find_runs(self.folder):
             if run_id(run.path) == name:
                 return run
-        raise TakeError(f"there is no run {name!r} here; it may have been removed")
+        raise TakeError(f"there is no run {name!r:.60} here; it may have been removed")
 
     def find_policy(self, policy: str) -> tuple[str, Path] | None:
         """Name and folder of the checkpoint with these weights, of whichever run."""
@@ -92,6 +93,7 @@ class Library:
         best, latest = run.best(), run.latest()
         own = names(run.checkpoints) if run.checkpoints.is_dir() else []
         updates, alarms = self._count(run)
+        self._alarms.setdefault(run_id(run.path), len(alarms))
         return {
             "id": run_id(run.path),
             "name": run.path.name,
@@ -141,9 +143,9 @@ class Library:
         found = []
         for path in sorted(run.path.glob("*scorecard*.json"))[:16]:
             try:
-                found.append(_finite(json.loads(read_bytes(path, limit=16 << 20, error=DamagedFileError))))
-            except ValueError:
-                continue
+                found.append(_finite(load_scorecard(path).model_dump(mode="json")))
+            except TownletError as error:
+                found.append({"problem": str(error)})  # one that is damaged does not hide the others
         return found
 
     def changes(self) -> list[tuple[str, dict[str, Any]]]:
@@ -154,10 +156,10 @@ class Library:
             before = self._known.get(name, (0, ()) if self._looked else now)  # a run that was not there is news as a whole
             self._known[name] = now
             if before[0] != now[0]:
-                known = self._counted.get(name)
-                alarms = self._count(run)[1]
                 found.append(("record", {"run": name}))
-                if known is not None and len(alarms) > len(known[2]):
+                alarms = self._count(run)[1]
+                told, self._alarms[name] = self._alarms.get(name, len(alarms)), len(alarms)
+                if len(alarms) > told:
                     found.append(("alarm", {"run": name, "text": f"{run.path.name}: {alarms[-1]}"}))
             found += [("checkpoint", {"run": name, "id": one}) for one in now[1] if one not in before[1]]
         self._looked = True
@@ -188,7 +190,7 @@ class Library:
     def yaml(name: str) -> str:
         known = shipped_configs()
         if name not in known:
-            raise TakeError(f"there is no scenario {name!r}; there are {', '.join(known)}")
+            raise TakeError(f"there is no scenario {name!r:.60}; there are {', '.join(known)}")
         return read_bytes(known[name], limit=YAML_LIMIT, error=TakeError).decode()
 
 

@@ -74,7 +74,7 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
 
     run, summary = part("run.json", kept.card, None), part("summary.json", kept.summary, None)
     records: list[Mapping[str, Any]] = []
-    log = log or kept.log(run)
+    log = log or kept.find_log(None if run is None else run.telemetry)
     if log is not None:
         try:
             records.extend(record for record in read_records(log) if record.get("kind") != "batch")

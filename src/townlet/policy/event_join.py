@@ -56,7 +56,7 @@ def read_event_records(path: Path) -> Iterator[Record]:
     for number, line in enumerate(files.read_bytes(path, limit=EVENTS_LIMIT, error=ReplayError).splitlines(), 1):
         try:
             record = decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise ReplayError(f"{path}:{number}: is not a JSON object; expected one event per line") from None
         if not isinstance(record, dict):
             raise ReplayError(f"{path}:{number}: holds no JSON object; expected one event per line")

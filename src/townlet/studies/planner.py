@@ -269,21 +269,17 @@ class _Search:
         rng, steps = self.rng, len(plan)
         at, kind = int(rng.integers(steps)), float(rng.random())
         length = int(rng.integers(1, 7))
-        if kind < 0.35:  # as the base might have it
+        if kind < 0.4:  # as the base might have it
             plan[at : at + int(rng.integers(2, steps + 1)), who] = DRAWN
-        elif kind < 0.65:  # something else, and then let it happen
+        elif kind < 0.9:  # something else, and then let it happen
             plan[at : at + length, who] = AGAIN
             plan[at, who] = ANY
             if rng.random() < 0.5:
                 plan[at + length : at + length + int(rng.integers(1, 6)), who] = WAIT
-        elif kind < 0.75:  # stay out of it for a while
+        elif kind < 0.95:  # stay out of it for a while
             plan[at : at + length, who] = WAIT
-        elif kind < 0.85:  # end what is under way
+        else:  # end what is under way
             plan[at, who] = LEAVE
-        elif kind < 0.9:  # back to the base
-            plan[at : at + int(rng.integers(2, steps + 1)), who] = BASE
-        else:  # the same, a little earlier or later
-            plan[at:, who] = np.roll(plan[at:, who], int(rng.integers(-3, 4)))
 
 
 def _joined(before: Array, changed: list[Array]) -> Array:

@@ -422,7 +422,7 @@ def read_records(path: Path | str) -> Iterator[Record]:
                 ) from error
             if number == 1 and "telemetry_version" not in record:
                 raise TelemetryError(f"{part}:1: has no telemetry_version; give the log of a training run, this is another file")
-            earlier = record.get("telemetry_version", CURRENT) < OWN_RETURN
+            earlier = (record.get("telemetry_version") or CURRENT) < OWN_RETURN
             if earlier and record.get("data_mode") == "replay" and record.get("episode_return_mean") is not None:
                 record["dataset_return"], record["episode_return_mean"] = record["episode_return_mean"], None
             yield record

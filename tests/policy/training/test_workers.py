@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from townlet.cli.app import main
 from townlet.config import SimulationConfig
 from townlet.errors import InterruptedRun, TownletError, UsageError
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import NoProgress, RunOptions
 from townlet.policy.training.pool import CollectorPool
+from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.workers import LocalWorker, ProcessWorker, WorkerDied, worker_count
 from townlet.telemetry.ndjson import read_records
 
@@ -165,6 +167,20 @@ def test_training_with_workers_resumes_bit_for_bit(small_town: Small, stop_after
     assert parts.weights_hash == whole.weights_hash
     hashes = [[r["policy_hash"] for r in read_records(tmp_path / name / "ppo.ndjson")] for name in ("whole", "parts")]
     assert hashes[0] == hashes[1]
+
+
+def test_a_run_may_be_resumed_with_another_engine(small_town: Small, stop_after: Any, tmp_path: Path) -> None:
+    config = small_town("training.towns=4", "training.epochs=2")
+    whole = TrainingHarness(config).run_ppo(mode="rollout", options=RunOptions(run_dir=tmp_path / "whole"))
+    with pytest.raises(InterruptedRun):
+        TrainingHarness(config, progress=stop_after(1)).run("rollout", RunOptions(run_dir=tmp_path / "parts"))
+    with pytest.raises(SystemExit) as left:
+        main(["train", "--resume", str(tmp_path / "parts"), "--engine", "process", "--workers", "2", "--no-plots"])
+    assert not left.value.code
+    assert RunFolder(tmp_path / "parts").summary()["weights_hash"] == whole.weights_hash  # type: ignore[index]
+    with pytest.raises(SystemExit) as refused:
+        main(["train", "--resume", str(tmp_path / "parts"), "--ppo-gamma", "0.5"])
+    assert refused.value.code == 2
 
 
 def test_more_workers_than_towns_and_an_engine_that_is_not_there_are_refused(small_town: Small) -> None:

@@ -34,6 +34,7 @@ class Page {
     this.following = false;
     this.view = "town";
     /** @type {any[]} */ this.moments = [];
+    this.caption = "";
     this.player = new Player(0, 0, t => this.atHand(t));
     this.mapA = new TownMap(byId("map-a"), slot => this.select(slot));
     this.mapB = new TownMap(byId("map-b"), slot => this.select(slot));
@@ -525,8 +526,12 @@ class Page {
   }
 
   async save() {
-    await this.library.publish?.(this.a.head.id);
-    location.href = `api/takes/${this.a.head.id}.html`;
+    try {
+      await this.library.publish?.(this.a.head.id);
+      location.href = `api/takes/${this.a.head.id}.html`;
+    } catch (error) {
+      this.tell(/** @type {Error} */ (error).message);
+    }
   }
 
   /** The id of the take that a link means, null where it means none. @param {string | null} text */

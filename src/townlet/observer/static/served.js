@@ -18,6 +18,8 @@ class ServedLibrary {
     /** @type {Map<string, ReelSource>} */ this.films = new Map();
     /** @type {Set<string>} */ this.filmed = new Set(); // takes that do not live here
     this.moving = Promise.resolve(false);
+    /** @type {Promise<WebAssembly.Module> | undefined} */ this.module = undefined;
+    this.refused = "";
   }
 
   /** @param {string} id */
