@@ -70,6 +70,7 @@ def test_rllib_trains_with_masks_while_residents_come_and_go() -> None:
     assert main_of("rllib_ppo")(rounds=1, batch=300, scenario="newcomer") == 0
 
 
+@pytest.mark.filterwarnings("ignore")  # of AgileRL itself
 def test_agilerl_trains_with_masks_while_residents_come_and_go() -> None:
     pytest.importorskip("agilerl")
     assert main_of("agilerl_ippo")(steps=40, rounds=2, scenario="newcomer") == 0
