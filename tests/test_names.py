@@ -25,6 +25,10 @@ from townlet.config.learning import PromotionConfig
 from townlet.config.loader import load_config
 from townlet.errors import CheckpointError, ReplayError, TownletError, UsageError
 from townlet.names import LONGEST, is_name, name_from
+from townlet.observer.app import Observatory, _Routes
+from townlet.observer.library import Library, run_id
+from townlet.observer.studio import Studio
+from townlet.observer.take import read_take
 from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter_samples
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, publish_checkpoint, resolve, tidy
 from townlet.policy.replay import ReplayDatasetConfig
@@ -446,6 +450,40 @@ def snapshot_header(root: Path, payload: str) -> None:
     load_snapshot(root / "snapshot.npz")
 
 
+def _take(**fields: str) -> Attempt:
+    """A take of a stranger's, captured and opened."""
+
+    def attempt(root: Path, payload: str) -> None:
+        studio = Studio()
+        recipe = studio.new_take(small_town(), seed=1).take.model_dump(mode="json", exclude_none=True)
+        told = {key: value.replace("@", payload) for key, value in fields.items()}
+        Path("one.take").write_text(json.dumps(recipe | told))
+        with contextlib.suppress(TownletError):
+            studio.open(read_take(Path("one.take")))
+        call("capture", "--take", "one.take", "--ticks", "5", "--output", "out")
+
+    return attempt
+
+
+def kept_checkpoints(root: Path, payload: str) -> None:
+    """What the latest checkpoint says of its folder, its sums right."""
+    folder = bring("run") / "checkpoints"
+    latest = resolve(folder)
+    edit(latest / "state.json", lambda state: state.update(kept={"names": [payload], "best": payload}))
+    files.write_sums(latest)
+    tidy(folder)
+
+
+def _page(ask: Callable[[_Routes, str], object]) -> Attempt:
+    """A part of an address of the page."""
+
+    def attempt(root: Path, payload: str) -> None:
+        library = Library(bring("run").parent, root / "ledger.ndjson", PromotionConfig())
+        ask(_Routes(Observatory(Studio(), library, lambda *words: {})), payload)
+
+    return attempt
+
+
 DOORS: dict[str, Attempt] = {
     "scenario.name, captured": scenario_name,
     "scenario.name, captured twice": scenario_name_overwriting,
@@ -482,11 +520,24 @@ DOORS: dict[str, Attempt] = {
     "capture --agent-id": _command("capture", "queue_conflict", "--ticks", "5", "--output", "out", "--agent-id", "@"),
     "scenarios new": _command("scenarios", "new", "--", "@"),
     "snapshot header": snapshot_header,
+    "take: town": _take(town="@"),
+    "take: policy": _take(policy="@"),
+    "take: snapshot": _take(start="@"),
+    "take: change": _take(changes="@"),
+    "state.json: kept": kept_checkpoints,
+    "page: /static/…": _page(lambda routes, word: routes._static[word] if word in routes._static else routes.library.find(word)),
+    "page: /api/takes/…": _page(lambda routes, word: routes.studio.known(word)),
+    "page: /api/runs/…": _page(lambda routes, word: routes.library.run(word)),
+    "page: /api/runs/…/records": _page(lambda routes, word: routes.library.records(run_id(Path("run")), word)),
+    "page: /api/scenarios/…": _page(lambda routes, word: routes.library.yaml(word)),
+    "page: a town asked for": _page(lambda routes, word: routes._make_take({"town": word})),
+    "page: a town in YAML": _page(lambda routes, word: routes._make_take({"yaml": f"extends: {json.dumps(word)}\n"})),
 }
 
 
 def test_the_table_is_as_long_as_it_says() -> None:
     assert len(PAYLOADS) >= 40
+    assert f"{len(PAYLOADS)} payloads × {len(DOORS)} doors" in (ROOT / "docs" / "RELIABILITY.md").read_text()
     assert sorted(name for name, text in PAYLOADS.items() if is_name(text)) == ["device", "link", "run.json"]
 
 
@@ -548,7 +599,7 @@ def test_a_link_beside_a_ledger_leads_nowhere(name: str, place: Path, tmp_path: 
 
 def test_a_link_in_the_folder_of_a_study_is_not_followed_when_an_unfinished_job_is_removed(place: Path, tmp_path: Path) -> None:
     (place / "runs").mkdir()
-    (place / "runs" / "tiny").symlink_to(tmp_path / "victim")
+    (place / "runs" / "trained").symlink_to(tmp_path / "victim")
     before = seen(tmp_path, place)
     with pytest.raises(UsageError, match=r"leads out of .*runs through a link"):
         study_arm(place, "plain")

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from faults import fault_tools as tools
+from faults import artefacts as store
+from faults import flips
 from scorecards import duel
 from townlet.cli.app import app
-from townlet.errors import DamagedFileError, TelemetryError, TownletError
-from townlet.evaluation.compare import load_scorecard, save_scorecard
+from townlet.errors import DamagedFileError, TelemetryError
+from townlet.evaluation.compare import load_scorecard
 from townlet.observer.report import read_run, render_report
 from townlet.policy.checkpoint import resolve
 from townlet.policy.training.run_folder import RunFolder
-from townlet.policy.training.tracker import Tracker
 from townlet.sealed import write_sealed
 from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter, encode_record, read_records
@@ -29,71 +28,42 @@ from townlet.telemetry.validate import validate_log
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("torch")
-    place = tmp_path_factory.mktemp("sealed")
-    tools.train("anneal")(place)
-    save_scorecard(duel(1, towns=2), place / "scorecard.json")
+    place = tmp_path_factory.mktemp("sealed") / "store"
+    store.fill(place)
     return place
 
 
-def read_log(place: Path) -> Any:
-    return list(read_records(place / "run" / "ppo.ndjson"))
+def test_a_flipped_bit_in_any_artefact_is_seen_or_means_nothing(kept: Path) -> None:
+    """Some bits of each; `python tests/faults/flips.py` flips ten thousand."""
+    draw = random.Random(3)
+    for artefact in (one for one in store.artefacts(kept) if one.sealed):
+        data = (kept / artefact.path).read_bytes()
+        counts, wrong = flips.trial(kept, artefact, flips.flips(data, 12, draw), cut=False)
+        assert wrong == []
+        assert counts.total() > 0, artefact.path
 
 
-READERS: dict[str, Callable[[Path], Any]] = {
-    "run/run.json": lambda place: RunFolder(place / "run").card(),
-    "run/environment.json": lambda place: RunFolder(place / "run").environment(),
-    "run/summary.json": lambda place: RunFolder(place / "run").summary(),
-    "run/config.json": lambda place: RunFolder(place / "run").resolved_config(),
-    "run/anneal.json": lambda place: Tracker.read(place / "run"),
-    "scorecard.json": lambda place: load_scorecard(place / "scorecard.json"),
-    "run/ppo.ndjson": read_log,
-    "run/ppo.ndjson.1": read_log,
-}
+def test_a_text_that_is_cut_short_is_seen_or_holds_its_whole_lines(kept: Path) -> None:
+    for artefact in (one for one in store.artefacts(kept) if one.text):
+        data = (kept / artefact.path).read_bytes()
+        sizes = range(0, len(data), 1 + len(data) // 8)
+        _, wrong = flips.trial(kept, artefact, (data[:size] for size in sizes), cut=True)
+        assert wrong == []
 
 
-def flips(path: Path, count: int) -> list[tuple[int, bytes]]:
-    good = path.read_bytes()
+def test_the_trial_of_flips_finds_what_is_not_sealed(tmp_path: Path) -> None:
+    """A file without a seal, one whose reader fails, and one whose reader does not name it."""
+    (tmp_path / "plain.json").write_text('{"a": 1}')
+    plain = store.Artefact("plain.json", lambda place: json.loads((place / "plain.json").read_bytes()))
+    counts, wrong = flips.trial(tmp_path, plain, [b'{"a": 3}', b"\xff"], cut=False)
+    assert counts == {flips.OTHER: 1, flips.TRACEBACK: 1}
+    assert len(wrong) == 2
 
-    def flipped(bit: int) -> bytes:
-        return good[: bit // 8] + bytes([good[bit // 8] ^ 1 << bit % 8]) + good[bit // 8 + 1 :]
+    def unnamed(place: Path) -> None:
+        if (place / "plain.json").read_bytes() != b'{"a": 1}':
+            raise DamagedFileError("something is damaged")
 
-    return [(bit, flipped(bit)) for bit in range(0, len(good) * 8, max(1, len(good) * 8 // count) | 1)]
-
-
-def answer(read: Callable[[Path], Any], place: Path) -> tuple[Any, str]:
-    """What is read, or the sentence that refuses it."""
-    try:
-        return read(place), ""
-    except TownletError as error:
-        return None, str(error)
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_a_flipped_bit_is_seen_or_means_nothing(name: str, kept: Path) -> None:
-    path, read = kept / name, READERS[name]
-    meant, good = read(kept), path.read_bytes()
-    try:
-        for bit, bad in flips(path, 120):
-            path.write_bytes(bad)
-            found, words = answer(read, kept)
-            assert words or found == meant, f"bit {bit} of {name} changed what is read"
-            assert not words or path.name.removesuffix(".1") in words, f"bit {bit}: the file is not named: {words}"
-    finally:
-        path.write_bytes(good)
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_what_is_cut_short_is_seen(name: str, kept: Path) -> None:
-    path, read = kept / name, READERS[name]
-    meant, good = read(kept), path.read_bytes()
-    try:
-        for size in range(0, len(good), max(1, len(good) // 40)):
-            path.write_bytes(good[:size])
-            found, words = answer(read, kept)
-            whole_lines = ".ndjson" in name and not words and all(record in meant for record in found)
-            assert words or found == meant or whole_lines, f"{name} cut to {size} bytes is read as something else"
-    finally:
-        path.write_bytes(good)
+    assert flips.trial(tmp_path, store.Artefact("plain.json", unnamed), [b"{}"], cut=False)[0] == {flips.UNNAMED: 1}
 
 
 def test_what_was_written_without_seals_is_read_and_said_to_be(tmp_path: Path) -> None:
@@ -145,3 +115,9 @@ def test_a_list_and_a_report_over_damaged_runs_show_the_rest_and_name_the_damage
     assert summary["strategy"] == "anneal"
     with pytest.raises(DamagedFileError):
         RunFolder(tmp_path / "bad").card()
+
+
+def test_a_number_beyond_all_numbers_behind_a_seal_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "card.json").write_text('{"cases": 1e999, "seal": "x"}')
+    with pytest.raises(DamagedFileError, match=r"card\.json holds a number that is none; "):
+        load_scorecard(tmp_path / "card.json")

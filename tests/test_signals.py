@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,6 +106,41 @@ def test_a_stopped_run_has_the_checkpoints_of_one_that_was_not(tmp_path: Path) -
     assert (run / "checkpoints" / "000001").is_dir()
     tools.train("rollout")(tmp_path / "parts")
     assert tools.different(tools.left(tmp_path / "whole"), tools.left(tmp_path / "parts")) == []
+
+
+@pytest.mark.parametrize("mode", ["rollout", "anneal"])
+def test_a_stop_in_the_middle_of_an_evaluation_is_answered_there_and_the_resumed_run_makes_it(mode: str, tmp_path: Path) -> None:
+    """Every evaluation is stopped once; the run ends as one that was not."""
+    pytest.importorskip("torch")
+    tools.train(mode)(tmp_path / "whole")
+    run, calls, said = tmp_path / "parts" / "run", list[object](), list[str]()
+    while not said or said[-1]:
+        orchestrator = tools.orchestrator(tools.tiny())
+        orchestrator.services.evaluation = StoppedScores(calls)  # type: ignore[assignment]
+        options = RunOptions(epochs=5 if mode == "rollout" else None, run_dir=run, resume=(run / "run.json").exists())
+        said.append("")
+        with suppress(InterruptedRun):
+            orchestrator.run(mode, options)
+            continue
+        said[-1] = f"stopped after {len(calls)}"
+    assert len(said) > 2
+    assert tools.different(tools.left(tmp_path / "whole"), tools.left(tmp_path / "parts")) == []
+
+
+class StoppedScores(tools.Scores):
+    """Every second score is stopped in the middle, as by a signal."""
+
+    def __init__(self, calls: list[object]) -> None:
+        self.calls = calls
+
+    def score(self, source: Any, stop: Any = None) -> Any:
+        if stop is not None:
+            self.calls.append(source)
+            if len(self.calls) % 2:
+                signal.raise_signal(signal.SIGTERM)
+                assert stop()
+                raise InterruptedRun("stopped")
+        return super().score(source)
 
 
 class StopAtOnce:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from townlet.errors import TelemetryError
 from townlet.telemetry.example import example_batch, example_record
-from townlet.telemetry.ndjson import LogReader, read_records
+from townlet.telemetry.ndjson import LogReader, TelemetryWriter, read_records
 from townlet.telemetry.schema import FIELDS, VERSIONS, field
 from townlet.telemetry.validate import check_record, shape, validate_log
 
@@ -340,3 +340,18 @@ def test_no_maximum_lies_below_its_mean(tmp_path: Path) -> None:
 def test_an_empty_log_is_wrong_also_beside_a_full_one(tmp_path: Path) -> None:
     empty, full = write(tmp_path / "empty.jsonl"), write(tmp_path / "full.jsonl", example_record(1))
     assert [str(problem) for problem in validate_log([full, empty]).problems] == [f"{empty}:1: the log holds no record"]
+
+
+def test_a_rotated_part_without_a_record_is_told(tmp_path: Path) -> None:
+    with TelemetryWriter(tmp_path / "log.ndjson", max_entries=2) as log:
+        for number in range(1, 4):
+            log.write(example_record(number))
+    (tmp_path / "log.ndjson.1").write_bytes(b"")
+    report = validate_log(tmp_path / "log.ndjson")
+    assert [note.message for note in report.notes] == ["is a rotated part without a record; those it held are missing"]
+
+
+def test_a_record_whose_version_is_null_is_read_as_one_of_today(tmp_path: Path) -> None:
+    (tmp_path / "log.ndjson").write_text(json.dumps(example_record(1) | {"telemetry_version": None}) + "\n")
+    assert len(list(read_records(tmp_path / "log.ndjson"))) == 1
+    assert not validate_log(tmp_path / "log.ndjson").ok

@@ -44,13 +44,13 @@ def parse_sealed(
     found = files.parse_json(data, str(path), error=error)
     if not isinstance(found, dict):
         raise error(f"{path} holds a {type(found).__name__}, expected a JSON object; {remedy}")
-    if SEAL in found:
-        seal = found.pop(SEAL)
-        if seal != seal_of(found):
-            raise error(f"{path} is not what was written (its seal is broken); {remedy}")
     try:
+        if SEAL in found and found.pop(SEAL) != seal_of(found):
+            raise error(f"{path} {files.BROKEN_SEAL}; {remedy}")
         return model.model_validate_json(json.dumps(found), strict=True)
     except ValidationError as reason:
         raise error(f"{path} cannot be used ({first_problem(reason)}); {remedy}") from None
+    except ValueError:  # of the seal
+        raise error(f"{path} holds a number that is none; {remedy}") from None
     except RecursionError:
         raise error(f"{path} is nested too deeply; {remedy}") from None

@@ -72,6 +72,9 @@ class StopFlag:
             signal.signal(number, handler)
         self._before = {}
 
+    def is_asked(self) -> bool:
+        return self.asked != 0
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.asked or (not self.begun and _commanded):
             leave(number, "" if self.asked else " before there was anything new to save")

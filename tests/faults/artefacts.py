@@ -92,11 +92,11 @@ def a_reel() -> bytes:
 
 
 def _log(place: Path) -> Any:
-    """Records; a tail that is reported as torn has been seen."""
+    """Records; a torn tail and a gap that are reported have been seen."""
     log = place / "log.ndjson"
     found = list(read_records(log))
     report = validate_log(log)
-    if told := report.problems + [note for note in report.notes if "torn" in note.message]:
+    if told := report.problems + [note for note in report.notes if "torn" in note.message or "missing" in note.message]:
         raise DamagedFileError(str(told[0]))
     return found
 
@@ -129,13 +129,12 @@ def _checkpoint(place: Path) -> Any:
 
 
 def artefacts(place: Path) -> list[Artefact]:
-    run = lambda: RunFolder(place / "run")  # noqa: E731
     latest = f"{CHECKPOINT}/000003"
     found = [
-        Artefact("run/run.json", lambda place: run().card()),
-        Artefact("run/environment.json", lambda place: run().environment()),
-        Artefact("run/summary.json", lambda place: run().summary()),
-        Artefact("run/config.json", lambda place: run().resolved_config()),
+        Artefact("run/run.json", lambda place: RunFolder(place / "run").card()),
+        Artefact("run/environment.json", lambda place: RunFolder(place / "run").environment()),
+        Artefact("run/summary.json", lambda place: RunFolder(place / "run").summary()),
+        Artefact("run/config.json", lambda place: RunFolder(place / "run").resolved_config()),
         Artefact("run/anneal.json", lambda place: Tracker.read(place / "run")),
         Artefact("log.ndjson", _log),
         Artefact("log.ndjson.1", _log),
@@ -160,9 +159,10 @@ def artefacts(place: Path) -> list[Artefact]:
         Artefact("config.yaml", lambda place: load_config(place / "config.yaml"), sealed=False),
         Artefact("study.yaml", lambda place: load_spec(place / "study.yaml"), sealed=False),
     ]
-    for path in sorted((place / "capture").rglob("*")):
-        name = f"capture/{path.relative_to(place / 'capture').as_posix()}"
-        found.append(Artefact(name, _training if path.suffix in (".npz", ".json") else _capture, text=path.suffix != ".npz"))
+    sample = [f"rollout_sample_{who}_000.{kind}" for who in ("alice", "bob") for kind in ("npz", "json")]
+    for name in (*sample, "rollout_sample_manifest.json", "rollout_sample_metrics.json"):
+        found.append(Artefact(f"capture/{name}", _training, text=not name.endswith(".npz")))
+    found += [Artefact(f"capture/{name}", _capture) for name in ("SHA256SUMS", "events.ndjson")]
     for path in sorted(path for path in (place / "desk").rglob("*") if path.is_file() and path.name != ".lock"):
         found.append(Artefact(path.relative_to(place).as_posix(), _promotion, text=path.suffix not in (".safetensors", ".npz")))
     return found

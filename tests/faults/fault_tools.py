@@ -103,7 +103,7 @@ class SeamDisk:
 
 
 class Seam:
-    """Faults inside the process. `fork`: each attempt is a process of its own that is really killed."""
+    """Faults inside the process. `fork`: who is killed is a process of its own, and really killed."""
 
     name = "seam"
 
@@ -162,7 +162,7 @@ class Attempt:
 
 def attempt(layer: Layer, act: Callable[[Path], None], root: Path, k: int, way: str) -> Attempt:
     """Run the writer with one fault; `failed` is an end that no user should see."""
-    if not layer.fork:
+    if not layer.fork or not k or way not in KILLS:  # whatever is not killed needs no process of its own
         return _here(layer, act, root, k, way)
     told = root.with_name(f"{root.name}.told")
     with warnings.catch_warnings():
@@ -227,7 +227,7 @@ def tiny(*overrides: str) -> SimulationConfig:
 class Scores:
     """Scores without a town: a number per name of a policy."""
 
-    def score(self, source: Any) -> dict[str, Measure]:
+    def score(self, source: Any, stop: object = None) -> dict[str, Measure]:
         value = 1.0 + sum(Path(source).name.encode()) % 3 if isinstance(source, str) else 2.0
         one = Measure(values=(value,), count=1, mean=value, iqm=value, low=None, high=None)
         return dict.fromkeys(("return", "exits", "conflicts", "self_sufficiency", "attendance", "wait_mean"), one)
@@ -343,7 +343,7 @@ def _candidate(root: Path) -> None:
     checkpoint_folder(root / "candidate", "weights")
     weights = weights_hash({"name": np.frombuffer(b"weights", np.uint8)})
     for window in range(2):
-        card = duel(window, {"return": 9.0, "self_sufficiency": 0.2}, candidate=weights, window=window)
+        card = duel(window, {"return": 9.0, "self_sufficiency": 0.2}, candidate=weights, window=window, towns=12, intervals=False)
         save_scorecard(card, root / f"card{window}.json")
 
 

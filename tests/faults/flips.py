@@ -1,6 +1,8 @@
 """Every artefact with one bit flipped, and every text cut at every byte: seen, or without meaning, and never a traceback.
 
-python tests/faults/flips.py [--count 10000] [--prefixes] [--artefacts a,b] [--output FILE]
+python tests/faults/flips.py [--count 10000] [--prefixes] [--artefacts a,b] --output FILE
+
+With --artefacts only these are tried; what the output holds of the others stays.
 """
 
 from __future__ import annotations
@@ -71,42 +73,44 @@ def _shorter(found: Any, meant: Any) -> bool:
     return isinstance(meant, list | dict) and items(found) == items(meant)[: len(found)]
 
 
+def _shares(bits: dict[str, int], count: int) -> dict[str, int]:
+    """So many flips of each that they are `count` together: the same of all, and of the short ones every bit."""
+    shares = {}
+    for left, path in zip(range(len(bits), 0, -1), sorted(bits, key=bits.__getitem__)):
+        shares[path] = min(bits[path], -(-(count - sum(shares.values())) // left))
+    return shares
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--prefixes", action="store_true")
     parser.add_argument("--artefacts", default="")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, required=True)
     asked = parser.parse_args()
     sys.path.insert(0, str(HERE.parent))
     from faults import artefacts as store
 
-    rows = []
+    rows = {row["artefact"]: row for row in json.loads(asked.output.read_text())} if asked.output.exists() else {}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         place = Path(folder) / "store"
         store.fill(place)
         listed = [one for one in store.artefacts(place) if not asked.artefacts or one.path in asked.artefacts.split(",")]
-        sealed = [one for one in listed if one.sealed]
-        draw = random.Random(SEED)
+        sizes = {one.path: 8 * (place / one.path).stat().st_size for one in listed if one.sealed}
+        draw, shares = random.Random(SEED), _shares(sizes, asked.count)
         for one in listed:
             data = (place / one.path).read_bytes()
-            share = -(-asked.count // len(sealed)) if one.sealed else 0
-            flipped, wrong = trial(place, one, flips(data, share, draw), cut=False)
+            flipped, wrong = trial(place, one, flips(data, shares.get(one.path, 0), draw), cut=False)
             prefixes: Counter[str] = Counter()
             if asked.prefixes and one.text:
                 prefixes, more = trial(place, one, (data[:size] for size in range(len(data))), cut=True)
                 wrong += more
             row = {"artefact": one.path, "bytes": len(data), "flips": dict(flipped), "prefixes": dict(prefixes)}
-            rows.append(row)
-            print(json.dumps(row), file=sys.stderr, flush=True)
-            for line in wrong:
-                print("   ", line, file=sys.stderr, flush=True)
-    text = json.dumps(rows, indent=1) + "\n"
-    if asked.output is None:
-        print(text)
-    else:
-        asked.output.write_text(text)
-    return int(any(kind not in FINE for row in rows for kind in (*row["flips"], *row["prefixes"])))
+            before = rows.get(one.path, row)
+            rows[one.path] = {key: value or before[key] for key, value in row.items()}
+            asked.output.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
+            print(json.dumps(row), *wrong, sep="\n    ", file=sys.stderr, flush=True)
+    return int(any(kind not in FINE for row in rows.values() for kind in (*row["flips"], *row["prefixes"])))
 
 
 if __name__ == "__main__":

@@ -149,16 +149,17 @@ def load(place: Path, minutes: float, each: int, nice: int) -> dict[str, Any]:
     alive = sum(process.poll() is None for process in processes.values())
     for process in (*capturing, *(one.run for one in watched)):
         process.send_signal(signal.SIGTERM)
-    codes = [one.run.wait(60) for one in watched]
-    for process in capturing:
-        process.wait(60)
+    while any(process.poll() is None for process in (*capturing, *(one.run for one in watched))):
+        for key, _ in selector.select(LOOK_EVERY):
+            key.data.read()
+    codes = [one.run.wait() for one in watched]
     end = time.monotonic() + 5
     while time.monotonic() < end:  # the watchers print what is left
         for key, _ in selector.select(LOOK_EVERY):
             key.data.read()
     for one in watched:
         one.watcher.send_signal(signal.SIGINT)
-        one.watcher.wait(60)
+        one.watcher.wait()
     return _figures(place, watched, len(capturing), memory, alive, codes, minutes)
 
 

@@ -2,12 +2,14 @@
 
 python tests/faults/sweep.py [--layer seam|preload|both] [--writers a,b] [--stride n] [--pairs n] [--output FILE]
 
-A line of the output is a writer, a layer and a kind of fault; what stands there already is not run again.
+A line of the output is a layer, a writer and a kind of fault, with the stride; what stands there of as many operations is not run
+again, so that a sweep can be stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -54,8 +56,10 @@ def sweep(layer_name: str, names: list[str], stride: int, pairs: int, known: set
             cases = {what: [tools.Case(name, ((k, way),)) for way in ways for k in chosen] for what, ways in once.items()}
             twice = [[(1 + draw.randrange(count), draw.choice(tools.KILLS)) for _ in range(2)] for _ in range(pairs)]
             cases["two kills"] = [tools.Case(name, tuple(kills)) for kills in twice]
+            gc.collect()
+            gc.freeze()  # what is forked shares it
             for what in todo:
-                yield _run(tools, layer, what, cases[what], whole, place, count)
+                yield _run(tools, layer, what, cases[what], whole, place, count) | {"stride": stride}
 
 
 def _run(tools: Any, layer: Any, what: str, cases: list[Any], whole: Any, place: Path, count: int) -> dict[str, Any]:
@@ -78,6 +82,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    return row["layer"], row["writer"], row["fault"]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layer", choices=("seam", "preload", "both"), default="both")
@@ -94,10 +102,11 @@ def main() -> int:
 
         logging.getLogger("townlet").setLevel(logging.ERROR)  # a log that stops says so
         names = asked.writers.split(",") if asked.writers else list(tools.WRITERS)
-        known = {(row["layer"], row["writer"], row["fault"]) for row in read_rows(asked.output)}
+        rows = {_key(row): row for row in read_rows(asked.output)}
+        known = {key for key, row in rows.items() if row["stride"] <= asked.stride}
         for row in sweep(asked.layer, names, asked.stride, asked.pairs, known):
-            with asked.output.open("a") as stream:
-                stream.write(json.dumps(row) + "\n")
+            rows[_key(row)] = row
+            asked.output.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
     return 1 if any(row["findings"] for row in read_rows(asked.output)) else 0
 
 

@@ -1,39 +1,100 @@
-"""Put the figures of a sweep into docs/RELIABILITY.md, between its two marks: table.py [faults.json] [page]."""
+"""Put the committed figures of the trials into docs/RELIABILITY.md, each between its two marks: python tests/faults/table.py"""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-BEGIN, END = "<!-- faults -->", "<!-- /faults -->"
+ROOT = Path(__file__).parents[2]
+PAGE, SAMPLES = ROOT / "docs" / "RELIABILITY.md", ROOT / "docs" / "samples"
 FAULTS = ("kill", "two kills", "full disk", "I/O error", "short write")
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def faults(rows: list[dict[str, Any]]) -> str:
     """A line per writer: cases, and what was found, per kind of fault."""
-    lines = ["| layer | writer | operations | " + " | ".join(FAULTS) + " |", "| --- | --- | ---: |" + " ---: |" * len(FAULTS)]
+    lines = _head("layer", "writer", "operations", *FAULTS, left=2)
     for layer, writer in dict.fromkeys((row["layer"], row["writer"]) for row in rows if row["cases"]):
         mine = {row["fault"]: row for row in rows if (row["layer"], row["writer"]) == (layer, writer)}
+        one = next(iter(mine.values()))
         cells = [f"{sum(mine[name]['findings'].values())} of {mine[name]['cases']}" if name in mine else "–" for name in FAULTS]
-        lines.append(f"| {layer} | {writer} | {next(iter(mine.values()))['operations']} | " + " | ".join(cells) + " |")
+        every = f"{one['operations']}" + (f", every {one['stride']}th" if one["stride"] > 1 else "")
+        lines.append(f"| {layer} | {writer} | {every} | " + " | ".join(cells) + " |")
     kinds: Counter[str] = Counter()
     for row in rows:
         kinds.update(row["findings"])
     found = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"
-    return "\n".join([*lines, "", f"Cases: {sum(row['cases'] for row in rows):,}. Findings: {found}."])
+    pairs = sum(row["cases"] for row in rows if row["fault"] == "two kills")
+    return "\n".join([*lines, "", f"Cases: {sum(row['cases'] for row in rows):,}, of them {pairs:,} pairs. Findings: {found}."])
 
 
-def main(words: list[str]) -> None:
-    figures = Path(words[0] if words else "docs/samples/faults.json")
-    page = Path(words[1] if len(words) > 1 else "docs/RELIABILITY.md")
-    text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{table(json.loads(figures.read_text()))}\n{END}{after}")
+def flips(rows: list[dict[str, Any]]) -> str:
+    lines = _head("", "artefacts", "variations", "seen", "without meaning", "whole lines before the cut", "anything else", left=1)
+    for what in ("flips", "prefixes"):
+        counts: Counter[str] = Counter()
+        for row in rows:
+            counts.update(row[what])
+        tried = sum(bool(row[what]) for row in rows)
+        fine = [counts[kind] for kind in ("seen", "without meaning", "whole lines only")]
+        cells = [tried, counts.total(), *fine, counts.total() - sum(fine)]
+        lines.append(f"| {what} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def fuzz(rows: list[dict[str, Any]]) -> str:
+    lines = _head("reader", "mutations", "also used", "findings", "slowest, s", "more memory, MB", left=1)
+    for row in rows:
+        cells = [f"{row[name]:,}" for name in ("mutations", "used", "findings", "slowest_seconds", "more_memory_mb")]
+        lines.append(f"| {row['target']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def signals(rows: list[dict[str, Any]]) -> str:
+    lines = _head("command", "moments", "started anew", "stopped", "had ended its work", "anything else", "slowest, s", left=1)
+    for row in rows:
+        ends = Counter(row["ends"])
+        other = ends.total() - ends["stopped"] - ends["had ended its work"]
+        cells = [row["moments"], row["anew"], ends["stopped"], ends["had ended its work"], other, row["slowest_seconds"]]
+        lines.append(f"| {row['command']} | " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def load(found: dict[str, Any]) -> str:
+    lines = _head("what", "figure", left=1)
+    for name, value in found.items():
+        told = ", ".join(f"{key} {part}" for key, part in value.items()) if isinstance(value, dict) else value
+        told = ", ".join(map(str, told)) if isinstance(told, list) else told
+        lines.append(f"| {name} | {told} |")
+    return "\n".join(lines)
+
+
+def _head(*words: str, left: int) -> list[str]:
+    marks = ["---"] * left + ["---:"] * (len(words) - left)
+    return ["| " + " | ".join(words) + " |", "| " + " | ".join(marks) + " |"]
+
+
+TABLES: dict[str, Callable[[Any], str]] = {
+    "faults.ndjson": faults,
+    "flips.json": flips,
+    "fuzz.ndjson": fuzz,
+    "signals.json": signals,
+    "load.json": load,
+}
+
+
+def filled(page: str, samples: Path = SAMPLES) -> str:
+    """The page with the figures that are there."""
+    for name, table in TABLES.items():
+        text = (samples / name).read_text()
+        figures = [json.loads(line) for line in text.splitlines()] if name.endswith(".ndjson") else json.loads(text)
+        begin, end = (f"<!-- {mark}{Path(name).stem} -->" for mark in ("", "/"))
+        before, _, rest = page.partition(begin)
+        _, _, after = rest.partition(end)
+        page = f"{before}{begin}\n{table(figures)}\n{end}{after}"
+    return page
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    PAGE.write_text(filled(PAGE.read_text()))

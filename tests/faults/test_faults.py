@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faults import fault_tools as tools
-from faults import sweep
+from faults import load, moments, sweep, table
 from townlet import files
 from townlet.policy.checkpoint import names
 
@@ -107,4 +107,41 @@ def test_sweep_of_every_writer(layer: str, tmp_path: Path) -> None:
         str(tmp_path / "rows"),
     ]
     subprocess.run(words, env=environment, check=False)
-    assert [row for row in json.loads((tmp_path / "rows").read_text()) if row["findings"]] == []
+    rows = sweep.read_rows(tmp_path / "rows")
+    assert {row["writer"] for row in rows} == set(tools.WRITERS)
+    assert [row for row in rows if row["findings"]] == []
+
+
+def test_what_was_safe_and_is_gone_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that begins anew ends as it should; what it had made safe was gone meanwhile."""
+
+    def careless(root: Path) -> None:
+        files.remove(root / "a.json")
+        files.write_json(root / "b.json", {})
+        files.write_json(root / "a.json", {})
+
+    writer = tools.Writer("careless", careless, lambda root: files.write_json(root / "a.json", {}))
+    monkeypatch.setitem(tools.WRITERS, "careless", writer)
+    whole = tools.uninterrupted(writer, tmp_path / "whole")
+    found = tools.findings(SEAM, tools.Case("careless", ((1, "kill after"),)), whole, tmp_path / "case")
+    assert [(finding.kind, finding.words) for finding in found] == [("lost", "0 of 1 that were safe")]
+
+
+def test_the_page_shows_the_committed_figures() -> None:
+    page = table.PAGE.read_text()
+    assert table.filled(page) == page
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes as Linux shows them")
+def test_signals_at_some_moments_of_every_command(tmp_path: Path) -> None:
+    words = [sys.executable, moments.__file__, "--moments", "5", "--anew", "1", "--output", str(tmp_path / "rows.json")]
+    subprocess.run(words, check=False)
+    ends = {kind for row in json.loads((tmp_path / "rows.json").read_text()) for kind in row["ends"]}
+    assert ends <= set(moments.FINE)
+
+
+@pytest.mark.slow
+def test_a_minute_of_load(tmp_path: Path) -> None:
+    words = [sys.executable, load.__file__, "--minutes", "1", "--each", "2", "--output", str(tmp_path / "load.json")]
+    assert subprocess.run(words, check=False).returncode == 0

@@ -18,27 +18,26 @@ from typing import Any
 
 import numpy as np
 
-from faults import fault_tools as tools
-from scorecards import duel
+from faults import artefacts
+from faults.artefacts import CHECKPOINT
 from townlet import files
-from townlet.config.loader import load_config
+from townlet.config.learning import PromotionConfig
 from townlet.errors import TownletError
-from townlet.evaluation.compare import load_scorecard, save_scorecard
+from townlet.observer.app import Observatory, _Routes
+from townlet.observer.library import Library
 from townlet.observer.report import read_run, render_report
-from townlet.observer.take import Take, read_take, take_of_link, write_take
+from townlet.observer.studio import Studio
+from townlet.observer.take import read_take
 from townlet.policy.checkpoint import load_checkpoint, tidy
+from townlet.policy.event_join import read_event_records
 from townlet.policy.inference import NumpyPolicy
+from townlet.policy.sample import read_sample
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.session import training_state
-from townlet.policy.training.tracker import Tracker
-from townlet.promotion.ledger import append, read_ledger
 from townlet.sealed import SEAL, seal_of
-from townlet.sim.snapshot import load_snapshot, open_town, save_snapshot, take_snapshot
-from townlet.studies.runner import read_results
-from townlet.telemetry.alarm_rules import default_rules, read_rules
-from townlet.telemetry.drift import read_baseline
-from townlet.telemetry.example import example_record
-from townlet.telemetry.ndjson import TelemetryWriter
+from townlet.sim.snapshot import load_snapshot, open_town
+from townlet.telemetry.alarm_rules import default_rules
+from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.plot import read_runs, terminal
 from townlet.telemetry.summary import as_markdown, as_text, summarise
 from townlet.telemetry.validate import validate_log
@@ -76,9 +75,7 @@ class Mutator:
                 case 4:
                     out = out[:at]
                 case 5:
-                    out[at:at] = self.draw.choice(
-                        (b"\n", b'"', b"{", b"[" * 3000, b"\x00", b"NaN", b"1e999", b"\xff", b"{}\n", b",", b"-")
-                    )
+                    out[at:at] = self.draw.choice(WORDS)
                 case 6 if at < len(out):
                     out[at] = self.draw.choice(b'0123456789.-eE{}[]",:\n\x00\xff')
         return bytes(out)
@@ -131,38 +128,30 @@ def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
 
 # --- targets ---------------------------------------------------------------------------------------------------------
 
+LATEST = f"{CHECKPOINT}/000003"
+MANIFEST, METRICS = (f"capture/rollout_sample_{name}.json" for name in ("manifest", "metrics"))
+EVENTS = "capture/events.ndjson"
+META, SAMPLE = (f"capture/rollout_sample_alice_000.{kind}" for kind in ("json", "npz"))
+
 
 @dataclass(frozen=True)
 class Target:
-    """`mutate` puts a variation into the place; `read` must answer with a value or a TownletError."""
+    """`mutate` puts a variation into the place, within `paths`; `read` must answer with a value or a TownletError. So must `use`,
+    what is done with it afterwards, which costs more and is tried less often."""
 
     name: str
+    paths: tuple[str, ...]
     mutate: Callable[[Mutator, Path], None]
     read: Callable[[Path], object]
+    use: Callable[[Path], object] = lambda place: None
 
 
 @cache
 def store(folder: Path) -> Path:
     """One of everything that is read back."""
-    place = folder / "store"
-    place.mkdir(parents=True)
-    tools.train("anneal")(place)
-    save_scorecard(duel(1, towns=3), place / "scorecard.json")
-    save_snapshot(take_snapshot(tools._town()), place / "world.npz")
-    for number in range(3):
-        append(
-            place / "ledger.ndjson",
-            {"kind": "rollback", "candidate": f"c{number}", "champion": "x", "source": "s", **tools.NO_DECISION},
-        )
-    write_take(place / "take.json", Take(town="town_day", config="0" * 16, seed=1, policy="scripted", ticks=10))
-    with TelemetryWriter(place / "log.ndjson") as log:
-        for number in range(1, 5):
-            log.write(example_record(number))
-    (place / "rules.yaml").write_text("rules:\n- {field: kl_k3, above: 0.05}\n- {field: loss_total, above: 3, patience: 2}\n")
-    (place / "baseline.json").write_text(json.dumps({"loss_total": 1.0, "kl_k3": 0.1}))
-    (place / "config.yaml").write_text("extends: kitchen_breakfast\nppo: {learning_rate: 1e-4}\ntraining: {epochs: 3}\n")
-    tools._study(place)
-    return place
+    artefacts.fill(folder / "store")
+    (folder / "store" / "request.json").write_text(json.dumps(REQUEST))
+    return folder / "store"
 
 
 def _file(name: str, how: str) -> Callable[[Mutator, Path], None]:
@@ -173,23 +162,19 @@ def _file(name: str, how: str) -> Callable[[Mutator, Path], None]:
     return mutate
 
 
-def _state(mutator: Mutator, place: Path) -> None:
-    folder = _checkpoint(place)
-    path = folder / "state.json"
-    path.write_bytes(mutator.json(path.read_bytes()))
-    if mutator.draw.random() < 0.9:
-        files.write_sums(folder, sync=False)
+def _summed(name: str, how: str, share: float) -> Callable[[Mutator, Path], None]:
+    """A file of a folder with sums, which are mostly made anew."""
+
+    def mutate(mutator: Mutator, place: Path) -> None:
+        _file(name, how)(mutator, place)
+        if mutator.draw.random() < share and not name.endswith(files.SUMS):
+            files.write_sums((place / name).parent, sync=False)
+
+    return mutate
 
 
-def _checkpoint(place: Path) -> Path:
-    return place / "run" / "stages" / "01_ppo" / "checkpoints" / "000003"
-
-
-def _weights(mutator: Mutator, place: Path) -> None:
-    path = _checkpoint(place) / mutator.draw.choice(("weights.safetensors", "world.npz", "optimizer.safetensors", "SHA256SUMS"))
-    path.write_bytes(mutator.bytes(path.read_bytes()))
-    if mutator.draw.random() < 0.7 and path.name != "SHA256SUMS":
-        files.write_sums(path.parent, sync=False)
+def _any(*mutations: Callable[[Mutator, Path], None]) -> Callable[[Mutator, Path], None]:
+    return lambda mutator, place: mutator.draw.choice(mutations)(mutator, place)
 
 
 def _snapshot(mutator: Mutator, place: Path) -> None:
@@ -205,66 +190,119 @@ def _snapshot(mutator: Mutator, place: Path) -> None:
     path.write_bytes(files.npz_bytes(arrays))
 
 
-def _read_state(place: Path) -> None:
-    found = load_checkpoint(_checkpoint(place))
+def _reel(mutator: Mutator, place: Path) -> None:
+    """Its bytes, or its header alone."""
+    path = place / "reel"
+    data = path.read_bytes()
+    size = int.from_bytes(data[4:8], "little")
+    header = mutator.json(data[8 : 8 + size], reseal=False)
+    made = data[:4] + len(header).to_bytes(4, "little") + header + data[8 + size :]
+    path.write_bytes(made if mutator.draw.random() < 0.6 else mutator.bytes(data))
+
+
+def _link(mutator: Mutator, place: Path) -> None:
+    (place / "link").write_bytes(mutator.bytes(read_take(place / "one.take").link.encode()))
+
+
+def _use_snapshot(place: Path) -> None:
+    open_town(load_snapshot(place / "world.npz"))
+
+
+def _use_state(place: Path) -> None:
+    found = load_checkpoint(place / LATEST)
     training_state(found, place)
-    tidy(_checkpoint(place).parent)
-    NumpyPolicy.load(_checkpoint(place))
+    tidy(place / CHECKPOINT)
+    NumpyPolicy.load(place / LATEST)
 
 
 def _read_log(place: Path) -> None:
+    validate_log(place / "log.ndjson")
+    list(read_records(place / "log.ndjson"))
+
+
+def _use_log(place: Path) -> None:
     log = place / "log.ndjson"
-    validate_log(log)
     list(watch_log(log, Watch(default_rules()), follow=False))
     summary = summarise(log)
     as_text(summary), as_markdown(summary)
     terminal(read_runs([log]))
 
 
-def _read_run(place: Path) -> None:
-    run = RunFolder(place / "run")
-    for read in (run.card, run.environment, run.summary, run.config):
-        read()
+def _use_run(place: Path) -> None:
     render_report(read_run(place / "run"))
+    Library(place, place / "ledger.ndjson", PromotionConfig()).runs()
 
 
-def _link(mutator: Mutator, place: Path) -> None:
-    link = read_take(place / "take.json").link
-    (place / "link").write_bytes(mutator.bytes(link.encode()))
-
-
-TARGETS = {
-    target.name: target
-    for target in (
-        Target("telemetry", _file("log.ndjson", "lines"), _read_log),
-        Target("state", _state, _read_state),
-        Target("checkpoint files", _weights, lambda place: load_checkpoint(_checkpoint(place))),
-        Target("snapshot", _snapshot, lambda place: open_town(load_snapshot(place / "world.npz"))),
-        Target("scorecard", _file("scorecard.json", "json"), lambda place: load_scorecard(place / "scorecard.json")),
-        Target("run.json", _file("run/run.json", "json"), _read_run),
-        Target("summary.json", _file("run/summary.json", "json"), _read_run),
-        Target("environment.json", _file("run/environment.json", "json"), _read_run),
-        Target("config.json", _file("run/config.json", "json"), _read_run),
-        Target("anneal.json", _file("run/anneal.json", "json"), lambda place: Tracker.read(place / "run")),
-        Target("ledger", _file("ledger.ndjson", "bytes"), lambda place: read_ledger(place / "ledger.ndjson")),
-        Target("ledger head", _file("ledger.ndjson.head", "json"), lambda place: read_ledger(place / "ledger.ndjson")),
-        Target("study", _file("results/faults.ndjson", "bytes"), lambda place: read_results(place / "results")),
-        Target("take", _file("take.json", "json"), lambda place: read_take(place / "take.json")),
-        Target("link", _link, lambda place: take_of_link((place / "link").read_text(errors="replace"))),
-        Target("rules", _file("rules.yaml", "bytes"), lambda place: read_rules(place / "rules.yaml")),
-        Target("baseline", _file("baseline.json", "json"), lambda place: read_baseline(place / "baseline.json")),
-        Target("config", _file("config.yaml", "bytes"), lambda place: load_config(place / "config.yaml")),
-    )
+REQUEST = {
+    "take": {"v": 1, "town": "kitchen_breakfast", "config": "0" * 16, "seed": 3, "policy": "scripted", "ticks": 10},
+    "parent": "0" * 12,
+    "changes": [{"at": 3, "do": "perturb blackout 10"}],
+    "yaml": "extends: kitchen_breakfast\n",
+    "policy": "scripted",
+    "seed": 1,
+    "town": "kitchen_breakfast",
 }
 
 
-def tried(target: Target, seed: int, folder: Path) -> str:
+@cache
+def _routes(place: Path) -> _Routes:
+    library = Library(place, place / "ledger.ndjson", PromotionConfig())
+    return _Routes(Observatory(Studio(), library, lambda *words: {}))
+
+
+def _request(place: Path) -> None:
+    """What the page may be asked for in a body."""
+    asked = files.read_json(place / "request.json")
+    if isinstance(asked, dict):
+        for kind in ("take", "parent", "yaml", "town"):
+            _routes(place)._make_take({key: asked[key] for key in (kind, "changes", "policy", "seed") if key in asked})
+
+
+def _targets() -> Iterator[Target]:
+    readers = {one.path: one.read for one in artefacts.artefacts(Path())}
+    state, sums, results = f"{LATEST}/state.json", "capture/SHA256SUMS", "results/faults.ndjson"
+    binaries = tuple(f"{LATEST}/{name}" for name in ("weights.safetensors", "optimizer.safetensors", "world.npz", "SHA256SUMS"))
+    pointers = (f"{CHECKPOINT}/latest", f"{CHECKPOINT}/best")
+    yield Target("telemetry", ("log.ndjson",), _file("log.ndjson", "lines"), _read_log, _use_log)
+    yield Target("state", (state, *binaries, *pointers), _summed(state, "json", 0.9), readers[state], _use_state)
+    yield Target("checkpoint files", binaries, _any(*(_summed(name, "bytes", 0.7) for name in binaries)), readers[state])
+    yield Target("latest", pointers, _file(pointers[0], "bytes"), readers[pointers[0]])
+    yield Target("snapshot", ("world.npz",), _snapshot, readers["world.npz"], _use_snapshot)
+    run = {"run.json": RunFolder.card, "summary.json": RunFolder.summary, "environment.json": RunFolder.environment}
+    for name, read in (run | {"config.json": RunFolder.resolved_config}).items():
+        path = f"run/{name}"
+        yield Target(name, (path,), _file(path, "json"), lambda place, read=read: read(RunFolder(place / "run")), _use_run)
+    for path in ("scorecard.json", "run/anneal.json", "ledger.ndjson.head", "ends.json", "one.take", "baseline.json"):
+        yield Target(Path(path).name, (path,), _file(path, "json"), readers[path])
+    for path in ("ledger.ndjson", "rules.yaml", "config.yaml", "study.yaml"):
+        yield Target(path, (path,), _file(path, "bytes"), readers[path])
+    yield Target("results of studies", (results,), _file(results, "lines"), readers[results])
+    yield Target("link", ("link",), _link, readers["link"])
+    yield Target("reel", ("reel",), _reel, readers["reel"])
+    yield Target("manifest", (MANIFEST, sums), _summed(MANIFEST, "json", 0.9), readers[MANIFEST], readers[sums])
+    yield Target("metrics", (METRICS, sums), _summed(METRICS, "json", 0.9), readers[METRICS], readers[sums])
+    yield Target("sample", (META, SAMPLE), _any(_file(META, "json"), _file(SAMPLE, "bytes")), _sample)
+    yield Target("events", (EVENTS,), _file(EVENTS, "bytes"), lambda place: list(read_event_records(place / EVENTS)))
+    yield Target("request", ("request.json",), _file("request.json", "json"), lambda place: None, _request)
+
+
+def _sample(place: Path) -> None:
+    """Without the hashes of a manifest, as a sample that was sent alone."""
+    read_sample(place / SAMPLE, place / META)
+
+
+TARGETS = {target.name: target for target in _targets()}
+
+
+def tried(target: Target, seed: int, folder: Path, *, use: bool = True) -> str:
     """One mutation: "" when the reader answered as it should, else the end of its traceback. The store stays as it was."""
     place = store(folder)
-    kept = {path: path.read_bytes() for path in _touched(target, place)}
+    kept = {place / path: (place / path).read_bytes() for path in target.paths}
     target.mutate(Mutator(seed), place)
     try:
         target.read(place)
+        if use:
+            target.use(place)
     except TownletError as error:
         return "" if str(error) else "an error without words"
     except Exception:  # the finding
@@ -273,13 +311,3 @@ def tried(target: Target, seed: int, folder: Path) -> str:
         for path, data in kept.items():
             path.write_bytes(data)
     return ""
-
-
-def _touched(target: Target, place: Path) -> list[Path]:
-    if target.name in ("state", "checkpoint files"):
-        root = _checkpoint(place).parent
-        return [path for path in root.rglob("*") if path.is_file()]
-    names = {"telemetry": "log.ndjson", "snapshot": "world.npz", "anneal.json": "run/anneal.json", "ledger": "ledger.ndjson"}
-    names |= {"ledger head": "ledger.ndjson.head", "study": "results/faults.ndjson", "take": "take.json", "link": "take.json"}
-    names |= {"rules": "rules.yaml", "baseline": "baseline.json", "config": "config.yaml", "scorecard": "scorecard.json"}
-    return [place / names.get(target.name, f"run/{target.name}")]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 from fuzz import fuzz_tools as tools
 
-MUTATIONS = {"telemetry": 40, "state": 25, "snapshot": 25, "summary.json": 15, "run.json": 15, "config.json": 10}
+MUTATIONS = 20  # `python tests/fuzz/run.py` is the long form
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", tools.TARGETS)
 def test_a_mutated_file_is_read_or_refused_in_a_sentence(name: str, folder: Path) -> None:
-    found = [tools.tried(tools.TARGETS[name], seed, folder) for seed in range(MUTATIONS.get(name, 40))]
+    found = [tools.tried(tools.TARGETS[name], seed, folder, use=seed % 4 == 0) for seed in range(MUTATIONS)]
     assert [words for words in found if words] == []
 
 
@@ -27,7 +27,7 @@ def test_a_mutated_file_is_read_or_refused_in_a_sentence(name: str, folder: Path
 @pytest.mark.parametrize("name", tools.TARGETS)
 def test_five_thousand_mutations_are_read_or_refused_in_a_sentence(name: str, folder: Path) -> None:
     for seed in range(1_000, 6_000):
-        assert tools.tried(tools.TARGETS[name], seed, folder) == "", f"seed {seed}"
+        assert tools.tried(tools.TARGETS[name], seed, folder, use=seed % 10 == 0) == "", f"seed {seed}"
 
 
 def test_the_mutator_changes_something_and_is_the_same_for_the_same_seed() -> None:

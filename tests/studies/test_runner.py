@@ -19,9 +19,9 @@ from townlet.errors import ConfigError, DamagedFileError
 from townlet.evaluation.compare import summarise
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
-from townlet.files import AppendLog
+from townlet.files import AppendLog, sealed_line
 from townlet.studies.ablation import BLIND, SIGHTED, UNTOLD, ablation, report_text
-from townlet.studies.runner import finished, read_results, report_study, run_job, run_study
+from townlet.studies.runner import finished, parse_results, read_results, report_study, run_job, run_study
 from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of, load_spec
 
 TINY = ("training.towns=4", "training.horizon=6", "training.epochs=1", "training.eval_every=0", "training.checkpoint_every=1")
@@ -89,6 +89,26 @@ def test_a_spec_is_read_from_yaml_and_a_wrong_one_refused_in_words(tmp_path: Pat
         load_spec(path)
     with pytest.raises(ConfigError, match="no arm 'z'"):
         job_of(spec, "z", 0)
+
+
+def test_a_spec_that_is_no_mapping_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("n\n")
+    with pytest.raises(ConfigError, match=r"study\.yaml:1: the whole file is 'n'; expected a mapping of keys; see"):
+        load_spec(tmp_path / "study.yaml")
+
+
+def test_a_flipped_bit_in_a_result_is_seen_and_so_is_a_lost_end_of_line(tmp_path: Path) -> None:
+    keep(tmp_path, jobs_of(tiny())[0], 5.0)
+    path = tmp_path / "tiny.ndjson"
+    line = sealed_line(path.read_bytes().rstrip(b"\n"))
+    path.write_bytes(line + b"\n" + line[:40])
+    assert len(list(parse_results(path))) == 1  # what follows was torn by a crash
+    path.write_bytes(line.replace(b'"seed":0', b'"seed":1') + b"\n")
+    with pytest.raises(DamagedFileError, match=r"line 1: is not what was written \(its seal is broken\)"):
+        list(parse_results(path))
+    path.write_bytes(line + b"\x0b")
+    with pytest.raises(DamagedFileError, match="line 1: is whole, but what ends it is no new line"):
+        list(parse_results(path))
 
 
 def test_contrasts_are_paired_by_seed_with_students_interval(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`townlet tune`: the script's numbers, found anew for a town."""
+"""`townlet tune`: find the best numbers of the script for a town."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ numbers before anything was tuned.
 @set_option
 @json_option
 def tune(scenario: str, tries: int, towns: int, days: int, seed: int, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Retune the nine numbers of the scripted townspeople for SCENARIO, on training seeds; the same words, the same numbers."""
+    """Tune the nine numbers of the script for SCENARIO, on training seeds. The same command gives the same numbers."""
     from townlet.config.loader import load_config
     from townlet.studies.tuning import numbers_of
     from townlet.studies.tuning import tune as search

@@ -55,7 +55,7 @@ def _sentence(problem: Any, model: type[BaseModel], tree: Node) -> str:
         return f"{node.source}: {name}: {found!r:.60} cannot be a name; expected {_NAME}"
     message = _EXPECTED.get(kind) or problem["msg"].removeprefix("Input should be ")
     value = "" if isinstance(node.value, dict | list) else f" is {node.value!r:.80}"
-    return f"{node.source}: {name}{value}; expected {message[0].lower() + message[1:]}{_meaning(path, model)}"
+    return f"{node.source}: {name or 'the whole file'}{value}; expected {message[0].lower() + message[1:]}{_meaning(path, model)}"
 
 
 def dotted(path: Sequence[str | int]) -> str:
@@ -83,7 +83,7 @@ def _hint(path: Path, model: type[BaseModel]) -> str:
 
 def _meaning(path: Path, model: type[BaseModel]) -> str:
     here = _model_at(path[:-1], model)
-    if here is None or path[-1] not in here.model_fields:
+    if here is None or not path or path[-1] not in here.model_fields:
         return ""
     description = here.model_fields[str(path[-1])].description or ""
     return f" ({description.rstrip('.')})" if description else ""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from townlet.envs.step import Buffers, step_towns
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town
+from townlet.threads import Threads
 from townlet.types import Array
 from townlet.world._jit import JIT
 from townlet.world.actions import STEPS, Catalogue, catalogue
@@ -89,7 +89,8 @@ class VectorTown:
         self.num_residents = self.tables.start.shape[1]
         self.num_actions = len(self.catalogue)
         self._conflict = np.array(self.spec.columns(CONFLICT), dtype=np.int64)
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._threads = Threads(threads)
+        self._shares = list(pairwise(np.linspace(0, num_towns, threads + 1).astype(int).tolist()))  # of the threads
         self.state = _blank_state(self.tables, self.config, num_towns)
         self.state.towns["id"] = first_town + np.arange(num_towns)
         self.state.towns["layout"] = np.arange(num_towns) % len(self.towns)
@@ -181,13 +182,8 @@ class VectorTown:
         if not JIT:
             with np.errstate(over="ignore"):
                 function(*args, 0, self.num_towns)
-        elif self._pool is None:
-            function(*args, 0, self.num_towns)
-        else:
-            edges = np.linspace(0, self.num_towns, self.threads + 1).astype(int)
-            jobs = [self._pool.submit(function, *(*args, int(a), int(b))) for a, b in pairwise(edges)]
-            for job in jobs:
-                job.result()
+            return
+        self._threads.run([partial(function, *args, first, last) for first, last in self._shares])
 
     def draws(self, index: int, seed: int | None = None, *, stream: int = POLICY) -> Array:
         """One uniform per town and resident of this moment, whatever the batch: a draw that `world.rng` names, by the seed of

@@ -16,7 +16,7 @@ from townlet.config.learning import EvaluationConfig, TrainingConfig
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import LOOKS, CaseCard, PolicyCard, Scorecard, ScoreScale
 from townlet.envs.vector import VectorTown
-from townlet.errors import UsageError
+from townlet.errors import InterruptedRun, UsageError
 from townlet.evaluation.compare import effect_of, summarise, with_effects
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.score_scale import shipped_scales, town_hash
@@ -135,9 +135,16 @@ def _taken_along(source: PolicySource) -> PolicySource:
 
 
 def run_case(
-    vec: VectorTown, name: str, source: PolicySource, case: Case, ends: Mapping[str, ScoreScale] | None = None
+    vec: VectorTown,
+    name: str,
+    source: PolicySource,
+    case: Case,
+    ends: Mapping[str, ScoreScale] | None = None,
+    *,
+    stop: Callable[[], bool] = lambda: False,
 ) -> PolicyCard:
-    """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns."""
+    """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns. A `stop` between
+    two decisions raises InterruptedRun."""
     vec.reset()
     policy = seat(vec, source, case)
     policy.reset(vec)
@@ -145,6 +152,8 @@ def run_case(
     loop = SimulationLoop(vec, policy, [tally])
     started, uncounted = time.perf_counter(), 0
     while tally.open.any():
+        if stop():
+            raise InterruptedRun(f"the evaluation of {name} was stopped")
         loop.step()
         if not uncounted:  # the first decision may have to compile
             started, uncounted = time.perf_counter(), tally.ticks

@@ -139,7 +139,7 @@ class Studio:
 
     def known(self, name: str) -> KnownTake:
         if name not in self.takes:
-            raise TakeError(f"there is no take {name!r} here; open it again")
+            raise TakeError(f"there is no take {name!r:.60} here; open it again")
         return self.takes[name]
 
     def row(self, name: str) -> dict[str, Any]:

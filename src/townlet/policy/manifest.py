@@ -102,9 +102,11 @@ def _entry(path: Path, number: int, item: object) -> ReplayEntry:
             raise ReplayError(f"{path}: entry {number} has {key} {value!r}, expected a {ENTRY_KEYS[key].__name__}")
     if not item["sample"].endswith(".npz"):
         raise ReplayError(f"{path}: entry {number} names {item['sample']!r}; expected a file that ends in .npz")
-    sample = files.safe_join(path.parent, item["sample"], error=ReplayError)
-    named = item.get("meta", item["sample"].removesuffix(".npz") + ".json")
-    meta = files.safe_join(path.parent, named, error=ReplayError)
+    named = item["sample"], item.get("meta", item["sample"].removesuffix(".npz") + ".json")
+    try:
+        sample, meta = (files.safe_join(path.parent, name, error=ReplayError) for name in named)
+    except ReplayError as error:
+        raise ReplayError(f"{path}: entry {number}: {error}") from None
     return ReplayEntry(sample, meta, item.get("agent_id"), item.get("frame_count"), item.get("sha256"), item.get("meta_sha256"))
 
 

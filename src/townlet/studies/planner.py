@@ -1,4 +1,4 @@
-"""How well can a town do? A joint plan, improved in the simulator itself: the upper end of the scale that policies are scored on.
+"""How well can a town do? A joint plan, improved in the simulator: it defines a score of 1.
 
 A plan is the decisions of a base policy with some of them replaced. It is improved a few hours at a time: in each of many copies
 of the town one resident does something else for a while (what the base might have drawn instead, or anything it is allowed to),

@@ -46,7 +46,7 @@ class Scores:
         self.returns = returns
         self.asked: list[str] = []
 
-    def score(self, source: str, *, resamples: int = 0) -> dict[str, Measure]:
+    def score(self, source: str, stop: object = None) -> dict[str, Measure]:
         self.asked.append(source)
         value = self.returns[len(self.asked) - 1]
         return {"return": measure(value), "conflicts": measure(1.0), "intensity": measure(1.0), "self_sufficiency": measure(0.9)}

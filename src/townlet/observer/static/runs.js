@@ -143,6 +143,7 @@ export class Runs {
     const ids = [...this.chosen], nodes = [];
     const [cards, runs] = await Promise.all([Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}/scorecard`))), Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}`)))]);
     for (const [k, { scorecards }] of cards.entries()) for (const card of scorecards) for (const one of card.cases ?? []) nodes.push(scoreTable(`${runs[k].name}: ${one.name}, ${one.towns} towns × ${one.days} days`, one));
+    for (const { scorecards } of cards) for (const card of scorecards) if (card.problem) nodes.push(make("p", { text: card.problem }));
     const differing = differences(runs.map(run => run.config));
     if (differing.length) nodes.push(make("h3", { text: "What their configs differ in" }), make("table", { class: "figures" }, make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col", text: run.name })))),
       make("tbody", {}, ...differing.slice(0, 40).map(([key, values]) => make("tr", {}, make("th", { scope: "row", text: key }), ...values.map(value => make("td", { text: value })))))));
@@ -202,7 +203,7 @@ export class Runs {
     c.fillText(low.toLocaleString("en"), 44, height - 5);
     c.textAlign = "right";
     c.fillText(`${high.toLocaleString("en")} steps`, width - 8, height - 5);
-    const told = [];
+    /** @type {string[]} */ const told = [];
     c.fillStyle = colour("rule");
     for (const records of series) records.forEach((record, i) => i && record.anneal_cycle !== records[i - 1].anneal_cycle && c.fillRect(X(record.steps), 8, 1, height - 24)); // where a stage begins
     [...this.chosen].forEach((id, k) => {

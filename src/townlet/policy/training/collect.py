@@ -117,8 +117,10 @@ class Collector(Probe):
         return self.vec.spec
 
     def world(self) -> dict[str, Array]:
-        """Everything that changes, towns and lives under way: `restore_world` goes on from it bit for bit."""
+        """Everything that changes, towns and lives under way: `restore_world` goes on from it bit for bit. The events of the last
+        step are told already."""
         towns = {f"town_{name}": array for name, array in self.vec.save().items()}
+        towns["town_towns"]["events"] = 0
         return towns | {f"collector_{name}": array.copy() for name, array in self._own().items()}
 
     def world_bytes(self) -> int:

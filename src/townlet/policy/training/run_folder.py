@@ -167,9 +167,11 @@ class RunFolder:
     def environment(self) -> RunEnvironment:
         return self._read("environment.json", RunEnvironment)
 
-    def log(self, card: RunCard | None = None) -> Path | None:
-        """The log the run names, if it is in the folder; else any log in it."""
-        named = (card or self.card()).telemetry
+    def log(self) -> Path | None:
+        return self.find_log(self.card().telemetry)
+
+    def find_log(self, named: str | None) -> Path | None:
+        """The log of that name, if it is in the folder; else any log in it."""
         names = [named] if named is not None and is_name(named) else []
         names += sorted(path.name for path in self.path.glob("*.ndjson"))
         return next((path for name in names if (path := files.safe_join(self.path, name)).is_file()), None)
@@ -193,9 +195,11 @@ class RunFolder:
     def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False, scheduled: bool = True) -> Path:
         """Checkpoint `number`, whole or not at all; one that is not `scheduled` stays until the next."""
         name, latest = f"{number:06d}", self.latest()
-        saved_before = latest is not None and latest.name == name and (not best or self.best() == latest)
-        if latest is not None and saved_before and read_state(latest)["weights_hash"] == weights_hash(checkpoint.weights):
-            return latest
+        if latest is not None and latest.name == name and (not best or self.best() == latest):
+            there, state = read_state(latest), checkpoint.state
+            same = there.get("standing") == state.get("standing")  # but for an evaluation that came later
+            if same and there["weights_hash"] == weights_hash(checkpoint.weights):
+                return latest
         return publish_checkpoint(self.checkpoints, name, checkpoint, keep=self.keep, best=best, scheduled=scheduled)
 
     def recover(self) -> None:
@@ -209,7 +213,9 @@ class RunFolder:
 
     def _read(self, name: str, model: type[Model]) -> Model:
         if not self.exists:
-            raise UsageError(f"{self.path} is no run folder (it has no run.json); give the folder that `townlet train` printed.")
+            raise UsageError(
+                f"{self.path} is not a run folder (it has no run.json); give the folder that `townlet train` printed."
+            )
         remedy = "restore the file, or start the run again"
         return read_sealed(self.path / name, model, remedy=remedy, error=CheckpointError)
 

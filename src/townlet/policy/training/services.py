@@ -1,4 +1,4 @@
-"""What strategies are handed out: towns and captures, replay datasets, scores, promotion. None of it needs torch."""
+"""Services that strategies use: towns and captures, replay datasets, scores, promotion. None of them needs torch."""
 
 from __future__ import annotations
 
@@ -208,14 +208,14 @@ class EvaluationService:
     config: SimulationConfig
     _towns: VectorTown | None = field(default=None, repr=False)
 
-    def score(self, source: PolicySource) -> dict[str, Measure]:
+    def score(self, source: PolicySource, stop: Callable[[], bool] = lambda: False) -> dict[str, Measure]:
         training = self.config.training
         towns, days = training.eval_towns, training.eval_days
         case = Case("training", self.config.config_id, towns=towns, days=days, config=self.config)
         if self._towns is None:
             seed = draw_seed("validation", 0, self.config.evaluation)
             self._towns = VectorTown(case.town(), case.towns, seed=seed, threads=simulator_threads(training))
-        return run_case(self._towns, "policy", source, case).measures
+        return run_case(self._towns, "policy", source, case, stop=stop).measures
 
 
 def intervals(measures: dict[str, Measure]) -> dict[str, MeasureInterval]:

@@ -1,4 +1,4 @@
-"""A training run under way: the learner, its towns, how far it has come; and the checkpoints it goes on from bit for bit."""
+"""A training run: the learner, its towns and counters, and the checkpoints from which it continues bit for bit."""
 
 from __future__ import annotations
 
@@ -157,9 +157,14 @@ class Session:
         checkpoint = Checkpoint(state.weights, about, state.optimizer, world)
         return context.run.save(self.counters.epoch if number is None else number, checkpoint, best=best, scheduled=scheduled)
 
+    @property
+    def evaluated(self) -> bool:
+        """The network as it stands has been scored."""
+        return any(point.epoch == self.counters.epoch for point in self.counters.evaluations)
+
     def evaluate(self, context: TrainingContext) -> EvaluationPoint:
         """Score the network as it stands on the validation seed; the best so far is remembered in `counters`."""
-        measures = context.services.evaluation.score(lambda vec: NetworkPolicy(self.learner, vec.seed))
+        measures = context.services.evaluation.score(lambda vec: NetworkPolicy(self.learner, vec.seed), context.stop.is_asked)
         point = EvaluationPoint(epoch=self.counters.epoch, steps=self.counters.steps, measures=intervals(measures))
         self.counters.evaluations.append(point)
         return point
@@ -185,7 +190,7 @@ def training_state(found: Checkpoint, place: Path) -> TrainingState:
     try:
         state = TrainingState.model_validate_json(json.dumps(found.state))
     except ValidationError as error:
-        raise CheckpointError(f"{place} is no state to go on from ({first_problem(error)}); train again") from None
+        raise CheckpointError(f"{place} cannot be continued from ({first_problem(error)}); train again") from None
     if state.telemetry and (
         set(LOG_START) - set(state.telemetry) or any(type(state.telemetry[name]) is not int for name in LOG_START)
     ):

@@ -7,8 +7,15 @@ from time import perf_counter
 from typing import ClassVar, Literal
 
 from townlet.config.learning import AnnealStage
-from townlet.dto.policy import AnnealStageResult, AnnealSummary, BCTrainingResult, EvaluationPoint, PPOTrainingResult
-from townlet.errors import DivergedError, UsageError
+from townlet.dto.policy import (
+    AnnealStageResult,
+    AnnealSummary,
+    BCTrainingResult,
+    EvaluationPoint,
+    MeasureInterval,
+    PPOTrainingResult,
+)
+from townlet.errors import DivergedError, InterruptedRun, UsageError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
 from townlet.policy.training.guards import baselines, score_guards, update_guards
@@ -87,7 +94,7 @@ class AnnealStrategy:
         except DivergedError as error:
             guards = (str(error),)
         if result is not None and result.checkpoint is not None:
-            scores = intervals(context.services.evaluation.score(result.checkpoint))
+            scores = self._scores(context, stage, result.checkpoint)
             point = EvaluationPoint(epoch=stage.epochs, steps=tracker.steps, measures=scores)
             guards = self._guards(context, tracker, result, point)
         if tracker.mix is None and stage.mode == "ppo":
@@ -96,6 +103,15 @@ class AnnealStrategy:
         tracker.log = dict(context.telemetry.position())
         for sentence in guards:
             context.progress.say(f"stage {stage.cycle}: {sentence}; back to {tracker.good}")
+
+    @staticmethod
+    def _scores(context: TrainingContext, stage: AnnealStage, checkpoint: str) -> dict[str, MeasureInterval]:
+        """Of a stage that has ended; a resume after a stop in the middle comes here again."""
+        try:
+            return intervals(context.services.evaluation.score(checkpoint, context.stop.is_asked))
+        except InterruptedRun:
+            where = None if context.run is None else context.run.path
+            raise context.stop.interruption(f"after stage {stage.cycle}; the state is saved in {where}") from None
 
     @staticmethod
     def _share_of_time(context: TrainingContext, stage: AnnealStage) -> float:

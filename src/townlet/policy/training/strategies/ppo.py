@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import perf_counter
 from typing import ClassVar
 
 from townlet.config.models import config_hash
 from townlet.dto.policy import PPOTrainingResult
-from townlet.errors import DivergedError
+from townlet.errors import DivergedError, InterruptedRun
 from townlet.optional import check_installed
 from townlet.policy.replay import ReplayDataset
 from townlet.policy.training.bfloat16 import check_precision
@@ -73,12 +74,16 @@ class PPOStrategy:
         counters = session.counters
         say_what_an_epoch_takes(session, context)
         context.progress.begin(f"{self.name} {context.mode}", context.epochs, counters.epoch)
-        while counters.epoch < context.epochs:
-            self._turn_to_social_stage(session, context)
-            self._epoch(session, context)
-            if counters.epoch == context.epochs:
-                context.telemetry.write_last()
-            self._evaluate_and_save(session, context)
+        pending = counters.epoch > 0 and self._evaluation_due(session, context) and not session.evaluated
+        while pending or counters.epoch < context.epochs:
+            if not pending:
+                self._turn_to_social_stage(session, context)
+                self._epoch(session, context)
+                if counters.epoch == context.epochs:
+                    context.telemetry.write_last()
+            pending = False
+            with suppress(InterruptedRun):  # in the middle of an evaluation, which the resumed run begins with
+                self._evaluate_and_save(session, context)
             if context.stop.asked:
                 saved = session.save(context, scheduled=False)
                 where = f"after epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
