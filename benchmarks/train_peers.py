@@ -42,7 +42,8 @@ from townlet.policy.workers import worker_count
 
 HERE = Path(__file__).parent
 DEMO = HERE.parent / "configs" / "training" / "demo.yaml"
-NO_NEWCOMERS = ["lifecycle.newcomers_per_day=0"]  # SuperSuit refuses ids that are absent at reset
+OPTIONS = ["policy.action_level=option"]  # what the bars were set on: 177 columns, the demo's candidates have 311
+NO_NEWCOMERS = [*OPTIONS, "lifecycle.newcomers_per_day=0"]  # SuperSuit refuses ids that are absent at reset
 STAYING = [*NO_NEWCOMERS, "needs.hunger.at_bottom=nothing"]  # nobody leaves: every row of everybody is a decision
 LIVING = [*STAYING, "training.episode_days=1", "training.wallets=null"]
 ONE_CORE = [*LIVING, "training.workers=1"]

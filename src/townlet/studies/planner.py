@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from townlet.config.learning import PolicyConfig
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import ScoreScale
 from townlet.envs.vector import VectorTown
@@ -131,7 +132,8 @@ def plan_case(
     config, base = case.town(), locate(base)
     seed = draw_seed("evaluation", window, config.evaluation)
     plans = tuple(plan_town(config, base, town, seed=seed, effort=effort, say=say) for town in range(case.towns))
-    chance = run_case(VectorTown(config, case.towns, seed=seed), "random", "random", case).measures["return"].mean
+    usual = config.model_copy(update={"policy": PolicyConfig()})  # chance is the same whatever the base chooses among
+    chance = run_case(VectorTown(usual, case.towns, seed=seed), "random", "random", case).measures["return"].mean
     ends = ScoreScale(
         scenario=case.name,
         town=town_hash(config),
