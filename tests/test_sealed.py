@@ -121,3 +121,12 @@ def test_a_number_beyond_all_numbers_behind_a_seal_is_a_sentence(tmp_path: Path)
     (tmp_path / "card.json").write_text('{"cases": 1e999, "seal": "x"}')
     with pytest.raises(DamagedFileError, match=r"card\.json holds a number that is none; "):
         load_scorecard(tmp_path / "card.json")
+
+
+def test_a_report_over_a_summary_with_a_wrong_stage_says_so_and_shows_the_rest(kept: Path, tmp_path: Path) -> None:
+    shutil.copytree(kept / "run", tmp_path / "run")
+    summary = json.loads((kept / "run" / "summary.json").read_text())
+    del summary["seal"]
+    summary["stages"][0]["bc"]["class_balance"] = {"wait": "9" * 400}
+    write_sealed(tmp_path / "run" / "summary.json", summary)
+    assert "summary.json does not tell what the stages came to (stages.0" in render_report(read_run(tmp_path / "run"))

@@ -39,7 +39,8 @@ def test_a_signal_while_there_is_nothing_to_save_leaves_at_once_with_its_code(mo
         f"class Slow:\n def find_spec(self, *a):\n  {HANG}\n"
         "del sys.modules['townlet.cli.app']; sys.meta_path.insert(0, Slow()); entry.main()",
         "command": f"from townlet import signals; signals.answer()\ntry:\n {HANG}\nexcept BaseException: print('raised')",
-        "end": f"import atexit, sys\ndef late():\n {HANG}\natexit.register(late); sys.argv = ['townlet', '--version']\n"
+        "end": f"import atexit, sys; from townlet import signals; signals.answer()\ndef late():\n {HANG}\n"
+        "atexit.register(late); sys.argv = ['townlet', '--version']\n"
         "sys.stdout = open('/dev/null', 'w'); out = sys.__stdout__; import builtins\n"
         "real = print\nbuiltins.print = lambda *a, **k: real(*a, **{**k, 'file': out})\n"
         "from townlet.cli.entry import main; main()",
@@ -48,6 +49,20 @@ def test_a_signal_while_there_is_nothing_to_save_leaves_at_once_with_its_code(mo
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err, out) == (128 + number, SAY.format(number.name), "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_interpreter_is_taken_apart_changes_nothing(number: signal.Signals) -> None:
+    """When modules are cleared handlers have their default back already: a process that has done its work would be killed."""
+    code = (
+        "import os, sys, time, townlet.signals as signals\nsignals.answer()\n"
+        "class Late:\n def __del__(self, write=os.write, sleep=time.sleep):\n  write(1, b'here\\n'); sleep(1.5)\n"
+        "sys.modules['late'] = Late(); sys.exit(0)"
+    )
+    process = started(code)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err, out) == (0, "", "")
 
 
 def test_the_first_signal_of_a_run_that_has_begun_asks_and_the_second_leaves() -> None:

@@ -6,6 +6,7 @@ that has something to save asks for a `StopFlag`. No exception is raised into co
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import threading
@@ -25,10 +26,18 @@ def answer() -> None:
     """From here on a signal ends the process with its sentence and code; one that was ignored stays so (`nohup`)."""
     global _commanded
     if threading.current_thread() is threading.main_thread():
+        if not _commanded:
+            atexit.register(_ignore)  # registered first, done last
         _commanded = True
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, lambda number, frame: leave(number))
+
+
+def _ignore() -> None:
+    """The work is done and told: while the interpreter is taken apart, which gives signals their default back, none may kill."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def leave(number: int, words: str = "") -> NoReturn:

@@ -45,7 +45,11 @@ class Command:
 def commands() -> dict[str, Command]:
     from faults import fault_tools as tools
 
-    sets = tuple(word for one in (*tools.TINY, "training.eval_every=4") for word in ("--set", one))
+    sets = tuple(
+        word
+        for one in (*tools.TINY, "training.eval_every=4", "training.eval_days=1", "evaluation.resamples=20")
+        for word in ("--set", one)
+    )
     train = ("train", "kitchen_breakfast", "--run-dir", "run", "--no-plots")
     resume = ("train", "--resume", "run", "--no-plots")
     capture = ("capture", "kitchen_breakfast", "--towns", "4", "--ticks", "120", "--output", "out")
@@ -168,12 +172,13 @@ def main() -> int | None:
     parser.add_argument("--moments", type=int, default=200)
     parser.add_argument("--anew", type=int, default=20, help="of them, in processes started from nothing")
     parser.add_argument("--commands", default="")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, required=True)
     asked = parser.parse_args()
     sys.path.insert(0, str(HERE.parent))
     from faults import fault_tools as tools
 
-    starter, draw, rows = Starter(), random.Random(SEED), []
+    starter, draw = Starter(), random.Random(SEED)
+    rows = {row["command"]: row for row in json.loads(asked.output.read_text())} if asked.output.exists() else {}
     listed, place = commands(), Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     for name in asked.commands.split(",") if asked.commands else listed:
         trial = Trial(name, listed[name])
@@ -203,18 +208,14 @@ def main() -> int | None:
             if number is None:
                 return None
             _compare(trial, interrupted(number, place, None, how), place, tools)
-        row = {"command": name, "moments": sent, "anew": asked.anew, "slowest_seconds": round(trial.slowest, 2)}
-        rows.append({**row, "ends": dict(trial.kinds)})
-        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+            rows[name] = {"command": name, "moments": sent, "anew": min(sent, asked.anew)}
+            rows[name] |= {"slowest_seconds": round(trial.slowest, 2), "ends": dict(trial.kinds)}
+            asked.output.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
+        print(json.dumps(rows[name]), file=sys.stderr, flush=True)
         for line in trial.examples:
             print("   ", line, file=sys.stderr, flush=True)
     shutil.rmtree(place)  # by this process: forked ones leave by another way
-    text = json.dumps(rows, indent=1) + "\n"
-    if asked.output is None:
-        print(text)
-    else:
-        asked.output.write_text(text)
-    return int(any(kind not in FINE for row in rows for kind in row["ends"]))
+    return int(any(kind not in FINE for row in rows.values() for kind in row["ends"]))
 
 
 def _warm(words: tuple[str, ...], place: Path) -> None:

@@ -123,3 +123,11 @@ def test_without_ray_and_without_a_cluster_one_sentence_each(
     assert found.value.exit_code == 69
     with pytest.raises(ClusterError, match="expected HOST:PORT"):
         ray_engine._knock("somewhere")
+
+
+def test_a_node_with_other_versions_is_refused_by_name() -> None:
+    here = ray_engine._made_with()
+    assert ray_engine._Host(dict, (), here).call(len) == (0, "", 0)
+    _, error, code = ray_engine._Host(dict, (), here | {"numpy": "0.1"}).call(len)
+    assert code == 69
+    assert error == f"A node of the cluster has other versions (numpy {here['numpy']} there, 0.1 here); install the same."

@@ -110,6 +110,7 @@ def test_metadata_is_checked_against_the_arrays_and_itself(tmp_path: Path, sampl
         "version": (meta | {"schema_version": "9"}, "schema_version is '9', this version reads 1.0, 1.1, 1.2"),
         "unknown key": (meta | {"colour": "red"}, "colour: extra inputs"),
         "missing key": ({k: v for k, v in meta.items() if k != "agent_id"}, "agent_id: field required"),
+        "level": (meta | {"action_level": "optio~"}, "action_level is 'optio~', expected option, candidates, primitive"),
         "catalogue": (meta | {"action_catalogue_hash": "0" * 16}, "action_names give"),
         "names": (meta | {"action_names": meta["action_names"][:-1]}, "16 action_names"),
         "frames": (meta | {"frame_count": 11}, "frame_count is 11 but timesteps is 12"),

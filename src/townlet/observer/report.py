@@ -9,10 +9,12 @@ from html import escape
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import CaseCard, Scorecard
 from townlet.dto.policy import AnnealSummary
-from townlet.errors import DamagedFileError
+from townlet.errors import DamagedFileError, first_problem
 from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.evaluation.scorecard import Progress, evaluate, locate
 from townlet.evaluation.suites import Case
@@ -138,7 +140,11 @@ def _anneal(summary: Mapping[str, Any]) -> str:
     """What an anneal run came to, and what promotion said of it."""
     if summary.get("strategy") != "anneal" or "status" not in summary:
         return ""
-    lines = "".join(f"<li>{escape(line.strip())}</li>" for line in AnnealSummary.model_validate_json(json.dumps(summary)).told())
+    try:
+        told = AnnealSummary.model_validate_json(json.dumps(summary)).told()
+    except ValidationError as error:
+        told = (f"summary.json does not tell what the stages came to ({first_problem(error)})",)
+    lines = "".join(f"<li>{escape(line.strip())}</li>" for line in told)
     return f"<h2>Verdict</h2><ul>{lines}</ul>"
 
 

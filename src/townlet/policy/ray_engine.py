@@ -80,7 +80,7 @@ class RayWorker:
             self._told = True
             if not self._ray.wait([self._place], timeout=0)[0]:
                 free = {name: amount for name, amount in self._ray.available_resources().items() if name in ("CPU", "memory")}
-                log.warning("a worker waits for a place in the cluster, which has free: %s", free or "nothing")
+                log.warning("a worker has not started yet; free in the cluster: %s", free or "nothing")
         return found
 
     def result(self) -> Any:

@@ -22,7 +22,7 @@ from townlet.names import Name, NameOrNothing, name_from
 from townlet.policy.sample_metrics import RIVALRY_FIELDS, array_metrics, differing
 from townlet.policy.trajectory import STORED, Trajectory, from_disk, to_disk
 from townlet.types import Array
-from townlet.world.actions import Catalogue, affordances_of
+from townlet.world.actions import WAYS, Catalogue, affordances_of
 
 FIRST_GENERATION = "1.0"  # what a sample without a schema_version counts as
 SCHEMA_VERSION = "1.2"  # what is written
@@ -31,6 +31,7 @@ FIRST_GENERATION_WIDTHS = (36, 81)
 SAMPLE_LIMIT = 256 << 20  # bytes of one sample's arrays
 META_LIMIT = 4 << 20
 
+LEVELS = (*WAYS, "primitive")  # of actions
 OPTIONAL_ARRAYS = ("map", "expert_action", "last_map")
 
 
@@ -162,7 +163,9 @@ def _meta_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
         found.append(f"map_shape says {meta.map_shape[0]} channels but map_channels names {len(meta.map_channels)}")
     if meta.frame_count != meta.timesteps:
         found.append(f"frame_count is {meta.frame_count} but timesteps is {meta.timesteps}; both count the decisions")
-    if meta.generation == 2:
+    if meta.generation == 2 and meta.action_level not in LEVELS:
+        found.append(f"action_level is {meta.action_level!r:.60}, expected {', '.join(LEVELS)}")
+    elif meta.generation == 2:
         expected = _catalogue_hash(meta)
         if expected != meta.action_catalogue_hash:
             found.append(f"action_catalogue_hash is {meta.action_catalogue_hash!r} but the action_names give {expected!r}")
