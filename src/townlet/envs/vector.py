@@ -71,14 +71,14 @@ class VectorTown:
     ) -> None:
         if num_towns < 1 or threads < 1:
             raise UsageError(f"num_towns is {num_towns} and threads is {threads}; both must be at least 1")
-        if first_town < 0 or (seed is not None and seed < 0):
-            raise UsageError(f"seed is {seed} and first_town is {first_town}; neither may be negative")
+        if first_town < 0:
+            raise UsageError(f"first_town is {first_town}; it may not be negative")
         named = [scenario] if isinstance(scenario, str | Path | SimulationConfig) else list(scenario)
         configs = [one if isinstance(one, SimulationConfig) else load_config(one) for one in named]
         self.config = configs[0]
         self.towns: tuple[CompiledTown, ...] = tuple(compile_town(config) for config in configs)
         self.num_towns, self.threads = num_towns, threads
-        self.seed = self.config.seed if seed is None else seed
+        self.seed = self.config.seed if seed is None else _checked(seed)
         self.primitive = self.config.policy.action_level == "primitive"
         self.interval = self.config.policy.interval
         affordances = tuple(spec.id for spec in self.config.affordances.specs)
@@ -146,7 +146,7 @@ class VectorTown:
     def reset(self, seed: int | None = None, *, first_town: int | None = None) -> None:
         """All towns to the first tick of their first episode; other towns, where the number of the first is given."""
         if seed is not None:
-            self.seed = seed
+            self.seed = _checked(seed)
         if first_town is not None:
             self.state.towns["id"] = first_town + np.arange(self.num_towns)
         self.state.towns["seed"] = np.uint64(self.seed)
@@ -373,3 +373,9 @@ def _pad(arrays: Sequence[Array], filler: Array | None = None) -> Array:
     for k, array in enumerate(arrays):
         out[k][tuple(slice(0, size) for size in array.shape)] = array
     return out
+
+
+def _checked(seed: int) -> int:
+    if not 0 <= seed < 1 << 63:
+        raise UsageError(f"seed is {seed}; expected a whole number from 0 to {(1 << 63) - 1}")
+    return seed
