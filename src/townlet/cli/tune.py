@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from townlet.cli.common import emit, json_option, note, set_option
+from townlet.cli.common import SEED, emit, json_option, note, set_option
 
 EPILOG = """\b
 Example:
