@@ -283,7 +283,7 @@ def _targets() -> Iterator[Target]:
     yield Target("metrics", (METRICS, sums), _summed(METRICS, "json", 0.9), readers[METRICS], readers[sums])
     yield Target("sample", (META, SAMPLE), _any(_file(META, "json"), _file(SAMPLE, "bytes")), _sample)
     yield Target("events", (EVENTS,), _file(EVENTS, "bytes"), lambda place: list(read_event_records(place / EVENTS)))
-    yield Target("request", ("request.json",), _file("request.json", "json"), lambda place: None, _request)
+    yield Target("request", ("request.json",), _file("request.json", "json"), _request)
 
 
 def _sample(place: Path) -> None:
