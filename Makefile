@@ -2,8 +2,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DIST := .venv-dist
 
-.PHONY: warm demo test test-all faults check bench docs dist setup clean
+.PHONY: warm demo test test-all test-dist faults check bench docs dist setup clean
 
 setup: $(STAMP)
 
@@ -26,6 +27,15 @@ test: check warm
 
 test-all: check warm
 	$(BIN)/python -m pytest -n 2 -m ''
+
+$(DIST)/.installed: $(STAMP)  # Ray beside everything else, so that `make test` shows that it is not needed
+	$(PYTHON) -m venv $(DIST)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $$($(DIST)/bin/python -c 'import site; print(site.getsitepackages()[0])')/townlet_all.pth
+	$(DIST)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dist]'
+	touch $@
+
+test-dist: $(DIST)/.installed warm
+	$(DIST)/bin/python -m pytest -m dist
 
 faults: setup warm  # hours; what stands in docs/samples is not run again but where more is asked for; tables: docs/RELIABILITY.md
 	$(BIN)/python tests/faults/sweep.py --output docs/samples/faults.ndjson
@@ -50,4 +60,4 @@ dist: setup  # wheel and source, each tried out where nothing of the tree is
 	$(BIN)/python scripts/dist.py
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache runs site
+	rm -rf $(VENV) $(DIST) dist .mypy_cache .ruff_cache .pytest_cache runs site

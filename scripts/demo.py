@@ -37,7 +37,7 @@ def demo() -> int:
     for folder in (RUN, DEMONSTRATIONS):
         shutil.rmtree(folder, ignore_errors=True)
     soft = ("--policy", "scripted", "--epsilon", "0.05")
-    do("capture", "demo", *soft, "--towns", "128", "--start", "random", "--output", DEMONSTRATIONS)
+    do("capture", "demo", *soft, "--towns", "192", "--start", "random", "--output", DEMONSTRATIONS)
     do("train", "demo", "--bc-manifest", DEMONSTRATIONS / "rollout_sample_manifest.json", "--run-dir", RUN)
     do("report", RUN, "--seeds", "16")
     card = load_scorecard(RUN / "scorecard.json")

@@ -32,7 +32,7 @@ CITED = re.compile(r"^version: (.*)$", re.MULTILINE)
 
 def tour(readme: str) -> list[list[str]]:
     """The commands of the README's tour, in words."""
-    block = re.search(r"^## A five-minute tour\n+```bash\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    block = re.search(r"^## A five-minute tour\n[^#]*?```bash\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     if block is None:
         raise UsageError("README.md has no block of commands under '## A five-minute tour'; the trial of a release follows it")
     return [shlex.split(line, comments=True) for line in block[1].splitlines() if line.strip()]

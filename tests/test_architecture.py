@@ -35,7 +35,7 @@ observations scenarios
 world telemetry
 config dto
 sealed
-ports files optional statistics signals
+ports files optional statistics signals threads
 names
 errors types
 """

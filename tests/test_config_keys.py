@@ -49,10 +49,10 @@ from townlet.policy.training.guards import score_guards, update_guards
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.services import PromotionServiceAdapter, RolloutCaptureService, TrainingServices
 from townlet.promotion.gates import decide
-from townlet.promotion.releases import CheckpointFacts
+from townlet.promotion.releases import CheckpointFacts, _refuse
 from townlet.scenarios.lint import lint
 from townlet.sim.loop import SimulationLoop
-from townlet.studies.figures import sight_verdict
+from townlet.studies.sight import sight_verdict
 from townlet.telemetry.schema import volatile_names
 
 Path_ = tuple[str | int, ...]
@@ -172,7 +172,7 @@ def judging(config: SimulationConfig) -> Iterator[str]:
         )
     )
     releases = PromotionServiceAdapter(config).releases
-    yield f"{releases.ledger} {releases._refuse(card, READ, 'scripted')}"
+    yield f"{releases.ledger} {_refuse(card, READ, 'scripted', releases.rules.suite)}"
 
 
 def guarding(config: SimulationConfig) -> Iterator[str]:
@@ -203,7 +203,7 @@ def snapping(config: SimulationConfig) -> Iterator[str]:
 
 def capturing(config: SimulationConfig) -> Iterator[str]:
     """A capture in memory: how many samples, of which scenario."""
-    found = RolloutCaptureService(config).capture(60)
+    found = PolicyTrainingOrchestrator(config).capture_rollout(60)
     yield f"{found.ticks} {[sample.meta.agent_id for sample in found.samples]}"
     yield from (f"{sample.meta.capture.scenario}" for sample in found.samples)
 
@@ -376,6 +376,8 @@ def scene(name: str) -> Scene:
             return Scene(load_config("town_day", TINY), training("rollout"))
         case "three epochs":
             return Scene(load_config("town_day", [*TINY, "training.epochs=3"]), training("rollout"))
+        case "long collection":
+            return Scene(load_config("town_day", [*TINY, "training.horizon=144"]), training("rollout"))
         case "own mode":
             return Scene(load_config("town_day", TINY), training(None))
         case "cnn":
@@ -461,6 +463,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "ppo": ("ppo",),
     "training": ("ppo", "own mode"),
     "training.rollout_auto_seed_agents": ("capture",),
+    "training.rollout_mb": ("long collection",),
     "training.replay": ("replay",),
     "training.algorithm": ("awr",),
     "training.offline": ("awr", "iql", "cql"),
@@ -559,6 +562,7 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "training.start": ("scenario", 600),
     "training.episode_days": (1,),
     "training.wallets": ([0.0, 0.5],),
+    "training.first_logits": ({"wait": 3.0},),
     "training.rollout_ticks": (30,),
     "training.rollout_mb": (1,),
     "training.time_limit": (1e-9,),

@@ -454,7 +454,7 @@ def test_all_problems_come_at_once(tmp_path: Path) -> None:
         ("town_dai", "there is no config called 'town_dai'; did you mean town_day?; `townlet scenarios list` shows all"),
         ("zzzzzz", "there is no config called 'zzzzzz'; `townlet scenarios list` shows all"),
         ("configs/examples/poc_hybird.yaml", "there is no config file configs/examples/poc_hybird.yaml"),
-        ("/", "/ is a folder; name a config file in it"),
+        ("/", "/ is a folder without config.json; name a config file"),
         ("x" * 5000, "there is no config called 'xxx"),
         ("a\0b.yaml", "there is no config file"),
     ],

@@ -177,7 +177,7 @@ def test_a_wrong_page_is_noticed(copy: Path) -> None:
 
 def test_there_are_at_most_a_dozen_guides() -> None:
     written = [page for page in (ROOT / "docs").rglob("*.md") if not MADE.search(page.read_text(encoding="utf-8")[:400])]
-    tables = ("index.md", "founding_documents.md")  # of contents, and of what the founding documents asked for
+    tables = ("index.md", "founding_documents.md", "playground.md")  # of contents, of what was asked for, and of living towns
     fixed = ("ROLLOUT_CAPTURE_GUIDE.md", "ROLLOUT_PPO_CHECKLIST.md")  # at a path that a founding document fixes
     guides = [page for page in written if page.name not in (*tables, *fixed) and "architecture_review" not in page.parts]
     assert len(guides) <= 12, [page.name for page in guides]

@@ -70,6 +70,12 @@ def test_rllib_trains_with_masks_while_residents_come_and_go() -> None:
     assert main_of("rllib_ppo")(rounds=1, batch=300, scenario="newcomer") == 0
 
 
+@pytest.mark.filterwarnings("ignore")  # of AgileRL itself
+def test_agilerl_trains_with_masks_while_residents_come_and_go() -> None:
+    pytest.importorskip("agilerl")
+    assert main_of("agilerl_ippo")(steps=40, rounds=2, scenario="newcomer") == 0
+
+
 def test_tianshou_trains_with_masks() -> None:
     pytest.importorskip("tianshou")
     assert main_of("tianshou_dqn")(steps=400, towns=2) == 0
@@ -88,6 +94,7 @@ def test_examples_of_trainers_are_short() -> None:
         "torchrl_ppo",
         "benchmarl_mappo",
         "rllib_ppo",
+        "agilerl_ippo",
         "tianshou_dqn",
         "d3rlpy_offline",
     ):

@@ -599,7 +599,7 @@ def test_a_link_beside_a_ledger_leads_nowhere(name: str, place: Path, tmp_path: 
 
 def test_a_link_in_the_folder_of_a_study_is_not_followed_when_an_unfinished_job_is_removed(place: Path, tmp_path: Path) -> None:
     (place / "runs").mkdir()
-    (place / "runs" / "tiny").symlink_to(tmp_path / "victim")
+    (place / "runs" / "trained").symlink_to(tmp_path / "victim")
     before = seen(tmp_path, place)
     with pytest.raises(UsageError, match=r"leads out of .*runs through a link"):
         study_arm(place, "plain")

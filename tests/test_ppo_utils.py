@@ -347,7 +347,7 @@ def test_explained_variance_and_correlation_by_hand() -> None:
 def test_running_statistics_are_those_of_everything_seen_and_survive_saving_bit_for_bit() -> None:
     rng = np.random.default_rng(10)
     blocks = [rng.normal(3, 2, size=(n, 4)).astype(np.float32) for n in (1, 7, 100, 32)]
-    tracked = estimates.RunningMeanStd.of_width(4)
+    tracked = estimates.RunningMeanStd(np.zeros(4), np.ones(4))
     for block in blocks:
         tracked.update(block)
         tracked = estimates.RunningMeanStd.from_arrays(tracked.arrays("x"), "x")
@@ -358,7 +358,7 @@ def test_running_statistics_are_those_of_everything_seen_and_survive_saving_bit_
 
 
 def test_running_statistics_with_a_limit_forget_the_distant_past() -> None:
-    tracked = estimates.RunningMeanStd.of_width(1)
+    tracked = estimates.RunningMeanStd(np.zeros(1), np.ones(1))
     tracked.update(np.zeros((10_000, 1)), limit=100)
     for _ in range(20):
         tracked.update(np.full((100, 1), 5.0), limit=100)

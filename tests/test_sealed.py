@@ -72,7 +72,7 @@ def test_what_was_written_without_seals_is_read_and_said_to_be(tmp_path: Path) -
     assert validate_log(log).ok
     assert validate_log(log).sealed == 0
     shown = CliRunner().invoke(app, ["telemetry", "validate", str(log)]).output
-    assert "2 of them carry no seal" in shown
+    assert "2 of them have no seal" in shown
     (tmp_path / "card.json").write_text(duel(1, towns=2).model_dump_json())
     assert load_scorecard(tmp_path / "card.json") == duel(1, towns=2)
 

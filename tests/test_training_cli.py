@@ -98,8 +98,8 @@ def test_every_flag_that_changes_the_config_names_a_key_of_it() -> None:
         (("town_day", "--mode", "bc", "--train-ppo"), 2, "leave one of them out"),
         (("town_day", "--mode", "rollout", "--algorithm", "awr"), 2, "the mode is rollout; leave one of them out"),
         (("town_day", "--mode", "replay", "--train-ppo", "--algorithm", "iql"), 2, "--train-ppo says PPO; leave one of them out"),
-        (("--resume", "nowhere"), 2, "is no run folder"),
-        (("--resume", "nowhere", "--epochs", "3"), 2, "resumed as it was started"),
+        (("--resume", "nowhere"), 2, "is not a run folder"),
+        (("--resume", "nowhere", "--epochs", "3"), 2, "A resumed run keeps its settings"),
         (("--resume", "nowhere", "--rollout-save-dir", "cap"), 2, "leave out --rollout-save-dir"),
         (("town_day", "--rollout-save-dir", "cap", "--capture-dir", "x", "--mode", "mixed"), 2, "both name the data"),
         (("town_day", "--rollout-save-dir", "cap", "--train-ppo", "--dry-run"), 2, "writes nothing"),
@@ -149,6 +149,13 @@ def test_a_rollout_that_is_saved_is_what_is_trained_on(here: Path, townlet: Call
     if words == ("--mode", "rollout"):
         assert json.loads(out)["strategy"] == "ppo"
     assert townlet("train", "--resume", "run")[0] == 0
+
+
+def test_the_founding_script_trains_on_the_rollout_it_saved_when_a_mode_is_named(here: Path, script: Call) -> None:
+    pytest.importorskip("torch")
+    flags = ("--rollout-save-dir", "cap", "--rollout-ticks", "100", "--mode", "rollout", "--epochs", "1", "--run-dir", "run")
+    code, out, err = script("town_day", *flags, *TINY, "--json")
+    assert (code, json.loads(out)["strategy"]) == (0, "ppo"), err
 
 
 def test_a_town_without_residents_is_trained_in_on_request(here: Path, townlet: Call) -> None:

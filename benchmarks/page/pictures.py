@@ -1,4 +1,4 @@
-"""The pictures of docs/observe.md: every view at 1440, 1024 and 390 px, light above dark, one file a view.
+"""The pictures of docs/observe.md: each view at 1440, 1024 and 390 px, light above dark, in one file; page.png is one view.
 
 python benchmarks/page/pictures.py [RUN]        the demo's run by default, beside the script
 """
@@ -66,7 +66,7 @@ def sheet(rows: list[list[Image.Image]]) -> Image.Image:
         for one in row:
             whole.paste(one, (x, sum(heights[:k]) + GAP * k))
             x += one.width + GAP
-    return whole.quantize(64, dither=Image.Dither.NONE)
+    return whole.quantize(256, dither=Image.Dither.NONE)
 
 
 def main() -> None:
@@ -74,6 +74,8 @@ def main() -> None:
     parser.add_argument("run", nargs="?", default="runs/demo")
     with served(parser.parse_args().run, "--vs", "scripted") as (_, address), chromium() as browser:
         rows = [[shots(browser, address, *size, scheme) for size in SIZES] for scheme in ("light", "dark")]
+    large = rows[0][0]["town"]
+    large.quantize(256, dither=Image.Dither.NONE).save(IMAGES / "page.png", optimize=True)
     for view in STEPS:
         sheet([[one[view] for one in row] for row in rows]).save(IMAGES / f"page_{view}.png", optimize=True)
         print(f"→ {IMAGES / f'page_{view}.png'} ({(IMAGES / f'page_{view}.png').stat().st_size / 1000:,.0f} kB)")

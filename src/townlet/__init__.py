@@ -92,4 +92,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """What there is for users, and nothing of how it is found."""
+    return [*__all__, "__doc__", "__file__", "__name__", "__path__"]

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.types import Array, Floats
+from townlet.types import Array, Floats, Record
 
 
 class Decided(Protocol):
@@ -79,7 +79,7 @@ class PolicyBackend(Protocol):
 class TelemetrySink(Protocol):
     """Where training records go."""
 
-    def write(self, record: dict[str, Any]) -> None: ...
+    def write(self, record: Record) -> None: ...
     def close(self) -> None: ...
 
 

@@ -24,14 +24,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    @property
-    def above_zero(self) -> bool:
-        return self.low > 0.0
-
-    @property
-    def below_zero(self) -> bool:
-        return self.high < 0.0
-
 
 class ChangePoint(NamedTuple):
     """The split of a series at which its mean moves most: ``x[:at]`` before, ``x[at:]`` after."""

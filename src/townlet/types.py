@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,4 +10,4 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]  # of the dtype that its comment says
 Floats: TypeAlias = NDArray[np.float32]
 Doubles: TypeAlias = NDArray[np.float64]
-Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None  # what a JSON file can say
+Record: TypeAlias = dict[str, Any]  # a JSON object, such as a line of a log or an event; its schema says what it holds

@@ -60,7 +60,7 @@ def alive(visit: Open, living_file: Path) -> Visit:
 def test_the_page_shows_the_native_digest_and_asks_for_nothing(alive: Visit, carried_life: Carried, living_file: Path) -> None:
     digests = carried_life.parts["living"]["digests"]
     for name, native in digests.items():
-        assert alive.js("id => townlet.api.open(id).then(source => source.store.digest)", name) == native
+        assert alive.js("id => townlet.library.open(id).then(source => source.store.digest)", name) == native
     assert len(set(digests.values())) == 2
     assert next(iter(digests.values()))[:8] in alive.text("#digest")
     assert alive.asked == [living_file.as_uri()]
@@ -117,10 +117,10 @@ def test_a_change_in_the_page_is_that_change_natively(alive: Visit, studio: Stud
     for words in CHANGES:
         changes = [{"at": 41 + 10 * k, "do": text} for k, text in enumerate(words)]
         native = studio.branch(morning[0], [Change.model_validate(one) for one in changes])
-        head = alive.js("([id, changes]) => townlet.api.branch(id, changes, null)", [morning[0], changes])
+        head = alive.js("([id, changes]) => townlet.library.branch(id, changes, null)", [morning[0], changes])
         assert (head["id"], head["title"]) == (native.take.id, native.title)
         ends.append(end_of(studio, native.take.id))
-        assert alive.js("id => townlet.api.open(id).then(source => source.store.digest)", head["id"]) == ends[-1], words
+        assert alive.js("id => townlet.library.open(id).then(source => source.store.digest)", head["id"]) == ends[-1], words
     assert ends[0] not in ends[1:]  # each of them did something
 
 
@@ -163,7 +163,7 @@ def totals(vec: VectorTown, policy: Any) -> dict[str, float]:
 def test_futures_of_the_page_are_the_native_futures(alive: Visit, studio: Studio, morning: tuple[str, str]) -> None:
     changes = [{"at": 60, "do": "tie alice~bob rivalry = 0.9"}]
     alive.js(
-        "([id, changes]) => townlet.api.branch(id, changes, null).then(head => townlet.openB(head.id))", [morning[0], changes]
+        "([id, changes]) => townlet.library.branch(id, changes, null).then(head => townlet.openB(head.id))", [morning[0], changes]
     )
     alive.page.click("#futures")
     alive.until("document.querySelectorAll('#futures-body tr').length === 5")
@@ -244,8 +244,8 @@ def test_a_trained_policy_decides_in_the_page(visit: Open, studio: Studio, tmp_p
     )
     assert shown["value"] == pytest.approx(expected["value"], abs=1e-3)
     changes = [{"at": 40, "do": "perturb blackout 30"}]
-    head = page.js("([id, changes]) => townlet.api.branch(id, changes, null)", [take, changes])
-    assert page.js("id => townlet.api.open(id).then(source => source.store.shots.length)", head["id"]) == 9
+    head = page.js("([id, changes]) => townlet.library.branch(id, changes, null)", [take, changes])
+    assert page.js("id => townlet.library.open(id).then(source => source.store.shots.length)", head["id"]) == 9
 
 
 def test_a_policy_without_a_kernel_plays_its_recorded_decisions(visit: Open, studio: Studio, tmp_path: Path) -> None:

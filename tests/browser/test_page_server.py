@@ -222,6 +222,7 @@ def test_a_run_that_grows_is_seen_to_grow(page: Visit, served: Served) -> None:
         file.write(json.dumps({key: value for key, value in bad.items() if key != "seal"}) + "\n")
     page.until("document.querySelectorAll('#runs-alarms li').length")
     assert "epoch 4" in page.text("#runs-alarms")
+    page.until("document.getElementById('status').textContent.startsWith('Alarm: demo: ')")
     log.write_text(lines[0] + "\n")
     page.until(f"{count} === 1")
 

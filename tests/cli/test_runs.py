@@ -99,7 +99,7 @@ def test_a_log_on_a_full_disk_stops_aloud_and_the_training_goes_on(
     assert not left.value.code
     assert [record.message for record in caplog.records if "telemetry stops" in record.message] == [
         f"telemetry stops at record 1: {tmp_path}/run/ppo.ndjson cannot be written: No space left on device; "
-        "free some space and run again; training goes on"
+        "free some space and run again; training continues"
     ]
     assert "no curves.png" in capsys.readouterr().err
     assert (tmp_path / "run" / "checkpoints" / "000002").is_dir()

@@ -51,7 +51,7 @@ def test_validate_says_what_it_read(log: Path) -> None:
     assert result.exit_code == 0
     assert (
         result.stdout == "valid: 30 records in 1 files (30 of version 1.4)\n"
-        "30 of them carry no seal: a changed number in one would not be seen\n"
+        "30 of them have no seal, so a changed number in them would not be noticed\n"
     )
 
 
@@ -74,7 +74,7 @@ def test_validate_names_problems_and_exits_with_one(log: Path) -> None:
         f"{log}:2: lr: is NaN, expected a finite number",
         f"{log}:3: log_stream_offset: is 1 after 1; it must grow (do two programs write this log?)",
         "2 problems: 2 records in 1 files (2 of version 1.4)",
-        "2 of them carry no seal: a changed number in one would not be seen",
+        "2 of them have no seal, so a changed number in them would not be noticed",
     ]
     found = json.loads(run("validate", log, "--json").stdout)
     assert (found["ok"], found["problem_count"], found["problems"][0]["line"]) == (False, 2, 2)
@@ -131,7 +131,7 @@ def test_drift_prints_a_table_and_exits_with_one_on_drift(log: Path, tmp_path: P
     assert (changed.exit_code, changed.stdout.splitlines()[-1]) == (1, "drifted: queue_wait_mean")
     assert json.loads(run("drift", log, "--baseline", other, "--json").stdout)["alarms"] == ["queue_wait_mean"]
     assert run("drift", log, "--baseline", other, "--metric", "loss_total").exit_code == 0
-    assert "is no number of a record" in str(refused("drift", log, "--baseline", other, "--metric", "data_mode"))
+    assert "is not a numeric field" in str(refused("drift", log, "--baseline", other, "--metric", "data_mode"))
 
 
 def test_plot_draws_in_the_terminal_or_writes_a_file(log: Path, tmp_path: Path) -> None:

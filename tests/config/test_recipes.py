@@ -22,6 +22,13 @@ def test_a_recipe_is_how_the_demo_trains_and_not_where(tmp_path: Path) -> None:
     assert load_config("town_day", recipe="demo") == demo.model_copy(update={"config_id": "town_day"})
 
 
+def test_a_recipe_that_extends_another_brings_its_settings_too() -> None:
+    nothing, found = load_config("from_nothing"), load_config("two_bathrooms", recipe="from_nothing")
+    assert (found.ppo, found.training, found.policy) == (nothing.ppo, nothing.training, nothing.policy)
+    assert found.scenario == load_config("two_bathrooms").scenario
+    assert nothing.training.source == "rollout"  # no script anywhere
+
+
 def test_an_unknown_recipe_is_answered_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"there is no recipe called 'dmo'.*demo"):
         load_config("town_day", recipe="dmo")

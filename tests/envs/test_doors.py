@@ -13,7 +13,9 @@ from pettingzoo.test import parallel_api_test, parallel_seed_test
 import townlet
 import townlet.envs
 from townlet.envs.parallel import TownParallelEnv
+from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
+from townlet.testing import tiny_town
 from townlet.world.state import TERMS
 
 
@@ -177,3 +179,11 @@ def test_neighbours_need_not_be_scripted() -> None:
     assert played("random", overrides=["policy.action_level=primitive"])
     with pytest.raises(UsageError, match="neighbours is 'nobody', expected scripted, random or a function"):
         played("nobody")
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 63, 1 << 70])
+def test_a_seed_that_no_draw_could_use_is_refused_wherever_it_comes_in(seed: int) -> None:
+    with pytest.raises(UsageError, match=f"seed is {seed}; expected a whole number"):
+        VectorTown(tiny_town(), 1, seed=seed)
+    with pytest.raises(UsageError, match=f"seed is {seed}; expected a whole number"):
+        VectorTown(tiny_town(), 1).reset(seed)

@@ -188,7 +188,7 @@ def test_a_run_without_scorecard_or_log_still_makes_a_page(run: Path) -> None:
 
 
 def test_what_is_no_run_or_damaged_is_named(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(DamagedFileError, match="is no run folder"):
+    with pytest.raises(DamagedFileError, match="is not a run folder"):
         read_run(tmp_path)
     (run / "run.json").write_text("[1, 2]")
     damaged = read_run(run).damaged

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from linter_agreement import live_a_week
 from scenario_towns import load, redraw, tree
 from townlet.config.loader import load_config, shipped_configs
 from townlet.scenarios.lint import VERDICTS, Offer, Verdict, day_of, lint
-from townlet.studies.agreement import live_a_week
 
 CORE = ("bed", "bench", "cafe_counter", "fridge", "shower", "stove", "table")
 

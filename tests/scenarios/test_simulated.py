@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from linter_agreement import DAMAGES, DAYS, Week, judge, live_a_week, spoilt_town
+from scenario_figures import figures_of
 from scenario_towns import load, tree
 from townlet.config.loader import load_config
 from townlet.config.models import config_hash
 from townlet.scenarios.lint import lint
 from townlet.scenarios.random_town import feasible_town
-from townlet.studies.agreement import DAMAGES, DAYS, Week, judge, live_a_week, spoilt_town
-from townlet.studies.figures import figures_of, sight_verdict
+from townlet.studies.sight import sight_verdict
 
 
 @pytest.mark.parametrize("name", ["town_day", "two_bathrooms", "rush_hour"])

@@ -17,6 +17,8 @@ from scorecards import FEW, town_days
 from townlet.dto.studies import ArmResult
 from townlet.errors import ConfigError, DamagedFileError
 from townlet.evaluation.compare import summarise
+from townlet.evaluation.score_scale import shipped_scales, town_hash
+from townlet.evaluation.suites import Case
 from townlet.files import AppendLog, sealed_line
 from townlet.studies.ablation import BLIND, SIGHTED, UNTOLD, ablation, report_text
 from townlet.studies.runner import finished, parse_results, read_results, report_study, run_job, run_study
@@ -182,6 +184,15 @@ def test_results_of_another_config_are_reported_as_such_and_trained_anew(tmp_pat
     assert report.older == 3
     assert "3 of them are of another config or version" in report_text(report)
     assert len(finished(changed, tmp_path)) == 1  # the others are run
+
+
+def test_scores_are_on_the_scale_of_today(tmp_path: Path) -> None:
+    """Results keep returns; the planner of a town may have become better since."""
+    spec = tiny(config="town_day", days=1, seeds=1, arms={"plain": ()}, contrasts=())
+    keep(tmp_path, jobs_of(spec)[0], 60.0)
+    (result,) = report_study(spec, results=tmp_path).results
+    scale = shipped_scales()[town_hash(Case("town_day", "town_day", days=1).town())]
+    assert result.measures["score"].values == (scale.score(59.0), scale.score(61.0))
 
 
 def test_an_ablation_is_a_study_of_three_arms() -> None:

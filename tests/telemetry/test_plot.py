@@ -244,7 +244,7 @@ def test_what_is_there_is_not_overwritten_unasked(log: Path, tmp_path: Path) -> 
 def test_unknown_exports_and_trackers_that_are_not_installed_are_told(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError, match="'excel' is no export; choose one of tensorboard, csv"):
+    with pytest.raises(UsageError, match="'excel' is not an export format; choose one of tensorboard, csv"):
         export(log, tmp_path / "a", "excel")
     monkeypatch.setattr("townlet.telemetry.export.installed", lambda name: False)
     for name in ("wandb", "mlflow"):

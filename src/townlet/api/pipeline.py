@@ -59,7 +59,7 @@ def train(
         if run_dir is None:
             raise UsageError("resume goes on with a run; name its folder with run_dir")
         if overrides or mode is not None or recipe is not None or epochs is not None:
-            raise UsageError("a run is resumed as it was started; leave out mode, recipe, epochs and overrides")
+            raise UsageError("a resumed run keeps its settings; leave out mode, recipe, epochs and overrides")
         run = Run(run_dir)
         config, mode = run.config, run.card.mode
         epochs = None if mode == "anneal" else run.card.epochs  # those of a schedule stand in the config
@@ -206,7 +206,7 @@ def _config(scenario: Scenario, overrides: Sequence[str], recipe: str | None = N
         return load_config(scenario, tuple(overrides), recipe=recipe)
     if overrides or recipe is not None:
         raise UsageError(
-            "overrides and recipes are laid upon a config that is read from a file; this one is read already, change it instead"
+            "overrides and recipes are for configs that are read from a file; this one is already loaded, change it instead"
         )
     return scenario
 

@@ -27,8 +27,8 @@ from townlet.studies.runner import RESULTS, finished, parse_results
 from townlet.studies.spec import load_spec
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.plot import Picture, bars, dots, figure, read_runs, scorecard_figure
+from townlet.types import Record
 
-Record = dict[str, Any]
 FRAMES = ("pandas", "polars")
 
 
@@ -112,7 +112,7 @@ class Run(Result):
         return Picture(figure(read_runs([self._log()]), title=f"{self.card.config_id}, {self.card.mode}"))
 
     def _log(self) -> Path:
-        log = self.folder.log(self.card)
+        log = self.folder.find_log(self.card.telemetry)
         if log is None:
             raise TelemetryError(f"{self.path} holds no log; the run kept it elsewhere (--ppo-log) or was only cloning")
         return log

@@ -1,4 +1,4 @@
-"""What each stage of training does of what this machine could do: the rows and the chart of `townlet bench roof`.
+"""How close each stage of training comes to the limit of this machine: rows and chart of `townlet bench roof`.
 
 However well it is written, a stage has to read and write some bytes and to do some arithmetic. Its roof is how often a second one
 core could do that at its own bandwidth and its own speed of multiplying and adding; the rest is branches, calls and waiting for

@@ -1,4 +1,4 @@
-"""What every bench shares: rows with their bars, the speed of the machine just now, two things timed in turns."""
+"""Shared by all benchmarks: rows with their bars, the present speed of the machine, timing two things in turns."""
 
 from __future__ import annotations
 

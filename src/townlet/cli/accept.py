@@ -21,7 +21,7 @@ Example:
     "--cycles", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Capture → PPO cycles per scenario."
 )
 @click.option(
-    "--soak-cycles", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Cycles of the long soak; 0: none."
+    "--soak-cycles", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Cycles of the long soak; 0 for none."
 )
 @click.option("--artifacts", type=PATH, default=Path("artifacts/phase4"), show_default=True, help="Folder of logs and summaries.")
 @click.option("--docs", type=PATH, default=Path("docs"), show_default=True, help="Folder of the three documents.")

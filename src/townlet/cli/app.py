@@ -40,7 +40,7 @@ COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "plan": Command(PROVE, "How well can a town do: improve a joint plan in the simulator."),
     "bound": Command(PROVE, "What no policy can exceed in a town."),
     "ablate": Command(PROVE, "Train with and without a sense, and report what it is worth."),
-    "study": Command(PROVE, "Run arms × seeds of an experiment; goes on after a stop."),
+    "study": Command(PROVE, "Run an experiment: every arm on every seed. Can be stopped and continued."),
     "promote": Command(PROVE, "Gate, promote, roll back; the ledger of champions.", 64),
     "accept": Command(PROVE, "Run the acceptance cycles and write their reports."),
     "report": Command(TOOLS, "One self-contained HTML page of a run."),

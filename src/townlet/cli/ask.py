@@ -45,7 +45,7 @@ def _open(what: str, policy: str | None, seed: int | None, overrides: tuple[str,
 @at_option
 @_common
 def feuds(what: str, at: str | None, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Who hates whom, since when, and what it came from; by default at the end of the day."""
+    """Who is angry with whom, since when, and why; by default at the end of the day."""
     from townlet.observer.answers import feuds as asked
     from townlet.observer.answers import tick_in
 
@@ -110,7 +110,7 @@ def why(
 @click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
 @_common
 def late(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Who was late or did not come, by resident and hour, and what the time before went into."""
+    """Who was late or absent, by resident and hour, and what they did in the time before."""
     from townlet.observer.answers import late as asked
 
     studio, take = _open(what, policy, seed, overrides)
@@ -137,7 +137,7 @@ def late(what: str, policy: str | None, seed: int | None, overrides: tuple[str, 
 def differs(
     what: str, policy_a: str, policy_b: str, at: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool
 ) -> None:
-    """What differs between two policies on the same day: where they part, and at a moment who does what."""
+    """How two policies differ on the same day: the first difference, and who does what at a moment."""
     from townlet.observer.answers import differs as asked
     from townlet.observer.answers import tick_in
     from townlet.observer.open_take import policy_id

@@ -24,8 +24,8 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--short", is_flag=True, help="A look: fewer ticks, no large town, no starts.")
-@click.option("--compile", "compiles", is_flag=True, help="Also compile the kernels anew, five times, in an empty cache.")
+@click.option("--short", is_flag=True, help="Quick: fewer ticks, no large town, no starts.")
+@click.option("--compile", "compiles", is_flag=True, help="Also compile the kernels five times, with an empty cache.")
 @click.option("--peers", is_flag=True, help="Also measure JaxMARL's environments in this run. Needs the extra bench.")
 @check_option
 @json_option
@@ -50,10 +50,10 @@ def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) ->
 
 @bench.command()
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the chart: a .png or .svg file.")
-@click.option("--short", is_flag=True, help="A look: small batches, each thing once.")
+@click.option("--short", is_flag=True, help="Quick: small batches, each thing once.")
 @json_option
 def roof(output: Path | None, short: bool, as_json: bool) -> None:
-    """What each stage does of what this machine could do: simulate, observe, mask, infer, advantage, update.
+    """How close each stage comes to the limit of this machine: simulate, observe, mask, infer, advantage, update.
 
     The last three need the extra ml; without it the first three are measured.
 
@@ -78,7 +78,7 @@ def roof(output: Path | None, short: bool, as_json: bool) -> None:
 
 
 @bench.command()
-@click.option("--short", is_flag=True, help="A look: one round instead of five, without the time to the scripted return.")
+@click.option("--short", is_flag=True, help="Quick: one round instead of five, without the time to the scripted return.")
 @check_option
 @json_option
 def train(short: bool, check: bool, as_json: bool) -> None:
@@ -128,7 +128,7 @@ def _peer_rows(script: Path, ours: float) -> list[dict[str, object]]:
 
 @bench.command()
 @click.option("--megabytes", type=click.IntRange(1, 100_000), help="Generated data to read; 2000 by default, 100 with --short.")
-@click.option("--short", is_flag=True, help="A look: 100 MB, each thing once.")
+@click.option("--short", is_flag=True, help="Quick: 100 MB, each thing once.")
 @check_option
 @json_option
 def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> None:

@@ -37,7 +37,11 @@ class Size(click.ParamType[int]):
 
 
 OPTIONS = (
-    click.option("--output", type=click.Path(path_type=Path), help="Folder to make; it appears when it is whole."),
+    click.option(
+        "--output",
+        type=click.Path(path_type=Path),
+        help="New folder. It is complete when it appears; a failed capture leaves nothing behind.",
+    ),
     click.option(
         "--policy",
         default="schedule",
@@ -53,17 +57,17 @@ OPTIONS = (
     click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns, each with its own draws."),
     click.option("--start", help="Clock time of the first tick, such as 06:30, or random."),
     click.option("--agent-id", "--agent", "agents", type=NAME, multiple=True, help="Keep this resident only; may be repeated."),
-    click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least so many decisions."),
+    click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least this many decisions."),
     click.option("--min-reward", type=float, help="Keep lives whose rewards sum to at least this."),
     click.option("--prefix", type=NAME, default="rollout_sample", show_default=True, help="Beginning of the file names."),
     click.option("--compress", is_flag=True, help="Deflate the arrays: smaller and slower."),
-    click.option("--max-bytes", type=Size(), help="Throw out the oldest samples above this size (800K, 200M, 2G)."),
-    click.option("--append", is_flag=True, help="Add to the capture that is there, with new towns."),
-    click.option("--overwrite", is_flag=True, help="Move what is there aside."),
+    click.option("--max-bytes", type=Size(), help="Largest size (800K, 200M, 2G); the oldest samples are deleted first."),
+    click.option("--append", is_flag=True, help="Add new towns to an existing capture."),
+    click.option("--overwrite", is_flag=True, help="Move an existing folder aside."),
     click.option(
         "--take",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="Capture what was played in a take: of whoever was taken over there, or else of everybody.",
+        help="Capture a recorded take (a file of `townlet observe`): the residents that a person played, else all.",
     ),
     click.option("--auto-seed-agents", is_flag=True, help="Place residents in a scenario that has none."),
     click.option("--golden", is_flag=True, help="Refresh the committed samples and statistics instead."),
@@ -89,7 +93,7 @@ def capture_options(command: Any) -> Any:
 def capture(scenarios: tuple[str, ...], **options: Any) -> None:
     """Run each SCENARIO (a config file or a shipped name) and keep one sample per resident and life.
 
-    Ctrl-C ends the run early and keeps what was captured; the folder is whole in any case.
+    Ctrl-C stops early and keeps what was captured so far; the folder is complete in every case.
 
     \b
     Examples:

@@ -31,7 +31,8 @@ set_option = click.option(
     help="Change a config key, such as ppo.learning_rate=1e-4; may be repeated.",
 )
 at_option = click.option("--at", metavar="HH:MM|TICK", help="Moment: a clock time such as 07:00, or a tick.")
-seed_option = click.option("--seed", type=click.IntRange(0), default=None, help="Seed instead of that of the config.")
+SEED = click.IntRange(0, (1 << 63) - 1)
+seed_option = click.option("--seed", type=SEED, default=None, help="Seed; by default that of the config.")
 
 
 ENGINE_OPTIONS = (

@@ -10,7 +10,7 @@ from townlet.errors import UsageError
 
 @click.group(short_help="Show a resolved config, or the schema of all keys.")
 def config() -> None:
-    """Look at configs: what a file means once everything it extends is laid together, and which keys there are.
+    """Look at configs: what a file means with everything it extends, and which keys there are.
 
     \b
     Examples:

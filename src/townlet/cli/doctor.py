@@ -37,6 +37,7 @@ GIVES = {  # extra -> what works with it
     "data": "exports (townlet replay export, telemetry export)",
     "bench": "comparisons with other trainers (townlet bench train)",
     "observer": "the town in the browser (townlet observe)",
+    "vault": "joint episodes for OG-MARL (townlet replay export --format vault)",
     "dist": "more than one machine (--engine ray)",
 }
 
@@ -148,7 +149,7 @@ def describe(report: dict[str, Any]) -> str:
     if cache["folder"] is not None:
         state = f"{cache['megabytes']} MB" if cache["megabytes"] else "empty: the first run compiles, once, and says so"
         if not cache["writable"]:
-            state = "NOT WRITABLE: kernels are compiled anew at each start; set XDG_CACHE_HOME to a folder of yours"
+            state = "NOT WRITABLE: kernels are compiled at every start; set XDG_CACHE_HOME to a folder of yours"
         lines += ["", f"compiled kernels: {cache['folder']} ({state})"]
     if not report["compiled"]:
         lines += ["NUMBA_DISABLE_JIT is set: everything runs uncompiled and slowly; unset it"]

@@ -31,8 +31,16 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("source", metavar="SNAPSHOT|SCENARIO")
-@click.option("--edit", "edits", multiple=True, help="What is changed; may be repeated. Without any, every effect is exactly 0.")
-@click.option("--futures", type=click.IntRange(1, 100_000), default=64, show_default=True, help="Futures, each lived twice.")
+@click.option(
+    "--edit", "edits", multiple=True, help="What to change; may be repeated. Without an edit every effect is exactly 0."
+)
+@click.option(
+    "--futures",
+    type=click.IntRange(1, 100_000),
+    default=64,
+    show_default=True,
+    help="Futures; each is simulated with and without the edit.",
+)
 @click.option("--ticks", type=click.IntRange(1), help="Length of a future; by default to the end of the episode.")
 @at_option
 @click.option("--policy", default="scripted", show_default=True, help="Who decides in both arms.")
@@ -48,7 +56,7 @@ def fork(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Live the futures of a moment twice, as it was and edited, on the same random draws, and compare them."""
+    """What if? Simulate the future of a moment with and without an edit, on the same random draws, and compare."""
     from townlet.studies.fork import fork as compare
 
     moment = _moment(source, at, policy, overrides)

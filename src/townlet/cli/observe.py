@@ -41,7 +41,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     "--save", type=click.Path(path_type=Path, dir_okay=False), help="Write one HTML file that needs no server, and end."
 )
 @click.option("--no-engine", is_flag=True, help="With --save: a film, also where the town could run in the page itself.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @seed_option
 @set_option
 def observe(
@@ -90,7 +90,7 @@ def observe(
         click.echo(f"to act    {address}{observatory.act_token}")
         click.echo(f"to watch  {address}{observatory.watch_token}")
         if host not in LOOPBACK:
-            note(f"anybody who reaches {host} and has an address can watch, over plain HTTP; Ctrl-C ends it")
+            note(f"anyone who reaches {host} and has an address can watch, over plain HTTP; Ctrl-C ends it")
         if not no_open and _has_screen():
             webbrowser.open(address + observatory.act_token)
 

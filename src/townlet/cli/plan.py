@@ -24,7 +24,12 @@ Examples:
 @click.option("--towns", type=click.IntRange(1, 1000), default=1, show_default=True, help="Towns, each planned on its own.")
 @click.option("--generations", type=click.IntRange(1, 10_000), default=12, show_default=True, help="Rounds per 36 decisions.")
 @click.option("--copies", type=click.IntRange(2, 4096), default=32, show_default=True, help="Copies of the town in a round.")
-@click.option("--futures", type=click.IntRange(0, 1024), default=0, help="Plan over so many sampled futures; 0 knows what comes.")
+@click.option(
+    "--futures",
+    type=click.IntRange(0, 1024),
+    default=0,
+    help="Plan over this many sampled futures; 0: the planner knows the future.",
+)
 @click.option("--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which evaluation seed.")
 @click.option("--output", type=PATH, help="Write the planned towns as a capture into this folder.")
 @click.option("--ends", type=PATH, help="Add both ends of the score to this file; `evaluate --ends` reads it.")
@@ -44,7 +49,10 @@ def plan(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Improve the decisions of a base policy in SCENARIO in the simulator itself; the same words, the same plan."""
+    """Improve the decisions of a base policy in SCENARIO by trying changes in the simulator.
+
+    The same command gives the same plan.
+    """
     from townlet.evaluation.score_scale import save_scales
     from townlet.evaluation.suites import Case
     from townlet.policy.capture import CaptureOptions, capture

@@ -135,7 +135,7 @@ def history(ledger: Path | None, config: str | None, overrides: tuple[str, ...],
 @set_option
 @json_option
 def verify(ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Check every hash of ledger, evidence and releases; exit code 2 when anything is amiss."""
+    """Check every hash of ledger, evidence and releases; exit code 2 when one is wrong."""
     releases = open_releases(ledger, config, overrides)
     problems = releases.verify()
     text = "\n".join(problems) if problems else f"{releases.ledger}: {len(releases.entries())} entries, all hashes hold"

@@ -88,9 +88,9 @@ def stats(path: Path, plot: Path | None, as_json: bool) -> None:
 @click.option("--output", type=click.Path(path_type=Path), required=True, help="Capture folder to make.")
 @click.option("--agent-id", "--agent", "agents", type=NAME, multiple=True, help="Keep this resident; may be repeated.")
 @click.option("--scenario", "scenarios", type=NAME, multiple=True, help="Keep this scenario; may be repeated.")
-@click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least so many decisions.")
+@click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least this many decisions.")
 @click.option("--min-reward", type=float, help="Keep lives whose rewards sum to at least this.")
-@click.option("--overwrite", is_flag=True, help="Move what is there aside.")
+@click.option("--overwrite", is_flag=True, help="Move an existing folder aside.")
 @json_option
 def filter_(
     path: Path,

@@ -28,7 +28,9 @@ Example:
 @click.option(
     "--seeds", type=click.IntRange(1, 10_000), default=16, show_default=True, help="Towns, when the scorecard is made now."
 )
-@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town, likewise.")
+@click.option(
+    "--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town, when the scorecard is made now."
+)
 @json_option
 def report(
     run: Path, output: Path | None, log: Path | None, scorecard: Path | None, seeds: int, days: int, as_json: bool

@@ -58,12 +58,12 @@ def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, t
 @click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices.")
 @click.option("--events", type=PATH, help="Write every event to this NDJSON file.")
 @click.option("--snapshot", type=PATH, help="Save the world at the end (and every snapshot.every_ticks) to this file.")
-@click.option("--speed", type=click.FloatRange(0.1, 10_000), metavar="MIN/S", help="Watch the map, so many minutes a second.")
-@click.option("--follow", metavar="RESIDENT", help="Tell each choice of this resident, why, and what came of it.")
+@click.option("--speed", type=click.FloatRange(0.1, 10_000), metavar="MIN/S", help="Watch the map, at this speed.")
+@click.option("--follow", metavar="RESIDENT", help="Show each choice of this resident, why it was made, and what happened then.")
 @at_option
 @click.option("--render", type=PATH, help="A picture of the end (.png) or a film of the run (.gif).")
 @click.option("--digests", type=PATH, help="Write the digest after every decision to this NDJSON file.")
-@click.option("--overwrite", is_flag=True, help="Replace files that are there.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @engine_options
 @seed_option
 @set_option
@@ -91,7 +91,7 @@ def run(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Simulate SCENARIO (a config file or a shipped name) and show how its residents fare.
+    """Simulate SCENARIO (a config file or a shipped name) and show how its residents are doing.
 
     On a terminal a live table shows residents, needs, queues and conflicts; with --speed the map as well. With --at, what is
     shown and --ticks begin there. Ctrl-C ends the run and keeps what was made.

@@ -5,12 +5,16 @@ from __future__ import annotations
 import shutil
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from townlet.cli.common import NAME, emit, json_option, leave, note, set_option
 from townlet.errors import UsageError
+
+if TYPE_CHECKING:
+    from townlet.config.models import SimulationConfig
+    from townlet.scenarios.spec import Plan
 
 
 @click.group(short_help="List, show, lint, compare and make scenarios.")
@@ -102,7 +106,7 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     emit(value, lambda: _drawing(config, plan), as_json)
 
 
-def _drawing(config: Any, plan: Any) -> str:
+def _drawing(config: SimulationConfig, plan: Plan) -> str:
     from townlet.config.base import clock
     from townlet.scenarios.random_town import MARKS, TILE_MARKS, picture
 
@@ -138,7 +142,7 @@ def _drawing(config: Any, plan: Any) -> str:
 @click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=None, help="Days to judge by; by default one episode.")
 @click.option("--sight", is_flag=True, help="Also measure the value of sight: scripted calm − scripted near over 64 days.")
-@click.option("--pay", is_flag=True, help="Also live seven ways of life for a month: does the town reward what it means?")
+@click.option("--pay", is_flag=True, help="Also simulate seven ways of life for a month: does the town reward what it should?")
 @set_option
 @json_option
 def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, overrides: tuple[str, ...], as_json: bool) -> None:
@@ -154,7 +158,7 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
         report = lint(config, days=days)
         verdicts = [asdict(verdict) for verdict in report.verdicts]
         if sight and report.ok:
-            from townlet.studies.figures import sight_verdict
+            from townlet.studies.sight import sight_verdict
 
             note(f"{name}: measuring the value of sight over 64 days")
             verdicts.append(asdict(sight_verdict(config)))
@@ -211,7 +215,7 @@ def _short(value: object) -> str:
 @click.option("--crowding", type=click.FloatRange(0.1, 20), help="So many times as many as usual share a shower, table, bench.")
 @click.option("--feuds", type=click.FloatRange(0, 1), help="Share of the residents who have a feud at home.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="File to write; by default NAME.yaml.")
-@click.option("--overwrite", is_flag=True, help="Replace the file if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @json_option
 def new(
     name: str,

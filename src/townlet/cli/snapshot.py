@@ -1,4 +1,4 @@
-"""`townlet snapshot`: worlds put away, taken out, compared."""
+"""`townlet snapshot`: save, load and compare worlds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 20
 
 @click.group(short_help="Save, load and compare worlds; find the first tick at which two runs part.")
 def snapshot() -> None:
-    """Worlds in a file: save one, continue it bit for bit, compare two, find where two runs part.
+    """Worlds in a file: save one, continue it exactly, compare two, find where two runs begin to differ.
 
     \b
     Example:
@@ -35,7 +35,7 @@ def snapshot() -> None:
 @at_option
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
 @click.option("--compress", is_flag=True, help="Deflate the arrays.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @seed_option
 @set_option
 @json_option
@@ -73,11 +73,11 @@ def save(
 
 @snapshot.command()
 @click.argument("file", type=FILE)
-@click.option("--ticks", type=click.IntRange(0), default=0, show_default=True, help="Go on for so many ticks.")
-@click.option("--policy", help="Who decides; by default whoever did before the snapshot.")
+@click.option("--ticks", type=click.IntRange(0), default=0, show_default=True, help="Continue for this many ticks.")
+@click.option("--policy", help="Who decides; by default the policy that was saved.")
 @click.option("--config", "scenario", help="Refuse a snapshot that was not made with this config.")
 @click.option("--output", type=FILE, help="Save the world again after those ticks.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @set_option
 @json_option
 def load(
@@ -90,7 +90,7 @@ def load(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Check FILE, tell what it holds, and go on from there.
+    """Check FILE, say what it holds, and continue from there.
 
     \b
     Example:
@@ -161,7 +161,7 @@ def bisect(
     set_b: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run A and B (scenarios or snapshots) side by side: the first tick, resident and field at which they part.
+    """Run A and B (scenarios or snapshots) side by side and find the first tick, resident and field that differ.
 
     Exits with 1 when they do.
 

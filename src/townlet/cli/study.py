@@ -80,7 +80,7 @@ def study(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Run every arm of SPEC on every seed, keep each finished job, and report the contrasts. Goes on after a stop."""
+    """Run every arm of SPEC on every seed, keep finished jobs, report the contrasts. Run it again to continue after a stop."""
     from townlet.studies.runner import report_study, results_file, run_job, run_study
     from townlet.studies.spec import load_spec
 

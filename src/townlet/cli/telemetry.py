@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from townlet.cli.common import LOG, dumps, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
 from townlet.errors import UsageError
+
+if TYPE_CHECKING:
+    from townlet.telemetry.drift import DriftReport, LogDrift
+    from townlet.telemetry.validate import Report
 
 OUTPUT = click.Path(path_type=Path)
 LOGS = click.argument("logs", nargs=-1, required=True, type=LOG, metavar="LOG...")
@@ -70,7 +74,7 @@ def validate(
     leave(0 if ok else 1)
 
 
-def print_report(report: Any) -> None:
+def print_report(report: Report) -> None:
     for problem in report.problems:
         click.echo(str(problem))
     if report.problem_count > len(report.problems):
@@ -85,10 +89,10 @@ def print_report(report: Any) -> None:
     )
     bare = report.records + report.batches - report.sealed
     if bare > 0:
-        click.echo(f"{bare} of them carry no seal: a changed number in one would not be seen")
+        click.echo(f"{bare} of them have no seal, so a changed number in them would not be noticed")
 
 
-def print_drift(drift: Any) -> None:
+def print_drift(drift: LogDrift) -> None:
     from townlet.telemetry.drawing import short
 
     for epoch, delta in drift.beyond:
@@ -161,7 +165,7 @@ def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **
 
     for name in metrics:
         if not declared(name) or not field(name).numeric:
-            raise UsageError(f"--metric {name} is no number of a record; docs/telemetry/REFERENCE.md lists the fields")
+            raise UsageError(f"--metric {name} is not a numeric field; docs/telemetry/REFERENCE.md lists the fields")
     report = compare_logs(log, baseline, metrics or DRIFT_NAMES, **options)
     if as_json:
         click.echo(dumps(report.as_dict()))
@@ -170,7 +174,7 @@ def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **
     leave(1 if report.alarms else 0)
 
 
-def print_comparison(report: Any) -> None:
+def print_comparison(report: DriftReport) -> None:
     from townlet.telemetry.drawing import short, table
 
     rows = []
@@ -224,7 +228,7 @@ def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], t
 @click.argument("log", type=LOG)
 @click.option("--format", "form", required=True, help="tensorboard, csv, parquet, wandb, mlflow or prometheus.")
 @click.option("--output", "-o", type=OUTPUT, required=True, help="File, or folder for TensorBoard, W&B and MLflow.")
-@click.option("--overwrite", is_flag=True, help="Replace what is there (a folder is moved aside).")
+@click.option("--overwrite", is_flag=True, help="Replace existing output (a folder is moved aside).")
 @json_option
 def export(log: Path, form: str, output: Path, overwrite: bool, as_json: bool) -> None:
     """Write a log for other tools.

@@ -53,11 +53,11 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
 @click.option("--rules", "rules_file", type=click.Path(path_type=Path), help="YAML or JSON file of rules; flags win over it.")
 @click.option("--no-defaults", is_flag=True, help="Watch only what flags and rules file name.")
 @click.option(
-    "--smoothing", type=click.IntRange(1), help="Compare the mean of this many records, once there are so many.  [default: 1]"
+    "--smoothing", type=click.IntRange(1), help="Compare the mean of the last N records, as soon as there are N.  [default: 1]"
 )
-@click.option("--patience", type=click.IntRange(1), help="Alert after this many bad records running.  [default: 1]")
+@click.option("--patience", type=click.IntRange(1), help="Alert after this many bad records in a row.  [default: 1]")
 @click.option("--max-gap", type=float, metavar="SECONDS", help="Alert when no record comes for this long.")
-@click.option("--keep-going", is_flag=True, help="Go on after an alert; the exit code still tells.")
+@click.option("--keep-going", is_flag=True, help="Continue after an alert; the exit code still reports it.")
 @click.option(
     "--on-alert", metavar="CMD", help="Run this on an alert: no shell, the record on stdin, the words in TOWNLET_ALERT."
 )

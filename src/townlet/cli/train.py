@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, note, seed_option, set_option
+from townlet.cli.common import emit, json_option, leave, note, seed_option, set_option, spread_over
 
 if TYPE_CHECKING:
+    from townlet.cli.train_progress import TrainingProgress
     from townlet.config.models import SimulationConfig
     from townlet.dto.policy import ReplayBatchSummary, TrainingResult
     from townlet.policy.replay import ReplayDatasetConfig
+    from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 
 MODES = ("replay", "rollout", "mixed", "bc", "anneal")
 ALGORITHMS = ("bc", "awr", "cql", "iql")  # and PPO, by --train-ppo
@@ -22,8 +24,8 @@ PATH = click.Path(path_type=Path)
 
 # flag -> (config key, type, help); a flag is an override of the config and is checked by it
 VALUES: dict[str, tuple[str, object, str]] = {
-    "--mode": ("training.source", click.Choice(MODES), "Where the data come from and which strategy learns."),
-    "--algorithm": ("training.algorithm", click.Choice(ALGORITHMS), "What learns from replay data alone; awr by default."),
+    "--mode": ("training.source", click.Choice(MODES), "Where the data comes from, and which strategy learns."),
+    "--algorithm": ("training.algorithm", click.Choice(ALGORITHMS), "How to learn from replay data alone; by default awr."),
     "--replay-manifest": ("training.replay_manifest", str, "Manifest of replay data."),
     "--capture-dir": ("training.capture_dir", str, "Capture folder of replay data, with its metrics."),
     "--replay-batch-size": ("training.replay.batch_size", int, "Samples per replay batch."),
@@ -56,6 +58,7 @@ SWITCHES: dict[str, tuple[str, str]] = {
     "--rollout-auto-seed-agents": ("training.rollout_auto_seed_agents", "Place residents when the scenario has none."),
     "--ppo-log-batches": ("telemetry.batches", "Also write a record per mini-batch."),
 }
+WHERE = ("engine", "workers", "address")  # change no bit: a run may be resumed with others
 BOTH_WAYS = {"--ppo-normalize-advantages/--ppo-no-normalize-advantages": "ppo.advantage_normalization"}
 
 
@@ -64,18 +67,20 @@ def founding_flags(function: Callable[..., object]) -> Callable[..., object]:
     options = [
         click.option("--recipe", metavar="NAME", help="Train with the settings of a shipped config, such as demo."),
         click.option("--replay-sample", type=PATH, help="One replay sample (.npz) instead of a manifest."),
-        click.option("--replay-meta", type=PATH, help="Its metadata, when they are not beside it."),
-        click.option("--train-ppo", is_flag=True, help="Train on the replay data instead of only reading them."),
+        click.option("--replay-meta", type=PATH, help="Metadata of that sample, if it is not next to it."),
+        click.option("--train-ppo", is_flag=True, help="Train on the replay data with PPO, instead of only reading it."),
         click.option("--anneal-log-dir", type=PATH, help="Folder of the anneal log and its summary."),
         click.option("--anneal-exit-on-failure", is_flag=True, help="Exit with 1 unless the anneal run passes."),
         click.option("--rollout-save-dir", type=PATH, help="Capture a rollout into this folder and train on it."),
         click.option("--ppo-log", "--ppo-ndjson", "ppo_log", type=PATH, help="Telemetry log; by default in the run folder."),
         click.option("--run-dir", type=PATH, help="Folder of the run; by default the next free one under runs/."),
-        click.option("--resume", type=PATH, metavar="RUN", help="Go on with a run, bit for bit."),
-        click.option("--allow-inexact", is_flag=True, help="Resume also with other versions or threads."),
-        click.option("--start-from", type=PATH, metavar="CHECKPOINT", help="Begin with the network of a checkpoint."),
-        click.option("--plots/--no-plots", default=True, help="Draw curves.png into the run folder, given matplotlib."),
-        click.option("--dry-run", is_flag=True, help="Check everything, say what would be done, write nothing."),
+        click.option(
+            "--resume", type=PATH, metavar="RUN", help="Continue a run; the result is the same as without the stop, bit for bit."
+        ),
+        click.option("--allow-inexact", is_flag=True, help="Also resume with other versions or threads; the result may differ."),
+        click.option("--start-from", type=PATH, metavar="CHECKPOINT", help="Start with the network of this checkpoint."),
+        click.option("--plots/--no-plots", default=True, help="Draw curves.png into the run folder (needs matplotlib)."),
+        click.option("--dry-run", is_flag=True, help="Check everything and say what would be done; write nothing."),
     ]
     options += [click.option(flag, type=kind, default=None, help=text) for flag, (_, kind, text) in VALUES.items()]
     options += [click.option(flag, is_flag=True, default=None, help=text) for flag, (_, text) in SWITCHES.items()]
@@ -142,7 +147,8 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         raise UsageError(f"--algorithm is how stored data are learned from, but {other}; leave one of them out.")
     watcher = _progress(flags["as_json"])
     orchestrator = PolicyTrainingOrchestrator(config, progress=watcher)
-    trains = always_train or flags["train_ppo"] or flags["algorithm"] is not None or flags["resume"] is not None
+    asked = ("algorithm", "resume", "rollout_save_dir")
+    trains = always_train or flags["train_ppo"] or any(flags[name] is not None for name in asked)
     if mode == "replay" and not trains:
         _iterate(orchestrator, dataset, flags["as_json"])
         return
@@ -187,16 +193,22 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
     overrides = overrides_of(flags)
     if flags["resume"] is None:
         if source is None:
-            raise UsageError("There is no config; name one, such as town_day, or go on with a run: --resume RUN.")
+            raise UsageError("There is no config; name one, such as town_day, or continue a run with --resume RUN.")
         config = load_config(source, overrides, recipe=flags["recipe"])
         if flags["epochs"] is not None and config.training.source == "bc":  # cloning counts its own
             config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"), recipe=flags["recipe"])
         return config, flags["run_dir"]
     extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe", "rollout_save_dir") if flags[name] is not None]
-    if overrides or extra:
-        raise UsageError(f"A run is resumed as it was started; leave out {[*overrides, *extra][0]}.")
+    moved = {f"{VALUES[f'--{name}'][0]}={flags[name]}" for name in WHERE if flags[name] is not None}
+    extra = [*(word for word in overrides if word not in moved), *extra]
+    if extra:
+        raise UsageError(f"A resumed run keeps its settings; leave out {extra[0]}.")
     run = RunFolder(flags["resume"])
-    return run.resolved_config(), run.path
+    config = run.resolved_config()
+    own = config.training
+    workers = own.workers if flags["workers"] is None else flags["workers"]
+    where = spread_over(config, flags["engine"] or own.engine, workers, flags["address"])
+    return config.model_copy(update={"training": where}), run.path
 
 
 def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> ReplayDatasetConfig | None:
@@ -246,7 +258,7 @@ def _on_saved(config: SimulationConfig, folder: Path, mode: str, *, ppo: bool) -
     return config, "replay" if mode == "rollout" else mode
 
 
-def _iterate(orchestrator: Any, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
+def _iterate(orchestrator: PolicyTrainingOrchestrator, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
     def told(batch: ReplayBatchSummary) -> None:
         if not as_json:
             click.echo(
@@ -282,7 +294,7 @@ def _draw(result: TrainingResult, title: str) -> None:
         note(f"no curves.png: {error}")
 
 
-def _progress(as_json: bool) -> Any:
+def _progress(as_json: bool) -> TrainingProgress:
     from townlet.cli.train_progress import TrainingProgress
 
     return TrainingProgress(quiet=as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 from types import TracebackType
+from typing import Any
 
 import click
 from rich.console import Console, RenderableType
@@ -74,7 +75,7 @@ class TrainingProgress:
             self._bar.start()
             self._task = self._bar.add_task(what, total=total, completed=done)
 
-    def advance(self, figures: Mapping[str, float | None]) -> None:
+    def advance(self, figures: Mapping[str, Any]) -> None:
         self._done += 1
         known = {label: value for name, label in LABELS.items() if (value := figures.get(name)) is not None}
         shown = "  ".join(f"{label} {value:,.0f}" if value >= 1000 else f"{label} {value:.3g}" for label, value in known.items())

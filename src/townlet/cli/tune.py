@@ -1,10 +1,10 @@
-"""`townlet tune`: the script's numbers, found anew for a town."""
+"""`townlet tune`: find the best numbers of the script for a town."""
 
 from __future__ import annotations
 
 import click
 
-from townlet.cli.common import emit, json_option, note, set_option
+from townlet.cli.common import SEED, emit, json_option, note, set_option
 
 EPILOG = """\b
 Example:
@@ -21,11 +21,11 @@ numbers before anything was tuned.
 @click.option("--tries", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Moves tried.")
 @click.option("--towns", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Towns each is tried in.")
 @click.option("--days", type=click.IntRange(1, 365), default=7, show_default=True, help="Days each is tried for.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Training seed, and seed of the search.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Training seed, and seed of the search.")
 @set_option
 @json_option
 def tune(scenario: str, tries: int, towns: int, days: int, seed: int, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Retune the nine numbers of the scripted townspeople for SCENARIO, on training seeds; the same words, the same numbers."""
+    """Tune the nine numbers of the script for SCENARIO, on training seeds. The same command gives the same numbers."""
     from townlet.config.loader import load_config
     from townlet.studies.tuning import numbers_of
     from townlet.studies.tuning import tune as search

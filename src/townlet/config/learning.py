@@ -185,7 +185,7 @@ class ClusterConfig(Section):
 
 class TrainingConfig(Section):
     source: Literal["replay", "rollout", "mixed", "bc", "anneal"] = Field(
-        "rollout", description="Where the data come from and which strategy learns."
+        "rollout", description="Where the data comes from, and which strategy learns."
     )
     epochs: int = Field(100, ge=1, description="Collections (or passes over the data) of the run.")
     towns: int = Field(64, ge=1, le=65536, description="Towns simulated side by side.")
@@ -258,7 +258,9 @@ class TrainingConfig(Section):
                 if after <= before:
                     raise ValueError(f"{name}: cycle {after} follows {before}; cycles must grow")
         if self.wallets is not None and self.wallets[0] > self.wallets[1]:
-            raise ValueError(f"wallets {self.wallets[0]:g} to {self.wallets[1]:g} run backwards; the first is the lower bound")
+            raise ValueError(
+                f"wallets {self.wallets[0]:g} to {self.wallets[1]:g} are in the wrong order; write the lower one first"
+            )
         return self
 
 

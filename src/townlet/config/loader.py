@@ -55,12 +55,14 @@ def load_config(path_or_name: str | Path, overrides: Sequence[str] = (), *, reci
 
 
 def _recipe(name: str) -> Node:
-    """What a training config says itself: not the town it extends, and not its name."""
+    """What a training config says itself, and the one it extends: not the town, and not its name."""
     known = shipped_configs("training")
     if name not in known:
         raise ConfigError(f"there is no recipe called {name!r:.80}{_nearest(name, known)}; known are {', '.join(known)}")
     tree = read_tree(known[name])
-    return Node({key: node for key, node in tree.value.items() if key not in ("extends", "config_id")}, tree.source)
+    own = Node({key: node for key, node in tree.value.items() if key not in ("extends", "config_id")}, tree.source)
+    below = tree.value["extends"].value
+    return merge(_recipe(below), own) if below in known else own
 
 
 def config_of_text(text: str, name: str = "scenario") -> SimulationConfig:

@@ -1,4 +1,4 @@
-"""What training hands over: frames of a rollout and the results of the strategies. JSON is `.model_dump(mode="json")`."""
+"""What training returns: frames of a rollout and the results of the strategies. JSON is `.model_dump(mode="json")`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class SnapshotHeader(Frozen):
     config_hash: str = Field(description="Hash of the config; a snapshot continues only under the same one.")
     action_catalogue_hash: str
     config: dict[str, object] = Field(description="The whole config, resolved.")
-    seed: int = Field(ge=0, lt=1 << 63)
+    seed: int = Field(ge=0, lt=2**63)
     num_towns: int = Field(ge=1)
     start: str | None = Field(None, description="Clock time of an episode's first tick when it is not the scenario's, or random.")
     tick: int = Field(ge=0, description="Of the first town, since the start of its episode.")

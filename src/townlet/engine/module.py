@@ -40,7 +40,7 @@ def engine_module() -> bytes:
         try:
             write_bytes(path, module)
         except StorageError as reason:
-            tell(f"{reason}; until then the engine is built anew each time")
+            tell(f"{reason}; until then the engine is built every time")
         return module
 
 

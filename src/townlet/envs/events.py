@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
+import numpy as np
 
 from townlet.envs.vector import VectorTown
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS
 
 EVENT_SCHEMA = 1
@@ -18,17 +18,17 @@ _WAITED = ("queue_leave", "use_start")
 _AMOUNT = ("use_end", "chat_success", "perturbation")  # 1 finished and 0 left early; quality; duration
 
 
-def event_records(vec: VectorTown, rows: Array, episodes: Iterable[int], run_id: str) -> Iterator[dict[str, Any]]:
+def event_records(vec: VectorTown, rows: Array, episodes: Iterable[int], run_id: str) -> Iterator[Record]:
     """Events (K,) EVENT of a batch in words; `episodes` (K,) says in which episode of its town each happened."""
     first = int(vec.state.towns["id"][0])
     for event, episode in zip(rows, episodes):
         yield _record(vec, event, int(event["town"]) - first, int(episode), run_id)
 
 
-def _record(vec: VectorTown, event: Any, e: int, episode: int, run_id: str) -> dict[str, Any]:
+def _record(vec: VectorTown, event: np.void, e: int, episode: int, run_id: str) -> Record:
     """One event; a key is there when the type has it."""
     kind, town = EVENTS[event["kind"]], int(event["town"])
-    record: dict[str, Any] = {
+    record: Record = {
         "schema_version": EVENT_SCHEMA,
         "run_id": run_id,
         "event_id": f"{town}.{episode}.{int(event['number'])}",
@@ -60,7 +60,7 @@ def run_id_of(vec: VectorTown) -> str:
     return f"{vec.config.config_id}-{vec.seed}"
 
 
-def step_records(vec: VectorTown, run_id: str | None = None) -> Iterator[dict[str, Any]]:
+def step_records(vec: VectorTown, run_id: str | None = None) -> Iterator[Record]:
     """The events of the last step, in order."""
     rows = vec.events()
     episodes = vec.state.towns["episode"][rows["town"] - vec.state.towns["id"][0]]

@@ -107,7 +107,7 @@ def configured(scenario: Scenario, overrides: Sequence[str]) -> Scenario:
     if not overrides:
         return scenario
     if isinstance(scenario, SimulationConfig):
-        raise UsageError("overrides are laid upon a config that is read from a file; this one is read already, change it instead")
+        raise UsageError("overrides are for configs that are read from a file; this one is already loaded, change it instead")
     return load_config(scenario, overrides)
 
 

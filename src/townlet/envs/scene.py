@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase, digits
-from typing import Any
+
+import numpy as np
 
 from townlet.config.base import clock
 from townlet.envs.vector import VectorTown
@@ -131,7 +132,7 @@ def look(vec: VectorTown, town: int = 0) -> Scene:
     )
 
 
-def queue_of(thing: Any, residents: Array) -> list[int]:
+def queue_of(thing: np.void, residents: Array) -> list[int]:
     """Slots of those who wait for an object, in order: whoever was called first, then the queue."""
     waiting = [int(thing["holder"])] if thing["holder"] >= 0 else []
     slot = int(thing["head"])
@@ -164,7 +165,7 @@ def _figure(vec: VectorTown, town: int, slot: int, name: str, mark: str, hot: bo
     )
 
 
-def doing_of(vec: VectorTown, town: int, me: Any) -> str:
+def doing_of(vec: VectorTown, town: int, me: np.void) -> str:
     """A few words: what one would see it do."""
     objects = vec.object_ids(town)
     if me["using"] >= 0:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from townlet.envs.step import Buffers, step_towns
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town
+from townlet.threads import Threads
 from townlet.types import Array
 from townlet.world._jit import JIT
 from townlet.world.actions import STEPS, Catalogue, catalogue
@@ -71,14 +71,14 @@ class VectorTown:
     ) -> None:
         if num_towns < 1 or threads < 1:
             raise UsageError(f"num_towns is {num_towns} and threads is {threads}; both must be at least 1")
-        if first_town < 0 or (seed is not None and seed < 0):
-            raise UsageError(f"seed is {seed} and first_town is {first_town}; neither may be negative")
+        if first_town < 0:
+            raise UsageError(f"first_town is {first_town}; it may not be negative")
         named = [scenario] if isinstance(scenario, str | Path | SimulationConfig) else list(scenario)
         configs = [one if isinstance(one, SimulationConfig) else load_config(one) for one in named]
         self.config = configs[0]
         self.towns: tuple[CompiledTown, ...] = tuple(compile_town(config) for config in configs)
         self.num_towns, self.threads = num_towns, threads
-        self.seed = self.config.seed if seed is None else seed
+        self.seed = self.config.seed if seed is None else _checked(seed)
         self.primitive = self.config.policy.action_level == "primitive"
         self.interval = self.config.policy.interval
         affordances = tuple(spec.id for spec in self.config.affordances.specs)
@@ -89,7 +89,8 @@ class VectorTown:
         self.num_residents = self.tables.start.shape[1]
         self.num_actions = len(self.catalogue)
         self._conflict = np.array(self.spec.columns(CONFLICT), dtype=np.int64)
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._threads = Threads(threads)
+        self._shares = list(pairwise(np.linspace(0, num_towns, threads + 1).astype(int).tolist()))  # of the threads
         self.state = _blank_state(self.tables, self.config, num_towns)
         self.state.towns["id"] = first_town + np.arange(num_towns)
         self.state.towns["layout"] = np.arange(num_towns) % len(self.towns)
@@ -145,7 +146,7 @@ class VectorTown:
     def reset(self, seed: int | None = None, *, first_town: int | None = None) -> None:
         """All towns to the first tick of their first episode; other towns, where the number of the first is given."""
         if seed is not None:
-            self.seed = seed
+            self.seed = _checked(seed)
         if first_town is not None:
             self.state.towns["id"] = first_town + np.arange(self.num_towns)
         self.state.towns["seed"] = np.uint64(self.seed)
@@ -181,13 +182,8 @@ class VectorTown:
         if not JIT:
             with np.errstate(over="ignore"):
                 function(*args, 0, self.num_towns)
-        elif self._pool is None:
-            function(*args, 0, self.num_towns)
-        else:
-            edges = np.linspace(0, self.num_towns, self.threads + 1).astype(int)
-            jobs = [self._pool.submit(function, *(*args, int(a), int(b))) for a, b in pairwise(edges)]
-            for job in jobs:
-                job.result()
+            return
+        self._threads.run([partial(function, *args, first, last) for first, last in self._shares])
 
     def draws(self, index: int, seed: int | None = None, *, stream: int = POLICY) -> Array:
         """One uniform per town and resident of this moment, whatever the batch: a draw that `world.rng` names, by the seed of
@@ -377,3 +373,9 @@ def _pad(arrays: Sequence[Array], filler: Array | None = None) -> Array:
     for k, array in enumerate(arrays):
         out[k][tuple(slice(0, size) for size in array.shape)] = array
     return out
+
+
+def _checked(seed: int) -> int:
+    if not 0 <= seed < 1 << 63:
+        raise UsageError(f"seed is {seed}; expected a whole number from 0 to {(1 << 63) - 1}")
+    return seed

@@ -1,4 +1,4 @@
-"""Both ends of the scale a policy is scored on: what random residents earn in a town, and what the planner does.
+"""Both ends of the score: the returns of random residents (0) and of the planner (1) in a town.
 
 The ends of shipped scenarios are data (`configs/ends.json`, made by `townlet plan SCENARIO --ends FILE`). They belong to a town,
 its rules, its reward weights and a number of days: a town that differs in any of these has no ends until somebody plans it.

@@ -1,4 +1,4 @@
-"""Answers to what people ask of a take: who hates whom, the worst conflict, why not, why late, what differs."""
+"""Answers to questions about a take: who is angry with whom, the worst conflict, why not, why late, what differs."""
 
 from __future__ import annotations
 

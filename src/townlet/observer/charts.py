@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 WIDTH, HEIGHT = 360, 200
 LEFT, RIGHT, TOP, BOTTOM = 50, 10, 12, 30
@@ -111,7 +111,7 @@ def _figure(title: str, unit: str, body: str, width: int, height: int, names: Se
     )
 
 
-def _grid(ticks: Sequence[float], to_y: Any, left: float, right: float) -> str:
+def _grid(ticks: Sequence[float], to_y: Callable[[float], float], left: float, right: float) -> str:
     parts = []
     for tick in ticks:
         y = to_y(tick)
@@ -120,7 +120,7 @@ def _grid(ticks: Sequence[float], to_y: Any, left: float, right: float) -> str:
     return "".join(parts)
 
 
-def _x_axis(low: float, high: float, to_x: Any, label: str) -> str:
+def _x_axis(low: float, high: float, to_x: Callable[[float], float], label: str) -> str:
     y = HEIGHT - BOTTOM + 16
     ends = f'<text class="tick" x="{to_x(low):.1f}" y="{y}">{_number(low)}</text>'
     if high > low:
@@ -129,7 +129,7 @@ def _x_axis(low: float, high: float, to_x: Any, label: str) -> str:
     return ends + f'<text class="tick" x="{middle}" y="{y}" text-anchor="middle">{escape(label)}</text>'
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Any:
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
     span = high - low
     return lambda value: start + (value - low) / span * (end - start) if span else (start + end) / 2
 

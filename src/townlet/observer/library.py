@@ -32,8 +32,9 @@ class Library:
     def __init__(self, folder: Path, ledger: Path, rules: PromotionConfig) -> None:
         self.folder, self.releases = folder, Releases(ledger, rules)
         self._scenarios: list[dict[str, Any]] = []
-        self._counted: dict[str, tuple[tuple[int, int], int, int]] = {}  # run → size and time of its log, records, alarms
+        self._counted: dict[str, tuple[tuple[int, int], int, list[str]]] = {}  # run → size and time of its log, records, alarms
         self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
+        self._alarms: dict[str, int] = {}  # run → alarms that are no news
         self._looked = False
 
     # --- runs ---------------------------------------------------------------------------------------------------------
@@ -61,15 +62,15 @@ class Library:
                     return f"{run.path.name}/{one}", run.checkpoints / one
         return None
 
-    def _count(self, run: RunFolder) -> tuple[int, int]:
-        """Records and alarms of a run, counted anew when its log has changed."""
+    def _count(self, run: RunFolder) -> tuple[int, list[str]]:
+        """Records of a run and what its alarms say, read anew when its log has changed."""
         log, name = run.log(), run_id(run.path)
         if log is None:
-            return 0, 0
+            return 0, []
         stamp = log.stat().st_size, log.stat().st_mtime_ns
         if name not in self._counted or self._counted[name][0] != stamp:
             read = self.records(name, "")
-            self._counted[name] = stamp, len(read["records"]), len(read["alarms"])
+            self._counted[name] = stamp, len(read["records"]), [str(alarm["message"]) for alarm in read["alarms"]]
         return self._counted[name][1:]
 
     @staticmethod
@@ -92,11 +93,12 @@ class Library:
         best, latest = run.best(), run.latest()
         own = names(run.checkpoints) if run.checkpoints.is_dir() else []
         updates, alarms = self._count(run)
+        self._alarms.setdefault(run_id(run.path), len(alarms))
         return {
             "id": run_id(run.path),
             "name": run.path.name,
             "updates": updates,
-            "alarms": alarms,
+            "alarms": len(alarms),
             "mode": card.mode,
             "town": card.config_id,
             "state": summary.get("status", "finished") if summary else "unfinished",
@@ -147,7 +149,7 @@ class Library:
         return found
 
     def changes(self) -> list[tuple[str, dict[str, Any]]]:
-        """News since the last time: `record` where a log has changed, `checkpoint` where one was added."""
+        """News since the last time: `record` where a log has changed, `alarm` where that set one off, `checkpoint`."""
         found: list[tuple[str, dict[str, Any]]] = []
         for run in find_runs(self.folder):
             name, now = run_id(run.path), self._state(run)
@@ -155,6 +157,10 @@ class Library:
             self._known[name] = now
             if before[0] != now[0]:
                 found.append(("record", {"run": name}))
+                alarms = self._count(run)[1]
+                told, self._alarms[name] = self._alarms.get(name, len(alarms)), len(alarms)
+                if len(alarms) > told:
+                    found.append(("alarm", {"run": name, "text": f"{run.path.name}: {alarms[-1]}"}))
             found += [("checkpoint", {"run": name, "id": one}) for one in now[1] if one not in before[1]]
         self._looked = True
         return found

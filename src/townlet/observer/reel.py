@@ -146,7 +146,7 @@ def unpack(data: bytes, table: Columns) -> Reel:
     except zlib.error as error:
         raise TakeError(f"the reel is damaged ({error}); shoot it again") from None
     if len(body) != total or not inflate.eof or inflate.unused_data or zlib.crc32(body, zlib.crc32(_told(header))) != checksum:
-        raise TakeError("the reel is damaged: its contents are not what its checksum tells of; shoot it again")
+        raise TakeError("the reel is damaged: its contents do not match its checksum; shoot it again")
     found, at = {}, 0
     for group, shape in shapes.items():
         changed = np.frombuffer(body, np.uint8, sizes[group], at).reshape(shape)

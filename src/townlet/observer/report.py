@@ -65,7 +65,7 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
     """`log` is the one that the run kept elsewhere, if it did. What is damaged is named, the rest is read."""
     kept, card, damaged = RunFolder(folder), folder / SCORECARD, list[str]()
     if not kept.exists:
-        raise DamagedFileError(f"{folder} is no run folder (it has no run.json); give the folder that `townlet train` printed")
+        raise DamagedFileError(f"{folder} is not a run folder (it has no run.json); give the folder that `townlet train` printed")
 
     def part(name: str, read: Callable[[], Part], nothing: Part) -> Part:
         try:
@@ -76,7 +76,7 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
 
     run, summary = part("run.json", kept.card, None), part("summary.json", kept.summary, None)
     records: list[Mapping[str, Any]] = []
-    log = log or kept.log(run)
+    log = log or kept.find_log(None if run is None else run.telemetry)
     if log is not None:
         try:
             records.extend(record for record in read_records(log) if record.get("kind") != "batch")

@@ -1,4 +1,4 @@
-"""Capture: towns are run, lives become samples, and a whole folder appears at once or not at all."""
+"""Capture: run towns, turn lives into samples, and publish a complete folder or nothing."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ from townlet.policy.sample import (
 from townlet.policy.trajectory import to_disk
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
+from townlet.types import Record
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ class CaptureWriter:
     folder: Path
     prefix: str
     most: int | None = None
-    rows: list[tuple[dict[str, Any], SampleMeta, int]] = field(default_factory=list)  # manifest row, metadata, bytes
-    events: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[tuple[Record, SampleMeta, int]] = field(default_factory=list)  # manifest row, metadata, bytes
+    events: list[Record] = field(default_factory=list)
     dropped: int = 0
     events_lost: int = 0
     nbytes: int = 0
@@ -154,7 +155,7 @@ class CaptureWriter:
         return totals([meta for _, meta, _ in self.rows])
 
 
-def about(metas: Sequence[SampleMeta]) -> dict[str, Any]:
+def about(metas: Sequence[SampleMeta]) -> Record:
     first = metas[0]
     return {
         "schema_version": first.schema_version,
@@ -335,7 +336,7 @@ class CapturedTowns(NamedTuple):
     """What is kept of towns that were run side by side; their samples are numbered by whoever writes them."""
 
     samples: Iterable[ReplaySample]
-    events: list[dict[str, Any]]
+    events: list[Record]
     events_lost: int
     ticks: int  # of all towns together
 

@@ -92,7 +92,7 @@ def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_wor
     state = read_state(folder)
     weights = _read_tensors(folder / WEIGHTS)
     if state["weights_hash"] != weights_hash(weights):
-        raise CheckpointError(f"{folder / WEIGHTS} is not the file that {STATE} speaks of; restore the folder or train again")
+        raise CheckpointError(f"{folder / WEIGHTS} is not the file that {STATE} describes; restore the folder or train again")
     optimizer = _read_tensors(folder / OPTIMIZER) if with_optimizer else {}
     world = {}
     if with_world and WORLD in listed:
@@ -234,7 +234,7 @@ def _check_tensors(path: Path) -> None:
             ends = [one["data_offsets"][1] for one in header.values() if _has_offsets(one)]
             if 8 + length + max(ends, default=0) == size:
                 return
-    raise CheckpointError(f"{path} has {size} bytes, its header tells of others; restore the folder or train again")
+    raise CheckpointError(f"{path} has {size} bytes, its header describes another size; restore the folder or train again")
 
 
 def _has_offsets(entry: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from townlet import files
 from townlet.errors import ReplayError
 from townlet.policy.sample import SampleMeta
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.state import EVENTS
 
 EVENT_TYPES = EVENTS  # the K axis of `ReplayBatch.events`
@@ -22,7 +21,7 @@ EVENTS_LIMIT = 1 << 30
 class EventTable:
     """Events by resident, each with its tick and type."""
 
-    def __init__(self, records: Iterable[dict[str, Any]], where: str) -> None:
+    def __init__(self, records: Iterable[Record], where: str) -> None:
         known = {name: k for k, name in enumerate(EVENT_TYPES)}
         rows: dict[tuple[int, int, str], list[tuple[int, int]]] = {}
         for number, record in enumerate(records, 1):
@@ -51,7 +50,7 @@ def read_events(path: Path) -> EventTable:
     return EventTable(read_event_records(path), str(path))
 
 
-def read_event_records(path: Path) -> Iterator[dict[str, Any]]:
+def read_event_records(path: Path) -> Iterator[Record]:
     """The events of an NDJSON file; a damaged line is named."""
     decode = msgspec.json.Decoder().decode
     for number, line in enumerate(files.read_bytes(path, limit=EVENTS_LIMIT, error=ReplayError).splitlines(), 1):

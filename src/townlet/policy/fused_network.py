@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from townlet.policy import passes
 from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
 from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
+from townlet.threads import Threads
 from townlet.types import Array, Doubles, Floats
 from townlet.world._jit import JIT
 
@@ -137,7 +138,7 @@ class FusedNetwork:
     """Acts like `NumpyPolicy`; rows are shared out to threads, which changes no bit."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str], threads: int = 1) -> None:
-        self.spec, self.threads = spec, threads
+        self.spec, self.threads, self._threads = spec, threads, Threads(threads)
         self.layout = Layout(spec, names)
         self.names = tuple(names)
         self.wide, self.turned = _aligned(self.layout.wide), _aligned(self.layout.turned)
@@ -146,7 +147,6 @@ class FusedNetwork:
         self._goal = np.concatenate([self.layout.plain.columns, self.layout.conflict.columns])
         self._place = np.empty(spec.features, np.int64)  # of each feature in an arranged row
         self._place[list(spec.column_order)] = self._goal
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
         self.statistics: Mapping[str, Array] = {}
         self._rooms: dict[str, Floats] = {}
 
@@ -164,25 +164,15 @@ class FusedNetwork:
             self._vector[:] = vector
             passes.spread(vector, self.layout.place, self.layout.turned_place, self.wide, self.turned)
 
-    def run(self, job: Callable[[Workspace, int], None], count: int) -> None:
-        """job(workspace, k) for every k below `count`, k by k over the threads."""
-        if self._pool is None or count == 1:
-            for k in range(count):
-                job(self.spaces[0], k)
-            return
-
-        def share(first: int) -> None:
-            for k in range(first, count, self.threads):
-                job(self.spaces[first], k)
-
-        for busy in [self._pool.submit(share, first) for first in range(min(self.threads, count))]:
-            busy.result()
+    def run(self, job: Callable[[Workspace, int], None], shares: int) -> None:
+        """job(workspace, k) for every k below `shares`, each in a thread; there may be as many as `threads`."""
+        self._threads.run([partial(job, self.spaces[k], k) for k in range(shares)])
 
     def share(self, job: Callable[[Workspace, int, int], None], rows: int) -> None:
         """job(workspace, begin, end) over all rows."""
-        parts = max(1, min(self.threads, rows // ROWS_PER_THREAD))
-        edges = [rows * k // parts for k in range(parts + 1)]
-        self.run(lambda space, k: job(space, edges[k], edges[k + 1]), parts)
+        shares = max(1, min(self.threads, rows // ROWS_PER_THREAD))
+        edges = [rows * k // shares for k in range(shares + 1)]
+        self.run(lambda space, k: job(space, edges[k], edges[k + 1]), shares)
 
     # --- observations -----------------------------------------------------------------------------------------------
     def observed(self, features: Floats, maps: Array | None, rows: Array | None = None, *, room: str) -> Observations:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from townlet.errors import CheckpointError
-from townlet.policy.inference import town_means, weight_shapes
+from townlet.policy.inference import town_means
 from townlet.policy.network import CELLS, CNN_KERNEL, OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
 from townlet.types import Array
 
@@ -228,7 +228,3 @@ def _of_parts(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
     for part, piece in zip(parts[1:], pieces[1:]):
         out = torch.addmm(out, part, piece.t())
     return out
-
-
-def parameter_count(spec: NetworkSpec) -> int:
-    return sum(math.prod(shape) for name, shape in weight_shapes(spec).items() if not name.endswith(("_mean", "_var")))

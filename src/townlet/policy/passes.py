@@ -466,11 +466,12 @@ def answer(
 @entry
 def learn_ppo(
     plan: Array, wide: Array, turned: Array, act: Array, grad: Array, ones: Array, chances: Array, logs: Array, tops: Array,
-    totals: Array, spreads: Array, x: Array, maps: Array, places: tuple[int, int, int], order: Array, begin: int, end: int,
-    masks: Array, actions: Array, old: Array, advantages: Array, returns: Array, values: Array, numbers: Array, total: Array,
-    terms: Array,
+    totals: Array, spreads: Array, x: Array, maps: Array, places: tuple[int, int, int], order: Array, edges: Array, first: int,
+    step: int, masks: Array, actions: Array, old: Array, advantages: Array, returns: Array, values: Array, numbers: Array,
+    gradients: Array, sums: Array,
 ) -> None:  # fmt: skip
-    """Gradients of the PPO loss over rows order[begin:end], added to `total`, and sums of TERMS, added to `terms`.
+    """Of every step-th shard from the first on, rows order[edges[k]:edges[k + 1]]: gradients of the PPO loss, added to
+    gradients[k], and sums of TERMS, added to sums[k].
 
     L = 1/n Σ −min(ρ A, clip(ρ, 1 ± ε) A) + c_v max((V − R)², (V_old + clip(V − V_old, ±c) − R)²) − c_e H
 
@@ -479,75 +480,79 @@ def learn_ppo(
     mean, inverse, clip, of_value = numbers[0], numbers[1], np.float64(numbers[2]), numbers[3]
     of_spread, held_within, share = numbers[4] * numbers[6], numbers[5], numbers[6]
     last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], masks.shape[1]
-    for at in range(begin, end, TILE):
-        rows = min(TILE, end - at)
-        _load(x, maps, places, order, at, rows, act)
-        _forward(plan, wide, turned, act, rows)
-        _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
-        for r in range(rows):
-            row, place = order[at + r], r * stride + last
-            log_ratio = np.float64(logs[actions[row], r]) - np.float64(old[row])
-            ratio, gain = _exp64(log_ratio), np.float64((advantages[row] - mean) * inverse)
-            free, bound = ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain
-            inside = ratio > 1.0 - clip and ratio < 1.0 + clip
-            tops[r] = np.float32(-free) * share if free <= bound or inside else ZERO
-            value = act[place + count]
-            error = value - returns[row]
-            squared, of_error = error * error, TWO * error
-            if held_within > ZERO:
-                moved = value - values[row]
-                held = values[row] + min(max(moved, -held_within), held_within) - returns[row]
-                if held * held > squared:
-                    squared = held * held
-                    of_error = TWO * held if moved > -held_within and moved < held_within else ZERO
-            grad[place + count] = of_value * of_error * share
-            terms[0] -= min(free, bound)
-            terms[1] += squared
-            terms[2] += spreads[r]
-            terms[3] += 1.0 if abs(ratio - 1.0) > clip else 0.0
-            terms[4] -= log_ratio
-            terms[5] += ratio - 1.0 - log_ratio
-        for j in range(count):
+    for k in range(first, gradients.shape[0], step):
+        total, terms = gradients[k], sums[k]
+        for at in range(edges[k], edges[k + 1], TILE):
+            rows = min(TILE, edges[k + 1] - at)
+            _load(x, maps, places, order, at, rows, act)
+            _forward(plan, wide, turned, act, rows)
+            _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
             for r in range(rows):
-                p = chances[j, r]
-                chances[j, r] = of_spread * p * (logs[j, r] + spreads[r]) - tops[r] * p
-        for r in range(rows):
-            place = r * stride + last
+                row, place = order[at + r], r * stride + last
+                log_ratio = np.float64(logs[actions[row], r]) - np.float64(old[row])
+                ratio, gain = _exp64(log_ratio), np.float64((advantages[row] - mean) * inverse)
+                free, bound = ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain
+                inside = ratio > 1.0 - clip and ratio < 1.0 + clip
+                tops[r] = np.float32(-free) * share if free <= bound or inside else ZERO
+                value = act[place + count]
+                error = value - returns[row]
+                squared, of_error = error * error, TWO * error
+                if held_within > ZERO:
+                    moved = value - values[row]
+                    held = values[row] + min(max(moved, -held_within), held_within) - returns[row]
+                    if held * held > squared:
+                        squared = held * held
+                        of_error = TWO * held if moved > -held_within and moved < held_within else ZERO
+                grad[place + count] = of_value * of_error * share
+                terms[0] -= min(free, bound)
+                terms[1] += squared
+                terms[2] += spreads[r]
+                terms[3] += 1.0 if abs(ratio - 1.0) > clip else 0.0
+                terms[4] -= log_ratio
+                terms[5] += ratio - 1.0 - log_ratio
             for j in range(count):
-                grad[place + j] = chances[j, r]
-            grad[place + actions[order[at + r]]] += tops[r]
-        _backward(plan, wide, act, grad, rows, ones, total)
+                for r in range(rows):
+                    p = chances[j, r]
+                    chances[j, r] = of_spread * p * (logs[j, r] + spreads[r]) - tops[r] * p
+            for r in range(rows):
+                place = r * stride + last
+                for j in range(count):
+                    grad[place + j] = chances[j, r]
+                grad[place + actions[order[at + r]]] += tops[r]
+            _backward(plan, wide, act, grad, rows, ones, total)
 
 
 @entry
 def learn_cloning(
     plan: Array, wide: Array, turned: Array, act: Array, grad: Array, ones: Array, chances: Array, logs: Array, tops: Array,
-    totals: Array, spreads: Array, x: Array, maps: Array, places: tuple[int, int, int], order: Array, begin: int, end: int,
-    masks: Array, experts: Array, returns: Array, of_value: float, share: float, total: Array, terms: Array,
+    totals: Array, spreads: Array, x: Array, maps: Array, places: tuple[int, int, int], order: Array, edges: Array, first: int,
+    step: int, masks: Array, experts: Array, returns: Array, of_value: float, share: float, gradients: Array, sums: Array,
 ) -> None:  # fmt: skip
     """Gradients of the cloning loss, 1/n Σ −log π(expert) + c_v (V − R)², likewise; the latter where there are returns."""
     last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], masks.shape[1]
-    for at in range(begin, end, TILE):
-        rows = min(TILE, end - at)
-        _load(x, maps, places, order, at, rows, act)
-        _forward(plan, wide, turned, act, rows)
-        _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
-        for r in range(rows):
-            row, place, best = order[at + r], r * stride + last, 0
-            for j in range(count):
-                grad[place + j] = chances[j, r] * share
-                if logs[j, r] > logs[best, r]:
-                    best = j
-            expert, value = experts[row], act[place + count]
-            grad[place + expert] -= share
-            terms[0] -= max(logs[expert, r], NEVER)
-            terms[2] += 1.0 if best == expert else 0.0
-            grad[place + count] = ZERO
-            if returns.shape[0] > 0:
-                error = value - returns[row]
-                terms[1] += error * error
-                grad[place + count] = of_value * TWO * error * share
-        _backward(plan, wide, act, grad, rows, ones, total)
+    for k in range(first, gradients.shape[0], step):
+        total, terms = gradients[k], sums[k]
+        for at in range(edges[k], edges[k + 1], TILE):
+            rows = min(TILE, edges[k + 1] - at)
+            _load(x, maps, places, order, at, rows, act)
+            _forward(plan, wide, turned, act, rows)
+            _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
+            for r in range(rows):
+                row, place, best = order[at + r], r * stride + last, 0
+                for j in range(count):
+                    grad[place + j] = chances[j, r] * share
+                    if logs[j, r] > logs[best, r]:
+                        best = j
+                expert, value = experts[row], act[place + count]
+                grad[place + expert] -= share
+                terms[0] -= max(logs[expert, r], NEVER)
+                terms[2] += 1.0 if best == expert else 0.0
+                grad[place + count] = ZERO
+                if returns.shape[0] > 0:
+                    error = value - returns[row]
+                    terms[1] += error * error
+                    grad[place + count] = of_value * TWO * error * share
+            _backward(plan, wide, act, grad, rows, ones, total)
 
 
 @entry

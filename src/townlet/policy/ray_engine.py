@@ -27,7 +27,11 @@ log = logging.getLogger("townlet.cluster")
 ANSWERS_WITHIN = 5.0  # seconds a cluster has to accept a connection
 SAY_AFTER = 20.0  # seconds without a place in the cluster
 OWN = "local"  # address of a cluster that is started here
-SILENCE = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+SETTINGS = {  # of Ray, unless somebody has set them: it tells nobody about us, and workers are no background work
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+}
 
 
 class RayEngine:
@@ -76,7 +80,7 @@ class RayWorker:
             self._told = True
             if not self._ray.wait([self._place], timeout=0)[0]:
                 free = {name: amount for name, amount in self._ray.available_resources().items() if name in ("CPU", "memory")}
-                log.warning("a worker waits for a place in the cluster, which has free: %s", free or "nothing")
+                log.warning("a worker has not started yet; free in the cluster: %s", free or "nothing")
         return found
 
     def result(self) -> Any:
@@ -147,7 +151,7 @@ def actor_options(cluster: ClusterConfig) -> dict[str, Any]:
 def _import_ray(*, own: bool) -> Any:
     """Ray reads its environment when it is imported. A cluster of our own asks for a token that nobody else knows."""
     check_installed("ray", "The engine ray")
-    for name, value in SILENCE.items():
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     if own and "RAY_AUTH_MODE" not in os.environ:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}

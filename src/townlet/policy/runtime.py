@@ -192,7 +192,7 @@ class NetworkPolicy:
 
     def act(self, vec: VectorTown) -> Decision:
         draws = None if self.greedy else vec.draws(ACT, self.seed).ravel()
-        acted = self._ask(vec, draws=draws, starts=vec.starts.ravel())
+        acted = self._ask(vec, draws=draws, starts=vec.starts.ravel() if self.state.size else None)
         self.state = acted.state.reshape(self.state.shape)
         shape = vec.active.shape
         return Decision(acted.actions.reshape(shape), acted.log_probs.reshape(shape), acted.values.reshape(shape))

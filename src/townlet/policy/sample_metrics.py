@@ -9,7 +9,7 @@ import numpy as np
 
 from townlet.sim.tally import EventTally
 from townlet.telemetry.schema import RIVALRY_BINS
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.events import QUEUE_CONFLICT
 from townlet.world.state import TERMS
 
@@ -20,19 +20,19 @@ TOLERANCE = 1e-6  # of a sum that was added up in another order
 
 def sample_metrics(
     arrays: Mapping[str, Array], feature_names: Sequence[str], action_names: Sequence[str], terms: Array, events: Array
-) -> dict[str, Any]:
+) -> Record:
     """Figures of a life; `events` (K,) EVENT are those its resident was the actor of: summed over samples each counts once."""
     known = array_metrics(arrays, feature_names, action_names)
     return known | {"reward_terms": dict(zip(TERMS, terms.tolist()))} | _happened(events)
 
 
-def array_metrics(arrays: Mapping[str, Array], feature_names: Sequence[str], action_names: Sequence[str]) -> dict[str, Any]:
+def array_metrics(arrays: Mapping[str, Array], feature_names: Sequence[str], action_names: Sequence[str]) -> Record:
     """The figures that follow from the arrays of a sample alone, so that whoever reads it can check them."""
     rewards, features = arrays["rewards"], arrays["features"]
     steps = len(rewards)
     reward_sum = float(rewards.sum(dtype=np.float64))
     whole = bool(arrays["dones"][-1] or arrays["truncated"][-1])
-    metrics: dict[str, Any] = {
+    metrics: Record = {
         "timesteps": steps,
         "reward_sum": reward_sum,
         "reward_mean": reward_sum / steps,
@@ -67,7 +67,7 @@ def histogram(share: Array) -> list[int]:
     return [int(count) for count in np.bincount(bins, minlength=RIVALRY_BINS)]
 
 
-def _actions(actions: Array, names: Sequence[str]) -> dict[str, Any]:
+def _actions(actions: Array, names: Sequence[str]) -> Record:
     counts = np.bincount(actions, minlength=len(names))
     share = counts[counts > 0] / len(actions)
     return {
@@ -77,7 +77,7 @@ def _actions(actions: Array, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _happened(events: Array) -> dict[str, Any]:
+def _happened(events: Array) -> Record:
     """Conflicts and waits; the edges of the histogram of waits are WAIT_EDGES."""
     tally = EventTally()
     tally.add(events)

@@ -229,7 +229,7 @@ def change_world(vec: VectorTown, edit: Edit, town: int = 0) -> None:
     elif isinstance(edit, SetResident):
         _set_resident(vec, town, slot_of(vec, edit.name, town), edit)
     else:
-        raise UsageError(f"{edit} is no change of the world")
+        raise UsageError(f"{edit} does not change the world")
 
 
 def _set_resident(vec: VectorTown, town: int, slot: int, edit: SetResident) -> None:

@@ -67,22 +67,28 @@ class DecisionRecorder(Probe):
     def __init__(self, town: int = 0) -> None:
         self.town = town
         self.first = 0  # tick of the first decision
-        self._rows: list[tuple[Array, Array, Array | None]] = []  # (N,) actions u1, active u1, targets i8 of each decision
+        self._actions: list[bytes] = []  # of each decision; bytes, because a small town decides in 20 µs and an array costs one
+        self._active: list[bytes] = []
+        self._targets: list[Array | None] = []  # (N,) i8
+        self._kinds = np.dtype(np.int64), np.dtype(np.uint8)  # of actions and of who was active
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
-        town = self.town
+        town, meant = self.town, decision.targets
         if world.truncated[town, 0]:  # the episode is over: this step begins the next
-            self._rows = []
+            self._actions, self._active, self._targets = [], [], []
             return
-        if not self._rows:
+        if not self._actions:
             self.first = int(world.state.towns[town]["tick"])
-        meant = decision.targets
-        actions = decision.actions[town].astype(np.uint8)
-        self._rows.append((actions, world.active[town].copy(), None if meant is None else meant[town].copy()))
+            self._kinds = decision.actions.dtype, world.active.dtype
+        self._actions.append(decision.actions[town].tobytes())
+        self._active.append(world.active[town].tobytes())
+        self._targets.append(None if meant is None else meant[town].copy())
 
     @property
     def decisions(self) -> Decisions:
-        n = self._rows[0][0].size if self._rows else 0
-        actions = np.array([np.where(active, row, NOBODY) for row, active, _ in self._rows], np.uint8).reshape(-1, n)
-        targets = np.array([np.zeros(n) if meant is None else meant + 1 for _, _, meant in self._rows], np.uint16).reshape(-1, n)
-        return Decisions(self.first, actions, targets if targets.any() else None)
+        count, (kind, flag) = len(self._actions), self._kinds
+        actions = np.frombuffer(b"".join(self._actions), kind).reshape(count, -1 if count else 0)
+        active = np.frombuffer(b"".join(self._active), flag).reshape(actions.shape)
+        meant = [np.zeros(actions.shape[1]) if one is None else one + 1 for one in self._targets]
+        targets = np.array(meant, np.uint16).reshape(actions.shape)
+        return Decisions(self.first, np.where(active, actions, NOBODY).astype(np.uint8), targets if targets.any() else None)

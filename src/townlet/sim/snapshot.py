@@ -1,4 +1,4 @@
-"""Snapshots: a world put into one file and taken out again, bit for bit; and what two worlds differ in.
+"""Snapshots: a world saved to one file and loaded again, bit for bit; and how two worlds differ.
 
 The file is an .npz whose member `header` is JSON; it carries its config, so that it can be loaded without the scenario's file.
 """
@@ -105,7 +105,7 @@ def _header(data: Array | None, path: str) -> SnapshotHeader:
     except ValidationError as reason:
         raise SnapshotError(f"the header of {path} cannot be used: {first_problem(reason)}; make the snapshot again") from None
     if config_hash(config) != header.config_hash:
-        raise SnapshotError(f"the config in {path} is not the one its hash tells of; the file is damaged, make it again")
+        raise SnapshotError(f"the config in {path} does not match its hash; the file is damaged, make it again")
     return header
 
 
@@ -135,7 +135,9 @@ def restore(vec: VectorTown, snapshot: Snapshot) -> None:
         raise SnapshotError("the snapshot lacks the events of its last step; it is damaged, make it again")
     counts = snapshot.arrays["towns"]["events"] if "towns" in snapshot.arrays else np.zeros(0, np.int64)
     if counts.sum() != events.size or (counts < 0).any() or counts.max(initial=0) > vec.state.events.shape[1]:
-        raise SnapshotError(f"the snapshot tells of {counts.sum()} events and holds {events.size}; it is damaged, make it again")
+        raise SnapshotError(
+            f"the snapshot should hold {counts.sum()} events and holds {events.size}; it is damaged, make it again"
+        )
     vec.restore(snapshot.arrays)
     first = 0
     for e, count in enumerate(counts.tolist()):

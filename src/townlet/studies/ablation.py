@@ -1,4 +1,4 @@
-"""What the sight of conflict is worth: same budget and seeds, with all of it, without its fields, and without its ranking too."""
+"""What it is worth to see conflict: the same training with its fields, without them, and without the ranking of `calm` too."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def bound(config: SimulationConfig) -> Bound:
     return Bound(float(np.mean(list(found.values()))), found)
 
 
-def _best_day(config: SimulationConfig, town: CompiledTown, one: Any) -> float:
+def _best_day(config: SimulationConfig, town: CompiledTown, one: np.void) -> float:
     """The optimum of the averaged day of one resident."""
     from scipy.optimize import linprog
     from scipy.sparse import coo_array

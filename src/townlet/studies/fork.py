@@ -1,4 +1,4 @@
-"""Counterfactuals: many futures of one moment, each lived twice, as it was and with an edit, on the same random draws.
+"""Counterfactuals: many futures of one moment, each simulated with and without an edit, on the same random draws.
 
 Future k continues the town under the id `id + k`, so that its draws are its own and the same in both arms; future 0 is what
 would have happened anyway. Residents make their first decision on what they saw before the edit.

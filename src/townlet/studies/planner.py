@@ -1,4 +1,4 @@
-"""How well can a town do? A joint plan, improved in the simulator itself: the upper end of the scale that policies are scored on.
+"""How well can a town do? A joint plan, improved in the simulator: it defines a score of 1.
 
 A plan is the decisions of a base policy with some of them replaced. It is improved a few hours at a time: in each of many copies
 of the town one resident does something else for a while (what the base might have drawn instead, or anything it is allowed to),
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from townlet.config.learning import PolicyConfig
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import ScoreScale
 from townlet.envs.vector import VectorTown
@@ -131,7 +132,8 @@ def plan_case(
     config, base = case.town(), locate(base)
     seed = draw_seed("evaluation", window, config.evaluation)
     plans = tuple(plan_town(config, base, town, seed=seed, effort=effort, say=say) for town in range(case.towns))
-    chance = run_case(VectorTown(config, case.towns, seed=seed), "random", "random", case).measures["return"].mean
+    usual = config.model_copy(update={"policy": PolicyConfig()})  # chance is the same whatever the base chooses among
+    chance = run_case(VectorTown(usual, case.towns, seed=seed), "random", "random", case).measures["return"].mean
     ends = ScoreScale(
         scenario=case.name,
         town=town_hash(config),
@@ -269,21 +271,17 @@ class _Search:
         rng, steps = self.rng, len(plan)
         at, kind = int(rng.integers(steps)), float(rng.random())
         length = int(rng.integers(1, 7))
-        if kind < 0.35:  # as the base might have it
+        if kind < 0.4:  # as the base might have it
             plan[at : at + int(rng.integers(2, steps + 1)), who] = DRAWN
-        elif kind < 0.65:  # something else, and then let it happen
+        elif kind < 0.9:  # something else, and then let it happen
             plan[at : at + length, who] = AGAIN
             plan[at, who] = ANY
             if rng.random() < 0.5:
                 plan[at + length : at + length + int(rng.integers(1, 6)), who] = WAIT
-        elif kind < 0.75:  # stay out of it for a while
+        elif kind < 0.95:  # stay out of it for a while
             plan[at : at + length, who] = WAIT
-        elif kind < 0.85:  # end what is under way
+        else:  # end what is under way
             plan[at, who] = LEAVE
-        elif kind < 0.9:  # back to the base
-            plan[at : at + int(rng.integers(2, steps + 1)), who] = BASE
-        else:  # the same, a little earlier or later
-            plan[at:, who] = np.roll(plan[at:, who], int(rng.integers(-3, 4)))
 
 
 def _joined(before: Array, changed: list[Array]) -> Array:

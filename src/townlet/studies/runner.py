@@ -15,8 +15,8 @@ from townlet.dto.evaluation import MEASURES, Measure
 from townlet.dto.studies import ArmResult, Contrast, StudyReport
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError, TownletError, UsageError
-from townlet.evaluation.compare import ends
-from townlet.evaluation.scorecard import policy_hash, run_case
+from townlet.evaluation.compare import ends, summarise
+from townlet.evaluation.scorecard import policy_hash, run_case, scale_of
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.files import (
     BROKEN_SEAL,
@@ -124,16 +124,24 @@ def results_file(spec: StudySpec, results: Path) -> Path:
     return safe_join(results, f"{spec.name}.ndjson", error=UsageError)
 
 
+def _case(spec: StudySpec, config: SimulationConfig) -> Case:
+    return Case(spec.name, config.config_id, towns=spec.towns, days=spec.days, config=config)
+
+
 def measure(spec: StudySpec, config: SimulationConfig, policy: str) -> dict[str, Measure]:
     """A policy in the held-out towns of the study, seen as the arm sees them and scored with the committed weights."""
-    case = Case(spec.name, config.config_id, towns=spec.towns, days=spec.days, config=config)
+    case = _case(spec, config)
     vec = VectorTown(case.town(), spec.towns, seed=_seed(config))
     return run_case(vec, policy, policy, case).measures
 
 
 def _measured(spec: StudySpec, job: StudyJob) -> SimulationConfig:
     """The config of the towns an arm is measured in."""
-    return job.config if spec.scenario is None else load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]])
+    return (
+        job.config
+        if spec.scenario is None
+        else load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]], recipe=spec.recipe)
+    )
 
 
 def _seed(config: SimulationConfig) -> int:
@@ -177,12 +185,23 @@ def known(spec: StudySpec, results: Path) -> list[ArmResult]:
     return [(older | mine)[place] for place in places if place in older | mine]
 
 
+def _scored(result: ArmResult, spec: StudySpec, measured: SimulationConfig) -> ArmResult:
+    """The result with its score on the scale of today: a town may have been planned anew since."""
+    case = _case(spec, measured)
+    scale, returns = scale_of(case.town(), case), result.measures["return"].values
+    if scale is None:
+        return result
+    score = summarise([scale.score(earned) for earned in returns], measured.evaluation)
+    return result.model_copy(update={"measures": result.measures | {"score": score}})
+
+
 def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
     """What the known results say; seeds that not every arm of a contrast has are left out of it."""
     found, hashes = known(spec, results), {job.hash for job in jobs_of(spec)}
     first = job_of(spec, next(iter(spec.arms)), 0)
     measured = _measured(spec, first)
     rules = measured.evaluation
+    found = [_scored(result, spec, measured) for result in found]
     baselines = {name: measure(spec, measured, name) for name in dict.fromkeys((rules.baseline, "random"))}
     contrasts = [c for a, b in spec.contrasts for c in _contrasts(found, a, b, rules.level)]
     for arm in spec.arms:

@@ -27,6 +27,7 @@ class StudySpec(Section):
 
     name: Name = Field(description="Name; results and report are filed under it.")
     config: str = Field(min_length=1, description="Training config or scenario every arm starts from.")
+    recipe: str | None = Field(None, description="Shipped training config, such as demo, whose settings are laid upon it.")
     mode: str | None = Field(None, description="Training mode; by default training.source of the config.")
     minutes: float | None = Field(None, gt=0, description="Minutes of PPO per job; null leaves it to training.epochs.")
     seeds: int = Field(5, ge=1, le=1000, description="Training seeds per arm.")
@@ -77,7 +78,7 @@ def job_of(spec: StudySpec, arm: str, seed: int) -> StudyJob:
     words = [*spec.overrides, *spec.arms[arm], f"seed={seed}", *one_thread]
     if spec.minutes is not None:
         words.append(f"training.time_limit={spec.minutes}")
-    config = load_config(spec.config, words)
+    config = load_config(spec.config, words, recipe=spec.recipe)
     trained = [__version__, config_hash(config), spec.mode]
     facts = [*trained, spec.towns, spec.days, spec.scenario]
     return StudyJob(arm, seed, config, short_hash(json.dumps(facts)), short_hash(json.dumps(trained)))

@@ -1,4 +1,4 @@
-"""The script's nine numbers, found anew for a town: a random search on training seeds that anybody can repeat.
+"""The script's nine numbers for a town: a repeatable random search on training seeds.
 
 A try moves some of the best numbers so far and is kept when the founders of the same towns earn more over the same days. Money
 counts twice: what is spent costs reward, and savings that fell are taken off, so that no script lives beyond its means.

@@ -168,7 +168,7 @@ def _rule(entry: object, common: Mapping[str, object], where: str) -> Rule:
             raise ConfigError(f"{where}: {key} is {value!r}, expected a whole number from 1 on")
     versus = entry.get("versus", "")
     if versus and versus != PAST and not (isinstance(versus, str) and declared(versus) and field(versus).numeric):
-        raise ConfigError(f"{where}: versus is {versus!r}, which is no number of a record and not {PAST}")
+        raise ConfigError(f"{where}: versus is {versus!r}, which is neither a numeric field nor {PAST}")
     margin = number(entry.get("margin", 0.0))
     if not margin >= 0 or (margin and versus != PAST):
         raise ConfigError(f"{where}: margin is {entry['margin']!r}, expected a number from 0 on beside versus: {PAST}")
@@ -176,7 +176,7 @@ def _rule(entry: object, common: Mapping[str, object], where: str) -> Rule:
         raise ConfigError(f"{where}: anneal is {entry['anneal']!r}, expected true or false")
     unless = entry.get("unless", "")
     if unless and not (isinstance(unless, str) and declared(unless) and field(unless).numeric):
-        raise ConfigError(f"{where}: unless is {unless!r}, which is no number of a record")
+        raise ConfigError(f"{where}: unless is {unless!r}, which is not a numeric field")
     return Rule(name, side, float(wanted), versus, entry.get("anneal", False), **counts, margin=margin, unless=unless)
 
 

@@ -26,7 +26,7 @@ from townlet.statistics import ChangePoint, change_point, student_quantile, tota
 from townlet.telemetry.ndjson import UNREADABLE, log_parts, read_records
 from townlet.telemetry.schema import FIELDS, field
 from townlet.telemetry.series import LogSeries, number, series_of
-from townlet.types import Doubles
+from townlet.types import Doubles, Record
 
 DRIFT_NAMES = tuple(item.name for item in FIELDS if item.drift)
 MAX_BASELINE = 64 << 20
@@ -160,8 +160,8 @@ class LogDrift:
     def exceeds(self, delta: Delta) -> bool:
         return self.threshold is not None and delta.size(self.relative) > self.threshold
 
-    def as_dict(self) -> dict[str, Any]:
-        def row(delta: Delta, epoch: float | None = None) -> dict[str, Any]:
+    def as_dict(self) -> Record:
+        def row(delta: Delta, epoch: float | None = None) -> Record:
             relative = delta.relative if math.isfinite(delta.relative) else None
             found = delta._asdict() | {"absolute": delta.absolute, "relative": relative, "exceeds": self.exceeds(delta)}
             return found if epoch is None else {"epoch": epoch} | found
@@ -256,8 +256,8 @@ class DriftReport:
     def alarms(self) -> list[str]:
         return [row.name for row in self.metrics if row.alarm] + [row.name for row in self.mixes if row.alarm]
 
-    def as_dict(self) -> dict[str, Any]:
-        def row(metric: MetricDrift) -> dict[str, Any]:
+    def as_dict(self) -> Record:
+        def row(metric: MetricDrift) -> Record:
             return asdict(metric) | {"change": metric.change and metric.change._asdict()}
 
         return {

@@ -16,6 +16,7 @@ from townlet.optional import installed, require
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, Field, declared, field
 from townlet.telemetry.series import label_of, number
+from townlet.types import Record
 
 
 def tag(name: str) -> str:
@@ -39,7 +40,7 @@ def step_of(record: Mapping[str, Any]) -> int:
     return int(record.get("steps") or 0)
 
 
-def epochs(path: Path | str) -> list[dict[str, Any]]:
+def epochs(path: Path | str) -> list[Record]:
     found = [record for record in read_records(path) if record.get("kind") != "batch"]
     if not found:
         raise TelemetryError(f"{path} holds no epoch record; give the log of a training run")
@@ -78,7 +79,7 @@ def to_tensorboard(path: Path, output: Path, *, overwrite: bool = False) -> Path
     return output
 
 
-def _histogram(shares: list[float]) -> dict[str, Any]:
+def _histogram(shares: list[float]) -> Record:
     edges = [(index + 1) / RIVALRY_BINS for index in range(RIVALRY_BINS)]
     middles = [edge - 0.5 / RIVALRY_BINS for edge in edges]
     return {
@@ -236,7 +237,7 @@ EXPORTS: dict[str, Callable[..., Path]] = {
 
 def export(path: Path | str, output: Path | str, kind: str, *, overwrite: bool = False) -> Path:
     if kind not in EXPORTS:
-        raise UsageError(f"{kind!r} is no export; choose one of {', '.join(EXPORTS)}")
+        raise UsageError(f"{kind!r} is not an export format; choose one of {', '.join(EXPORTS)}")
     path, output = Path(path), Path(output)
     if kind not in ("wandb", "mlflow", "prometheus"):  # which add to what is there, or are written again and again
         check_free(output, overwrite, "place")

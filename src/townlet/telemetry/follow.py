@@ -1,4 +1,4 @@
-"""Follow a log while it is written: lines as they come, and a word on everything else that happens to the file.
+"""Follow a log while it is written: new lines, and notes on rotation, truncation and deletion.
 
 The open file is held until its successor is known, so a rotation loses nothing: what was `<name>` when it was read is looked up
 by inode among `<name>.1`, `<name>.2`, …, and reading goes on with the next number.

@@ -18,6 +18,7 @@ import msgspec
 from townlet.errors import StorageError, TelemetryError, UsageError
 from townlet.files import BROKEN_SEAL, AppendLog, move, open_file, remove, seal_holds, sealed_line
 from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, OWN_RETURN
+from townlet.types import Record
 
 log = logging.getLogger("townlet.telemetry")
 MAX_LINE = 1 << 20  # bytes; a longer line is no telemetry record
@@ -44,7 +45,7 @@ def _diverged(record: Mapping[str, object]) -> bool:
 
 def encode_record(record: Mapping[str, object]) -> bytes:
     """One line without its newline. What is not finite is written as null and named under `nonfinite`."""
-    line: dict[str, Any] = {}
+    line: Record = {}
     lost: list[str] = []
     for name, value in record.items():
         if isinstance(value, float):
@@ -138,7 +139,7 @@ class TelemetryWriter:
 
     def _stop(self, error: StorageError) -> None:
         self._stopped = True
-        log.warning("telemetry stops at record %d: %s; training goes on", self.offset + 1, error)
+        log.warning("telemetry stops at record %d: %s; training continues", self.offset + 1, error)
 
     def _open(self, path: Path) -> AppendLog:
         opened = AppendLog(path)
@@ -156,7 +157,7 @@ class TelemetryWriter:
         self._rotation += 1
         self._entries = 0
 
-    def position(self) -> dict[str, Any]:
+    def position(self) -> Record:
         """Where the log stands, on disk, for a checkpoint."""
         if self.path is None:
             return {}
@@ -389,7 +390,7 @@ def read_lines(path: Path | str) -> Iterator[Line]:
 def _loose_record() -> msgspec.json.Decoder[Any]:
     """Every declared field with its kind and nothing more: whoever reads on need not look at types again."""
     number = float | None
-    kinds: dict[str, Any] = {"whole": number, "number": number, "flag": bool | None, "text": str | None, "choice": str | None}
+    kinds: Record = {"whole": number, "number": number, "flag": bool | None, "text": str | None, "choice": str | None}
     kinds |= {"histogram": list[float] | None, "counts": dict[str, float] | None, "names": list[str] | None}
     fields = {item.name: item for item in (*BATCH_FIELDS, *FIELDS)}
     members = [(f"f{at}", kinds[item.kind] | msgspec.UnsetType, msgspec.UNSET) for at, item in enumerate(fields.values())]
@@ -401,12 +402,12 @@ def _loose_record() -> msgspec.json.Decoder[Any]:
 _LOOSE = _loose_record()
 
 
-def read_records(path: Path | str) -> Iterator[dict[str, Any]]:
+def read_records(path: Path | str) -> Iterator[Record]:
     """The records of a log and its rotated parts, oldest first; seals hold and values are of their kind, `validate` says more.
 
     Before `OWN_RETURN` a replay run wrote the return of its data where its own belongs; here it is `dataset_return`.
     """
-    decoder = msgspec.json.Decoder(dict[str, Any])
+    decoder = msgspec.json.Decoder(Record)
     for part in log_parts(path):
         for number, raw in read_lines(part):
             try:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as member
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from townlet.telemetry.drift import Delta
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, field
 from townlet.telemetry.series import CHUNK, batched, number, series_of
-from townlet.types import Doubles
+from townlet.types import Doubles, Record
 
 SKETCH = 64  # points kept for a sparkline
 HIDDEN = ("telemetry_version", "epoch", "log_stream_offset", "cycle_id", "anneal_cycle")  # told in the head of a summary
@@ -105,7 +104,7 @@ class FieldSummary:
         """Fitted change from the first to the last record."""
         return self._xy / self._xx * (self.count - 1) if self.count > 1 and self._xx else 0.0
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> Record:
         return {
             "unit": field(self.name).unit,
             "count": self.count,
@@ -136,12 +135,12 @@ class Summary:
     columns: dict[str, FieldSummary] = member(default_factory=dict)
     reasons: Counter[str] = member(default_factory=Counter)
     rivalry: list[float] | None = None  # histogram of the latest record that has one
-    anneal: dict[str, Any] = member(default_factory=dict)
+    anneal: Record = member(default_factory=dict)
     stages: dict[str, str] = member(default_factory=dict)  # anneal cycle → stage, and whether a guard fired
     drift: list[Delta] = member(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = {
+    def as_dict(self) -> Record:
+        plain: Record = {
             "path": self.path,
             "records": self.records,
             "batches": self.batches,

@@ -1,4 +1,4 @@
-"""Is a log what it says? Every record against the declared fields, and every record against the one before it."""
+"""Is a log valid? Checks every record against the declared fields and against the record before it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from msgspec.structs import astuple
 from townlet.files import BROKEN_SEAL, seal_holds
 from townlet.telemetry.ndjson import UNREADABLE, LineTooLong, LogReader, log_parts, rotated, rotations
 from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, OWN_RETURN, RIVALRY_BINS, STRICT, VERSIONS, Field, declared
+from townlet.types import Record
 
 TOLERANCE = 1e-6  # how far rounding may carry a number out of its range
 SHARES_TOLERANCE = 1e-3
@@ -98,20 +99,20 @@ def shape(version: float, batch: bool = False) -> RecordShape:
 # --- one record, slowly ----------------------------------------------------------------------------------------------
 
 
-class _Duplicates(dict[str, Any]):
+class _Duplicates(Record):
     """A JSON object that remembers which keys came twice."""
 
     twice: tuple[str, ...] = ()
 
 
-def _pairs(pairs: list[tuple[str, object]]) -> dict[str, Any]:
+def _pairs(pairs: list[tuple[str, object]]) -> Record:
     record = _Duplicates(pairs)
     if len(record) < len(pairs):
         record.twice = tuple(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
     return record
 
 
-def parse_line(raw: bytes) -> tuple[dict[str, Any] | None, list[tuple[str, str]]]:
+def parse_line(raw: bytes) -> tuple[Record | None, list[tuple[str, str]]]:
     """The object on a line, or None, and what is wrong with it as JSON: pairs of key and message."""
     try:
         value = json.loads(raw.decode("utf-8"), object_pairs_hook=_pairs)
@@ -290,8 +291,8 @@ class Report:
         if len(self.notes) < self.limit:
             self.notes.append(Problem(path, line, field, message))
 
-    def as_dict(self) -> dict[str, Any]:
-        def rows(found: Iterable[Problem]) -> list[dict[str, Any]]:
+    def as_dict(self) -> Record:
+        def rows(found: Iterable[Problem]) -> list[Record]:
             return [{"file": str(p.path), "line": p.line, "field": p.field, "message": p.message} for p in found]
 
         return {
@@ -389,7 +390,9 @@ class LogChecker:
             report.versions[f"{form.version:g}"] += 1
             if form.version >= STRICT and record.run_id != before.run:
                 if before.run:
-                    report.note(path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run goes on here")
+                    report.note(
+                        path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run continues here"
+                    )
                 self._before = before = Before(offset=before.offset, version=before.version, run=record.run_id)
             if record.steps < before.steps or (record.steps == before.steps and record.transitions > 0):
                 report.problem(path, number, "steps", f"is {record.steps:g} after {before.steps:g}; it must grow")

@@ -166,7 +166,7 @@ def _alone(cache: EntryCache) -> Iterator[None]:
         lock = FolderLock(folder, waiting=lambda owner: tell(f"process {owner} is compiling the town's rules; waiting for it …"))
     except StorageError as reason:
         cache.disable()
-        tell(f"{reason}; until then every start compiles anew (XDG_CACHE_HOME names another place)")
+        tell(f"{reason}; until then every start compiles again (XDG_CACHE_HOME names another place)")
         yield
         return
     with lock:

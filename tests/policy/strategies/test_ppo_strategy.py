@@ -299,3 +299,14 @@ def test_a_blend_leaves_a_falling_share_of_residents_to_the_script(small_town: S
     learned = [record["transitions"] for record in read_records(log)]
     assert learned[0] < 0.5 * 8 * 5 * 8
     assert learned[3] > learned[0]
+
+
+def test_what_chance_hardly_finds_is_tried_from_the_start(small_town: Small, tmp_path: Path) -> None:
+    """A logit raised by 30 leaves nothing else; the name of an action that is not there is answered with those that are."""
+    config = small_town("training.first_logits={wait: 30.0}", "ppo.learning_rate=1e-9", "training.epochs=1")
+    TrainingHarness(config).run("rollout", RunOptions(run_dir=tmp_path / "run"))
+    plain = load_checkpoint(tmp_path / "run" / "checkpoints" / "latest").weights["policy.bias"]
+    assert plain[0] == pytest.approx(30.0, abs=1e-3)
+    assert np.abs(plain[1:]).max() < 1e-3
+    with pytest.raises(UsageError, match=r"no action 'wrok'; did you mean 'work'\?"):
+        TrainingHarness(small_town("training.first_logits={wrok: 4.0}")).run("rollout")

@@ -25,8 +25,8 @@ from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training import offline
 from townlet.policy.training.contexts import RunOptions
-from townlet.policy.training.offline import OfflineLearner, side_by_side
-from townlet.policy.training.sources import observed
+from townlet.policy.training.offline import OfflineLearner
+from townlet.policy.training.sources import lives_of, observed
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import volatile_names
 from townlet.telemetry.validate import validate_log
@@ -181,7 +181,7 @@ def stored_lives(lengths: tuple[int, ...], *, last: bool = True) -> tuple[list[A
             kept = seen.decisions()
             seen = type(seen)(**kept)
         batches.append(seen)
-    return samples, side_by_side(iter(batches))
+    return samples, lives_of(iter(batches))
 
 
 @pytest.mark.parametrize("last", [True, False])

@@ -171,5 +171,5 @@ def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no run folder"):
+    with pytest.raises(UsageError, match="is not a run folder"):
         RunFolder(tmp_path).card()

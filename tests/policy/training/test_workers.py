@@ -12,16 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from townlet.cli.app import main
 from townlet.config import SimulationConfig
 from townlet.errors import InterruptedRun, TownletError, UsageError
 from townlet.policy.runner import TrainingHarness
-from townlet.policy.training.contexts import RunOptions
+from townlet.policy.training.contexts import NoProgress, RunOptions
 from townlet.policy.training.pool import CollectorPool
+from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.workers import LocalWorker, ProcessWorker, WorkerDied, worker_count
 from townlet.telemetry.ndjson import read_records
 
 pytest.importorskip("torch")
 
+from townlet.policy.training import epochs
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.services import RolloutCaptureService
@@ -53,6 +56,69 @@ def test_a_failing_and_a_dying_worker_are_told_apart() -> None:
 
 def learner_for(config: SimulationConfig) -> PPOLearner:
     return PPOLearner(network_spec(config), config.ppo, seed=3)
+
+
+def test_shares_of_the_towns_are_joined_as_one_collector_would_have_made_them(small_town: Small) -> None:
+    """Columns, events, lives in the order they ended, and the world: however the towns are split."""
+    config = small_town("training.towns=5", "training.workers=3", "training.episode_days=1")
+    actor = learner_for(config)
+    alone = Collector(RolloutCaptureService(config).towns(5, stagger=True), config.seed, maps=False)
+    shared = CollectorPool(config, actor.spec, town_tables(config)[1])
+    ended = 0
+    for _ in range(2):
+        ours, theirs = alone.collect(actor, 150), shared.collect(actor, 150)
+        assert ours.columns().keys() == theirs.columns().keys()
+        assert all(ours.columns()[name].tobytes() == array.tobytes() for name, array in theirs.columns().items())
+        ended += len(ours.life_returns)
+        for name in ("life_returns", "life_lengths", "life_ends"):
+            assert vars(ours)[name] == vars(theirs)[name]
+        assert (ours.tally.intensity, ours.tally.chat_quality) == (theirs.tally.intensity, theirs.tally.chat_quality)
+        assert ours.tally.shifts_due() == theirs.tally.shifts_due()
+    assert ended > 5
+    here, there = alone.world(), shared.world()
+    assert here.keys() == there.keys()
+    assert all(here[name].tobytes() == there[name].tobytes() for name in here)
+    assert shared.decision_bytes() == alone.decision_bytes()
+    alone.collect(actor, 3)
+    shared.restore_world(alone.world())
+    assert shared.collect(actor, 4).features.tobytes() == alone.collect(actor, 4).features.tobytes()
+
+
+def test_a_rollout_that_would_be_too_large_is_learned_from_in_chunks(small_town: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what an epoch takes is said before it starts, which changes nothing."""
+    sizes: list[int] = []
+    collect = Collector.collect
+
+    def noted(self: Collector, network: Any, horizon: int, **options: Any) -> Any:
+        sizes.append(horizon)
+        return collect(self, network, horizon, **options)
+
+    monkeypatch.setattr(Collector, "collect", noted)
+    words = ("training.towns=8", "training.horizon=20", "training.eval_every=0")
+    runs = []
+    for large in (1e9, 0.0):
+        monkeypatch.setattr(epochs, "LARGE", large)
+        runs.append(TrainingHarness(small_town(*words)).run_ppo(mode="rollout", options=RunOptions(epochs=1)))
+    assert runs[0].weights_hash == runs[1].weights_hash
+    assert sizes == [20, 1, 2, 20]
+    sizes.clear()
+    said = Sayings()
+    config = small_town(*words, "training.rollout_mb=1")
+    chunked = TrainingHarness(config, progress=said).run_ppo(mode="rollout", options=RunOptions(epochs=1))
+    assert sum(sizes[2:]) == 20
+    assert max(sizes) < 20
+    vec = RolloutCaptureService(config).towns(8)
+    assert (max(sizes) + 1) * Collector(vec, 0, maps=False).decision_bytes() <= 1e6
+    assert chunked.transitions == runs[0].transitions
+    assert "20 decisions of 64 residents, 2 chunk(s) of at most 1 MB" in said.sentences[0]
+
+
+class Sayings(NoProgress):
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def say(self, sentence: str) -> None:
+        self.sentences.append(sentence)
 
 
 @pytest.mark.slow
@@ -101,6 +167,20 @@ def test_training_with_workers_resumes_bit_for_bit(small_town: Small, stop_after
     assert parts.weights_hash == whole.weights_hash
     hashes = [[r["policy_hash"] for r in read_records(tmp_path / name / "ppo.ndjson")] for name in ("whole", "parts")]
     assert hashes[0] == hashes[1]
+
+
+def test_a_run_may_be_resumed_with_another_engine(small_town: Small, stop_after: Any, tmp_path: Path) -> None:
+    config = small_town("training.towns=4", "training.epochs=2")
+    whole = TrainingHarness(config).run_ppo(mode="rollout", options=RunOptions(run_dir=tmp_path / "whole"))
+    with pytest.raises(InterruptedRun):
+        TrainingHarness(config, progress=stop_after(1)).run("rollout", RunOptions(run_dir=tmp_path / "parts"))
+    with pytest.raises(SystemExit) as left:
+        main(["train", "--resume", str(tmp_path / "parts"), "--engine", "process", "--workers", "2", "--no-plots"])
+    assert not left.value.code
+    assert RunFolder(tmp_path / "parts").summary()["weights_hash"] == whole.weights_hash  # type: ignore[index]
+    with pytest.raises(SystemExit) as refused:
+        main(["train", "--resume", str(tmp_path / "parts"), "--ppo-gamma", "0.5"])
+    assert refused.value.code == 2
 
 
 def test_more_workers_than_towns_and_an_engine_that_is_not_there_are_refused(small_town: Small) -> None:

@@ -12,7 +12,8 @@ export function sha256(parts) {
   bytes[at] = 128;
   words.setUint32(bytes.length - 8, Math.floor(size / 0x20000000));
   words.setUint32(bytes.length - 4, size << 3);
-  const root = (/** @type {number} */ n, /** @type {number} */ power) => { const r = n ** power; return (r - Math.floor(r)) * 0x100000000 | 0; }, primes = [];
+  const root = (/** @type {number} */ n, /** @type {number} */ power) => { const r = n ** power; return (r - Math.floor(r)) * 0x100000000 | 0; };
+  /** @type {number[]} */ const primes = [];
   for (let n = 2; primes.length < 64; n++) if (primes.every(p => n % p)) primes.push(n);
   const k = Int32Array.from(primes, p => root(p, 1 / 3)), h = Int32Array.from(primes.slice(0, 8), p => root(p, 1 / 2)), w = new Int32Array(64);
   const turn = (/** @type {number} */ x, /** @type {number} */ n) => x >>> n | x << 32 - n;

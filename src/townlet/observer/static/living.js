@@ -46,7 +46,7 @@ export function parseChange(text, living, head) {
     const words = found.slice(1);
     if (kind === "perturb" && (!head.perturbations.includes(words[0]) || Number(words[1]) < 1)) throw new SourceError(`perturb takes ${head.perturbations.join(", ")} and 1 tick or more.`);
     if (kind === "tie" && !(words[2] in living.tie_fields)) throw new SourceError(`A tie has ${Object.keys(living.tie_fields).join(", ")}.`);
-    if (kind === "tie") within(words[2], Number(words[3]), ...living.tie_fields[words[2]]);
+    if (kind === "tie") within(words[2], Number(words[3]), living.tie_fields[words[2]][0], living.tie_fields[words[2]][1]);
     if (kind === "force" && !head.actions.includes(words[1])) throw new SourceError(`There is no option ${words[1]}.`);
     if (kind === "rule") {
       const rule = living.rules.find((/** @type {any} */ one) => one.key === words[0]);
@@ -244,6 +244,7 @@ export class LivingTake {
     /** @type {any[]} */ this.shots = [];
     /** @type {any[]} */ this.rows = [];
     /** @type {Map<number, {changed: Uint8Array, fixed: Uint8Array}>} */ this.stations = new Map();
+    this.digest = "";
     this.film = new Uint8Array(this.decisions * head.interval * this.engine.header.arrays.film.shape[2]);
     this.every = Math.max(1, Math.ceil(this.decisions * this.engine.save().length / STATION_BYTES), Math.ceil(60 / head.interval));
     this.run();

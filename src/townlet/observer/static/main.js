@@ -34,6 +34,7 @@ class Page {
     this.following = false;
     this.view = "town";
     /** @type {any[]} */ this.moments = [];
+    this.caption = "";
     this.player = new Player(0, 0, t => this.atHand(t));
     this.mapA = new TownMap(byId("map-a"), slot => this.select(slot));
     this.mapB = new TownMap(byId("map-b"), slot => this.select(slot));
@@ -102,6 +103,7 @@ class Page {
     this.adoptB(id === null ? null : await this.library.open(id));
     byId("take-b").value = id ?? "";
     this.mapA.fit();
+    this.showTables();
     this.moveToEngine();
   }
 
@@ -454,6 +456,7 @@ class Page {
     byId("footer").hidden = timeless;
     byId("inspector").hidden = timeless;
     document.body.classList.toggle("timeless", timeless);
+    if (phone.matches && this.who < 0) this.openSheet(false);
     this.timeline.chooseLanes();
     this.drawSoon();
     if (timeless) this.views[name].show();
@@ -523,8 +526,12 @@ class Page {
   }
 
   async save() {
-    await this.library.publish?.(this.a.head.id);
-    location.href = `api/takes/${this.a.head.id}.html`;
+    try {
+      await this.library.publish?.(this.a.head.id);
+      location.href = `api/takes/${this.a.head.id}.html`;
+    } catch (error) {
+      this.tell(/** @type {Error} */ (error).message);
+    }
   }
 
   /** The id of the take that a link means, null where it means none. @param {string | null} text */

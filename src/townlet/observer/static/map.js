@@ -37,6 +37,7 @@ export class TownMap {
     this.overlay = "needs";
     this.who = -1;
     this.hover = -1;
+    this.part = 0; // of the way to the next tick
     /** @type {TownMap | null} */ this.twin = null;
     /** @type {any} */ this.ground = null;
     /** @type {any} */ this.pixels = null;

@@ -203,7 +203,7 @@ export class Runs {
     c.fillText(low.toLocaleString("en"), 44, height - 5);
     c.textAlign = "right";
     c.fillText(`${high.toLocaleString("en")} steps`, width - 8, height - 5);
-    const told = [];
+    /** @type {string[]} */ const told = [];
     c.fillStyle = colour("rule");
     for (const records of series) records.forEach((record, i) => i && record.anneal_cycle !== records[i - 1].anneal_cycle && c.fillRect(X(record.steps), 8, 1, height - 24)); // where a stage begins
     [...this.chosen].forEach((id, k) => {

@@ -18,6 +18,8 @@ class ServedLibrary {
     /** @type {Map<string, ReelSource>} */ this.films = new Map();
     /** @type {Set<string>} */ this.filmed = new Set(); // takes that do not live here
     this.moving = Promise.resolve(false);
+    /** @type {Promise<WebAssembly.Module> | undefined} */ this.module = undefined;
+    this.refused = "";
   }
 
   /** @param {string} id */
@@ -99,8 +101,12 @@ function hearNews(page) {
         await page.library.refresh();
         page.fillTakes();
       });
-      for (const kind of ["record", "alarm", "checkpoint"]) news.addEventListener(kind, () => page.view === "runs" && page.views.runs.refresh());
-      news.addEventListener("alarm", e => page.tell(`Alarm: ${JSON.parse(e.data).text ?? ""}`));
+      news.addEventListener("record", () => page.view === "runs" && page.views.runs.refresh());
+      news.addEventListener("alarm", e => page.tell(`Alarm: ${JSON.parse(e.data).text}`));
+      news.addEventListener("checkpoint", () => {
+        if (page.view === "runs") page.views.runs.show();
+        else page.tell("There is a new checkpoint; it can be played under Runs.");
+      });
       news.addEventListener("error", () => page.tell("The server does not answer; what is here plays on."));
     }
   };

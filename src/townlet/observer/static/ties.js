@@ -39,7 +39,8 @@ export class Ties {
     this.page = page;
     this.canvas = byId("ties-canvas");
     /** @type {any[]} */ this.ties = [];
-    this.key = "";
+    this.key = this.shape = "";
+    /** @type {Map<number, number[]> | null} */ this.layout = null;
     this.canvas.addEventListener("click", (/** @type {MouseEvent} */ e) => {
       let best = -1, least = 22 ** 2;
       for (const [slot, [x, y]] of this.places(this.canvas.clientWidth, this.canvas.clientHeight)) {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from townlet.errors import UsageError
 from townlet.policy.inference import check_inputs
 from townlet.policy.network import NetworkSpec
 from townlet.policy.trajectory import Trajectory
-from townlet.types import Array, Doubles
+from townlet.types import Array, Doubles, Record
 
 Flags = Array  # uint8 or bool
 PPO_TERMS = ("loss_policy", "loss_value", "entropy", "clip_fraction", "kl_k1", "kl_k3", "adv_mean", "adv_std")
@@ -67,7 +67,7 @@ class UpdateStats:
     bc_loss: float
     bc_accuracy: float
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> Record:
         return asdict(self)
 
 
@@ -82,7 +82,7 @@ class CloningStats:
     accuracy: float
     grad_norm: float
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> Record:
         return asdict(self)
 
 
@@ -121,7 +121,7 @@ def uniform_draws(seed: int, stream: int, step: int, length: int) -> Doubles:
     return np.random.Generator(np.random.Philox(key=words, counter=counter)).random(length)
 
 
-def summary(table: Doubles, grads: Doubles) -> dict[str, Any]:
+def summary(table: Doubles, grads: Doubles) -> Record:
     """Fields of UpdateStats from the mini-batches: columns PPO_TERMS, total loss, cloning loss, cloning accuracy."""
     column = {name: table[:, i] for i, name in enumerate((*PPO_TERMS, "loss_total", "bc_loss", "bc_accuracy"))}
     means = {name: float(values.mean()) for name, values in column.items()}
@@ -162,4 +162,4 @@ class LearnerState(NamedTuple):
 
     weights: dict[str, Array]
     optimizer: dict[str, Array]
-    meta: dict[str, Any]
+    meta: Record

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Where a run says how it goes; the command line draws it on stderr."""
+    """Where a run says how it goes; the command line draws it on stderr. `advance` is given all that is known of an epoch."""
 
     def begin(self, what: str, total: int, done: int = 0) -> None: ...
-    def advance(self, figures: Mapping[str, float | None]) -> None: ...
+    def advance(self, figures: Mapping[str, Any]) -> None: ...
     def say(self, sentence: str) -> None: ...
 
 
@@ -36,7 +36,7 @@ class NoProgress:
     def begin(self, what: str, total: int, done: int = 0) -> None:
         pass
 
-    def advance(self, figures: Mapping[str, float | None]) -> None:
+    def advance(self, figures: Mapping[str, Any]) -> None:
         pass
 
     def say(self, sentence: str) -> None:

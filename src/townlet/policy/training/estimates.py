@@ -110,10 +110,6 @@ class RunningMeanStd:
     var: Doubles = field(default_factory=lambda: np.ones(1))
     count: float = 0.0
 
-    @classmethod
-    def of_width(cls, width: int) -> RunningMeanStd:
-        return cls(np.zeros(width), np.ones(width), 0.0)
-
     def update(self, rows: Array, limit: float = float("inf")) -> None:
         """Take in rows (n, width); with a limit, all that came before weighs at most as much as that many rows."""
         self.take_in(*self.sums(rows), len(rows), limit)

@@ -119,15 +119,16 @@ class Fused:
         """Every shard by one of the threads; their gradients and sums in order."""
         network, layout, gradients = self.refresh(), self.network.layout, self._gradients
         (seen, masks), sums = (part.rows.seen, part.rows.masks), np.zeros((self.shards, terms))
-        edges = [part.begin + (part.end - part.begin) * k // self.shards for k in range(self.shards + 1)]
+        edges = part.begin + (part.end - part.begin) * np.arange(self.shards + 1) // self.shards
+        threads = min(network.threads, self.shards)
 
-        def job(space: Workspace, k: int) -> None:
+        def job(space: Workspace, first: int) -> None:
             learn(
                 layout.plan, network.wide, network.turned, space.act, space.grad, *space.learning, *seen,
-                layout.places, part.order, edges[k], edges[k + 1], masks, *given, gradients[k], sums[k],
+                layout.places, part.order, edges, first, threads, masks, *given, gradients, sums,
             )  # fmt: skip
 
-        network.run(job, self.shards)
+        network.run(job, threads)
         passes.collect(gradients, layout.place, self._gradient)
         return np.asarray(sums.sum(axis=0))
 

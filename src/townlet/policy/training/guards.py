@@ -7,12 +7,39 @@ from math import sqrt
 from statistics import fmean, variance
 
 from townlet.config.learning import AnnealGuardsConfig
-from townlet.dto.policy import EpochFigures, EvaluationPoint, MeasureInterval, PPOTrainingResult
+from townlet.dto.policy import (
+    BCTrainingResult,
+    EpochFigures,
+    EvaluationPoint,
+    MeasureInterval,
+    PPOTrainingResult,
+    TrainingResult,
+)
+from townlet.policy.training.tracker import Tracker
 
 RISES = {"conflicts": "conflicts per resident-day", "intensity": "conflict intensity per resident-day"}
 LEAST_EPOCHS = 4  # on either side, before the flags of epochs say anything
 CLEAR = 4.0  # standard errors of the difference of two means
 FALLS = {"return": "return per resident-day", "self_sufficiency": "self-sufficiency"}
+
+
+def stage_guards(result: TrainingResult, point: EvaluationPoint, tracker: Tracker, bounds: AnnealGuardsConfig) -> tuple[str, ...]:
+    """Every guard of a PPO stage that fired, a sentence each; cloning has a gate instead."""
+    if not isinstance(result, PPOTrainingResult):
+        return ()
+    fired = update_guards(result, tracker.good_value_loss, bounds)
+    if tracker.good_score is not None:
+        fired = score_guards(point, tracker.good_score, tracker.random, tracker.scripted, bounds) + fired
+    return fired
+
+
+def cloning_gate(bc: BCTrainingResult) -> str:
+    """What cloning reached, beside its gates."""
+    change = "none" if bc.change_accuracy is None else f"{bc.change_accuracy:.3f}"
+    return (
+        f"cloning reached {bc.accuracy:.3f} (gate {bc.accuracy_threshold:g}) and {change} on changes "
+        f"(gate {bc.change_accuracy_threshold:g})"
+    )
 
 
 def score_guards(

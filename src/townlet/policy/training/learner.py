@@ -355,7 +355,7 @@ class PPOLearner(Acting):
         if meta["optimizer"] != optimizer.kind:
             raise CheckpointError(
                 f"the checkpoint was made with {meta['optimizer']}, the config asks for {optimizer.kind}; "
-                "set ppo.optimizer to the former"
+                "set ppo.optimizer to the one of the checkpoint"
             )
         moments = optimizer.moments()
         kept = {name: array for name, array in state.optimizer.items() if name in moments}  # beside a critic's, which it may hold

@@ -30,6 +30,7 @@ from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.numerics import Tensors, masked_log_softmax, taken
 from townlet.policy.training.sources import Lives, refuse_memory
 from townlet.policy.trajectory import Trajectory
+from townlet.types import Array
 
 OFFLINE_STREAM = 5
 CRITIC, TARGET = "critic.", "target."  # names of their arrays in a checkpoint begin so
@@ -294,7 +295,7 @@ class OfflineLearner(PPOLearner):
                 for name, buffer in self.network.named_buffers():
                     network.get_buffer(name).copy_(buffer)
 
-    def _batch(self, lives: Lives, legal: NDArray[np.bool_], advantages: NDArray[Any], returns: NDArray[Any]) -> Batch:
+    def _batch(self, lives: Lives, legal: NDArray[np.bool_], advantages: Array, returns: Array) -> Batch:
         seen, width = lives.seen, legal.shape[1]
         tables = self.passes.data(seen, None, {})
         assert seen.expert is not None
@@ -340,5 +341,5 @@ class OfflineLearner(PPOLearner):
         self.critic_optimizer.steps = int(state.meta["critic_steps"])
 
 
-def _below(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _below(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

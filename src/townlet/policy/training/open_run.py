@@ -1,4 +1,4 @@
-"""Opening a run: its folder and lock, its log, its stop flag; new, or where it was left."""
+"""Opening a new or resumed run: its folder and lock, its log, its stop flag."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ def _environment(context: TrainingContext, options: RunOptions) -> RunEnvironmen
 def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions) -> None:
     if not options.resume:
         if run.exists:
-            raise UsageError(f"{run.path} already holds a run; go on with --resume {run.path}, or choose another --run-dir.")
+            raise UsageError(
+                f"{run.path} already holds a run; continue it with --resume {run.path}, or choose another --run-dir."
+            )
         check_disk(run.path, context.disk_needed)
         return
     card = run.card()
@@ -141,8 +143,8 @@ def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions)
     for name in ("versions", "threads", "machine"):
         if there[name] != here[name] and not options.allow_inexact:
             raise UsageError(
-                f"The run in {run.path} was made with {name} {there[name]}, here it is {here[name]}: it would not go on bit "
-                "for bit; use the same, or accept that with --allow-inexact."
+                f"The run in {run.path} was made with {name} {there[name]}, here it is {here[name]}: the result could differ "
+                "in the last bits; use the same, or accept that with --allow-inexact."
             )
 
 

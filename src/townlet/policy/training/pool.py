@@ -1,4 +1,4 @@
-"""Several rollout workers as one collector: each holds a share of the towns; what they bring is laid side by side.
+"""Several rollout workers as one collector: each holds a share of the towns, and their rollouts are joined.
 
 Workers act without torch, by the passes that the learner acts with: however the towns are split, they collect the bytes that one
 collector would. (A recurrent network, or one with convolutions, acts in NumPy, near the learner's own numbers.) The state of

@@ -167,9 +167,11 @@ class RunFolder:
     def environment(self) -> RunEnvironment:
         return self._read("environment.json", RunEnvironment)
 
-    def log(self, card: RunCard | None = None) -> Path | None:
-        """The log the run names, if it is in the folder; else any log in it."""
-        named = (card or self.card()).telemetry
+    def log(self) -> Path | None:
+        return self.find_log(self.card().telemetry)
+
+    def find_log(self, named: str | None) -> Path | None:
+        """The log of that name, if it is in the folder; else any log in it."""
         names = [named] if named is not None and is_name(named) else []
         names += sorted(path.name for path in self.path.glob("*.ndjson"))
         return next((path for name in names if (path := files.safe_join(self.path, name)).is_file()), None)
@@ -211,7 +213,9 @@ class RunFolder:
 
     def _read(self, name: str, model: type[Model]) -> Model:
         if not self.exists:
-            raise UsageError(f"{self.path} is no run folder (it has no run.json); give the folder that `townlet train` printed.")
+            raise UsageError(
+                f"{self.path} is not a run folder (it has no run.json); give the folder that `townlet train` printed."
+            )
         remedy = "restore the file, or start the run again"
         return read_sealed(self.path / name, model, remedy=remedy, error=CheckpointError)
 

@@ -1,4 +1,4 @@
-"""What strategies are handed out: towns and captures, replay datasets, scores, promotion. None of it needs torch."""
+"""Services that strategies use: towns and captures, replay datasets, scores, promotion. None of them needs torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training run under way: the learner, its towns, how far it has come; and the checkpoints it goes on from bit for bit."""
+"""A training run: the learner, its towns and counters, and the checkpoints from which it continues bit for bit."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def training_state(found: Checkpoint, place: Path) -> TrainingState:
     try:
         state = TrainingState.model_validate_json(json.dumps(found.state))
     except ValidationError as error:
-        raise CheckpointError(f"{place} is no state to go on from ({first_problem(error)}); train again") from None
+        raise CheckpointError(f"{place} cannot be continued from ({first_problem(error)}); train again") from None
     if state.telemetry and (
         set(LOG_START) - set(state.telemetry) or any(type(state.telemetry[name]) is not int for name in LOG_START)
     ):

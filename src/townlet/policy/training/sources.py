@@ -97,7 +97,7 @@ class Lives(NamedTuple):
     known: NDArray[np.bool_]  # (T, B): the row's next observation was stored, or its life ended
 
 
-def side_by_side(batches: Iterator[Trajectory]) -> Lives:
+def lives_of(batches: Iterator[Trajectory]) -> Lives:
     """Lives of any length, filled up with rows that do not count. Where what followed a life's last decision was not stored, the
     decision's own observation stands there, and no value is backed up from it."""
     parts, known = [], []

@@ -12,7 +12,7 @@ from townlet.policy.training.batches import UpdateStats
 from townlet.sim.tally import EventTally
 from townlet.statistics import gini
 from townlet.telemetry.schema import CURRENT, FIELDS, RIVALRY_BINS
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.events import CHAT_SUCCESS, EXIT, QUEUE_CONFLICT, SHIFT_ABSENT, SHIFT_LATE
 from townlet.world.state import CONFLICT_REASONS, EVENTS
 
@@ -32,7 +32,7 @@ TOWN_FIELDS = (
 )
 
 
-def town_record(tally: EventTally, resident_days: float) -> dict[str, Any]:
+def town_record(tally: EventTally, resident_days: float) -> Record:
     """The town fields of an epoch in which residents lived so many days together."""
     due, waits = tally.shifts_due(), tally.waits()
     per_resident = np.bincount(np.unique(waits[:, :3], axis=0, return_inverse=True)[1].ravel(), waits[:, 3])
@@ -73,7 +73,7 @@ class RivalryTally:
         )
         self.histogram += np.histogram(rivalry_max, RIVALRY_BINS, (0.0, 1.0))[0]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         means = np.asarray(self.batches, np.float64).mean(axis=0) if self.batches else np.zeros(4)
         names = ("rivalry_max_mean", "rivalry_max_max", "rivalry_avoid_count_mean", "rivalry_avoid_count_max")
         return {
@@ -87,9 +87,9 @@ class EpochData:
     """What one epoch saw and did; a mixed epoch is the sum of a replay and a rollout part."""
 
     updates: list[UpdateStats] = field(default_factory=list)
-    minibatches: list[dict[str, Any]] = field(default_factory=list)
+    minibatches: list[Record] = field(default_factory=list)
     rivalry: RivalryTally = field(default_factory=RivalryTally)
-    town: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(TOWN_FIELDS))
+    town: Record = field(default_factory=lambda: dict.fromkeys(TOWN_FIELDS))
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     dataset_returns: list[float] = field(default_factory=list)  # of the lives in replay data
@@ -117,7 +117,7 @@ class EpochData:
         self.baseline = self.baseline or other.baseline
 
 
-def sum_known(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+def sum_known(a: Record, b: Record) -> Record:
     """Counts of two parts of an epoch; means, shares and rates, which do not add up, are those of the towns just stepped."""
     total = {}
     for name in TOWN_FIELDS:
@@ -130,9 +130,9 @@ def sum_known(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     return total
 
 
-def replay_town(metrics: Sequence[Mapping[str, Any]], exits: int, resident_days: float) -> dict[str, Any]:
+def replay_town(metrics: Sequence[Mapping[str, Any]], exits: int, resident_days: float) -> Record:
     """The town fields of stored samples, from their capture metrics; null where a sample does not have them."""
-    town: dict[str, Any] = dict.fromkeys(TOWN_FIELDS)
+    town: Record = dict.fromkeys(TOWN_FIELDS)
     town |= {"exits": exits} | per_resident_day(None, exits, resident_days)
     if not metrics or any("queue_conflict_events" not in each for each in metrics):
         return town
@@ -158,11 +158,11 @@ MEANS = (
 )
 
 
-def merge_updates(updates: Sequence[UpdateStats]) -> dict[str, Any]:
+def merge_updates(updates: Sequence[UpdateStats]) -> Record:
     """One epoch's figures from its updates: sums, extremes, and means weighted by mini-batches."""
     rows = [update.as_record() for update in updates]
     weights = np.array([float(row["minibatches"]) for row in rows])
-    merged: dict[str, Any] = {name: sum(row[name] for row in rows) for name in SUMS}
+    merged: Record = {name: sum(row[name] for row in rows) for name in SUMS}
     merged |= {name: max(row[name] for row in rows) for name in LARGEST}
     merged |= {name: rows[-1][name] for name in LATEST}
     merged["adv_min_std"] = min(row["adv_min_std"] for row in rows)
@@ -179,7 +179,7 @@ def merge_updates(updates: Sequence[UpdateStats]) -> dict[str, Any]:
     return merged
 
 
-def epoch_record(data: EpochData, ids: Mapping[str, object], seconds: float) -> dict[str, Any]:
+def epoch_record(data: EpochData, ids: Mapping[str, object], seconds: float) -> Record:
     """A record of version 1.4. `ids` holds epoch, cycle, steps, hashes and the anneal fields."""
     merged = merge_updates(data.updates)
     if not data.masked:
@@ -201,7 +201,7 @@ def epoch_record(data: EpochData, ids: Mapping[str, object], seconds: float) -> 
     }
 
 
-def batch_records(minibatches: Sequence[Mapping[str, Any]], ids: Mapping[str, Any], lr: float) -> list[dict[str, Any]]:
+def batch_records(minibatches: Sequence[Mapping[str, Any]], ids: Mapping[str, Any], lr: float) -> list[Record]:
     """A record of kind `batch` for each mini-batch of one epoch."""
     shared = {name: ids[name] for name in ("run_id", "epoch", "cycle_id", "steps")}
     return [
@@ -234,9 +234,9 @@ def rivalry_fields(rivalry_max: tuple[float, float], avoid_count: tuple[float, f
     return {f"conflict.{name}_{part}": value for name, pair in pairs for part, value in zip(("mean", "max"), pair)}
 
 
-def diverged_record(last: Mapping[str, object], ids: Mapping[str, object]) -> dict[str, Any]:
+def diverged_record(last: Mapping[str, object], ids: Mapping[str, object]) -> Record:
     """The record of an epoch whose loss was no number: the losses are not finite, so the log names them under `nonfinite`."""
-    blank: dict[str, Any] = {item.name: last.get(item.name, 0) for item in FIELDS if item.required and not item.volatile}
+    blank: Record = {item.name: last.get(item.name, 0) for item in FIELDS if item.required and not item.volatile}
     losses = dict.fromkeys(("loss_policy", "loss_value", "loss_total", "grad_norm"), float("nan"))
     clock = {"epoch_duration_sec": 0.0, "steps_per_second": 0.0, "sim_steps_per_second": None}
     return {**blank, "telemetry_version": CURRENT, **clock, **losses, **ids, "nonfinite": sorted(losses)}

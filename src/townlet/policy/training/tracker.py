@@ -1,4 +1,4 @@
-"""The anneal tracker: what a schedule has come to, between its stages and over a stop."""
+"""The anneal tracker: the state of a schedule between its stages; it survives a stop."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from townlet.dto.policy import (
 from townlet.errors import DivergedError, InterruptedRun, UsageError
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
-from townlet.policy.training.guards import baselines, score_guards, update_guards
+from townlet.policy.training.guards import baselines, cloning_gate, stage_guards
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies.base import TrainingStrategy
@@ -96,7 +96,7 @@ class AnnealStrategy:
         if result is not None and result.checkpoint is not None:
             scores = self._scores(context, stage, result.checkpoint)
             point = EvaluationPoint(epoch=stage.epochs, steps=tracker.steps, measures=scores)
-            guards = self._guards(context, tracker, result, point)
+            guards = stage_guards(result, point, tracker, context.config.training.anneal_guards)
         if tracker.mix is None and stage.mode == "ppo":
             tracker.mix = (before, share)
         self._book(tracker, stage, (weight, share), result, point, guards)
@@ -118,17 +118,6 @@ class AnnealStrategy:
         """Of the time left: cloning may take all it needs, PPO stages share the rest by their epochs."""
         ahead = [s.epochs for s in context.config.training.anneal_schedule if s.mode == "ppo" and s.cycle >= stage.cycle]
         return stage.epochs / sum(ahead) if stage.mode == "ppo" else 1.0
-
-    def _guards(
-        self, context: TrainingContext, tracker: Tracker, result: TrainingResult, point: EvaluationPoint
-    ) -> tuple[str, ...]:
-        if not isinstance(result, PPOTrainingResult):
-            return ()
-        bounds = context.config.training.anneal_guards
-        fired = update_guards(result, tracker.good_value_loss, bounds)
-        if tracker.good_score is not None:
-            fired = score_guards(point, tracker.good_score, tracker.random, tracker.scripted, bounds) + fired
-        return fired
 
     def _book(
         self,
@@ -176,7 +165,9 @@ class AnnealStrategy:
 
     def _summary(self, context: TrainingContext, run: RunFolder, tracker: Tracker, seconds: float) -> AnnealSummary:
         reasons = [f"stage {stage.cycle}: {guard}" for stage in tracker.done for guard in stage.guards]
-        reasons += [f"stage {stage.cycle}: {_gate(stage.bc)}" for stage in tracker.done if stage.bc and not stage.bc.passed]
+        reasons += [
+            f"stage {stage.cycle}: {cloning_gate(stage.bc)}" for stage in tracker.done if stage.bc and not stage.bc.passed
+        ]
         left = context.config.training.anneal_schedule[len(tracker.done) :]
         if left and tracker.strikes < STRIKES:
             reasons.append(f"stage {left[0].cycle}: training.time_limit was over before it began")
@@ -204,11 +195,3 @@ class AnnealStrategy:
 
 def _data_mode(mode: str) -> str:
     return "rollout" if mode == "ppo" else mode
-
-
-def _gate(bc: BCTrainingResult) -> str:
-    change = "none" if bc.change_accuracy is None else f"{bc.change_accuracy:.3f}"
-    return (
-        f"cloning reached {bc.accuracy:.3f} (gate {bc.accuracy_threshold:g}) and {change} on changes "
-        f"(gate {bc.change_accuracy_threshold:g})"
-    )

@@ -12,7 +12,7 @@ from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.epochs import ReplayTally
 from townlet.policy.training.session import Session, disk_needed, offline_spec, refuse_single_lives, town_tables
-from townlet.policy.training.sources import Lives, check_samples, observed, refuse_memory, side_by_side
+from townlet.policy.training.sources import Lives, check_samples, lives_of, observed, refuse_memory
 from townlet.policy.training.strategies.ppo import PPOStrategy
 from townlet.policy.training.telemetry import EpochData
 
@@ -85,4 +85,4 @@ def read_lives(data: ReplayDataset, context: TrainingContext, learner: OfflineLe
     for batch in data:
         tally.add(batch)
         batches.append(observed(batch, learner.spec.actions, maps=learner.spec.sees_map))
-    return side_by_side(iter(batches)), tally.seen()
+    return lives_of(iter(batches)), tally.seen()

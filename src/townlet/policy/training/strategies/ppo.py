@@ -29,11 +29,7 @@ from townlet.policy.training.session import (
 )
 from townlet.policy.training.sources import check_samples
 from townlet.policy.training.telemetry import EpochData, batch_records, diverged_record, epoch_record
-from townlet.telemetry.schema import volatile_names
-
-VOLATILE = volatile_names()
-TOWN_SHOWN = ("conflicts_per_resident_day", "conflict.rivalry_max_mean_avg")
-SHOWN = (*TOWN_SHOWN, "kl_k3", "batch_entropy_mean", "loss_value", "steps_per_second")
+from townlet.telemetry.schema import comparable
 
 
 class PPOStrategy:
@@ -69,8 +65,7 @@ class PPOStrategy:
                 self.collector.close()
 
     def _run(self, context: TrainingContext) -> PPOTrainingResult:
-        started = perf_counter()
-        session = open_session(context, self.collector)
+        started, session = perf_counter(), open_session(context, self.collector)
         counters = session.counters
         say_what_an_epoch_takes(session, context)
         context.progress.begin(f"{self.name} {context.mode}", context.epochs, counters.epoch)
@@ -118,10 +113,10 @@ class PPOStrategy:
         for row in batch_records(data.minibatches, ids, record["lr"]) if context.log_batches else ():
             context.telemetry.write(row)
         context.telemetry.write(record)
-        counters.last = {name: value for name, value in record.items() if name not in VOLATILE}
+        counters.last = comparable(record)
         if record["episode_return_mean"] is not None:
             counters.last_return = record["episode_return_mean"]
-        context.progress.advance({name: record[name] for name in SHOWN} | {"episode_return_mean": counters.last_return})
+        context.progress.advance(record | {"episode_return_mean": counters.last_return})
 
     def _learn(self, session: Session, context: TrainingContext, progress: float) -> EpochData:
         data = EpochData()

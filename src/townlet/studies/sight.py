@@ -1,9 +1,8 @@
-"""What a scenario is like, in a few figures under scripted and random residents: the measured part of the catalogue."""
+"""What looking ahead is worth in a town: scripted residents who take the calm object against those who take the near one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from townlet.scenarios.lint import Verdict
 from townlet.sim.loop import SimulationLoop
 from townlet.statistics import Interval, paired_difference
 from townlet.types import Array
-from townlet.world.events import QUARREL, QUEUE_CONFLICT
 
 
 def play(config: SimulationConfig, policy: str, *, towns: int, ticks: int | None = None) -> Iterator[VectorTown]:
@@ -28,51 +26,6 @@ def play(config: SimulationConfig, policy: str, *, towns: int, ticks: int | None
     for _ in range(-(-config.scenario.episode_ticks // vec.interval)):
         loop.step()
         yield vec
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Per resident-day unless said otherwise."""
-
-    scripted: float  # return
-    random: float  # return
-    sight: Interval
-    conflicts: float
-    quarrels: float  # share of the conflicts
-    rivalry: float  # share of decisions that see a rivalry above the avoidance line
-
-    def as_words(self) -> dict[str, str]:
-        return {
-            "scripted": f"{self.scripted:.1f}",
-            "random": f"{self.random:.1f}",
-            "sight": f"{self.sight.value:+.2f} ({self.sight.low:+.2f} to {self.sight.high:+.2f})",
-            "conflicts": f"{self.conflicts:.1f}",
-            "quarrels": f"{100 * self.quarrels:.0f} %",
-            "rivalry": f"{100 * self.rivalry:.0f} %",
-        }
-
-
-def figures_of(config: SimulationConfig, *, days: int) -> Figures:
-    line = config.conflict.rivalry.avoid_threshold
-    conflicts = quarrels = above = decisions = 0
-    returns = 0.0
-    for vec in play(config, "scripted", towns=days):
-        kinds = vec.events()["kind"]
-        conflicts += int((kinds == QUEUE_CONFLICT).sum())
-        quarrels += int((kinds == QUARREL).sum())
-        deciding = vec.active == 1
-        above += int((vec.features[..., vec.spec.offsets["rivalry_max"]][deciding] > line).sum())
-        decisions += int(deciding.sum())
-        returns += float(vec.rewards.mean(dtype=np.float64))
-    a_day = DAY / config.scenario.episode_ticks
-    return Figures(
-        scripted=returns * a_day,
-        random=float(daily_returns(config, "random", days=days).mean()),
-        sight=value_of_sight(config, days=days),
-        conflicts=conflicts * a_day / (days * vec.num_residents),
-        quarrels=quarrels / max(conflicts, 1),
-        rivalry=above / max(decisions, 1),
-    )
 
 
 SIGHT_DAYS = 64

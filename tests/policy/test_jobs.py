@@ -1,0 +1,133 @@
+"""Jobs spread over workers: in order, again after a death, failures in words; many towns, each the one it is alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from townlet.cli.app import main
+from townlet.config import load_config
+from townlet.config.learning import TrainingConfig
+from townlet.envs.vector import VectorTown
+from townlet.errors import ClusterError, TownletError, UsageError
+from townlet.policy import ray_engine
+from townlet.policy.jobs import run_jobs
+from townlet.policy.many_towns import ManyTowns, Spread, live
+from townlet.policy.runtime import make_policy
+from townlet.policy.workers import WorkerDied
+from townlet.sim.loop import SimulationLoop
+
+HERE, PROCESSES = TrainingConfig(), TrainingConfig(engine="process", workers=2)
+
+
+def doubled(base: int, number: int) -> int:
+    time.sleep(0.2 if number == 0 else 0.0)  # the first is the last to end
+    return base + 2 * number
+
+
+def die_once(mark: str) -> str:
+    if not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done again"
+
+
+def refuse(kind: type[BaseException]) -> None:
+    raise kind("in words")
+
+
+def command(words: list[str]) -> int | str | None:
+    with pytest.raises(SystemExit) as found:
+        main(words)
+    return found.value.code
+
+
+@pytest.mark.parametrize("where", [HERE, PROCESSES], ids=["here", "processes"])
+def test_jobs_come_back_in_order_with_what_they_share(where: TrainingConfig) -> None:
+    begun: list[int] = []
+    done = list(run_jobs(where, doubled, [(number,) for number in range(5)], shared=(100,), begun=begun.append))
+    assert [(one.number, one.get()) for one in done] == [(number, 100 + 2 * number) for number in range(5)]
+    assert begun == [0, 1, 2, 3, 4]
+    assert list(run_jobs(where, doubled, [])) == []
+
+
+def test_a_job_whose_worker_died_is_done_again_and_a_failure_is_told_with_its_exit_code(tmp_path: Path) -> None:
+    (again,) = run_jobs(PROCESSES, die_once, [(str(tmp_path / "mark"),)])
+    assert again.get() == "done again"
+    said, broken = run_jobs(PROCESSES, refuse, [(UsageError,), (KeyError,)])
+    assert (str(said.error), said.error and said.error.exit_code) == ("in words", 2)
+    assert broken.error is not None
+    assert "KeyError: 'in words'" in str(broken.error)
+    with pytest.raises(TownletError, match="in words"):
+        said.get()
+    (lost,) = run_jobs(PROCESSES, os.abort, [()])
+    assert isinstance(lost.error, WorkerDied)
+
+
+def test_after_a_stop_no_more_jobs_come() -> None:
+    taken: list[int] = []
+    for done in run_jobs(HERE, doubled, [(number,) for number in range(9)], shared=(0,), stop=lambda: len(taken) >= 2):
+        taken.append(done.number)
+    assert taken == [0, 1]
+
+
+def test_each_of_many_towns_is_the_one_it_is_alone() -> None:
+    config = load_config("town_day")
+    rows = list(live(HERE, config, range(4, 7), policy="scripted", ticks=120))
+    for row in rows:
+        alone = VectorTown(config, 1, first_town=row["town"])
+        SimulationLoop(alone, make_policy("scripted", alone, seed=alone.seed)).run(120)
+        assert alone.digest() == row["digest"]
+    assert len({row["digest"] for row in rows}) == 3
+    sums = ManyTowns()
+    for row in rows:
+        sums.add(row)
+    told = sums.told(2.0)
+    assert (told["towns"], told["residents"], told["resident_ticks_per_second"]) == (3, 24, 120 * 24 / 2.0)
+    assert told["per_resident_day"]["uses"]["mean"] == pytest.approx(sum(row["uses"] for row in rows) / 24 * 1440 / 120)
+
+
+def test_the_command_runs_the_same_town_alone_and_among_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        command(["run", "--scenario", "town_day", "--towns", "2", "--ticks", "60", "--digests", str(tmp_path / "d.ndjson")]) == 0
+    )
+    assert "2 towns, 16 residents" in capsys.readouterr().out
+    assert command(["run", "town_day", "--town", "1", "--ticks", "60", "--json"]) == 0
+    digest = capsys.readouterr().out.partition('"digest": "')[2][:64]
+    assert f'{{"town": 1, "digest": "{digest}"}}' in (tmp_path / "d.ndjson").read_text()
+    assert command(["run", "town_day", "--towns", "2", "--render", str(tmp_path / "x.png")]) == 2
+    assert "--render is for one town" in capsys.readouterr().err
+    assert command(["run"]) == 2
+
+
+def test_mean_and_deviation_of_a_stream() -> None:
+    """2, 4, 9: mean 5, squares 9 + 1 + 16 = 26, so a deviation of √13."""
+    spread = Spread()
+    for value in (2.0, 4.0, 9.0):
+        spread.add(value)
+    assert spread.told() == pytest.approx({"mean": 5.0, "deviation": 13**0.5, "least": 2.0, "most": 9.0})
+
+
+def test_without_ray_and_without_a_cluster_one_sentence_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("townlet.optional.find_spec", lambda name: None)
+    assert command(["run", "town_day", "--towns", "2", "--engine", "ray"]) == 4
+    assert "needs ray, which is not installed; install it with: pip install 'townlet[dist]'" in capsys.readouterr().err
+    with pytest.raises(ClusterError, match=r"No Ray cluster answers at 127.0.0.1:1 .*start it, or name another") as found:
+        ray_engine._knock("127.0.0.1:1")
+    assert found.value.exit_code == 69
+    with pytest.raises(ClusterError, match="expected HOST:PORT"):
+        ray_engine._knock("somewhere")
+
+
+def test_a_node_with_other_versions_is_refused_by_name() -> None:
+    here = ray_engine._made_with()
+    assert ray_engine._Host(dict, (), here).call(len) == (0, "", 0)
+    _, error, code = ray_engine._Host(dict, (), here | {"numpy": "0.1"}).call(len)
+    assert code == 69
+    assert error == f"A node of the cluster has other versions (numpy {here['numpy']} there, 0.1 here); install the same."
