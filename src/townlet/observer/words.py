@@ -37,7 +37,7 @@ REASON_WORDS = {
     "arranged_meet": "a meeting is arranged",
 }
 UNTOLD = ("bump",)  # too many, and nobody minds
-WAYS = {"near": ", nearest", "calm": ", calmest"}
+WAYS = {"near": "nearest", "calm": "calmest", "1": "nearest", "2": "second nearest", "3": "third nearest", "4": "fourth nearest"}
 
 
 def tell(record: Mapping[str, Any]) -> str:
@@ -58,4 +58,4 @@ def tell(record: Mapping[str, Any]) -> str:
 def option_text(option: str) -> str:
     """An option for people: `use_shower:calm` → `use shower, calmest`."""
     what, _, way = option.replace("_", " ").partition(":")
-    return what + (WAYS.get(way) or (f", candidate {way}" if way.isdigit() else f" {way}" if way else ""))
+    return what + (f", {WAYS[way]}" if way in WAYS else f" {way}" if way else "")

@@ -42,10 +42,12 @@ export function plain(text) {
   return text.replaceAll("_", " ");
 }
 
+const WAYS = { near: "nearest", calm: "calmest", 1: "nearest", 2: "second nearest", 3: "third nearest", 4: "fourth nearest" };
+
 /** An option for people: `use_shower:calm` → `use shower, calmest`; `observer/words.py` says the same. @param {string} option */
 export function optionText(option) {
   const [what, way] = option.split(":");
-  return plain(what) + (way === undefined ? "" : way === "near" ? ", nearest" : way === "calm" ? ", calmest" : /^\d+$/.test(way) ? `, candidate ${way}` : ` ${plain(way)}`);
+  return plain(what) + (way === undefined ? "" : way in WAYS ? `, ${WAYS[/** @type {keyof typeof WAYS} */ (way)]}` : ` ${plain(way)}`);
 }
 
 export const DOING_TEXT = {

@@ -1,0 +1,22 @@
+"""Words for people: the page and the command line call things alike."""
+
+from __future__ import annotations
+
+import re
+
+from engine_tools import STATIC
+from townlet.observer.words import WAYS, option_text
+from townlet.world.actions import catalogue
+
+
+def test_the_page_knows_the_same_words_for_a_way_of_choosing() -> None:
+    listed = re.search(r"const WAYS = {(.*?)};", (STATIC / "words.js").read_text(encoding="utf-8"), re.DOTALL)
+    assert listed is not None
+    assert dict(re.findall(r'(\w+): "([^"]+)"', listed[1])) == WAYS
+
+
+def test_every_option_of_every_catalogue_reads_as_words() -> None:
+    for level in ("option", "candidates", "primitive"):
+        for name in catalogue(level, ("use_shower", "cook_meal")).names:
+            assert re.fullmatch(r"[a-z]+( [a-z]+)*(, [a-z]+( [a-z]+)?)?", option_text(name)), name
+    assert option_text("use_shower:2") == "use shower, second nearest"
