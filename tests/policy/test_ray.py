@@ -94,7 +94,7 @@ def pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def worker(self: RayEngine, make: Any, *args: Any) -> RayWorker:
         new = made(self, make, *args)
         assert isinstance(new, RayWorker)
-        found.append(ray.get(new.actor.place.remote())[1])
+        found.append(ray.get(new.actor.place.remote(), timeout=120)[1])  # a cluster that gives no place fails, and does not hang
         return new
 
     monkeypatch.setattr(RayEngine, "worker", worker)

@@ -91,7 +91,7 @@ def test_a_score_is_where_a_return_lies_between_the_ends(planned: CasePlan, tmp_
     other = tiny_town("policy.decision_interval=10", "rewards.survival=0.06", residents=3, scenario={"episode_ticks": 720})
     case = Case("other", "other", towns=1, days=None, config=other.model_copy(update={"lifecycle": TINY.lifecycle}))
     assert evaluate({"random": "random"}, [case], ends=known).cases[0].ends is not None  # measured with the committed weights
-    path.write_text("[{}]")
+    path.write_text('{"ends": [{}]}')
     with pytest.raises(DamagedFileError, match=r"ends\.json cannot be used \(ends\.0\.scenario: Field required\); make it with"):
         load_scales(path)
 

@@ -38,10 +38,7 @@ class ScalesFile(FrozenStrict):
 
 def load_scales(path: Path) -> dict[str, ScoreScale]:
     """Scales by `town_hash`."""
-    data = read_bytes(path, limit=LIMIT)
-    if data.lstrip().startswith(b"["):  # of before there were seals
-        data = b'{"ends": %s}' % data
-    found = parse_sealed(data, path, ScalesFile, remedy="make it with `townlet plan --ends`")
+    found = parse_sealed(read_bytes(path, limit=LIMIT), path, ScalesFile, remedy="make it with `townlet plan --ends`")
     return {one.town: one for one in found.ends}
 
 
