@@ -46,8 +46,8 @@ def shots(browser: Any, address: str, width: int, height: int, scheme: str) -> d
     for view, steps in STEPS.items():
         for step in steps:
             page.evaluate(f"async () => {{ await {step}; }}")
-            page.wait_for_timeout(800)
-        page.wait_for_timeout(1500)
+            page.wait_for_timeout(400)
+        page.wait_for_timeout(900)
         found[view] = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     context.close()
     return found

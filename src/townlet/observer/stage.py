@@ -143,7 +143,6 @@ class Stage:
         changes: Sequence[tuple[int, str]] = (),
         start: Mapping[str, Array] | None = None,
     ) -> None:
-        self._make_policy = policy
         self._edits = [(at, parse_edit(text)) for at, text in changes]
         vec = VectorTown(config, 1, seed=seed)
         if start is not None:
