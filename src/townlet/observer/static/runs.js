@@ -4,7 +4,8 @@ import { byId, colour, disc, fitted, make } from "./dom.js";
 import { askJson } from "./http.js";
 import { plain } from "./words.js";
 
-const CHARTS = ["episode_return_mean", "queue_conflict_events", "loss_total", "kl_k3", "batch_entropy_mean", "explained_variance", "grad_norm", "queue_wait_mean", "exits"];
+/** Fields of the log that are drawn, and what they are called. */
+const CHARTS = { episode_return_mean: "return of an episode", queue_conflict_events: "conflicts in a batch", loss_total: "loss", kl_k3: "step of the policy (KL)", batch_entropy_mean: "entropy of its choices", explained_variance: "explained variance of the critic", grad_norm: "gradient norm", queue_wait_mean: "minutes waited in queues", exits: "exits" };
 const MOST_RUNS = 6;
 const MOST_ALARMS = 20;
 const MEASURES = { return: "return", score: "score", conflicts: "conflicts a day", exits: "exits", attendance: "attendance", lateness: "late", wait_mean: "minutes waited" };
@@ -19,7 +20,8 @@ export function smoothed(values) {
 /** At most six characters, for an axis. @param {number} v */
 function shortNumber(v) {
   const size = Math.abs(v);
-  return size >= 10_000 || (size > 0 && size < 0.001) ? v.toExponential(0) : size < 0.1 ? v.toFixed(3) : v.toPrecision(3);
+  if (size >= 1000 && size < 100_000) return Math.round(v).toLocaleString("en");
+  return size >= 100_000 || (size > 0 && size < 0.001) ? v.toExponential(0) : size < 0.1 ? v.toFixed(3) : v.toPrecision(3);
 }
 
 /** @param {string} title @param {any} one a case of a scorecard */
@@ -152,7 +154,7 @@ export class Runs {
 
   charts() {
     const box = byId("runs-charts");
-    const there = CHARTS.filter(name => [...this.chosen].some(id => this.logs.get(id)?.records.some(record => Number.isFinite(record[name]))));
+    const there = Object.keys(CHARTS).filter(name => [...this.chosen].some(id => this.logs.get(id)?.records.some(record => Number.isFinite(record[name]))));
     if (box.dataset.names !== there.join()) {
       box.dataset.names = there.join();
       box.replaceChildren(...there.map(name => {
@@ -160,7 +162,7 @@ export class Runs {
           pointermove: (/** @type {PointerEvent} */ e) => this.point(canvas, e.offsetX),
           pointerleave: () => this.point(canvas, NaN),
         } });
-        return make("figure", { class: "chart" }, make("figcaption", {}, make("span", { text: plain(name) }), make("output", { class: "soft" })), canvas);
+        return make("figure", { class: "chart" }, make("figcaption", {}, make("span", { text: CHARTS[/** @type {keyof typeof CHARTS} */ (name)], title: name }), make("output", { class: "soft" })), canvas);
       }));
     }
     for (const canvas of box.querySelectorAll("canvas")) this.drawChart(canvas);
@@ -234,7 +236,7 @@ export class Runs {
         told.push(near[name].toPrecision(4));
       } else if (raw.length) told.push(raw[raw.length - 1].toPrecision(4));
     });
-    canvas.setAttribute("aria-label", `${plain(name)}: last ${told.join(", ")}`);
+    canvas.setAttribute("aria-label", `${CHARTS[/** @type {keyof typeof CHARTS} */ (name)]}: last ${told.join(", ")}`);
     canvas.previousSibling.querySelector("output").textContent = told.join(" · ");
   }
 }
