@@ -252,6 +252,17 @@ def test_dragging_on_the_time_line_seeks(town: Visit) -> None:
     assert town.tick == town.js("townlet.timeline.tickAt(700)") > 0
 
 
+def test_the_time_line_says_what_is_under_the_pointer_and_what_is_not_shot_yet(town: Visit) -> None:
+    moment = town.js("townlet.moments.find(one => one.kind === 'queue_conflict').tick")
+    assert town.js("t => townlet.timeline.tell(30, t)", moment).startswith("conflicts in ten minutes: ")
+    assert town.js("townlet.a.shotUntil === townlet.a.last + 1")
+    town.js("(townlet.a.shot = 1)")
+    first, size = town.js("[townlet.a.first, townlet.a.head.reel_ticks]")
+    told = [town.js("t => townlet.timeline.tell(30, t)", first + size + k) for k in (-1, 0)]
+    assert ["not simulated yet" in text for text in told] == [False, True]
+    town.js("(townlet.a.shot = townlet.a.head.reels)")
+
+
 def test_the_angriest_is_found_in_people_and_tells_why(town: Visit, carried: dict[str, Any]) -> None:
     town.js("townlet.seek(100)")
     town.key("g")
