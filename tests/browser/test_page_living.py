@@ -124,6 +124,15 @@ def test_a_change_in_the_page_is_that_change_natively(alive: Visit, studio: Stud
     assert ends[0] not in ends[1:]  # each of them did something
 
 
+def test_every_idea_of_what_if_is_a_change_the_town_takes(alive: Visit) -> None:
+    alive.js("townlet.seek(60)")
+    groups = dict(alive.js("townlet.ideas()"))
+    assert len(groups.pop("A rule")) > 40
+    assert sum(map(len, groups.values())) > 20
+    lived = "change => townlet.library.branch(townlet.a.head.id, [{ at: 60, do: change }], null).then(head => head.id)"
+    assert all(alive.js(lived, change) for rows in groups.values() for _, change in rows)
+
+
 def test_a_change_that_cannot_be_is_refused_in_a_sentence(alive: Visit) -> None:
     alive.js("townlet.seek(40)")
     alive.key("b")
@@ -138,7 +147,10 @@ def test_a_change_that_cannot_be_is_refused_in_a_sentence(alive: Visit) -> None:
 def test_what_if_opens_beside_and_parts_after_the_change(alive: Visit) -> None:
     alive.js("townlet.seek(60)")
     alive.key("b")
-    alive.page.fill("#branch-do", "perturb blackout 60")
+    alive.page.click("#branch-form button.main")
+    assert alive.text("#branch-error")  # nothing was chosen
+    alive.page.select_option("#branch-idea", label="a blackout for an hour")
+    assert alive.page.input_value("#branch-do") == "perturb blackout 60"
     alive.page.click("#branch-form button.main")
     alive.until("townlet.b !== null && !document.getElementById('divergence').hidden")
     alive.js("Promise.all([townlet.a.preload(), townlet.b.preload()])")

@@ -399,3 +399,19 @@ def test_news_reach_every_viewer_and_a_stuck_one_costs_nothing(served: Served) -
         time.sleep(0.05)
         served.observatory.news.publish("note", {})
     assert served.observatory.news.viewers == 0
+
+
+def test_the_film_that_somebody_watches_is_shot_to_its_end(served: Served) -> None:
+    status, head = post(served, "/api/takes", {"town": "queue_conflict", "seed": 77})
+    assert status == 201
+    assert told(served, f"/api/takes/{head['id']}")["shot"] == 0
+    line = listen(served)
+    try:
+        read_until(line, b"event: hello")
+        assert get(served, f"/api/takes/{head['id']}/reels/0")[0] == 200
+        last = f'"take":"{head["id"]}","reels":{head["reels"]}'.encode()
+        read_until(line, last)
+    finally:
+        line.close()
+    assert told(served, f"/api/takes/{head['id']}")["shot"] == head["reels"]
+    assert served.observatory.studio.kept_reel(head["id"], head["reels"] - 1) is not None

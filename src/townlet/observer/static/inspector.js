@@ -89,7 +89,7 @@ export class Inspector {
     head.needs.forEach((/** @type {any} */ need, /** @type {number} */ k) => {
       const row = box.children[k], level = frame.needs[k][who] / 255;
       row.querySelector(".bar").style.setProperty("--share", level.toFixed(3));
-      row.querySelector(".figure").textContent = level.toFixed(2);
+      row.querySelector(".figure").textContent = percent(level);
       row.classList.toggle("low", level < need.line);
       this.spark(row.querySelector("canvas"), k, need.line);
     });
@@ -228,7 +228,8 @@ export class Inspector {
   /** @param {any} why */
   seesNodes(why) {
     if (!why?.fields) return [make("p", { class: "soft", text: "What it saw is not kept in this file; open the town with townlet observe. The window it sees is overlay 7." })];
-    return Object.entries(why.fields).map(([group, fields], k) => make("details", { open: k < 2 }, make("summary", { text: plain(group) }),
-      make("table", { class: "figures" }, make("tbody", {}, ...Object.entries(/** @type {any} */ (fields)).map(([name, value]) => make("tr", {}, make("th", { text: plain(name), scope: "row" }), make("td", { text: typeof value === "number" ? value.toFixed(3) : String(value) })))))));
+    const said = make("p", { class: "soft small", text: "What the policy is given to decide by, each as a number. Overlay 7 shows the window it sees on the map." });
+    return [said, ...Object.entries(why.fields).map(([group, fields], k) => make("details", { open: k < 2 }, make("summary", { text: plain(group) }),
+      make("table", { class: "figures" }, make("tbody", {}, ...Object.entries(/** @type {any} */ (fields)).map(([name, value]) => make("tr", {}, make("th", { text: plain(name), scope: "row" }), make("td", { text: typeof value === "number" ? value.toFixed(3) : String(value) })))))))];
   }
 }

@@ -101,6 +101,11 @@ function hearNews(page) {
         await page.library.refresh();
         page.fillTakes();
       });
+      news.addEventListener("shot", e => {
+        const { take, reels } = JSON.parse(e.data), film = page.library.films.get(take);
+        if (film) film.shot = reels;
+        page.timelineSoon();
+      });
       news.addEventListener("record", () => page.view === "runs" && page.views.runs.refresh());
       news.addEventListener("alarm", e => page.tell(`Alarm: ${JSON.parse(e.data).text}`));
       news.addEventListener("checkpoint", () => {

@@ -121,12 +121,18 @@ export class ReelSource extends EventTarget {
     /** @type {Map<string, Promise<any>>} */ this.answers = new Map();
     /** @type {Map<number, number>} */ this.failed = new Map();
     this.bytes = 0;
+    this.shot = head.lives ? head.reels : (head.shot ?? head.reels); // reels that are there without waiting; a server that still shoots says how many
     /** @type {any} */ this.lastFrame = null;
   }
 
   /** @param {number} t */
   clamp(t) {
     return Math.max(this.first, Math.min(this.last, t));
+  }
+
+  /** The tick from which on a moment has to be simulated first. */
+  get shotUntil() {
+    return Math.min(this.last + 1, this.first + this.shot * this.head.reel_ticks);
   }
 
   /** @param {number} t */

@@ -89,9 +89,11 @@ export class Ties {
   list(ties) {
     const source = this.page.a, { head } = source, first = new Map();
     for (const e of source.eventsHere(source.first, this.page.player.t + 1)) if (e.name === "queue_conflict" && !first.has(pairKey(e.actor, e.rival))) first.set(pairKey(e.actor, e.rival), e.tick);
-    const rows = [...ties].sort((a, b) => b.rivalry - a.rivalry || b.trust - a.trust).slice(0, 40).map(tie => make("tr", {},
+    const told = (/** @type {any} */ tie) => `${tie.rivalry.toFixed(2)} ${tie.trust.toFixed(2)}`, byPair = new Map(ties.map(tie => [`${tie.a}~${tie.b}`, told(tie)]));
+    const mutual = (/** @type {any} */ tie) => byPair.get(`${tie.b}~${tie.a}`) === told(tie); // told once
+    const rows = ties.filter(tie => tie.a < tie.b || !mutual(tie)).sort((a, b) => b.rivalry - a.rivalry || b.trust - a.trust).slice(0, 40).map(tie => make("tr", {},
       make("th", { scope: "row" }, make("button", { class: "link", text: tie.a_name, on: { click: () => this.page.select(tie.a) } })),
-      make("td", {}, make("button", { class: "link", text: tie.b_name, on: { click: () => this.page.select(tie.b) } })),
+      make("td", {}, make("span", { class: "soft", text: mutual(tie) ? "and " : "of " }), make("button", { class: "link", text: tie.b_name, on: { click: () => this.page.select(tie.b) } })),
       make("td", { class: `number ${tie.rivalry >= head.avoid_line ? "bad" : ""}`, text: tie.rivalry.toFixed(2) }), make("td", { class: "number", text: tie.trust.toFixed(2) }),
       make("td", {}, this.since(first.get(pairKey(tie.a, tie.b)), tie.rivalry))));
     byId("ties-body").replaceChildren(...rows);
