@@ -10,7 +10,7 @@ const BEFORE_WORK = 90; // ticks that are looked at where somebody was late
 const ROWS = 12;
 
 /** The strongest moments of a day, in order of time, none beside another. @param {any[]} moments */
-export function highlights(moments) {
+function highlights(moments) {
   /** @type {any[]} */ const found = [];
   for (const one of [...moments].sort((p, q) => q.strength - p.strength || p.tick - q.tick))
     if (found.length < MOST && found.every(other => Math.abs(other.tick - one.tick) >= APART)) found.push(one);

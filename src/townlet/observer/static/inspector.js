@@ -7,13 +7,13 @@ const TABS = ["why", "ties", "story", "sees"];
 const RECENT = 15; // ticks for which a clash is told beside the name
 
 /** @param {string} name @param {number} value 0 … 1 @param {string} [shown] @param {string} [kind] @param {number} [line] */
-export function barRow(name, value, shown = percent(value), kind = "", line = -1) {
+function barRow(name, value, shown = percent(value), kind = "", line = -1) {
   const bar = make("span", { class: "bar", vars: { "--share": value.toFixed(3), "--line": line } }, line >= 0 ? make("i", { class: "line" }) : null);
   return make("div", { class: `row ${kind}` }, make("span", { class: "name", text: name }), bar, make("span", { class: "figure", text: shown }));
 }
 
 /** Why an option, or any way of an affordance, was not chosen. @param {any} why @param {string} asked */
-export function whyNot(why, asked) {
+function whyNot(why, asked) {
   const of = (/** @type {string} */ name) => name.split(":")[0] === asked, way = (/** @type {string} */ name) => (name.includes(":") ? optionText(name).split(", ").pop() : plain(name));
   const weighed = why.options.filter((/** @type {any} */ one) => of(one.name)).map((/** @type {any} */ one) => `${way(one.name)}: allowed, ${percent(one.probability)}`);
   const barred = why.masked.filter((/** @type {any} */ one) => one.options.some(of)).map((/** @type {any} */ one) => `${one.options.filter(of).map(way).join(" and ")}: not allowed, ${one.reason}`);

@@ -6,7 +6,7 @@ import { clockTime, optionText, plain } from "./words.js";
 const clockOf = minute => `${String(Math.floor(minute / 60) % 24).padStart(2, "0")}:${String(minute % 60).padStart(2, "0")}`;
 
 /** Every option the mask forbids, by reason. @param {any} take a `LivingTake` that stands before the decision @param {number} slot */
-export function maskedOptions(take, slot) {
+function maskedOptions(take, slot) {
   const { engine, town, head, living } = take, me = (/** @type {string} */ field, k = 0) => town.of(slot, field, k);
   /** @type {Map<string, string[]>} */ const found = new Map();
   head.actions.forEach((/** @type {string} */ name, /** @type {number} */ a) => {

@@ -51,7 +51,7 @@ export function optionText(option) {
   return plain(OPTIONS[/** @type {keyof typeof OPTIONS} */ (what)] ?? what) + (way === undefined ? "" : way in WAYS ? `, ${WAYS[/** @type {keyof typeof WAYS} */ (way)]}` : ` ${plain(way)}`);
 }
 
-export const DOING_TEXT = {
+const DOING_TEXT = {
   absent: "is not there", idle: "idles", walks: "walks to", uses: "uses", queues: "waits for", called: "is called to",
   works: "works", to_work: "goes to work", to_home: "goes home", to_chat: "looks for a chat", leaves: "steps back",
 };
