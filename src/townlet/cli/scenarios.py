@@ -108,14 +108,15 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
 
 def _drawing(config: SimulationConfig, plan: Plan) -> str:
     from townlet.config.base import clock
-    from townlet.scenarios.random_town import MARKS, TILE_MARKS, picture
+    from townlet.scenarios.random_town import MARKS, picture
+    from townlet.scenarios.spec import TILE_MARKS
 
     rows, columns = plan.tiles.shape
     lines = [f"{config.scenario.name or config.config_id}: {config.scenario.description}", ""]
     if columns <= 100:
         lines += [*picture(plan).split("\n"), ""]
         present = sorted({one.kind for one in plan.objects})
-        tiles = ", ".join(f"{mark} {name}" for name, mark in TILE_MARKS.items())
+        tiles = ", ".join(f"{mark} {name}" for mark, name in TILE_MARKS.items())
         things = ", ".join(f"{MARKS.get(kind, '?')} {kind}" for kind in present)
         lines += [f"{tiles}; {things}", ""]
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from townlet.envs.events import event_lines, event_records, run_id_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, ReplayError, UsageError
 from townlet.names import check_name
+from townlet.policy.conflict import QUEUE_COUNTS
 from townlet.policy.event_join import read_event_records
 from townlet.policy.jobs import run_jobs
 from townlet.policy.manifest import (
@@ -36,15 +37,12 @@ from townlet.policy.sample import (
     ReplaySample,
     SampleMeta,
     encode_sample,
-    parse_meta,
     read_arrays,
-    read_meta,
-    read_sample,
 )
 from townlet.policy.trajectory import to_disk
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
-from townlet.types import Record
+from townlet.types import Array, Record
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def filter_samples(path: Path, output: Path, keep: SampleFilter, *, overwrite: b
     with files.filling(output) as partial:
         writer = CaptureWriter(partial, PREFIX)
         for entry in entries:
-            sample = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256)
+            sample = entry.read()
             if not keep.keeps(sample.meta, float(sample.rewards.sum(dtype=np.float64))):
                 continue
             encode_sample(sample)  # refuses what may not be written
@@ -167,13 +165,10 @@ def about(metas: Sequence[SampleMeta]) -> Record:
     }
 
 
-SUMMED = ("reward_sum", "queue_conflict_events", "queue_conflict_intensity_sum", "wait_count", "wait_sum")
-
-
 def totals(metas: Sequence[SampleMeta]) -> dict[str, float]:
     """Sums over samples of what can be summed, and the highest rivalry."""
     found: dict[str, float] = {"samples": len(metas), "transitions": sum(meta.timesteps for meta in metas)}
-    for name in SUMMED:
+    for name in ("reward_sum", *QUEUE_COUNTS):
         found[name] = sum(value for meta in metas if isinstance(value := meta.metrics.get(name), int | float))
     rivalry = [value for meta in metas if isinstance(value := meta.metrics.get("rivalry_max_max"), int | float)]
     found["rivalry_max_max"] = max(rivalry, default=0.0)
@@ -371,7 +366,9 @@ def _elsewhere(
         yield CapturedTowns((ReplaySample.of(arrays, SampleMeta.model_validate_json(meta)) for arrays, meta in lives), *rest)
 
 
-def run_towns_as_arrays(config: SimulationConfig, options: CaptureOptions, ticks: int, first: int, towns: int) -> tuple[Any, ...]:
+def run_towns_as_arrays(
+    config: SimulationConfig, options: CaptureOptions, ticks: int, first: int, towns: int
+) -> tuple[list[tuple[dict[str, Array], str]], list[Record], int, int]:
     """The same for another process: each sample as plain arrays and JSON."""
     part = run_towns(config, options, ticks, first, towns)
     lives = [(to_disk(sample), sample.meta.model_dump_json()) for sample in part.samples]
@@ -446,8 +443,7 @@ def _carry_over(out: Path, writer: CaptureWriter) -> int:
     writer.prefix = check_name(manifest.path.name.removesuffix(MANIFEST_SUFFIX), f"the prefix of {out}", error=ReplayError)
     for entry in manifest.entries:
         read_arrays(entry.sample, entry.sha256)
-        meta = parse_meta(read_meta(entry.meta, entry.meta_sha256), entry.meta)
-        writer.put_bytes(meta, entry.sample.read_bytes(), entry.meta.read_bytes())
+        writer.put_bytes(entry.read_meta(), entry.sample.read_bytes(), entry.meta.read_bytes())
     writer.events += read_event_records(out / EVENTS_NAME)
     return 1 + max(meta.capture.town for _, meta, _ in writer.rows)
 

@@ -10,6 +10,21 @@ from townlet.ports import Decided, Hook, PolicyBackend
 from townlet.sim.probes import Probe
 
 
+class AsTold:
+    """A policy that decides what it was given, one decision after another."""
+
+    kind, has_values = "told", False
+
+    def __init__(self, *decisions: Decided) -> None:
+        self._decisions = iter(decisions)
+
+    def reset(self, vec: VectorTown) -> None:
+        """It knows nothing of the town."""
+
+    def act(self, vec: VectorTown) -> Decided:
+        return next(self._decisions)
+
+
 class SimulationLoop:
     """Runs a batch of towns decision by decision. An episode that ends is followed by the next, at the next step.
 
