@@ -1,7 +1,7 @@
 // @ts-check
 /** One resident: what it needs, why it decided so, whom it feels for, what happened to it, what it sees. */
 import { byId, colour, fitted, make } from "./dom.js";
-import { clockTime, doingText, eventSentence, nameOf, nameOfLife, optionText, percent, plain, QUIET, signed } from "./words.js";
+import { clockTime, doingText, eventSentence, nameOf, nameOfLife, optionText, percent, plain, QUIET, signed, WAYS } from "./words.js";
 
 const TABS = ["why", "ties", "story", "sees"];
 const RECENT = 15; // ticks for which a clash is told beside the name
@@ -181,15 +181,14 @@ export class Inspector {
     return [make("label", { class: "field ask" }, make("span", { text: "Why not" }), choice), answer];
   }
 
-  /** What it saw of the candidates. @param {any} sees @param {string} chosen */
+  /** What it saw of the things it chose among. @param {any} sees @param {string} chosen */
   candidateNodes(sees, chosen) {
-    const rows = Object.entries(sees ?? {}).flatMap(([what, both]) => Object.entries(both).filter(([, one]) => one).map(([which, one]) => [what, which, one]));
+    const what = chosen.split(":")[0], rows = Object.entries(sees?.[what] ?? {}).filter(([, one]) => one.steps >= 0);
     if (!rows.length) return [];
-    const fields = Object.keys(/** @type {any} */ (rows[0][2]));
-    const head = make("tr", {}, make("th", { text: "candidate", scope: "col" }), ...fields.map(f => make("th", { text: plain(f), scope: "col" })));
-    const body = rows.map(([what, which, one]) => make("tr", { class: `${what}:${which}` === chosen ? "chosen" : null },
-      make("th", { text: `${plain(/** @type {string} */ (what))}, ${which}`, scope: "row" }), ...fields.map(f => make("td", { text: one[f] === null || one[f] === undefined ? "–" : Number(one[f]).toFixed(2) }))));
-    return [make("h3", { text: "What it saw of them" }), make("table", { class: "figures" }, make("thead", {}, head), make("tbody", {}, ...body))];
+    const head = make("tr", {}, make("td"), ...["steps away", "waiting", "in use", "rivalry there"].map(text => make("th", { text, scope: "col" })));
+    const body = rows.map(([way, one]) => make("tr", { class: `${what}:${way}` === chosen ? "chosen" : null }, make("th", { text: WAYS[/** @type {keyof typeof WAYS} */ (way)] ?? way, scope: "row" }),
+      ...[one.steps, one.waiting || "–", one.busy ? "yes" : "–", one.rivalry ? one.rivalry.toFixed(2) : "–"].map(text => make("td", { text }))));
+    return [make("h3", { text: `What it saw: ${optionText(what)}` }), make("table", { class: "figures" }, make("thead", {}, head), make("tbody", {}, ...body))];
   }
 
   /** @param {any[]} ties @param {any} frame */

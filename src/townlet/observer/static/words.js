@@ -43,7 +43,7 @@ export function plain(text) {
 }
 
 const OPTIONS = { work: "go to work", home: "go home", leave: "step back", rest_sleep: "sleep" }; // where the name says too little
-const WAYS = { near: "nearest", calm: "calmest", 1: "nearest", 2: "second nearest", 3: "third nearest", 4: "fourth nearest" };
+export const WAYS = { near: "nearest", calm: "calmest", 1: "nearest", 2: "second nearest", 3: "third nearest", 4: "fourth nearest" };
 
 /** An option for people: `use_shower:calm` → `use shower, calmest`; `observer/words.py` says the same. @param {string} option */
 export function optionText(option) {
