@@ -38,6 +38,7 @@ from townlet.errors import DamagedFileError, StorageError, TownletError, UsageEr
 from townlet.types import Array
 
 SUMS = "SHA256SUMS"
+SUMS_LIMIT = 64 << 20
 MEMBERS = 1024
 HEADER = 1 << 16  # bytes of an array's header
 _MEMBER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\.npy")
@@ -134,10 +135,10 @@ def read_bytes(path: str | Path, *, limit: int, error: type[TownletError] = Dama
     return data
 
 
-def read_sums(folder: str | Path, *, error: type[TownletError] = DamagedFileError, limit: int = 64 << 20) -> dict[str, str]:
+def read_sums(folder: str | Path, *, error: type[TownletError] = DamagedFileError) -> dict[str, str]:
     """Hash by name as SHA256SUMS lists them; the files themselves are not looked at."""
     folder = Path(folder)
-    text = read_bytes(folder / SUMS, limit=limit, error=error)
+    text = read_bytes(folder / SUMS, limit=SUMS_LIMIT, error=error)
     sums: dict[str, str] = {}
     for number, line in enumerate(text.split(b"\n")[:-1], start=1):
         digest, gap, name = line[:64].decode("ascii", "replace"), line[64:66], line[66:].decode("utf-8", "replace")
@@ -152,11 +153,11 @@ def read_sums(folder: str | Path, *, error: type[TownletError] = DamagedFileErro
 
 
 def check_sums(
-    folder: str | Path, *, require: Iterable[str] = (), error: type[TownletError] = DamagedFileError, limit: int = 64 << 20
+    folder: str | Path, *, require: Iterable[str] = (), error: type[TownletError] = DamagedFileError
 ) -> dict[str, str]:
     """Hash by name of every listed file, each of them checked; `require` names files that must be listed."""
     folder = Path(folder)
-    sums = read_sums(folder, error=error, limit=limit)
+    sums = read_sums(folder, error=error)
     for name in require:
         if name not in sums:
             raise error(f"{folder / SUMS} does not list {name}; the folder is damaged or of another kind")

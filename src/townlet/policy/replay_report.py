@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from townlet import files
 from townlet.dto.town import ObservationBatchDTO, ObservationDTO, RewardBreakdownDTO
 from townlet.errors import ReplayError, UsageError
-from townlet.policy.conflict import QUEUE_COUNTS
+from townlet.policy.conflict_features import QUEUE_COUNTS
 from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import (
     EVENTS_NAME,

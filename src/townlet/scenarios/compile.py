@@ -11,8 +11,8 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.generate import generated_plan
+from townlet.scenarios.plan import Building, PlacedObject, Plan, coins, floor_of, full_stock, object_kinds, spot, written_plan
 from townlet.scenarios.size import check_size
-from townlet.scenarios.spec import Building, PlacedObject, Plan, coins, floor_of, full_stock, object_kinds, spot, written_plan
 from townlet.types import Array
 from townlet.world.layout import UNREACHABLE, nearest_objects, neighbours, step_fields, walkable
 from townlet.world.state import (

@@ -16,8 +16,8 @@ from townlet.config.base import DAY
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.compile import CompiledTown, compile_plan, houses_of, read_plan, ways_in
+from townlet.scenarios.plan import PlacedObject, Plan, floor_of, full_stock
 from townlet.scenarios.size import LIMIT, in_words, town_bytes
-from townlet.scenarios.spec import PlacedObject, Plan, floor_of, full_stock
 from townlet.types import Array
 from townlet.world.layout import neighbours, walkable
 from townlet.world.state import FAR, MONEY

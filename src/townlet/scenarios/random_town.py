@@ -14,7 +14,7 @@ from townlet.config.town import EconomyConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.compile import read_plan
 from townlet.scenarios.lint import lint
-from townlet.scenarios.spec import TILE_MARKS, Plan
+from townlet.scenarios.plan import TILE_MARKS, Plan
 from townlet.world.state import MONEY, TILES
 
 MARKS = {"bed": "b", "bench": "n", "cafe_counter": "c", "fridge": "f", "shower": "s", "stove": "o", "table": "t"}

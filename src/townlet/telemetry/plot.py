@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -295,11 +295,11 @@ def _draw_strip(axes: Axes, run: LogSeries, most: float, *, several: bool) -> Ax
 # --- characters ------------------------------------------------------------------------------------------------------
 
 
-def terminal(runs: Sequence[LogSeries], *, width: int = 72, height: int = 7, panels: Iterable[Panel] = PANELS) -> str:
+def terminal(runs: Sequence[LogSeries], *, width: int = 72) -> str:
     """The same panels, drawn with characters: one chart per field, runs over each other with their own marks."""
     wide = max(8, width - MARGIN - 3)
     lines: list[str] = []
-    for panel in panels:
+    for panel in PANELS:
         for name in panel_fields(panel):
             there = [(run.label, run.column(name)) for run in runs if run.has(name)]
             if not there:
@@ -307,7 +307,7 @@ def terminal(runs: Sequence[LogSeries], *, width: int = 72, height: int = 7, pan
             unit = field(name).unit
             latest = ", ".join(short(float(values[np.isfinite(values)][-1])) for _, values in there)
             head = f"{panel}: {name}" + (f" [{unit}]" if unit not in ("", "1") else "") + f", latest {latest}"
-            lines += [head, *chart(there, width=wide, height=height, margin=MARGIN, ends=_ends(runs)), ""]
+            lines += [head, *chart(there, width=wide, height=7, margin=MARGIN, ends=_ends(runs)), ""]
     for run in runs:
         rows = run.histogram[np.isfinite(run.histogram).all(axis=1)]
         if len(rows):
