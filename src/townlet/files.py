@@ -11,6 +11,7 @@ import ast
 import contextlib
 import ctypes
 import errno
+import fcntl
 import hashlib
 import io
 import itertools
@@ -599,15 +600,38 @@ def partial_folder(final: str | Path) -> Path:
 
 @contextlib.contextmanager
 def filling(final: str | Path) -> Iterator[Path]:
-    """A partial folder for the block; when the block fails it is removed, so that a full disk has its room back."""
-    partial = partial_folder(final)
+    """A partial folder for the block; when the block fails it is removed, so that a full disk has its room back. A second writer
+    of the same folder is refused: the folders themselves are locked, the one that is there and the one that takes its place, so
+    that nothing is left of a lock, and the system frees that of a process that has died."""
+    final = Path(final)
+    with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as turn:  # one at a time looks whether the place is free
+            _lock_itself(make_folder(final.parent), turn)
+            for folder in (final, final.with_name(final.name + PARTIAL)):
+                if folder.is_dir() and not _lock_itself(folder, held, wait=False):
+                    raise UsageError(f"{final} is being written by another process; wait for it to end or choose another folder")
+            partial = partial_folder(final)
+            _lock_itself(partial, held)
+        try:
+            yield partial
+        except BaseException:
+            if not (final / PUBLISHING).exists():  # else it has taken its place, and what is partial now is the one before
+                with contextlib.suppress(StorageError):
+                    remove(partial)
+            raise
+
+
+def _lock_itself(folder: Path, held: contextlib.ExitStack, *, wait: bool = True) -> bool:
+    """Whether no other process holds it; where the file system cannot lock a folder, nobody does."""
     try:
-        yield partial
-    except BaseException:
-        if not (Path(final) / PUBLISHING).exists():  # else it has taken its place, and what is partial now is the one before
-            with contextlib.suppress(StorageError):
-                remove(partial)
-        raise
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        held.callback(os.close, handle)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def check_free(path: Path, overwrite: bool, what: str = "file") -> None:

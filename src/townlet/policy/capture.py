@@ -278,7 +278,8 @@ def capture(
             )
         if len(configs) > 1:
             _gather(partial, writers, options.prefix)
-        files.publish_folder(partial, out, overwrite=True, keep_old=not options.append)  # appended: the new one holds all
+        allowed = options.overwrite or options.append
+        files.publish_folder(partial, out, overwrite=allowed, keep_old=not options.append)  # appended: the new one holds all
     return CaptureResult(
         folder=str(out),
         samples=sum(len(writer.samples) for _, writer in writers),
