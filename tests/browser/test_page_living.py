@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,22 +72,32 @@ def test_what_is_simulated_in_the_page_is_what_is_filmed_natively(alive: Visit, 
         assert alive.js(DECODED) == raw_columns(part)
 
 
-def test_the_page_gives_the_reasons_that_python_gives(alive: Visit, studio: Studio, morning: tuple[str, str]) -> None:
+def check_reasons(page: Visit, studio: Studio, name: str, decisions: Sequence[int]) -> None:
     keys = ("sentence", "chosen", "script", "options", "masked", "reward", "sees", "fields")
+    stage = studio.new_stage(studio.known(name).take)
+    page.js("id => townlet.openA(id)", name)
+    for decision in decisions:
+        slots = range(stage.vec.num_residents)
+        expected = witnesses(stage, decision, slots, full=True)
+        shown = page.js("([t, n]) => Promise.all([...Array(n).keys()].map(slot => townlet.a.why(t, slot)))",
+                        [decision * stage.interval, len(slots)])  # fmt: skip
+        for mine, theirs in zip(shown, expected):
+            assert mine["active"] == theirs["active"]
+            if theirs["active"]:
+                assert {key: mine[key] for key in keys} == {key: json.loads(json.dumps(theirs[key])) for key in keys}
+
+
+def test_the_page_gives_the_reasons_that_python_gives(alive: Visit, studio: Studio, morning: tuple[str, str]) -> None:
     for name in morning:
-        stage = studio.new_stage(studio.known(name).take)
-        alive.js("id => townlet.openA(id)", name)
-        for decision in (1, 6, 11):
-            slots = range(stage.vec.num_residents)
-            expected = witnesses(stage, decision, slots, full=True)
-            shown = alive.js("([t, n]) => Promise.all([...Array(n).keys()].map(slot => townlet.a.why(t, slot)))",
-                             [decision * stage.interval, len(slots)])  # fmt: skip
-            for mine, theirs in zip(shown, expected):
-                assert mine["active"] == theirs["active"]
-                if theirs["active"]:
-                    assert {key: mine[key] for key in keys} == {key: json.loads(json.dumps(theirs[key])) for key in keys}
-    ties = alive.js("townlet.a.ties(100)")
-    assert len(ties) > 2
+        check_reasons(alive, studio, name, (1, 6, 11))
+    assert len(alive.js("townlet.a.ties(100)")) > 2
+
+
+def test_so_it_does_where_residents_choose_among_the_nearest(visit: Open, studio: Studio, tmp_path: Path) -> None:
+    config = load_config("rush_hour", ["scenario.episode_ticks=60", "policy.action_level=candidates"])
+    name = studio.new_take(config, seed=7).take.id
+    write_page(tmp_path / "town.html", *file_parts(studio, [name]))
+    check_reasons(visit((tmp_path / "town.html").as_uri()), studio, name, (1, 4))
 
 
 CHANGES = (

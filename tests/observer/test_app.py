@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -25,6 +26,7 @@ from townlet.config.loader import default_config
 from townlet.evaluation.compare import save_scorecard
 from townlet.observer.app import Observatory, serve
 from townlet.observer.library import Library
+from townlet.observer.news import News
 from townlet.observer.reel import unpack
 from townlet.observer.studio import Studio, table_of
 from townlet.observer.take import parse_take
@@ -399,6 +401,20 @@ def test_news_reach_every_viewer_and_a_stuck_one_costs_nothing(served: Served) -
         time.sleep(0.05)
         served.observatory.news.publish("note", {})
     assert served.observatory.news.viewers == 0
+
+
+def test_a_server_that_closes_lets_its_viewers_go() -> None:
+    async def heard() -> list[bytes]:
+        news = News()
+        news.start()
+        lines = []
+        async for line in news.stream():
+            lines.append(line)
+            news.close()
+        return lines
+
+    (line,) = asyncio.run(asyncio.wait_for(heard(), 10))
+    assert line.startswith(b"event: hello")
 
 
 def test_the_film_that_somebody_watches_is_shot_to_its_end(served: Served) -> None:

@@ -136,6 +136,18 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
     return Guard(app, hosts=hosts, watch=observatory.watch_token, act=observatory.act_token)
 
 
+class _Server(uvicorn.Server):
+    """Tells its viewers that it closes, instead of waiting for them to go."""
+
+    def __init__(self, config: uvicorn.Config, news: News) -> None:
+        super().__init__(config)
+        self._news = news
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._news.close()
+        await super().shutdown(sockets)
+
+
 def serve(observatory: Observatory, host: str, port: int, *, ready: Callable[[int, Callable[[], None]], None]) -> None:
     """Serve until stopped; `ready` is told the port and how to stop."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -153,7 +165,7 @@ def serve(observatory: Observatory, host: str, port: int, *, ready: Callable[[in
             h11_max_incomplete_event_size=32 << 10, timeout_keep_alive=30,
             timeout_graceful_shutdown=2, ws="none", proxy_headers=False,
         )  # fmt: skip
-        server = uvicorn.Server(config)
+        server = _Server(config, observatory.news)
 
         def stop() -> None:
             server.should_exit = True
@@ -180,6 +192,8 @@ def _safely(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
             return JSONResponse({"error": "the studio is busy; ask again in a moment"}, 503, {"Retry-After": "1", **FRESH})
         except TownletError as error:
             return JSONResponse({"error": str(error)}, 400 if request.method == "POST" else 404, FRESH)
+        except asyncio.CancelledError:  # the server did not want to wait any longer
+            return JSONResponse({"error": "the server is closing"}, 503, FRESH)
 
     return safe
 

@@ -50,7 +50,7 @@ class RayEngine:
             try:
                 self._ray.init(**options)
             except (ConnectionError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
-                raise ClusterError(f"The Ray cluster at {address} lets nobody in ({_first_line(error)}); {REMEDY}") from error
+                raise ClusterError(f"The Ray cluster at {address} lets nobody in ({_why(error)}); {TOKEN}{REMEDY}") from error
 
     def worker(self, make: Callable[..., object], *args: object) -> Worker:
         return RayWorker(self._ray, self.cluster, make, args)
@@ -90,7 +90,7 @@ class RayWorker:
         try:
             found: Answer = Answer(*self._ray.get(self._asked))
         except self._ray.exceptions.RayError as error:
-            raise WorkerDied(f"A worker in the cluster ended in the middle ({_first_line(error)}); start it again.") from error
+            raise WorkerDied(f"A worker in the cluster ended in the middle ({_why(error)}); start it again.") from error
         return found.get()
 
     def stop(self) -> None:
@@ -123,6 +123,7 @@ class _Host:
         return method(self._target, *args)
 
 
+TOKEN = "if it asks for a token, set RAY_AUTH_MODE=token; else "
 REMEDY = "start it, or name another with --address; without one, and without RAY_ADDRESS, a cluster is started on this machine."
 
 
@@ -181,8 +182,9 @@ def _knock(address: str) -> None:
         raise ClusterError(f"No Ray cluster answers at {address} ({error.strerror or error}); {REMEDY}") from error
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _why(error: BaseException) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return first.partition(". ")[0].removesuffix(".")
 
 
 @contextmanager

@@ -98,7 +98,7 @@ class Page {
     this.moments = [];
     this.caption = "";
     source.preload().catch(() => {});
-    if (this.library.offline || source.head.people.length * source.head.ticks <= MANY) this.findMoments();
+    if (source.shot === source.head.reels || source.head.people.length * source.head.ticks <= MANY) this.findMoments();
   }
 
   /** @param {string | null} id */
@@ -176,7 +176,9 @@ class Page {
   }
 
   async findMoments() {
-    const { a } = this, moments = await a.moments().catch(() => []);
+    const { a } = this;
+    if (a.shot < a.head.reels) this.tell("Looking through the whole day; that takes a while.");
+    const moments = await a.moments().catch(() => []);
     if (a !== this.a) return;
     this.moments = this.timeline.moments = moments;
     this.timeline.chooseLanes();

@@ -12,7 +12,7 @@ const MEASURES = { return: "return", score: "score", conflicts: "conflicts a day
 const RUN_COLOURS = ["h0", "h1", "h2", "h3", "h4", "h5"];
 
 /** Mean over a window that follows the line. @param {number[]} values */
-export function smoothed(values) {
+function smoothed(values) {
   let level = NaN;
   return values.map(v => (level = Number.isFinite(v) ? (Number.isFinite(level) ? level * 0.8 + v * 0.2 : v) : level));
 }

@@ -6,7 +6,7 @@ import { takeFile } from "./living.js";
 import { deflated } from "./source.js";
 
 /** The take of what was played, with every decision in it: whoever reads it needs no policy. @param {any} source of a living take */
-export async function playedTake(source) {
+async function playedTake(source) {
   const { head, store } = source, n = head.people.length, raw = new Uint8Array(n * store.decisions + 1);
   store.shots.forEach((/** @type {any} */ shot, /** @type {number} */ k) => shot.actions.forEach((/** @type {number} */ action, /** @type {number} */ slot) => (raw[slot * store.decisions + k] = shot.active[slot] ? action : 255)));
   raw[raw.length - 1] = 1;

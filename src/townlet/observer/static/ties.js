@@ -7,7 +7,7 @@ const MOST_NODES = 60;
 const ROUNDS = 220;
 
 /** Places in the unit square by springs, the same for the same ties. @param {number[]} nodes @param {any[]} ties @returns {Map<number, number[]>} */
-export function springs(nodes, ties) {
+function springs(nodes, ties) {
   const place = new Map(nodes.map((slot, k) => [slot, [Math.cos(2 * Math.PI * k / nodes.length), Math.sin(2 * Math.PI * k / nodes.length)]]));
   const want = 1.6 / Math.sqrt(nodes.length + 1);
   for (let round = 0; round < ROUNDS; round++) {

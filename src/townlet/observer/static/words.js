@@ -43,7 +43,7 @@ export function plain(text) {
 }
 
 const OPTIONS = { work: "go to work", home: "go home", leave: "step back", rest_sleep: "sleep" }; // where the name says too little
-const WAYS = { near: "nearest", calm: "calmest", 1: "nearest", 2: "second nearest", 3: "third nearest", 4: "fourth nearest" };
+export const WAYS = { near: "nearest", calm: "calmest", 1: "nearest", 2: "second nearest", 3: "third nearest", 4: "fourth nearest" };
 
 /** An option for people: `use_shower:calm` → `use shower, calmest`; `observer/words.py` says the same. @param {string} option */
 export function optionText(option) {
@@ -51,7 +51,7 @@ export function optionText(option) {
   return plain(OPTIONS[/** @type {keyof typeof OPTIONS} */ (what)] ?? what) + (way === undefined ? "" : way in WAYS ? `, ${WAYS[/** @type {keyof typeof WAYS} */ (way)]}` : ` ${plain(way)}`);
 }
 
-export const DOING_TEXT = {
+const DOING_TEXT = {
   absent: "is not there", idle: "idles", walks: "walks to", uses: "uses", queues: "waits for", called: "is called to",
   works: "works", to_work: "goes to work", to_home: "goes home", to_chat: "looks for a chat", leaves: "steps back",
 };
