@@ -16,7 +16,7 @@ from townlet.config.base import DAY, clock
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.files import read_json, write_json
-from townlet.scenarios.catalogue import FOUNDING, ScenarioFacts, entry, ordered_names
+from townlet.scenarios.catalogue import FOUNDING, ScenarioFacts, facts_of, ordered_names
 from townlet.scenarios.lint import LintReport, lint
 from townlet.statistics import Interval
 from townlet.studies.sight import SIGHT_DAYS, daily_returns, play, value_of_sight
@@ -95,7 +95,7 @@ def page_text(figures: dict[str, dict[str, object]]) -> str:
     for name in ordered_names():
         config = load_config(name)
         report = lint(config)
-        one = entry(config)
+        one = facts_of(config)
         things = ", ".join(f"{count} {kind}" for kind, count in one.objects.items())
         span = f"{clock(one.start)}, {one.ticks} ticks"
         lines.append(
@@ -145,7 +145,7 @@ def main(names: list[str]) -> None:
         return
     for name in names or [name for name in ordered_names() if name not in FOUNDING]:
         config = load_config(name)
-        days = max(2, min(SIGHT_DAYS, RESIDENT_DAYS // entry(config).residents))
+        days = max(2, min(SIGHT_DAYS, RESIDENT_DAYS // facts_of(config).residents))
         figures[name] = {**figures_of(config, days=days).as_words(), "days": days}
         print(name, figures[name], flush=True)
         write_json(PATH, {key: figures[key] for key in ordered_names() if key in figures})

@@ -18,7 +18,7 @@ from townlet.evaluation.compare import load_scorecard as read_scorecard
 from townlet.evaluation.compare import save_scorecard
 from townlet.evaluation.table import scorecard_text
 from townlet.optional import installed
-from townlet.policy.event_join import read_event_records
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, ReplayEntry
 from townlet.policy.replay_report import entries_of
 from townlet.policy.training.run_folder import RunFolder

@@ -190,9 +190,9 @@ def roof_rows(machine: Machine, stages: list[Stage]) -> list[Row]:
 
 def draw_roof(machine: Machine, stages: list[Stage], output: Path) -> None:
     """Every stage under its roof, as a PNG or SVG: bars on a logarithmic scale, the roof a line above each."""
-    from townlet.telemetry.plot import OKABE_ITO, Picture, blank
+    from townlet.telemetry.plot import OKABE_ITO, Picture, blank_figure
 
-    drawn = blank(8.0, 4.5)
+    drawn = blank_figure(8.0, 4.5)
     axes = drawn.add_subplot()
     for k, stage in enumerate(stages):
         speed, roof = 1.0 / stage.seconds, stage.roof(machine)

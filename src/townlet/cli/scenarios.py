@@ -36,9 +36,9 @@ def list_(as_json: bool) -> None:
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
-    from townlet.scenarios.catalogue import entry, ordered_names
+    from townlet.scenarios.catalogue import facts_of, ordered_names
 
-    entries = [entry(load_config(name)) for name in ordered_names()]
+    entries = [facts_of(load_config(name)) for name in ordered_names()]
     wide = max(len(one.name) for one in entries)
 
     def text() -> str:
@@ -79,13 +79,13 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
-    from townlet.scenarios.catalogue import entry
+    from townlet.scenarios.catalogue import facts_of
     from townlet.scenarios.compile import read_plan
     from townlet.scenarios.random_town import picture
 
     config = load_config(name, overrides)
     plan = read_plan(config)
-    one = entry(config, plan)
+    one = facts_of(config, plan)
     value = {**asdict(one), "map": picture(plan).split("\n"), "scenario": config.scenario.model_dump(mode="json")}
     emit(value, lambda: _drawing(config, plan), as_json)
 

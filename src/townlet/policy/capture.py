@@ -17,8 +17,8 @@ from townlet.envs.events import event_lines, event_records, run_id_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, ReplayError, UsageError
 from townlet.names import check_name
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.conflict_features import QUEUE_COUNTS
-from townlet.policy.event_join import read_event_records
 from townlet.policy.jobs import run_jobs
 from townlet.policy.manifest import (
     EVENTS_NAME,
@@ -155,11 +155,11 @@ class CaptureWriter:
         return {under + sample.row[name]: sample.row[digest] for sample in self.samples for name, digest in pairs}
 
     def write_manifest(self) -> None:
-        manifest = manifest_bytes((sample.row for sample in self.samples), about(self.metas))
+        manifest = manifest_bytes((sample.row for sample in self.samples), manifest_metadata(self.metas))
         files.write_bytes(self.folder / f"{self.prefix}{MANIFEST_SUFFIX}", manifest, sync=False)
 
 
-def about(metas: Sequence[SampleMeta]) -> Record:
+def manifest_metadata(metas: Sequence[SampleMeta]) -> Record:
     first = metas[0]
     return {
         "schema_version": first.schema_version,
@@ -463,7 +463,7 @@ def _gather(partial: Path, writers: Sequence[tuple[str, CaptureWriter]], prefix:
             rows.append(row | {"sample": f"{name}/{row['sample']}", "meta": f"{name}/{row['meta']}"})
             metas.append(meta)
             metrics[f"{name}/{meta.sample_id}"] = meta.metrics
-    files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, about(metas)), sync=False)
+    files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, manifest_metadata(metas)), sync=False)
     files.write_json(partial / f"{prefix}{METRICS_SUFFIX}", metrics, sync=False)
     known = {file: digest for name, writer in writers for file, digest in writer.hashes(f"{name}/").items()}
     files.write_sums(partial, known=known, sync=False)

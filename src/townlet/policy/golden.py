@@ -10,7 +10,7 @@ from townlet.config.loader import load_config
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError
 from townlet.policy.capture import CaptureOptions, CaptureWriter, capture
-from townlet.policy.event_join import read_event_records
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.manifest import EVENTS_NAME
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from townlet import files
 from townlet.dto.town import ObservationBatchDTO, ObservationDTO, RewardBreakdownDTO
 from townlet.errors import ReplayError, UsageError
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.conflict_features import QUEUE_COUNTS
-from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import (
     EVENTS_NAME,
     MANIFEST_SUFFIX,
@@ -24,7 +24,7 @@ from townlet.policy.manifest import (
     read_manifest,
     survey_manifest,
 )
-from townlet.policy.replay import ALIKE, ReplayDataset, ReplayDatasetConfig, difference, read_table, table_problems
+from townlet.policy.replay import ALIKE, ReplayDataset, ReplayDatasetConfig, difference, read_metrics_table, table_problems
 from townlet.policy.sample import (
     FirstGenerationWarning,
     ReplaySample,
@@ -138,7 +138,7 @@ def _check_folder(folder: Path, manifest: Path, entries: tuple[ReplayEntry, ...]
 def _check_table(folder: Path, known: list[tuple[ReplayEntry, SampleMeta]], report: ReplayReport) -> None:
     """The capture's table of metrics against the metadata of its samples."""
     try:
-        table = read_table(find_manifest(folder))
+        table = read_metrics_table(find_manifest(folder))
     except ReplayError as error:
         report.problems.append(str(error))
         return

@@ -147,13 +147,11 @@ def joined(parts: Sequence[Trajectory]) -> dict[str, Array]:
     return arrays
 
 
-def padded(columns: Mapping[str, Array], steps: int) -> dict[str, Array]:
-    """Columns over fewer decisions, filled up with rows that do not count."""
-
-    def longer(array: Array) -> Array:
-        return np.concatenate([array, np.zeros((steps - len(array), *array.shape[1:]), array.dtype)])
-
-    return {name: array if len(array) >= steps else longer(array) for name, array in columns.items()}
+def padded(array: Array, steps: int) -> Array:
+    """A column over fewer decisions, filled up with rows that do not count."""
+    if len(array) >= steps:
+        return array
+    return np.concatenate([array, np.zeros((steps - len(array), *array.shape[1:]), array.dtype)])
 
 
 # --- as it lies in a file ------------------------------------------------------------------------------------------------

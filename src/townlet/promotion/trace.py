@@ -16,8 +16,8 @@ from townlet.dto.evaluation import SCORECARD_LIMIT
 from townlet.dto.promotion import Evidence, LedgerEntry, Trace, TraceLink
 from townlet.errors import DamagedFileError, UsageError
 from townlet.evaluation.compare import parse_scorecard
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.checkpoint import load_checkpoint
-from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, Manifest, ReplayEntry, check_listed, dataset_hash, find_manifest, read_manifest
 from townlet.policy.sample import SampleMeta
 from townlet.policy.training.open_run import run_id

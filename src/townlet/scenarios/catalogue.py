@@ -27,7 +27,7 @@ class ScenarioFacts:
     scheduled: int  # residents with orders of their own
 
 
-def entry(config: SimulationConfig, plan: Plan | None = None) -> ScenarioFacts:
+def facts_of(config: SimulationConfig, plan: Plan | None = None) -> ScenarioFacts:
     """The facts of one scenario."""
     plan = read_plan(config) if plan is None else plan
     rows, columns = plan.tiles.shape

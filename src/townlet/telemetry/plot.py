@@ -72,7 +72,7 @@ def image_kind(output: Path) -> str:
     return kind
 
 
-def blank(wide: float, tall: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
+def blank_figure(wide: float, tall: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
     """An empty matplotlib Figure, of so many inches; never pyplot, so nothing is kept and no display is needed."""
     require("matplotlib", "drawing a figure")
     from matplotlib.figure import Figure
@@ -82,7 +82,7 @@ def blank(wide: float, tall: float, layout: Literal["constrained"] | None = "con
 
 def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str, *, title: str) -> Path:
     """Counts over equal bins of [0, 1], a panel per name, as PNG or SVG."""
-    drawn = blank(9.0, 2.4 * ((len(histograms) + 1) // 2) + 0.6)
+    drawn = blank_figure(9.0, 2.4 * ((len(histograms) + 1) // 2) + 0.6)
     drawn.suptitle(title)
     for index, (name, counts) in enumerate(histograms.items()):
         axes = drawn.add_subplot((len(histograms) + 1) // 2, 2, index + 1)
@@ -135,7 +135,7 @@ def dots(values: Mapping[str, Sequence[float]], *, title: str, unit: str) -> Fig
 
 def _lines_of(names: Sequence[str], title: str, unit: str) -> tuple[Figure, Axes]:
     """An empty figure with a named line for each, the first on top."""
-    drawn = blank(9.0, 1.2 + 0.3 * len(names))
+    drawn = blank_figure(9.0, 1.2 + 0.3 * len(names))
     axes = drawn.add_subplot()
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlabel(unit, fontsize=9)
@@ -164,7 +164,7 @@ def figure(runs: Sequence[LogSeries], *, title: str = "") -> Figure:
     rows = max(1, -(-len(panels) // 2))
     keys = -(-len(runs) // 6) if len(runs) > 1 else 0  # lines of the legend of runs
     tall = 2.8 * rows + 1.7 * len(strips) + 0.8 + 0.25 * keys  # inches
-    drawn = blank(12, tall, layout=None)
+    drawn = blank_figure(12, tall, layout=None)
     heights = [2.8] * rows + [1.7] * len(strips)
     grid = drawn.add_gridspec(
         rows + len(strips),
@@ -336,7 +336,7 @@ def plot_scorecard(card: Scorecard, output: Path | str) -> Path:
 
 def scorecard_figure(card: Scorecard) -> Figure:
     rows = [(case, policy) for case in card.cases for policy in case.policies]
-    drawn = blank(12, 1.6 + 2 * (0.9 + 0.3 * len(rows)), layout=None)
+    drawn = blank_figure(12, 1.6 + 2 * (0.9 + 0.3 * len(rows)), layout=None)
     drawn.suptitle(f"Scorecard: {card.suite}", fontsize=12)
     grid = drawn.subplots(2, 3, sharey=True)
     several = len(card.cases) > 1
