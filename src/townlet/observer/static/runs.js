@@ -7,7 +7,7 @@ import { plain } from "./words.js";
 const CHARTS = ["episode_return_mean", "queue_conflict_events", "loss_total", "kl_k3", "batch_entropy_mean", "explained_variance", "grad_norm", "queue_wait_mean", "exits"];
 const MOST_RUNS = 6;
 const MOST_ALARMS = 20;
-const MEASURES = { return: "return", score: "score", conflicts: "conflicts a day", exits: "exits", attendance: "attendance", lateness: "late", wait_mean: "minutes waited" };
+const MEASURES = { return: "return", score: "score", lead: "lead", conflicts: "conflicts a day", exits: "exits", attendance: "attendance", lateness: "late", wait_mean: "minutes waited" };
 const RUN_COLOURS = ["h0", "h1", "h2", "h3", "h4", "h5"];
 
 /** Mean over a window that follows the line. @param {number[]} values */
