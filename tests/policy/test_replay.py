@@ -16,7 +16,7 @@ from townlet.bench.samples import generated_sample, generated_source, write_gene
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError, UsageError
 from townlet.policy.capture import CaptureWriter
-from townlet.policy.conflict import QUEUE_COUNTS, ConflictNormalizer, conflict_columns
+from townlet.policy.conflict_features import QUEUE_COUNTS, ConflictNormalizer, conflict_columns
 from townlet.policy.event_join import EVENT_TYPES
 from townlet.policy.manifest import PREFIX
 from townlet.policy.prefetch import prefetched

@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from townlet.cli.common import (
-    ENGINE_OPTIONS,
     NAME,
     emit,
+    engine_options,
     json_option,
     leave,
     note,
+    options,
     progress,
     seed_option,
     set_option,
@@ -36,7 +37,7 @@ class Size(click.ParamType[int]):
         return int(digits) * unit
 
 
-OPTIONS = (
+capture_options = options(
     click.option(
         "--output",
         type=click.Path(path_type=Path),
@@ -73,18 +74,11 @@ OPTIONS = (
     click.option("--golden", is_flag=True, help="Refresh the committed samples and statistics instead."),
     click.option("--check", is_flag=True, help="With --golden: compare only; exit code 1 when they differ."),
     click.option("--golden-dir", type=click.Path(path_type=Path), default=Path("docs/samples"), show_default=True),
-    *ENGINE_OPTIONS,
+    engine_options,
     seed_option,
     set_option,
     json_option,
 )
-
-
-def capture_options(command: Any) -> Any:
-    """The options of every capturing command."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
 
 
 @click.command(short_help="Write replay samples, manifest, metrics and events of scenarios.")

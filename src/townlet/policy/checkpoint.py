@@ -237,7 +237,7 @@ def _check_tensors(path: Path) -> None:
     raise CheckpointError(f"{path} has {size} bytes, its header describes another size; restore the folder or train again")
 
 
-def _has_offsets(entry: Any) -> bool:
+def _has_offsets(entry: object) -> bool:
     match entry:
         case {"data_offsets": [int(), int()]}:
             return True

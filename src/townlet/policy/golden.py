@@ -51,7 +51,7 @@ def refresh_goldens(folder: Path) -> list[str]:
             named = sample.meta.model_copy(update={"sample_id": f"observation_hybrid_sample_{kind}"})
             writer.put(ReplaySample.of(to_disk(sample), named), compress=True)
     writer.write_manifest()
-    names = [row[key] for row, _, _ in writer.rows for key in ("sample", "meta")]
+    names = [sample.row[key] for sample in writer.samples for key in ("sample", "meta")]
     return [STATS, EVENTS, *names, MANIFEST]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from townlet import files
 from townlet.errors import ReplayError, UsageError
-from townlet.policy.conflict import ConflictNormalizer, conflict_stats
+from townlet.policy.conflict_features import ConflictNormalizer, conflict_stats
 from townlet.policy.event_join import EventTable, read_events
 from townlet.policy.manifest import (
     MANIFEST_LIMIT,
