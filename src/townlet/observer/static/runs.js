@@ -8,7 +8,7 @@ import { plain } from "./words.js";
 const CHARTS = { return_a_day: "return a day", conflicts_per_resident_day: "conflicts a resident and day", loss_total: "loss", kl_k3: "step of the policy (KL)", batch_entropy_mean: "entropy of its choices", explained_variance: "explained variance of the critic", grad_norm: "gradient norm", queue_wait_mean: "minutes waited in queues", exits: "exits" };
 const MOST_RUNS = 6;
 const MOST_ALARMS = 20;
-const MEASURES = { return: "return", score: "score", conflicts: "conflicts a day", exits: "exits", attendance: "attendance", lateness: "late", wait_mean: "minutes waited" };
+const MEASURES = { return: "return", score: "score", lead: "lead", conflicts: "conflicts a day", exits: "exits", attendance: "attendance", lateness: "late", wait_mean: "minutes waited" };
 const RUN_COLOURS = ["h0", "h1", "h2", "h3", "h4", "h5"];
 
 /** Mean over a window that follows the line. @param {number[]} values */
