@@ -161,7 +161,7 @@ def run_case(
     seconds = time.perf_counter() - started
     rows, scale = tally.row(), scale_of(vec.config, case, ends)
     if scale is not None:
-        rows["score"] = [scale.score(earned) for earned in rows["return"]]
+        rows |= scale.place(rows["return"])
     measures, beside = (
         {key: summarise(values, vec.config.evaluation) for key, values in found.items()}
         for found in (rows, {} if others is None else others.row())
