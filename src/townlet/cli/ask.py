@@ -32,12 +32,12 @@ def _common(function: Callable[..., object]) -> Callable[..., object]:
     return function
 
 
-def _open(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...]) -> tuple[Any, str]:
+def _open(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], vs: str | None = None) -> tuple[Any, str]:
     from townlet.observer.open_take import open_take
     from townlet.observer.studio import Studio
 
     studio = Studio()
-    return studio, open_take(studio, what, policy=policy, seed=seed, overrides=overrides)
+    return studio, open_take(studio, what, policy=policy, seed=seed, overrides=overrides, vs=vs)
 
 
 @ask.command()
@@ -143,7 +143,7 @@ def differs(
     from townlet.observer.open_take import policy_id
     from townlet.observer.story import divergence
 
-    studio, a = _open(what, policy_a, seed, overrides)
+    studio, a = _open(what, policy_a, seed, overrides, policy_b)
     b = studio.branch(a, [], policy=policy_id(studio, policy_b)).take.id
     found = divergence(studio, a, b)
     rows = [] if at is None else asked(studio, a, b, tick_in(studio.known(a).header, at))
