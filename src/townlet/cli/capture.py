@@ -189,7 +189,7 @@ def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: d
 def _told(result: dict[str, Any]) -> str:
     from townlet.telemetry.drawing import short, table
 
-    head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "highest rivalry")
+    head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "rivalry")
     keys = ("samples", "transitions", "reward_sum", "queue_conflict_events", "queue_conflict_intensity_sum", "wait_count")
     rows = [
         (name, *(short(float(totals[key])) for key in (*keys, "rivalry_max_max"))) for name, totals in result["scenarios"].items()
