@@ -187,7 +187,7 @@ def _of_take(path: Path, configs: list[SimulationConfig], agents: tuple[str, ...
 def _told(result: CaptureResult) -> str:
     from townlet.telemetry.drawing import short, table
 
-    head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "highest rivalry")
+    head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "rivalry")
     keys = ("samples", "transitions", "reward_sum", "queue_conflict_events", "queue_conflict_intensity_sum", "wait_count")
     rows = [(name, *(short(totals[key]) for key in (*keys, "rivalry_max_max"))) for name, totals in result.scenarios.items()]
     size = f"{result.bytes / 1e6:.1f} MB"

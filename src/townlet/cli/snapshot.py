@@ -62,7 +62,7 @@ def save(
     from townlet.sim.snapshot import save_snapshot, take_snapshot
 
     check_free(file, overwrite)
-    vec = open_scenario(scenario, overrides, seed)
+    vec = open_scenario(scenario, overrides, seed, policy)
     decides = make_policy(policy, vec, seed=vec.seed)
     if ticks := tick_of(vec.config, at):
         SimulationLoop(vec, decides).run(ticks)
@@ -203,7 +203,7 @@ def _open(name: str, policy: str, seed: int | None, overrides: tuple[str, ...]) 
     from townlet.policy.runtime import make_policy
 
     if not (name.endswith((".npz", ".snapshot")) and Path(name).is_file()):
-        vec = open_scenario(name, overrides, seed)
+        vec = open_scenario(name, overrides, seed, policy)
         return vec, make_policy(policy, vec, seed=vec.seed)
     if overrides or seed is not None:
         raise UsageError(f"{name} is a snapshot, which has its own config and seed; leave out --set and --seed for it")

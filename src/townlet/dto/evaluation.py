@@ -174,6 +174,11 @@ class CaseCard(FrozenStrict):
     ends: ScoreScale | None = Field(default=None, description="the scale of `score`; null: nobody has planned this town")
     policies: tuple[PolicyCard, ...]
 
+    @property
+    def size(self) -> str:
+        days = f"{self.days:g} day{'' if self.days == 1 else 's'}"
+        return f"{self.towns} towns × {self.residents} residents × {days}, seed {self.seed}"
+
     def policy(self, name: str) -> PolicyCard:
         return next(card for card in self.policies if card.name == name)
 
