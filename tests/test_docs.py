@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pydoc
 import re
 import runpy
 import shlex
@@ -220,6 +221,14 @@ def test_the_examples_in_help_texts_are_commands_that_can_be_typed() -> None:
                     raise
             seen += 1
     assert seen > 30
+
+
+def test_the_walk_of_a_transition_names_what_is_there() -> None:
+    page = (ROOT / "docs" / "ARCHITECTURE_INTERFACES.md").read_text(encoding="utf-8")
+    walk = page.partition("## The walk of a transition")[2].partition("## Layers")[0]
+    named = set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", walk))
+    assert len(named) >= 10
+    assert [name for name in named if pydoc.locate(f"townlet.{name}") is None] == []
 
 
 def test_every_exit_code_is_in_the_handbook() -> None:

@@ -31,6 +31,7 @@ from townlet.files import (
     Disk,
     FolderLock,
     check_sums,
+    filling,
     npz_bytes,
     parse_json,
     partial_folder,
@@ -629,6 +630,50 @@ def test_a_live_writer_is_respected_and_a_dead_one_replaced(tmp_path: Path) -> N
         FolderLock(tmp_path)
     assert not (tmp_path / ".state.json.99.partial").exists()
     FolderLock(tmp_path).release()
+
+
+FILL = """
+import sys, time
+from townlet.files import filling
+with filling(sys.argv[1]) as partial:
+    (partial / "half").write_text("half")
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_folder_that_is_being_filled_is_not_filled_by_another_until_its_writer_is_dead(tmp_path: Path, there: bool) -> None:
+    final = tmp_path / "capture"
+    if there:
+        final.mkdir()
+    holder = subprocess.Popen([sys.executable, "-c", FILL, str(final)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    with pytest.raises(UsageError, match="capture is being written by another process; wait for it to end"), filling(final):
+        pass
+    assert (tmp_path / "capture.partial" / "half").exists()
+    with filling(tmp_path / "another") as partial:  # beside it nobody waits
+        publish_folder(partial, tmp_path / "another")
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    with filling(final) as partial:
+        assert list(partial.iterdir()) == []
+        publish_folder(partial, final, overwrite=there, keep_old=False)
+        with pytest.raises(UsageError, match="being written"), filling(final):  # also after it has taken its place
+            pass
+    assert {path.name for path in tmp_path.iterdir()} == {"another", "capture"}
+
+
+def test_a_folder_that_cannot_be_locked_is_filled_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(handle: int, how: int) -> None:
+        raise OSError(errno.EBADF, "not on this file system")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with filling(tmp_path / "out") as partial:
+        publish_folder(partial, tmp_path / "out")
+    assert (tmp_path / "out").is_dir()
 
 
 def _try_lock(folder: str, wanted: int, results: Any) -> None:

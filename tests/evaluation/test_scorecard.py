@@ -202,13 +202,14 @@ def test_a_scorecard_survives_its_file_and_a_damaged_one_is_named(tmp_path: Path
 def test_the_table_begins_with_exits_and_names_the_baseline(card: Scorecard) -> None:
     text = scorecard_text(card)
     rows = [line.split()[0] for line in text.splitlines()[4:] if line.strip()]
-    assert rows[:4] == ["exits", "founders", "score", "return"]
+    assert rows[:5] == ["exits", "founders", "score", "lead", "return"]
     assert {MEASURES[name].label.split()[0] for name in COLUMNS} <= set(rows)
     assert "the difference to scripted" in text
     assert max(map(len, text.splitlines())) <= 118
     assert "…" in text
     assert "… " not in text, "an interval was cut"
-    assert set(COLUMNS) - {"score"} == {gate.metric for gate in PromotionConfig().gates}  # the defaults hold on every column
+    # the default gates hold on every column; score and lead say what return says
+    assert set(COLUMNS) - {"score", "lead"} == {gate.metric for gate in PromotionConfig().gates}
 
 
 def judged(*overrides: str, **options: Any) -> Scorecard:

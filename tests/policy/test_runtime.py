@@ -146,6 +146,10 @@ def test_a_checkpoint_acts_with_true_log_probs_and_values(tmp_path: Path) -> Non
     assert PolicyRuntime(vec, make_policy("scripted", vec)).hash == ""
     with pytest.raises(CheckpointError, match=r"trained on .* features and 5 actions, this town has"):
         make_policy(str(untrained(tmp_path / "other", vec, actions=5)), vec)
+    chooser = VectorTown(load_config("town_day", ["policy.action_level=candidates"]), 1)
+    wide = untrained(tmp_path / "wide", chooser, action_catalogue_hash=chooser.catalogue.hash)
+    with pytest.raises(CheckpointError, match=r"; use --set policy\.action_level=candidates$"):
+        make_policy(str(wide), vec)
 
 
 @pytest.mark.parametrize("what", ["action_catalogue_hash", "observation_hash"])

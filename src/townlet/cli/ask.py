@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import at_option, emit, json_option, seed_option, set_option
+from townlet.cli.common import at_option, emit, json_option, options, seed_option, set_option
+
+if TYPE_CHECKING:
+    from townlet.observer.studio import Studio
 
 EPILOG = """\b
 Examples:
@@ -25,14 +27,12 @@ def ask() -> None:
     """Ask about a day of a town: a scenario, a run, a take or a snapshot."""
 
 
-def _common(function: Callable[..., object]) -> Callable[..., object]:
-    policy = click.option("--policy", help=POLICY)
-    for option in (json_option, set_option, seed_option, policy):
-        function = option(function)
-    return function
+_common = options(click.option("--policy", help=POLICY), seed_option, set_option, json_option)
 
 
-def _open(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], vs: str | None = None) -> tuple[Any, str]:
+def _open(
+    what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], vs: str | None = None
+) -> tuple[Studio, str]:
     from townlet.observer.open_take import open_take
     from townlet.observer.studio import Studio
 

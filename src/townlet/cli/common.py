@@ -11,13 +11,16 @@ import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from townlet.config import SimulationConfig
     from townlet.config.learning import TrainingConfig
+
+
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 class Advance(Protocol):
@@ -37,18 +40,22 @@ SEED = click.IntRange(0, (1 << 63) - 1)
 seed_option = click.option("--seed", type=SEED, default=None, help="Seed; by default that of the config.")
 
 
-ENGINE_OPTIONS = (
+def options(*given: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, shown by `--help` in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(given):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+engine_options = options(  # where a command's work is done, and by how many
     click.option("--engine", metavar="NAME", help="Where: local, process or ray; by default processes for several workers."),
     click.option("--workers", type=click.IntRange(0, 4096), default=1, show_default=True, help="Jobs at once; 0: all cores."),
     click.option("--address", metavar="HOST:PORT", help="A running Ray cluster; means --engine ray."),
 )
-
-
-def engine_options(command: Any) -> Any:
-    """Where a command's work is done, and by how many."""
-    for option in reversed(ENGINE_OPTIONS):
-        command = option(command)
-    return command
 
 
 def spread_over(config: SimulationConfig, engine: str | None, workers: int, address: str | None) -> TrainingConfig:

@@ -103,7 +103,7 @@ def run(
       townlet run town_day --speed 20 --at 07:00
       townlet run town_day --follow alice --at 07:00 --ticks 120
       townlet run rush_hour --events runs/rush.ndjson --render runs/rush.gif
-      townlet run metropolis --towns 100 --workers 2 --policy runs/metropolis
+      townlet run metropolis --towns 100 --workers 2 --policy runs/demo --set policy.action_level=candidates
     """
     import shutil
 
@@ -153,20 +153,20 @@ def run(
         say = (lambda text: None) if as_json else click.echo
         width = max(40, shutil.get_terminal_size((80, 24)).columns)
         follows = Follow(follow, vec, decides, say, first=first, width=width)
-        loop.hooks.append(follows)
+        loop.add_hook(follows)
     if events is not None:
-        loop.hooks.append(EventLog(events, overwrite=overwrite))
+        loop.add_hook(EventLog(events, overwrite=overwrite))
     if render is not None and render.suffix.lower() == ".gif":
-        loop.hooks.append(film)
+        loop.add_hook(film)
     if digests is not None:
-        loop.hooks.append(marks)
+        loop.add_hook(marks)
     if snapshot is not None and vec.config.snapshot.every_ticks is not None:
-        loop.hooks.append(SnapshotEvery(snapshot, vec.config.snapshot.every_ticks, policy))
+        loop.add_hook(SnapshotEvery(snapshot, vec.config.snapshot.every_ticks, policy))
     stop = StopFlag()
     if interactive() and not as_json and follow is None:
         from townlet.cli.run_view import RunTable, TownView
 
-        loop.hooks.append(RunTable(vec, counts, wanted) if speed is None else TownView(vec, speed, first, stop))
+        loop.add_hook(RunTable(vec, counts, wanted) if speed is None else TownView(vec, speed, first, stop))
     elif speed is not None:
         note("--speed is for watching: it needs a terminal, and neither --json nor --follow; the run goes at full speed")
     began = time.perf_counter()

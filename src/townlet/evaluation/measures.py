@@ -132,7 +132,7 @@ class Tally(Probe):
         columns["reconciliation"] = np.array([np.mean(r) if r else np.nan for r in self.reconciled])
         columns["switching"] = _ratio(self.switches, self.choices)
         columns["newcomer_return"] = _ratio(self.newcomer_reward, self.newcomer_ticks / self.ticks_per_day)
-        columns["score"] = np.full(days.shape, np.nan)  # the scorecard knows both ends of the scale
+        columns["score"] = columns["lead"] = np.full(days.shape, np.nan)  # the scorecard knows the scale
         return {name: [None if np.isnan(value) else float(value) for value in columns[name]] for name in MEASURES}
 
     def late(self) -> tuple[LateRow, ...]:

@@ -161,7 +161,7 @@ def run_case(
     seconds = time.perf_counter() - started
     rows, scale = tally.row(), scale_of(vec.config, case, ends)
     if scale is not None:
-        rows["score"] = [scale.score(earned) for earned in rows["return"]]
+        rows |= scale.place(rows["return"])
     measures = {key: summarise(values, vec.config.evaluation) for key, values in rows.items()}
     return PolicyCard(
         name=name,

@@ -12,7 +12,7 @@ from rich.text import Text
 from townlet.dto.evaluation import LOOKS, MEASURES, CaseCard, Effect, PolicyCard, Scorecard
 
 COLUMNS = (
-    *("exits", "founders", "score", "return", "self_sufficiency", "attendance", "lateness", "late_minutes"),
+    *("exits", "founders", "score", "lead", "return", "self_sufficiency", "attendance", "lateness", "late_minutes"),
     *("conflicts", "quarrels", "wait_mean", "wait_gini", "wallet", "debt"),
 )  # the rest: HTML, JSON
 WIDTH, NARROWEST = 118, 80
@@ -31,7 +31,11 @@ def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) 
         console.print(_table(case, form))
         if case.ends is not None:
             ends = case.ends
-            console.print(f"score 0: random {ends.random:.2f}; 1: planner {ends.planner:.2f}; nobody exceeds {ends.bound:.2f}.")
+            script = "" if ends.script is None else f"lead 0: script {ends.script:.2f}; "
+            console.print(
+                f"score 0: random {ends.random:.2f}; {script}1: planner {ends.planner:.2f}; nobody exceeds {ends.bound:.2f}.",
+                soft_wrap=True,
+            )
     against = "" if card.baseline is None else f", then the difference to {card.baseline}, paired by town"
     beside = {
         WIDE: f"Beside each figure its {percent(card.level)} interval{against}.",

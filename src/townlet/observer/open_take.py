@@ -6,6 +6,7 @@ from pathlib import Path
 
 from townlet.config.loader import load_config
 from townlet.errors import CheckpointError, UsageError
+from townlet.observer.library import checkpoint_name
 from townlet.observer.studio import Studio
 from townlet.observer.take import read_take
 from townlet.policy.checkpoint import resolve, weights_hash
@@ -47,5 +48,4 @@ def policy_id(studio: Studio, policy: str) -> str:
     if not Path(policy).exists():
         raise CheckpointError(f"there is no policy {policy!r}; expected {', '.join(POLICIES)} or the folder of a checkpoint")
     folder = resolve(Path(policy))
-    name = f"{folder.parent.parent.name}/{folder.name}" if folder.parent.name == "checkpoints" else folder.name
-    return studio.add_checkpoint(name, folder, weights_hash(NumpyPolicy.load(folder).weights))
+    return studio.add_checkpoint(checkpoint_name(folder), folder, weights_hash(NumpyPolicy.load(folder).weights))

@@ -273,9 +273,12 @@ def check_network(network: NumpyPolicy, folder: str, vec: VectorTown) -> None:
     """Refuse a network that was trained for other observations or actions than this town's."""
     spec, seen, choices = network.spec, vec.features.shape[2], vec.num_actions
     if (spec.features, spec.actions) != (seen, choices):
+        trained = network.about.get("action_catalogue_hash")
+        fitting = [level for level in LEVELS if catalogue(level, vec.spec.affordances).hash == trained != vec.catalogue.hash]
+        remedy = f"use --set policy.action_level={fitting[0]}" if fitting else "use the observation variant it was trained with"
         raise CheckpointError(
             f"the checkpoint {folder} was trained on {spec.features} features and {spec.actions} actions, this town has "
-            f"{seen} and {choices}; use the observation variant and action level it was trained with"
+            f"{seen} and {choices}; {remedy}"
         )
     for what, own in (("action_catalogue_hash", vec.catalogue.hash), ("observation_hash", vec.spec.hash)):
         trained = network.about.get(what, own)

@@ -27,7 +27,7 @@ NUMBERS = tuple(item.name for item in FIELDS if item.numeric and item.name not i
 ANNEAL = tuple(item.name for item in FIELDS if item.name.startswith("anneal_"))
 
 
-def known(value: float) -> float | None:
+def finite(value: float) -> float | None:
     """The number, or None when it is NaN or infinite: JSON has neither."""
     return value if math.isfinite(value) else None
 
@@ -111,9 +111,9 @@ class FieldSummary:
             "first": self.first,
             "latest": self.latest,
             "min": self.low,
-            "min_epoch": known(self.low_epoch),
+            "min_epoch": finite(self.low_epoch),
             "max": self.high,
-            "max_epoch": known(self.high_epoch),
+            "max_epoch": finite(self.high_epoch),
             "mean": self.mean,
             "std": self.std,
             "trend": self.trend,
@@ -147,9 +147,9 @@ class Summary:
             "runs": self.runs,
             "versions": dict(self.versions),
             "modes": dict(self.modes),
-            "epoch": known(self.epoch),
-            "cycle": known(self.cycle),
-            "steps": known(self.steps),
+            "epoch": finite(self.epoch),
+            "cycle": finite(self.cycle),
+            "steps": finite(self.steps),
             "seconds": self.seconds,
             "reasons": dict(self.reasons),
             "rivalry": self.rivalry,
@@ -158,7 +158,7 @@ class Summary:
         }
         plain["metrics"] = {name: column.as_dict() for name, column in self.columns.items()}
         plain["drift"] = [
-            {"name": d.name, "value": d.value, "baseline": d.baseline, "absolute": d.absolute, "relative": known(d.relative)}
+            {"name": d.name, "value": d.value, "baseline": d.baseline, "absolute": d.absolute, "relative": finite(d.relative)}
             for d in self.drift
         ]
         return plain

@@ -1,12 +1,12 @@
 // @ts-check
 /** Why somebody decided so, read from the engine's memory: `observer/witness.py` and `sim/mask_reasons.py` in the page. */
-import { clockTime, optionText, plain } from "./words.js";
+import { clockTime, optionText, plain, WAYS } from "./words.js";
 
 /** @param {number} minute */
 const clockOf = minute => `${String(Math.floor(minute / 60) % 24).padStart(2, "0")}:${String(minute % 60).padStart(2, "0")}`;
 
 /** Every option the mask forbids, by reason. @param {any} take a `LivingTake` that stands before the decision @param {number} slot */
-export function maskedOptions(take, slot) {
+function maskedOptions(take, slot) {
   const { engine, town, head, living } = take, me = (/** @type {string} */ field, k = 0) => town.of(slot, field, k);
   /** @type {Map<string, string[]>} */ const found = new Map();
   head.actions.forEach((/** @type {string} */ name, /** @type {number} */ a) => {
@@ -98,9 +98,10 @@ export function explainDecision(take, t, slot) {
   engine.step();
   const terms = living.terms.map((/** @type {string} */ name, /** @type {number} */ k) => [name, engine.get("b.terms", slot * living.terms.length + k)]), illegal = engine.get("b.illegal", slot) !== 0;
   /** @type {Record<string, any>} */ const sees = {}, /** @type {Record<string, any>} */ fields = {};
-  for (const { id } of living.affordances) sees[id] = Object.fromEntries(["near", "calm"].filter(how => `${id}_${how}_distance` in seen).map(how => {
+  for (const { id } of living.affordances) sees[id] = Object.fromEntries(Object.keys(WAYS).filter(how => `${id}_${how}_distance` in seen).map(how => {
     const row = Object.fromEntries(["distance", "queue", "busy", "rivalry"].map(field => [field, seen[`${id}_${how}_${field}`]]));
-    return [how, { ...row, steps: row.distance < 1 ? Math.round(living.half_distance * row.distance / (1 - row.distance)) : -1 }];
+    const count = (/** @type {number} */ x, /** @type {number} */ half) => (x < 1 ? Math.round(half * x / (1 - x)) : -1);
+    return [how, { ...row, steps: count(row.distance, living.half_distance), waiting: count(row.queue, living.half_queue) }];
   }));
   for (const one of living.features) (fields[one.group] ??= {})[one.name] = seen[one.name];
   const reward = { total: short(terms.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one[1], 0)), terms: Object.fromEntries(terms.filter((/** @type {any} */ one) => one[1]).map((/** @type {any} */ one) => [one[0], short(one[1])])) };

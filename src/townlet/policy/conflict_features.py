@@ -19,7 +19,7 @@ from townlet.world.actions import affordances_of
 QUEUE_COUNTS = ("queue_conflict_events", "queue_conflict_intensity_sum", "wait_count", "wait_sum")
 
 
-def conflict_stats(features: Array, feature_names: Sequence[str], metrics: Sequence[Mapping[str, Any]] = ()) -> dict[str, float]:
+def conflict_stats(features: Array, feature_names: Sequence[str], metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Mean and maximum of `rivalry_max` and `rivalry_avoid_count` over features (…, F), and the sums of the queue counts that
     every sample's `metrics` holds."""
     stats = {}
