@@ -109,7 +109,7 @@ def load(
     taken = take_snapshot(vec, policy=spec, memory=decides.memory(), start=found.header.start)
     if output is not None:
         save_snapshot(taken, output, compress=vec.config.snapshot.compress)
-    words = f"{file} is whole" + (f"; {made} ticks later" if made else "") + (f", saved to {output}" if output else "")
+    words = f"{file} is valid" + (f"; {made} ticks later" if made else "") + (f", saved to {output}" if output else "")
     _show(
         taken.header, words, as_json, {"file": str(file), "ticks_made": made, "output": None if output is None else str(output)}
     )
