@@ -35,7 +35,7 @@ $(DIST)/.installed: $(STAMP)  # Ray beside everything else, so that `make test` 
 	touch $@
 
 test-dist: $(DIST)/.installed warm
-	$(DIST)/bin/python -m pytest -m dist
+	$(DIST)/bin/python -m pytest -m dist -x
 
 faults: setup warm  # hours; what stands in docs/samples is not run again but where more is asked for; tables: docs/RELIABILITY.md
 	$(BIN)/python tests/faults/sweep.py --output docs/samples/faults.ndjson

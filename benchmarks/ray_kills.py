@@ -1,6 +1,6 @@
 """A training and a study on a two-node Ray cluster whose workers and nodes are killed: are they the local ones, byte for byte?
 
-python benchmarks/ray_kills.py --kills 50 --nodes 5 --output benchmarks/ray/kills.json
+python benchmarks/ray_kills.py --kills 50 --nodes 5 --output benchmarks/cluster/kills.json
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,19 +34,30 @@ from townlet.studies.spec import StudySpec
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import volatile_names
 
-WORDS = ("training.towns=6", "training.horizon=12", "training.eval_every=0", "training.checkpoint_every=1000")
+TINY = ("training.towns=6", "training.horizon=12", "training.eval_every=0", "training.checkpoint_every=1000")
+DEMO = (
+    "training.towns=64",
+    "training.horizon=36",
+    "training.eval_every=0",
+    "training.checkpoint_every=1000",
+)  # as large as the demo's
+RAY = ("training.engine=ray", "training.workers=2")
 VOLATILE = {*volatile_names(), "training_seconds"}
 
 
 class Killer(NoProgress):
-    """Kills a worker after each epoch until it has killed enough, and every so often a node."""
+    """Kills a worker or a node at some moment of every epoch, until it has killed enough of both. The cluster has a place for
+    each of two workers, one to a node: a node never goes alone."""
 
-    def __init__(self, cluster: Cluster, kills: int, nodes: int) -> None:
-        self.cluster, self.kills, self.nodes = cluster, kills, nodes
+    def __init__(self, cluster: Cluster, node: Any, kills: int, nodes: int, within: float) -> None:
+        self.cluster, self.node, self.spare, self.within = cluster, node, None, within
         self.workers: list[RayWorker] = []
-        self.killed = self.removed = 0
-        self._every = max(1, kills // max(1, nodes))
-        self._node: Any = None
+        self.killed: list[int] = []  # processes
+        self.removed = 0  # nodes
+        self._moments = random.Random(0)
+        step = max(1, kills // max(1, nodes))
+        self._deeds = [deed for k in range(kills) for deed in (self._kill_worker, *[self._kill_node] * (k % step == 0))]
+        self._under_way = threading.Thread()
 
     def watch(self) -> None:
         made: Callable[..., Any] = RayEngine.worker
@@ -56,23 +69,48 @@ class Killer(NoProgress):
         RayEngine.worker = worker  # type: ignore[method-assign]
 
     def advance(self, figures: Any = None) -> None:
-        if self.killed % self._every == 0 and self.removed < self.nodes:
-            self._swap_node()
-        if self.killed < self.kills:
-            for worker in reversed(self.workers):
-                try:
-                    os.kill(ray.get(worker.actor.place.remote(), timeout=60)[1], signal.SIGKILL)
-                except (ray.exceptions.RayError, ProcessLookupError):
-                    continue  # it is gone already
-                self.killed += 1
-                return
+        self.wait()
+        if self._deeds:
+            deed = self._deeds.pop(0)
+            if deed == self._kill_node:  # whoever is on it finds another
+                self.spare = self.cluster.add_node(num_cpus=1)
+            self._under_way = threading.Timer(self._moments.uniform(0, self.within), deed)
+            self._under_way.start()
 
-    def _swap_node(self) -> None:
-        """The node that was added last goes, with whoever is on it; another comes."""
-        if self._node is not None:
-            self.cluster.remove_node(self._node, allow_graceful=False)
-            self.removed += 1
-        self._node = self.cluster.add_node(num_cpus=1)
+    def wait(self) -> None:
+        if self._under_way.is_alive():
+            self._under_way.join()
+
+    def _kill_worker(self) -> None:
+        """Whoever started longest ago; where nobody runs at this moment, it is done in the next epoch."""
+        for worker in self.workers:
+            process = placed(worker)
+            if process is not None and process not in self.killed and runs(process):
+                os.kill(process, signal.SIGKILL)
+                self.killed.append(process)
+                return
+        self._deeds.append(self._kill_worker)
+
+    def _kill_node(self) -> None:
+        self.cluster.remove_node(self.node, allow_graceful=False)
+        self.node = self.spare
+        self.removed += 1
+
+
+def placed(worker: RayWorker) -> int | None:
+    """The process of a worker that has started and was not lost before it told."""
+    try:
+        return ray.get(worker.placed, timeout=0.1)[1]
+    except (ray.exceptions.RayError, TimeoutError):
+        return None
+
+
+def runs(process: int) -> bool:
+    """Whether it is there and has not ended (a process that nobody has waited for has no command line)."""
+    try:
+        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
+    except FileNotFoundError:
+        return False
 
 
 def outcome(run: Path) -> tuple[Any, ...]:
@@ -81,16 +119,27 @@ def outcome(run: Path) -> tuple[Any, ...]:
     return *((last / name).read_bytes() for name in ("weights.safetensors", "optimizer.safetensors", "world.npz")), rows
 
 
-def train(folder: Path, epochs: int, progress: NoProgress | None = None, *words: str) -> float:
+def train(folder: Path, epochs: int, words: tuple[str, ...], progress: NoProgress | None = None) -> float:
+    """Seconds of a training, from its start to its end."""
     started = time.perf_counter()
-    harness = TrainingHarness(load_config("town_day", (*WORDS, *words)), progress=progress or NoProgress())
+    harness = TrainingHarness(load_config("town_day", words), progress=progress or NoProgress())
     harness.run_ppo(mode="rollout", options=RunOptions(epochs=epochs, run_dir=folder))
     return time.perf_counter() - started
 
 
 def epoch_seconds(run: Path) -> float:
-    """Median over epochs but the first, which compiles and starts."""
-    return statistics.median(record["epoch_duration_sec"] for record in list(read_records(run / "ppo.ndjson"))[1:])
+    """Median over epochs but the first two, which start and compile."""
+    return statistics.median(record["epoch_duration_sec"] for record in list(read_records(run / "ppo.ndjson"))[2:])
+
+
+def overhead(folder: Path, words: tuple[str, ...], epochs: int) -> dict[str, float | bool]:
+    """Two workers on Ray against two in processes and against two threads, the same updates."""
+    engines = {"local": ("training.workers=2",), "process": ("training.engine=process", "training.workers=2"), "ray": RAY}
+    for name, more in engines.items():
+        train(folder / name, epochs, (*words, *more))
+    found = {f"{name}_seconds": epoch_seconds(folder / name) for name in engines}
+    equal = outcome(folder / "local") == outcome(folder / "process") == outcome(folder / "ray")
+    return found | {"ray_minus_local_seconds": found["ray_seconds"] - found["local_seconds"], "equal": equal}
 
 
 def study_spec(arms: int) -> StudySpec:
@@ -109,54 +158,63 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50, help="workers killed in the training")
     parser.add_argument("--nodes", type=int, default=5, help="nodes killed in the training")
-    parser.add_argument("--arms", type=int, default=8, help="arms of the study, in which two workers are killed")
+    parser.add_argument("--arms", type=int, default=8, help="arms of the study, half as many workers of which are killed")
     parser.add_argument("--output", type=Path)
     asked = parser.parse_args()
     os.environ.update(SETTINGS)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    cluster.add_node(num_cpus=1)
+    began = time.perf_counter()
+    head = {"num_cpus": 1, "include_dashboard": False, "_system_config": {"health_check_period_ms": 1000}}  # misses a node sooner
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    second = cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
-    killer, epochs = Killer(cluster, asked.kills, asked.nodes), asked.kills + 2
+    epochs = asked.kills + asked.nodes + 10  # some find nobody to kill
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        train(folder / "here", epochs)
-        train(folder / "calm", epochs, None, "training.engine=ray", "training.workers=2")
-        killer.watch()
-        seconds = train(folder / "killed", epochs, killer, "training.engine=ray", "training.workers=2")
-        here, calm, killed = (outcome(folder / name) for name in ("here", "calm", "killed"))
-        spec, local, there = study_spec(asked.arms), TrainingConfig(), TrainingConfig(engine="ray", workers=2)
-        strikes = Killer(cluster, 2, 0)
-        run_study(spec, results=folder / "r", runs=folder / "runs", where=local, say=lambda words: None)
-        strikes.workers = killer.workers = []
-
-        def say(words: str) -> None:
-            if words.endswith("finished"):
-                strikes.advance()
-
-        run_study(spec, results=folder / "s", runs=folder / "there", where=there, say=say)
-        kept = (folder / "s" / "kills.ndjson").read_text().splitlines()
-        found = {
-            "workers_killed": killer.killed,
-            "nodes_killed": killer.removed,
-            "epochs": epochs,
-            "equal_without_kills": calm == here,
-            "equal_with_kills": killed == here,
-            "seconds_with_kills": seconds,
-            "epoch_seconds": {"local": epoch_seconds(folder / "here"), "ray": epoch_seconds(folder / "calm")},
-            "overhead_per_update_seconds": epoch_seconds(folder / "calm") - epoch_seconds(folder / "here"),
-            "study_arms": asked.arms,
-            "study_workers_killed": strikes.killed,
-            "study_equal": results(spec, folder / "r") == results(spec, folder / "s") and len(kept) == asked.arms,
-            "load_average": os.getloadavg()[0],
-            "versions": versions("numpy", "ray"),
+        found: dict[str, Any] = {
+            "per_update": {
+                "tiny": overhead(folder / "tiny", TINY, 22),
+                "as the demo": overhead(folder / "demo", DEMO, 12),
+            }
         }
+        train(folder / "here", epochs, TINY)
+        killer = Killer(cluster, second, asked.kills, asked.nodes, found["per_update"]["tiny"]["ray_seconds"])
+        killer.watch()
+        seconds = train(folder / "killed", epochs, (*TINY, *RAY), killer)
+        killer.wait()
+        found["training"] = {
+            "epochs": epochs,
+            "workers_killed": len(killer.killed),
+            "nodes_killed": killer.removed,
+            "workers_started": len(killer.workers),
+            "seconds": seconds,
+            "equal": outcome(folder / "killed") == outcome(folder / "here"),
+        }
+        spec, strikes = study_spec(asked.arms), Killer(cluster, killer.node, asked.arms // 2, 0, 1.0)
+        run_study(spec, results=folder / "r", runs=folder / "runs", where=TrainingConfig(), say=lambda words: None)
+        strikes.watch()
+        run_study(
+            spec,
+            results=folder / "s",
+            runs=folder / "there",
+            where=TrainingConfig(engine="ray", workers=2),
+            say=lambda words: strikes.advance(),
+        )
+        strikes.wait()
+        kept = (folder / "s" / "kills.ndjson").read_text().splitlines()
+        found["study"] = {
+            "arms": asked.arms,
+            "workers_killed": len(strikes.killed),
+            "equal": results(spec, folder / "r") == results(spec, folder / "s") and len(kept) == asked.arms,
+        }
+    found |= {"seconds": time.perf_counter() - began, "load_average": os.getloadavg()[0], "versions": versions("numpy", "ray")}
     ray.shutdown()
     cluster.shutdown()
     if asked.output is not None:
         make_folder(asked.output.parent)
         write_json(asked.output, found)
     json.dump(found, sys.stdout, indent=2)
-    return 0 if found["equal_with_kills"] and found["equal_without_kills"] and found["study_equal"] else 1
+    parts = (found["training"], found["study"], *found["per_update"].values())
+    return 0 if all(part["equal"] for part in parts) else 1
 
 
 if __name__ == "__main__":

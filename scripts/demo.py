@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The main job, end to end: capture → clone → PPO → scoreboard → report. Fails when the trained policy is no better than BC."""
+"""The main job end to end: capture, clone, PPO, scores, report, gates. Fails when the trained policy is no better than BC."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def do(*command: str | Path) -> None:
 
 @click.command()
 def demo() -> int:
-    """The main job, end to end, into runs/demo: capture, clone, train, evaluate, report.
+    """The main job, end to end, into runs/demo: capture, clone, train, evaluate, report, put before the gates of a release.
 
-    Exits with 1 when the trained policy is no better than the clone. What an earlier demo left is removed first.
+    Exits with 1 when the trained policy is no better than the clone. What an earlier demo left is removed first, but for the
+    ledger of releases (promotion/), which nobody forgets: a window is added to it.
 
     \b
     Example:
@@ -47,6 +48,7 @@ def demo() -> int:
     if trained is None or cloned is None or trained <= cloned:
         note(f"the trained policy earns {trained}, no more than behaviour cloning at {cloned}: the demo failed")
         return 1
+    do("promote", "evaluate", RUN, "--scenario", "--seeds", "8", "--days", "3")  # one window; HOLD is an answer, too
     do("observe", RUN, "--vs", "scripted", "--save", RUN / "town.html", "--overwrite")
     note(f"open {RUN / 'town.html'} in a browser: the trained town beside the scripted one")
     note(f"open {RUN / 'report.html'} for the figures")

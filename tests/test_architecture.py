@@ -95,16 +95,13 @@ def imports(path: Path, module: str) -> Iterator[tuple[str, int]]:
             and node.args
             and isinstance(node.args[0], ast.Constant)
             and isinstance(node.args[0].value, str)
+            and name_called(node) in ("import_module", "__import__", "require")
         ):
-            called = (
-                node.func.attr
-                if isinstance(node.func, ast.Attribute)
-                else node.func.id
-                if isinstance(node.func, ast.Name)
-                else ""
-            )
-            if called in ("import_module", "__import__", "require"):
-                yield node.args[0].value, node.lineno
+            yield node.args[0].value, node.lineno
+
+
+def name_called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def own(name: str) -> str | None:
@@ -211,13 +208,7 @@ def test_only_files_writes_files() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):
                 continue
-            called = (
-                node.func.attr
-                if isinstance(node.func, ast.Attribute)
-                else node.func.id
-                if isinstance(node.func, ast.Name)
-                else ""
-            )
+            called = name_called(node)
             texts = [
                 argument.value for argument in node.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
             ]

@@ -58,3 +58,16 @@ def test_ray_itself_accepts_the_cluster_file() -> None:
     ready = prepare_config(found)
     validate_config(ready)
     assert ready["max_workers"] == 2
+
+
+@pytest.mark.dist
+@pytest.mark.filterwarnings("ignore")
+def test_rays_autoscaler_reads_the_manifest() -> None:
+    """The part of Ray that runs beside KubeRay's head derives its own config from a RayCluster, and validates that."""
+    pytest.importorskip("ray")
+    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+
+    cluster, _ = documents("kuberay.yaml")
+    found = _derive_autoscaling_config_from_ray_cr(cluster | {"metadata": {"namespace": "default", **cluster["metadata"]}})
+    assert found["max_workers"] == 16
+    assert found["available_node_types"]["rollouts"]["resources"]["CPU"] == 4

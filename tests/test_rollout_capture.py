@@ -24,7 +24,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import StorageError, UsageError
 from townlet.policy import capture as capture_module
 from townlet.policy.capture import CaptureOptions, CaptureResult, SampleFilter, capture, filter_samples, seed_residents
-from townlet.policy.event_join import EVENT_TYPES, read_event_records
+from townlet.policy.capture_events import EVENT_TYPES, read_event_records
 from townlet.policy.golden import FOUNDING, compare_goldens, differences
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.replay_report import samples_of, stats, validate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -112,6 +113,20 @@ def test_student_interval_by_hand() -> None:
     assert interval.low == pytest.approx(6 - interval.high)
     assert st.student_interval([2.0]) == (2.0, -np.inf, np.inf)
     assert st.paired_difference([2, 4, 6, 8, 10], [1, 2, 3, 4, 5], method="student") == interval
+
+
+def test_student_p_is_that_of_scipys_t_test() -> None:
+    values = [0.4, 1.1, -0.2, 0.9, 0.5]
+    assert st.student_p(values) == pytest.approx(ttest_1samp(values, 0.0).pvalue, rel=1e-12)
+    assert st.student_p([2.0, 2.0]) == 0.0
+    assert st.student_p([0.0, 0.0]) == 1.0
+    assert math.isnan(st.student_p([1.0]))
+
+
+def test_holm_by_hand() -> None:
+    """Sorted 0.01 × 3, 0.02 × 2, 0.04 × 1, never falling; what is no test does not count."""
+    assert st.holm([0.04, 0.01, float("nan"), 0.02]) == pytest.approx([0.04, 0.03, float("nan"), 0.04], nan_ok=True)
+    assert st.holm([0.6, 0.7]) == [1.0, 1.0]
 
 
 def test_cohens_d_by_hand() -> None:

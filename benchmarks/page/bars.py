@@ -2,7 +2,7 @@
 
 python benchmarks/page/bars.py files            size of living files, how soon they open from file://, what they ask for
 python benchmarks/page/bars.py frames           10,000 residents: script a frame, frames a second, seeking; seeking of 24 and 200
-python benchmarks/page/bars.py viewers          200 viewers of 10,000 residents, 50 of them stuck: what it costs the server
+python benchmarks/page/bars.py viewers          200 viewers of 10,000 residents, 50 of them stuck: cost to the server and to a run
 python benchmarks/page/bars.py recorder         what keeping every decision costs a run
 python benchmarks/page/bars.py newcomer         from the demo's page to a quarrel and why; the questions people ask, in actions
 
@@ -27,12 +27,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 RESULTS = Path(__file__).with_name("results.json")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu"]
 LARGE = "metropolis"
+DEMO = Path("runs/demo")  # what `make demo` leaves
 FRAMES = """seconds => new Promise(done => {
   const cost = [], apart = [], begun = performance.now();
   let before = 0;
@@ -136,10 +137,11 @@ def files() -> dict[str, Any]:
 
 def frames(seconds: float = 5.0) -> dict[str, Any]:
     """Playing and seeking; times on the clock, and by processor time of the page's main thread and of the server."""
-    found: dict[str, Any] = {"seek": {}}
+    found: dict[str, Any] = {"seek": {}, "day_shot_after_s": {}}
     with chromium() as browser:
-        for town, ticks in ((LARGE, 320), ("market_square", 1440), ("rush_hour", 1440)):
-            with served(town, "--set", f"scenario.episode_ticks={ticks}") as (child, address):
+        for town in (LARGE, "market_square", "rush_hour"):
+            with served(town) as (child, address):
+                begun = time.monotonic()
                 clocks: list[Clock] = []
                 page = opened(browser, address, clocks=clocks)
                 page.evaluate("Promise.all([0, 1, 2].map(k => townlet.a.load(k)))")
@@ -152,9 +154,11 @@ def frames(seconds: float = 5.0) -> dict[str, Any]:
                         "drawing_ms_a_frame_on_the_clock": round(median(played["cost"]), 2),
                         "frames_a_second": round(1000 * count / sum(played["apart"]), 1),
                     }
-                page.evaluate("townlet.a.frame(townlet.a.last)")  # once through: the studio keeps stations of the day
+                while page.evaluate("townlet.a.shotUntil <= townlet.a.last"):  # the server shoots on; the time line says how far
+                    page.wait_for_timeout(200)
+                found["day_shot_after_s"][town] = round(time.monotonic() - begun, 1)
                 rows = []
-                for tick in (ticks - 100, 130, ticks // 2, ticks - 1):
+                for tick in (1340, 130, 720, 1439, 1010, 400):
                     page.evaluate("(townlet.a.reels.clear(), townlet.a.store.packed?.clear())")
                     cpu, busy = usage(child.pid)[0], clocks[0].read("TaskDuration")
                     row = {"tick": tick, "ms": round(page.evaluate(SEEK, tick))}
@@ -188,75 +192,151 @@ def usage(pid: int) -> tuple[float, float]:
     return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK"), pages * resource.getpagesize() / 1e6
 
 
-def viewers(seconds: float = 32.0) -> dict[str, Any]:
-    """150 viewers play at 10 ticks a second, each a reel every 6.4 s; 50 more hold a connection and read nothing."""
-    with served(LARGE, "--set", "scenario.episode_ticks=192") as (child, address):
-        host, port = re.findall(r"http://([\d.]+):(\d+)", address)[0]
-        place = (host, int(port))
-        wire = get(place, "/" + address.split("/", 3)[3], "")
-        cookie = re.findall(rb"set-cookie: ([^;]+)", body(wire), re.IGNORECASE)[0].decode()
-        take = json.loads(body(get(place, "/api/takes", cookie)).partition(b"\r\n\r\n")[2])["takes"][0]["id"]
-        for k in range(3):  # somebody has watched this before: the reels are there, as with any film that many watch
-            body(get(place, f"/api/takes/{take}/reels/{k}", cookie))
-        cpu, memory = usage(child.pid)
-        begun, sizes, stuck = time.monotonic(), [0], []
-        for k in range(50):
-            stuck.append(get(place, f"/api/takes/{take}/reels/{k % 3}" if k % 2 else "/api/news", cookie))
+RUN_BESIDE = """
+import time
+from townlet.envs.vector import VectorTown
+from townlet.policy.runtime import make_policy
+from townlet.sim.loop import SimulationLoop
+vec = VectorTown("town_day", 16, seed=3)
+loop = SimulationLoop(vec, make_policy("scripted", vec))
+while True:
+    begun = time.monotonic()
+    loop.run(1440)
+    print(begun, time.monotonic(), flush=True)
+"""
 
-        def watch(number: int) -> None:
-            news = get(place, "/api/news", cookie)
-            time.sleep(number * 6.4 / 150)
-            while time.monotonic() - begun < seconds:
-                sizes[0] += len(body(get(place, f"/api/takes/{take}/reels/{int((time.monotonic() - begun) / 6.4) % 3}", cookie)))
-                time.sleep(6.4)
-            news.close()
 
-        threads = [threading.Thread(target=watch, args=(k,)) for k in range(150)]
-        for thread in threads:
+class Crowd:
+    """150 viewers who play at 10 ticks a second, each a reel every 6.4 s, and 50 who hold a connection and read nothing."""
+
+    def __init__(self, place: tuple[str, int], cookie: str, take: str) -> None:
+        self.received, self._here, self._gone = 0, (place, cookie, take), threading.Event()
+        self._stuck = [self._get(f"/api/takes/{take}/reels/{k % 3}" if k % 2 else "/api/news") for k in range(50)]
+        self._threads = [threading.Thread(target=self._watch, args=(k,)) for k in range(150)]
+        for thread in self._threads:
             thread.start()
-        most = memory
-        while any(thread.is_alive() for thread in threads):
-            time.sleep(0.5)
-            most = max(most, usage(child.pid)[1])
-        passed = time.monotonic() - begun
-        used = usage(child.pid)[0] - cpu
-        for wire in stuck:
+
+    def _get(self, path: str) -> socket.socket:
+        place, cookie, _ = self._here
+        return get(place, path, cookie)
+
+    def _watch(self, number: int) -> None:
+        news = self._get("/api/news")
+        wait, begun = number * 6.4 / 150, time.monotonic()
+        while not self._gone.wait(wait):
+            reel, wait = int((time.monotonic() - begun) / 6.4) % 3, 6.4
+            self.received += len(body(self._get(f"/api/takes/{self._here[2]}/reels/{reel}")))
+        news.close()
+
+    def leave(self) -> None:
+        self._gone.set()
+        for thread in self._threads:
+            thread.join()
+        for wire in self._stuck:
             wire.close()
-        return {
-            "viewers": 200,
-            "stuck": 50,
-            "seconds": round(passed, 1),
-            "share_of_a_core": round(used / passed, 4),
-            "megabytes_more": round(most - memory, 1),
-            "megabytes_a_second": round(sizes[0] / passed / 1e6, 2),
-        }
 
 
-def recorder(rounds: int = 30) -> dict[str, Any]:
-    """Days of town_day with and without the recorder, in turns; the fastest of each by processor time."""
+def viewers(rounds: int = 7, seconds: float = 8.0) -> dict[str, Any]:
+    """What 200 viewers of 10,000 residents cost the server, and a run that has to share its core with the server.
+
+    Server and run are bound to one core and the viewers to the others; the viewers come and go, round by round.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    beside = subprocess.Popen([sys.executable, "-c", RUN_BESIDE], stdout=subprocess.PIPE, text=True)
+    days: list[tuple[float, float]] = []
+    assert beside.stdout is not None
+    reader = threading.Thread(target=lambda: [days.append(tuple(map(float, line.split()))) for line in beside.stdout or ()])
+    reader.start()
+    try:
+        with served(LARGE, "--set", "scenario.episode_ticks=192") as (child, address):
+            host, port = re.findall(r"http://([\d.]+):(\d+)", address)[0]
+            place = (host, int(port))
+            wire = get(place, "/" + address.split("/", 3)[3], "")
+            cookie = re.findall(rb"set-cookie: ([^;]+)", body(wire), re.IGNORECASE)[0].decode()
+            take = json.loads(body(get(place, "/api/takes", cookie)).partition(b"\r\n\r\n")[2])["takes"][0]["id"]
+            for k in range(3):  # somebody has watched this before: the reels are there, as with any film that many watch
+                body(get(place, f"/api/takes/{take}/reels/{k}", cookie))
+            for pid in (beside.pid, child.pid):
+                for thread in os.listdir(f"/proc/{pid}/task"):
+                    os.sched_setaffinity(int(thread), cores[-1:])
+            os.sched_setaffinity(0, cores[:-1] or cores)
+            memory, used, passed, received, most, phases = usage(child.pid)[1], 0.0, 0.0, 0, 0.0, []
+            for _ in range(rounds):
+                begun = time.monotonic()
+                time.sleep(seconds)
+                crowded = time.monotonic()
+                cpu, crowd = usage(child.pid)[0], Crowd(place, cookie, take)
+                time.sleep(seconds)
+                ended = time.monotonic()
+                most = max(most, usage(child.pid)[1])
+                used, passed, received = used + usage(child.pid)[0] - cpu, passed + ended - crowded, received + crowd.received
+                crowd.leave()
+                phases.append((begun, crowded, ended))
+    finally:
+        os.sched_setaffinity(0, cores)
+        beside.terminate()
+        reader.join()
+
+    def day(begin: float, end: float) -> float:
+        return mean(b - a for a, b in days if begin <= a and b <= end)
+
+    pairs = [(day(a, b), day(b, c)) for a, b, c in phases]
+    return {
+        "viewers": 200,
+        "stuck": 50,
+        "seconds": round(passed, 1),
+        "share_of_a_core": round(used / passed, 4),
+        "megabytes_more": round(most - memory, 1),
+        "megabytes_a_second": round(received / passed / 1e6, 2),
+        "a_run_beside_it_slower": slower(pairs),
+        "pairs": len(pairs),
+    }
+
+
+def recorder(seconds: float = 15.0) -> dict[str, Any]:
+    """Days of town_day with and without the recorder, in turns, by processor time: the median of the pairs and its interval.
+
+    A scripted day of one small town is the worst case; the demo's trained one is what people watch."""
     from townlet.envs.vector import VectorTown
+    from townlet.policy.checkpoint import resolve
     from townlet.policy.runtime import make_policy
     from townlet.sim.loop import SimulationLoop
     from townlet.sim.recorder import DecisionRecorder
 
-    def day(towns: int, hooks: list[Any]) -> float:
-        vec = VectorTown("town_day", towns, seed=3)
-        policy = make_policy("scripted", vec)
-        policy.reset(vec)
-        loop = SimulationLoop(vec, policy, hooks)
-        begun = time.process_time()
-        loop.run(1440)
-        return time.process_time() - begun
-
     found = {}
-    for towns in (1, 16, 64):
-        times = [(day(towns, []), day(towns, [DecisionRecorder()])) for _ in range(rounds)]
-        plain, recorded = (min(column) for column in zip(*times))
-        found[f"{towns} towns"] = {"ms_a_day": round(1000 * plain, 2), "slower": round(recorded / plain - 1, 4)}
+    for towns, decides in ((1, "scripted"), (16, "scripted"), (64, "scripted"), (1, "trained")):
+        vec = VectorTown("demo" if decides == "trained" else "town_day", towns, seed=3)
+        policy = make_policy(str(resolve(str(DEMO))) if decides == "trained" else decides, vec)
+
+        def day(recorded: bool, vec: VectorTown = vec, policy: Any = policy) -> float:
+            vec.reset()
+            loop = SimulationLoop(vec, policy, [DecisionRecorder(vec)] if recorded else [])
+            begun = time.process_time()
+            loop.run(1440)
+            return time.process_time() - begun
+
+        pairs, until = [], time.process_time() + seconds
+        while time.process_time() < until:
+            first = len(pairs) % 2 == 0  # whoever goes first finds another cache
+            times = {recorded: day(recorded) for recorded in (first, not first)}
+            pairs.append((times[False], times[True]))
+        found[f"{towns} towns, {decides}"] = {
+            "ms_a_day": round(1000 * median(plain for plain, _ in pairs), 2),
+            "slower": slower(pairs),
+            "pairs": len(pairs),
+        }
     return found
 
 
-def newcomer(path: Path = Path("runs/demo/town.html")) -> dict[str, Any]:
+def slower(pairs: list[tuple[float, float]]) -> list[float]:
+    """How much longer the second of a pair takes, as a share: the median, and its 95 % interval by order statistics."""
+    ratios = sorted(second / first - 1 for first, second in pairs)
+    reach = 0.98 * len(ratios) ** 0.5
+    low, high = (ratios[min(len(ratios) - 1, max(0, round(len(ratios) / 2 + sign * reach)))] for sign in (-1, 1))
+    return [round(value, 4) for value in (median(ratios), low, high)]
+
+
+def newcomer(path: Path = DEMO / "town.html") -> dict[str, Any]:
     """What a newcomer does with the page that the demo leaves, by clicks and keys alone; a person reads more slowly."""
     found: dict[str, Any] = {}
     with chromium() as browser:
@@ -324,10 +404,10 @@ MEASURES: dict[str, Callable[[], dict[str, Any]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*MEASURES, "all"])
+    parser.add_argument("what", nargs="+", choices=[*MEASURES, "all"])
     what = parser.parse_args().what
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in MEASURES if what == "all" else [what]:
+    for name in MEASURES if what == ["all"] else what:
         before = os.getloadavg()[0]
         found = MEASURES[name]()
         results[name] = found | {"load": [round(before, 1), round(os.getloadavg()[0], 1)]}

@@ -29,15 +29,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike
 
 from townlet.errors import DamagedFileError, StorageError, TownletError, UsageError
 from townlet.types import Array
 
 SUMS = "SHA256SUMS"
+SUMS_LIMIT = 64 << 20
 MEMBERS = 1024
 HEADER = 1 << 16  # bytes of an array's header
 _MEMBER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}\.npy")
@@ -134,10 +136,10 @@ def read_bytes(path: str | Path, *, limit: int, error: type[TownletError] = Dama
     return data
 
 
-def read_sums(folder: str | Path, *, error: type[TownletError] = DamagedFileError, limit: int = 64 << 20) -> dict[str, str]:
+def read_sums(folder: str | Path, *, error: type[TownletError] = DamagedFileError) -> dict[str, str]:
     """Hash by name as SHA256SUMS lists them; the files themselves are not looked at."""
     folder = Path(folder)
-    text = read_bytes(folder / SUMS, limit=limit, error=error)
+    text = read_bytes(folder / SUMS, limit=SUMS_LIMIT, error=error)
     sums: dict[str, str] = {}
     for number, line in enumerate(text.split(b"\n")[:-1], start=1):
         digest, gap, name = line[:64].decode("ascii", "replace"), line[64:66], line[66:].decode("utf-8", "replace")
@@ -152,11 +154,11 @@ def read_sums(folder: str | Path, *, error: type[TownletError] = DamagedFileErro
 
 
 def check_sums(
-    folder: str | Path, *, require: Iterable[str] = (), error: type[TownletError] = DamagedFileError, limit: int = 64 << 20
+    folder: str | Path, *, require: Iterable[str] = (), error: type[TownletError] = DamagedFileError
 ) -> dict[str, str]:
     """Hash by name of every listed file, each of them checked; `require` names files that must be listed."""
     folder = Path(folder)
-    sums = read_sums(folder, error=error, limit=limit)
+    sums = read_sums(folder, error=error)
     for name in require:
         if name not in sums:
             raise error(f"{folder / SUMS} does not list {name}; the folder is damaged or of another kind")
@@ -194,7 +196,7 @@ def parse_json(data: bytes, name: str, *, error: type[TownletError] = DamagedFil
     return value
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) < len(pairs):
         names = [key for key, _ in pairs]
@@ -202,19 +204,19 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, Any]:
     return result
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"found {name}, which is not a JSON number; write null where a number is not known")
 
 
 # --- arrays ----------------------------------------------------------------------------------------------------------
 
 
-def npz_bytes(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
+def npz_bytes(arrays: Mapping[str, ArrayLike], *, compress: bool = False) -> bytes:
     """Arrays as the bytes of a .npz file; equal arrays give equal bytes.
 
     The archive is put together here, byte for byte as `zipfile` would: every array is read once for its checksum and copied once.
     """
-    parts: list[Any] = []
+    parts: list[bytes | memoryview] = []
     directory: list[bytes] = []
     place = 0
     for name, value in arrays.items():
@@ -227,7 +229,8 @@ def npz_bytes(arrays: Mapping[str, Any], *, compress: bool = False) -> bytes:
         size, checksum = len(head) + len(body), zlib.crc32(body, zlib.crc32(head))
         if size >= _ZIP_LIMIT:
             raise ValueError(f"the array {name!r} takes {size} bytes, expected less than {_ZIP_LIMIT}")
-        content, packed = [head, body], size
+        content: list[bytes | memoryview] = [head, body]
+        packed = size
         if compress:
             deflate = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION, zlib.DEFLATED, -15)
             content = [deflate.compress(head), deflate.compress(body), deflate.flush()]
@@ -330,13 +333,8 @@ def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[z
             raise ValueError(f"the member {member.filename} is called otherwise where it stands")
         end += 30 + name_size + extra_size + member.compress_size
         if member.flag_bits & 0x08:  # sizes follow the data
-            end += (
-                24
-                if raw[end : end + 4] == b"PK\x07\x08" and member.file_size > 0xFFFFFFFF
-                else 16
-                if raw[end : end + 4] == b"PK\x07\x08"
-                else 12
-            )
+            signed = raw[end : end + 4] == b"PK\x07\x08"
+            end += 12 if not signed else 16 if member.file_size <= 0xFFFFFFFF else 24
     if end != archive.start_dir:
         raise ValueError(f"{archive.start_dir - end} bytes stand between its members and its directory")
     return members
@@ -430,7 +428,7 @@ class Disk:
     """Every operation this module asks of the system. Tests replace single ones by some that fail."""
 
     open: Callable[[str, int], int] = lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o666)
-    write: Callable[[int, Any], int] = os.write
+    write: Callable[[int, bytes | memoryview], int] = os.write
     fsync: Callable[[int], None] = os.fsync
     sync: Callable[[], None] = os.sync
     close: Callable[[int], None] = os.close
@@ -446,12 +444,15 @@ class Disk:
 disk = Disk()
 
 
-def _refused(path: Path | str, reason: OSError) -> StorageError:
-    what = reason.strerror or str(reason)
-    remedy = (
-        "free some space and run again" if reason.errno in (errno.ENOSPC, errno.EDQUOT) else "check the path and its permissions"
-    )
-    return StorageError(f"{path} cannot be written: {what}; {remedy}")
+@contextlib.contextmanager
+def _writing_to(path: Path | str) -> Iterator[None]:
+    """What the system refuses within it is told as a sentence about the path."""
+    try:
+        yield
+    except OSError as reason:
+        full = reason.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "free some space and run again" if full else "check the path and its permissions"
+        raise StorageError(f"{path} cannot be written: {reason.strerror or reason}; {remedy}") from None
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -465,21 +466,20 @@ def write_bytes(path: str | Path, data: bytes | bytearray | memoryview, *, sync:
     if sync or not os.path.isdir(folder or "."):
         make_folder(folder or ".")
     try:
-        if sync:
-            sweep(folder or ".")
-            _writing.add(beside)
-        try:
-            _fill(beside, data, sync)
+        with _writing_to(path):
             if sync:
-                disk.replace(beside, target)
-        except OSError:
-            with contextlib.suppress(OSError):
-                disk.unlink(beside)
-            raise
-        if sync:
-            _sync_folder(folder or ".")
-    except OSError as reason:
-        raise _refused(path, reason) from None
+                sweep(folder or ".")
+                _writing.add(beside)
+            try:
+                _fill(beside, data, sync)
+                if sync:
+                    disk.replace(beside, target)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    disk.unlink(beside)
+                raise
+            if sync:
+                _sync_folder(folder or ".")
     finally:
         _writing.discard(beside)
 
@@ -488,7 +488,7 @@ def write_text(path: str | Path, text: str, *, sync: bool = True) -> None:
     write_bytes(path, text.encode(), sync=sync)
 
 
-def write_json(path: str | Path, value: Any, *, sync: bool = True) -> None:
+def write_json(path: str | Path, value: object, *, sync: bool = True) -> None:
     """Readable JSON in the order given; NaN and infinity are errors of the caller."""
     write_bytes(path, json_bytes(value, indent=2), sync=sync)
 
@@ -497,11 +497,6 @@ def json_bytes(value: object, *, indent: int) -> bytes:
     """As `json.dumps` with an indent, which leaves the fast encoder of `json` aside; here the lines are broken afterwards."""
     flat = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     return msgspec.json.format(flat, indent=indent) + b"\n"
-
-
-def npz_file(path: str | Path, arrays: Mapping[str, object], *, compress: bool = False, sync: bool = True) -> None:
-    """Arrays as a deterministic .npz file."""
-    write_bytes(path, npz_bytes(arrays, compress=compress), sync=sync)
 
 
 def _fill(path: str, data: bytes | bytearray | memoryview, sync: bool) -> None:
@@ -534,36 +529,30 @@ def make_folder(folder: str | Path) -> Path:
     """The folder, made with all above it when it is not there."""
     folder = Path(folder)
     missing = list(itertools.takewhile(lambda step: not step.is_dir(), (folder, *folder.parents)))
-    try:
+    with _writing_to(folder):
         for step in reversed(missing):
             with contextlib.suppress(FileExistsError):
                 disk.mkdir(str(step))
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    except OSError as reason:
-        raise _refused(folder, reason) from None
     return folder
 
 
 def move(source: str | Path, target: str | Path) -> None:
     """Rename a file or folder; a file in the way is replaced."""
-    try:
+    with _writing_to(target):
         disk.replace(str(source), str(target))
         _sync_folder(Path(target).parent)
-    except OSError as reason:
-        raise _refused(target, reason) from None
 
 
 def remove(path: str | Path) -> None:
     """Delete a file or a whole folder; nothing there is fine."""
     path = Path(path)
-    try:
+    with _writing_to(path):
         if path.is_dir() and not path.is_symlink():
             disk.rmtree(str(path))
         elif os.path.lexists(path):
             disk.unlink(str(path))
-    except OSError as reason:
-        raise _refused(path, reason) from None
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------
@@ -659,7 +648,7 @@ def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = 
     there = os.path.lexists(final)
     if there and not overwrite:
         raise UsageError(f"{final} already exists; choose another place, or allow overwriting to move it aside")
-    try:
+    with _writing_to(final):
         if there:
             _fill(str(partial / PUBLISHING), b"keep\n" if keep_old else b"drop\n", sync=False)
         disk.sync()
@@ -669,8 +658,6 @@ def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = 
             return _swap_in_steps(partial, final, keep_old)
         aside = _settle(final)
         _sync_folder(final.parent)
-    except OSError as reason:
-        raise _refused(final, reason) from None
     return aside
 
 
@@ -691,7 +678,7 @@ def _settle(final: Path) -> Path | None:
     if not mark.is_file() or final.name.endswith(PARTIAL):
         return None
     aside: Path | None = None
-    try:
+    with _writing_to(final):
         if os.path.lexists(partial):
             if read_bytes(mark, limit=99) == b"drop\n":
                 remove(partial)
@@ -699,8 +686,6 @@ def _settle(final: Path) -> Path | None:
                 aside = _aside(final)
                 disk.rename(str(partial), str(aside))
         disk.unlink(str(mark))
-    except OSError as reason:
-        raise _refused(final, reason) from None
     return aside
 
 
@@ -734,13 +719,6 @@ def write_sums(folder: str | Path, *, known: Mapping[str, str] | None = None, sy
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     names = [name for name in names if name != SUMS and not any(part.startswith(".") for part in name.split("/"))]
     write_text(folder / SUMS, "".join(f"{known.get(name) or sha256_file(folder / name)}  {name}\n" for name in names), sync=sync)
-
-
-def _close(handle: int, path: Path) -> None:
-    try:
-        disk.close(handle)
-    except OSError as reason:
-        raise _refused(path, reason) from None
 
 
 # --- sealed lines ----------------------------------------------------------------------------------------------------
@@ -785,17 +763,15 @@ class AppendLog:
         self.path = Path(path)
         self.torn = 0
         make_folder(self.path.parent)
-        try:
+        with _writing_to(self.path):
             self._handle = disk.open(str(self.path), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK)
-        except OSError as reason:
-            raise _refused(self.path, reason) from None
-        try:
-            if not stat.S_ISREG(os.fstat(self._handle).st_mode):
-                raise OSError(errno.EINVAL, "it is not a regular file")
-            self.position = self._repair()
-        except OSError as reason:
-            disk.close(self._handle)
-            raise _refused(self.path, reason) from None
+            try:
+                if not stat.S_ISREG(os.fstat(self._handle).st_mode):
+                    raise OSError(errno.EINVAL, "it is not a regular file")
+                self.position = self._repair()
+            except OSError:
+                disk.close(self._handle)
+                raise
 
     def _repair(self) -> int:
         """Bytes of whole lines; what follows the last newline is cut off."""
@@ -816,7 +792,7 @@ class AppendLog:
         data = (line.encode() if isinstance(line, str) else line).rstrip(b"\n") + b"\n"
         if b"\n" in data[:-1]:
             raise ValueError("a record is one line")
-        try:
+        with _writing_to(self.path):
             written = disk.write(self._handle, data)
             if written < len(data):
                 if os.fstat(self._handle).st_size == self.position + written:
@@ -824,15 +800,11 @@ class AppendLog:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if sync:
                 disk.fsync(self._handle)
-        except OSError as reason:
-            raise _refused(self.path, reason) from None
         self.position = os.lseek(self._handle, 0, os.SEEK_CUR)
 
     def sync(self) -> None:
-        try:
+        with _writing_to(self.path):
             disk.fsync(self._handle)
-        except OSError as reason:
-            raise _refused(self.path, reason) from None
 
     def discard_after(self, position: int, log: Path | None = None) -> int:
         """Move what follows a position into `NAME.discarded`, NAME that of the whole log; how many bytes that were."""
@@ -840,22 +812,21 @@ class AppendLog:
         if position > size:
             raise DamagedFileError(f"{self.path} has {size} bytes, expected at least {position}; lines that were kept are gone")
         if position < size:
-            try:
-                whole = log or self.path
+            whole = log or self.path
+            with _writing_to(self.path):
                 with AppendLog(whole.with_name(whole.name + ".discarded")) as kept:
                     for start in range(position, size, CHUNK):
                         _write_all(kept._handle, memoryview(os.pread(self._handle, min(CHUNK, size - start), start)))
                     kept.sync()
                 disk.truncate(self._handle, position)
-            except OSError as reason:
-                raise _refused(self.path, reason) from None
         self.position = position
         return size - position
 
     def close(self) -> None:
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
-            _close(handle, self.path)
+            with _writing_to(self.path):
+                disk.close(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -876,7 +847,7 @@ class FolderLock:
 
         self.folder = make_folder(folder)
         self.path = self.folder / LOCK
-        try:
+        with _writing_to(self.path):
             self._lock = FileLock(self.path, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
             try:
                 self._lock.acquire(blocking=False)
@@ -888,8 +859,6 @@ class FolderLock:
                     ) from None
                 waiting(owner)
                 self._lock.acquire()
-        except OSError as reason:
-            raise _refused(self.path, reason) from None
         sweep(self.folder)
         for part in inside:
             if (self.folder / part).is_dir():

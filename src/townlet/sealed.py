@@ -31,11 +31,9 @@ def write_sealed(path: str | Path, fields: Mapping[str, object]) -> None:
     files.write_json(path, {**fields, SEAL: seal_of(fields)})
 
 
-def read_sealed(
-    path: str | Path, model: type[Model], *, remedy: str, limit: int = LIMIT, error: type[TownletError] = DamagedFileError
-) -> Model:
+def read_sealed(path: str | Path, model: type[Model], *, remedy: str, error: type[TownletError] = DamagedFileError) -> Model:
     """The object in a file. Whatever else stands there is one sentence with the path, what is wrong, and the remedy."""
-    return parse_sealed(files.read_bytes(path, limit=limit, error=error), path, model, remedy=remedy, error=error)
+    return parse_sealed(files.read_bytes(path, limit=LIMIT, error=error), path, model, remedy=remedy, error=error)
 
 
 def parse_sealed(

@@ -6,6 +6,8 @@ covers 84 % of 95 at n = 5 and 89 % at n = 10, so the studentised one, which Sci
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -90,6 +92,29 @@ def student_interval(x: ArrayLike, *, level: float = 0.95) -> Interval:
         return Interval(centre, -np.inf, np.inf)
     half = student_quantile(0.5 + level / 2, values.size - 1) * float(values.std(ddof=1)) / float(np.sqrt(values.size))
     return Interval(centre, centre - half, centre + half)
+
+
+def student_p(x: ArrayLike) -> float:
+    """Two-sided p-value of a mean of 0 (Student's t-test); NaN for a single value."""
+    from scipy.special import stdtr
+
+    values = _sample(x)
+    if values.size < 2:
+        return float("nan")
+    spread = float(values.std(ddof=1)) / float(np.sqrt(values.size))
+    if spread == 0.0:
+        return 0.0 if values.mean() else 1.0
+    return float(2.0 * stdtr(values.size - 1, -abs(float(values.mean())) / spread))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values corrected for their number (Holm): below α together they are wrong with a chance of α at most. NaN is no test."""
+    order = sorted((p, n) for n, p in enumerate(p_values) if not math.isnan(p))
+    corrected, highest = [float("nan")] * len(p_values), 0.0
+    for rank, (p, n) in enumerate(order):
+        highest = max(highest, min(1.0, p * (len(order) - rank)))
+        corrected[n] = highest
+    return corrected
 
 
 @cache

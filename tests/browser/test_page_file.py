@@ -178,7 +178,12 @@ def test_ties_tell_since_when_two_clash(town: Visit, studio: Studio, carried: di
     town.js("townlet.openView('ties')")
     town.page.wait_for_selector("#ties-body tr")
     rows = [row.split("\t") for row in town.page.locator("#ties-body tr").all_inner_texts()]
-    shown = {(row[0].strip(), row[1].strip()): row[4].strip() for row in rows}
+    shown = {}
+    for who, whom, *_, since in rows:
+        how, _, other = whom.strip().partition(" ")
+        shown[who.strip(), other] = since.strip()
+        if how == "and":  # it is mutual
+            shown[other, who.strip()] = since.strip()
     known = [pair for pair in feuds if pair in shown]
     assert any(feuds[pair] for pair in known)
     assert {pair: shown[pair] for pair in known} == {pair: feuds[pair] or "before this day" for pair in known}
@@ -245,6 +250,17 @@ def test_dragging_on_the_time_line_seeks(town: Visit) -> None:
     town.page.mouse.move(box["x"] + 700, box["y"] + 40)
     town.page.mouse.up()
     assert town.tick == town.js("townlet.timeline.tickAt(700)") > 0
+
+
+def test_the_time_line_says_what_is_under_the_pointer_and_what_is_not_shot_yet(town: Visit) -> None:
+    moment = town.js("townlet.moments.find(one => one.kind === 'queue_conflict').tick")
+    assert town.js("t => townlet.timeline.tell(30, t)", moment).startswith("conflicts in ten minutes: ")
+    assert town.js("townlet.a.shotUntil === townlet.a.last + 1")
+    town.js("(townlet.a.shot = 1)")
+    first, size = town.js("[townlet.a.first, townlet.a.head.reel_ticks]")
+    told = [town.js("t => townlet.timeline.tell(30, t)", first + size + k) for k in (-1, 0)]
+    assert ["not simulated yet" in text for text in told] == [False, True]
+    town.js("(townlet.a.shot = townlet.a.head.reels)")
 
 
 def test_the_angriest_is_found_in_people_and_tells_why(town: Visit, carried: dict[str, Any]) -> None:
@@ -427,7 +443,7 @@ def test_a_phone_never_scrolls_sideways(visit: Open, town_file: Path, width: int
         page.settle()
         assert page.js(sideways) == 0, tab
     assert page.page.locator("#timeline").bounding_box()["height"] == 72
-    assert min(page.page.locator(f"#{name}").bounding_box()["height"] for name in ("play", "back", "on")) >= 44
+    assert min(page.page.locator(f"#{name}").bounding_box()["height"] for name in ("play", "earlier", "later")) >= 44
 
 
 def test_text_twice_as_large_hides_nothing(visit: Open, town_file: Path) -> None:

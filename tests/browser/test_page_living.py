@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,22 +72,32 @@ def test_what_is_simulated_in_the_page_is_what_is_filmed_natively(alive: Visit, 
         assert alive.js(DECODED) == raw_columns(part)
 
 
-def test_the_page_gives_the_reasons_that_python_gives(alive: Visit, studio: Studio, morning: tuple[str, str]) -> None:
+def check_reasons(page: Visit, studio: Studio, name: str, decisions: Sequence[int]) -> None:
     keys = ("sentence", "chosen", "script", "options", "masked", "reward", "sees", "fields")
+    stage = studio.new_stage(studio.known(name).take)
+    page.js("id => townlet.openA(id)", name)
+    for decision in decisions:
+        slots = range(stage.vec.num_residents)
+        expected = witnesses(stage, decision, slots, full=True)
+        shown = page.js("([t, n]) => Promise.all([...Array(n).keys()].map(slot => townlet.a.why(t, slot)))",
+                        [decision * stage.interval, len(slots)])  # fmt: skip
+        for mine, theirs in zip(shown, expected):
+            assert mine["active"] == theirs["active"]
+            if theirs["active"]:
+                assert {key: mine[key] for key in keys} == {key: json.loads(json.dumps(theirs[key])) for key in keys}
+
+
+def test_the_page_gives_the_reasons_that_python_gives(alive: Visit, studio: Studio, morning: tuple[str, str]) -> None:
     for name in morning:
-        stage = studio.new_stage(studio.known(name).take)
-        alive.js("id => townlet.openA(id)", name)
-        for decision in (1, 6, 11):
-            slots = range(stage.vec.num_residents)
-            expected = witnesses(stage, decision, slots, full=True)
-            shown = alive.js("([t, n]) => Promise.all([...Array(n).keys()].map(slot => townlet.a.why(t, slot)))",
-                             [decision * stage.interval, len(slots)])  # fmt: skip
-            for mine, theirs in zip(shown, expected):
-                assert mine["active"] == theirs["active"]
-                if theirs["active"]:
-                    assert {key: mine[key] for key in keys} == {key: json.loads(json.dumps(theirs[key])) for key in keys}
-    ties = alive.js("townlet.a.ties(100)")
-    assert len(ties) > 2
+        check_reasons(alive, studio, name, (1, 6, 11))
+    assert len(alive.js("townlet.a.ties(100)")) > 2
+
+
+def test_so_it_does_where_residents_choose_among_the_nearest(visit: Open, studio: Studio, tmp_path: Path) -> None:
+    config = load_config("rush_hour", ["scenario.episode_ticks=60", "policy.action_level=candidates"])
+    name = studio.new_take(config, seed=7).take.id
+    write_page(tmp_path / "town.html", *file_parts(studio, [name]))
+    check_reasons(visit((tmp_path / "town.html").as_uri()), studio, name, (1, 4))
 
 
 CHANGES = (
@@ -124,6 +134,15 @@ def test_a_change_in_the_page_is_that_change_natively(alive: Visit, studio: Stud
     assert ends[0] not in ends[1:]  # each of them did something
 
 
+def test_every_idea_of_what_if_is_a_change_the_town_takes(alive: Visit) -> None:
+    alive.js("townlet.seek(60)")
+    groups = dict(alive.js("townlet.ideas()"))
+    assert len(groups.pop("A rule")) > 40
+    assert sum(map(len, groups.values())) > 20
+    lived = "change => townlet.library.branch(townlet.a.head.id, [{ at: 60, do: change }], null).then(head => head.id)"
+    assert all(alive.js(lived, change) for rows in groups.values() for _, change in rows)
+
+
 def test_a_change_that_cannot_be_is_refused_in_a_sentence(alive: Visit) -> None:
     alive.js("townlet.seek(40)")
     alive.key("b")
@@ -138,7 +157,10 @@ def test_a_change_that_cannot_be_is_refused_in_a_sentence(alive: Visit) -> None:
 def test_what_if_opens_beside_and_parts_after_the_change(alive: Visit) -> None:
     alive.js("townlet.seek(60)")
     alive.key("b")
-    alive.page.fill("#branch-do", "perturb blackout 60")
+    alive.page.click("#branch-form button.main")
+    assert alive.text("#branch-error")  # nothing was chosen
+    alive.page.select_option("#branch-idea", label="a blackout for an hour")
+    assert alive.page.input_value("#branch-do") == "perturb blackout 60"
     alive.page.click("#branch-form button.main")
     alive.until("townlet.b !== null && !document.getElementById('divergence').hidden")
     alive.js("Promise.all([townlet.a.preload(), townlet.b.preload()])")

@@ -13,9 +13,11 @@ import pytest
 from checkpoints import untrained, write_run
 from page_tools import Served, Visit, short
 from places import ROOT
+from scorecards import checkpoint_folder, duel
 from townlet.config import load_config
 from townlet.engine.module import engine_module
 from townlet.envs.vector import VectorTown
+from townlet.evaluation.compare import save_scorecard
 from townlet.observer.studio import Studio
 from townlet.world.rng import _UNIT
 
@@ -235,6 +237,16 @@ def test_a_scenario_is_linted_while_one_types(page: Visit) -> None:
     page.until("document.querySelector('#scenario-findings .error')")
 
 
-def test_releases_show_an_empty_ledger(page: Visit) -> None:
+def test_releases_say_what_was_judged_and_which_gates_passed(page: Visit, served: Served) -> None:
     page.js("townlet.openView('releases')")
     page.until("document.getElementById('releases-body').textContent.includes('No release yet')")
+    candidate = checkpoint_folder(served.runs / "candidate" / "000001", "one")
+    save_scorecard(duel(1, {"return": -20.0}, candidate=candidate), served.runs / "card.json")
+    decision = served.observatory.library.releases.evaluate(served.runs / "candidate" / "000001", served.runs / "card.json")
+    page.js("townlet.openView('releases')")
+    page.until("document.querySelectorAll('#releases-body .entry').length === 1")
+    shown, passed = page.text("#releases-body .entry"), sum(gate.verdict == "pass" for gate in decision.gates)
+    assert decision.outcome.value == "FAIL"
+    assert "refused" in shown
+    assert f"{passed} of {len(decision.gates)} gates passed" in shown
+    assert decision.reasons[0] in shown

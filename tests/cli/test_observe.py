@@ -53,7 +53,7 @@ def test_a_run_opens_with_its_best_checkpoint_beside_the_script(tmp_path: Path) 
     (run / "checkpoints" / "latest").write_text("000003\n")
     opened = open_observatory(str(run), tmp_path / "elsewhere", vs="scripted")
     take = opened.studio.known(str(opened.open["take"]))
-    assert take.title.endswith("demo/000003")
+    assert take.title.endswith(", trained demo")
     (row,) = opened.library.runs()
     assert opened.open["run"] == row["id"]
     (point,) = row["checkpoints"]

@@ -144,6 +144,21 @@ def test_a_lone_resident_among_scripted_ones_is_measured_alone() -> None:
     assert row(lone, "random").effects["return"].difference < 0
 
 
+def test_neighbours_are_measured_beside_the_learners() -> None:
+    """Every other resident follows the policy; with the same policy in all seats the two halves make up the whole town."""
+    half = replace(TOWN, towns=2, learners="half", neighbours="scripted")
+    card = row(evaluate({"random": "random", "scripted": "scripted"}, [half]), "scripted")
+    whole = row(evaluate({"scripted": "scripted"}, [replace(TOWN, towns=2)]), "scripted")
+    assert card.neighbours is not None
+    assert whole.neighbours is None
+    for name in ("return", "self_sufficiency", "attendance", "wallet"):  # means over as many residents each
+        halves = np.array([card.measures[name].values, card.neighbours[name].values], float)
+        np.testing.assert_allclose(halves.mean(axis=0), np.array(whole.measures[name].values, float))
+    lone = row(evaluate({"random": "random"}, [half]), "random")
+    assert lone.neighbours is not None
+    assert lone.neighbours["return"].mean > lone.measures["return"].mean + 10
+
+
 def test_a_mix_by_resident_seats_each_policy() -> None:
     vec = VectorTown("town_day", 2, seed=1)
     first, second = vec.resident_id(0, 0), vec.resident_id(0, 1)
@@ -202,13 +217,14 @@ def test_a_scorecard_survives_its_file_and_a_damaged_one_is_named(tmp_path: Path
 def test_the_table_begins_with_exits_and_names_the_baseline(card: Scorecard) -> None:
     text = scorecard_text(card)
     rows = [line.split()[0] for line in text.splitlines()[4:] if line.strip()]
-    assert rows[:4] == ["exits", "founders", "score", "return"]
+    assert rows[:5] == ["exits", "founders", "score", "lead", "return"]
     assert {MEASURES[name].label.split()[0] for name in COLUMNS} <= set(rows)
     assert "the difference to scripted" in text
     assert max(map(len, text.splitlines())) <= 118
     assert "…" in text
     assert "… " not in text, "an interval was cut"
-    assert set(COLUMNS) - {"score"} == {gate.metric for gate in PromotionConfig().gates}  # the defaults hold on every column
+    # the default gates hold on every column; score and lead say what return says
+    assert set(COLUMNS) - {"score", "lead"} == {gate.metric for gate in PromotionConfig().gates}
 
 
 def judged(*overrides: str, **options: Any) -> Scorecard:

@@ -21,8 +21,8 @@ from townlet.observer.reel import columns, unpack
 from townlet.observer.studio import Studio
 from townlet.observer.take import Change, Take, read_take, take_of_link, write_take
 from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.checkpoint import load_checkpoint
-from townlet.policy.event_join import read_event_records
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.replay_report import validate
 from townlet.policy.training.run_folder import RunFolder

@@ -28,8 +28,8 @@ from townlet.observer.library import Library
 from townlet.observer.report import read_run, render_report
 from townlet.observer.studio import Studio
 from townlet.observer.take import read_take
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.checkpoint import load_checkpoint, tidy
-from townlet.policy.event_join import read_event_records
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.sample import read_sample
 from townlet.policy.training.run_folder import RunFolder

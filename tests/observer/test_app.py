@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -25,6 +26,7 @@ from townlet.config.loader import default_config
 from townlet.evaluation.compare import save_scorecard
 from townlet.observer.app import Observatory, serve
 from townlet.observer.library import Library
+from townlet.observer.news import News
 from townlet.observer.reel import unpack
 from townlet.observer.studio import Studio, table_of
 from townlet.observer.take import parse_take
@@ -399,3 +401,33 @@ def test_news_reach_every_viewer_and_a_stuck_one_costs_nothing(served: Served) -
         time.sleep(0.05)
         served.observatory.news.publish("note", {})
     assert served.observatory.news.viewers == 0
+
+
+def test_a_server_that_closes_lets_its_viewers_go() -> None:
+    async def heard() -> list[bytes]:
+        news = News()
+        news.start()
+        lines = []
+        async for line in news.stream():
+            lines.append(line)
+            news.close()
+        return lines
+
+    (line,) = asyncio.run(asyncio.wait_for(heard(), 10))
+    assert line.startswith(b"event: hello")
+
+
+def test_the_film_that_somebody_watches_is_shot_to_its_end(served: Served) -> None:
+    status, head = post(served, "/api/takes", {"town": "queue_conflict", "seed": 77})
+    assert status == 201
+    assert told(served, f"/api/takes/{head['id']}")["shot"] == 0
+    line = listen(served)
+    try:
+        read_until(line, b"event: hello")
+        assert get(served, f"/api/takes/{head['id']}/reels/0")[0] == 200
+        last = f'"take":"{head["id"]}","reels":{head["reels"]}'.encode()
+        read_until(line, last)
+    finally:
+        line.close()
+    assert told(served, f"/api/takes/{head['id']}")["shot"] == head["reels"]
+    assert served.observatory.studio.kept_reel(head["id"], head["reels"] - 1) is not None

@@ -14,7 +14,9 @@ from townlet.observer.stage import RecordedDecisions
 from townlet.observer.studio import KnownTake, Studio, table_of
 from townlet.observer.take import Change, Take, parse_take
 from townlet.policy.runtime import make_policy
+from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
+from townlet.sim.probes import Probe
 from townlet.sim.recorder import DecisionRecorder
 from townlet.world.state import EVENTS
 
@@ -126,7 +128,8 @@ def test_a_change_the_town_refuses_makes_no_take(open_day: tuple[Studio, KnownTa
 
 @pytest.mark.parametrize(("scenario", "policy"), [("town_day", "random"), ("queue_conflict", "schedule")])
 def test_recorded_decisions_are_the_run_again(scenario: str, policy: str) -> None:
-    vec, recorder = VectorTown(scenario, 1, seed=5), DecisionRecorder()
+    vec = VectorTown(scenario, 1, seed=5)
+    recorder = DecisionRecorder(vec)
     SimulationLoop(vec, make_policy(policy, vec, seed=5), [recorder]).run(vec.config.scenario.episode_ticks)
     again = VectorTown(scenario, 1, seed=5)
     played = RecordedDecisions(recorder.decisions)
@@ -139,6 +142,27 @@ def test_recorded_decisions_are_the_run_again(scenario: str, policy: str) -> Non
     told = studio.open(parse_take(recipe))
     for group, name in (("residents", "x"), ("residents", "doing"), ("objects", "user")):
         assert (whole_day(studio, direct, group, name) == whole_day(studio, told, group, name)).all()
+
+
+@pytest.mark.parametrize("decisions", [7, 24, 25, 31])
+def test_the_recorder_holds_the_episode_under_way(decisions: int) -> None:
+    vec = VectorTown(load_config("queue_conflict", ["scenario.episode_ticks=240"]), 3, seed=5)
+    policy, recorder, seen = make_policy("random", vec, seed=5), DecisionRecorder(vec, town=2), []
+
+    class Naive(Probe):
+        def before_step(self, world: VectorTown, decision: Decided) -> None:
+            seen.append(decision.actions[2].copy())
+            if world.truncated[2, 0]:
+                seen.clear()
+
+    loop = SimulationLoop(vec, policy, [recorder, Naive()])
+    loop.run_decisions(decisions)
+    assert recorder.decisions.first == 0
+    assert recorder.decisions.actions.tolist() == [row.tolist() for row in seen]
+    late = DecisionRecorder(vec)
+    loop.add_hook(late)
+    loop.run_decisions(2)
+    assert late.decisions.first == max(0, int(vec.state.towns[0]["tick"]) - 20)
 
 
 def test_a_take_that_cannot_be_shot_here_says_what_is_missing(open_day: tuple[Studio, KnownTake]) -> None:

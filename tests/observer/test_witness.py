@@ -20,6 +20,7 @@ from townlet.observer.witness import ties, witness, witnesses
 from townlet.policy.checkpoint import weights_hash
 from townlet.policy.runtime import NetworkPolicy, load_network, make_policy
 from townlet.sim.loop import SimulationLoop
+from townlet.world.actions import WAYS
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +29,12 @@ def day() -> tuple[Studio, KnownTake]:
     return studio, studio.new_take(load_config("rush_hour"), seed=7)
 
 
-@pytest.mark.parametrize("policy", ["scripted", "random"])
-def test_probabilities_masks_and_rewards_hold_together(policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "level"), [("scripted", "option"), ("random", "option"), ("scripted", "candidates"), ("random", "primitive")]
+)
+def test_probabilities_masks_and_rewards_hold_together(policy: str, level: str) -> None:
     studio = Studio()
-    known = studio.new_take(load_config("rush_hour"), seed=7, policy=policy)
+    known = studio.new_take(load_config("rush_hour", [f"policy.action_level={level}"]), seed=7, policy=policy)
     stage = studio.stage(known.take.id)
     for decision in (0, 3, 9):
         for row in witnesses(stage, decision, range(stage.vec.num_residents), full=True):
@@ -44,6 +47,9 @@ def test_probabilities_masks_and_rewards_hold_together(policy: str) -> None:
             assert sum(row["reward"]["terms"].values()) == pytest.approx(row["reward"]["total"], abs=1e-5)
             assert row["chosen"] in [one["name"] for one in row["options"]]
             assert row["resident"] in row["sentence"]
+            for seen in row["sees"].values():
+                assert set(seen) == set(WAYS["candidates" if level == "candidates" else "option"])
+                assert all(one["waiting"] >= 0 for one in seen.values())
             if policy == "scripted":
                 assert row["probability"] == 1.0
                 assert row["script"] == row["chosen"]

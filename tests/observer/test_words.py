@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from engine_tools import STATIC
-from townlet.observer.words import WAYS, option_text
+from townlet.observer.words import OPTIONS, WAYS, option_text
 from townlet.world.actions import catalogue
 
 
-def test_the_page_knows_the_same_words_for_a_way_of_choosing() -> None:
-    listed = re.search(r"const WAYS = {(.*?)};", (STATIC / "words.js").read_text(encoding="utf-8"), re.DOTALL)
+@pytest.mark.parametrize(("name", "words"), [("WAYS", WAYS), ("OPTIONS", OPTIONS)])
+def test_the_page_knows_the_same_words_for_options(name: str, words: dict[str, str]) -> None:
+    listed = re.search(rf"const {name} = {{(.*?)}};", (STATIC / "words.js").read_text(encoding="utf-8"), re.DOTALL)
     assert listed is not None
-    assert dict(re.findall(r'(\w+): "([^"]+)"', listed[1])) == WAYS
+    assert dict(re.findall(r'(\w+): "([^"]+)"', listed[1])) == words
 
 
 def test_every_option_of_every_catalogue_reads_as_words() -> None:

@@ -46,7 +46,22 @@ from townlet.telemetry.schema import volatile_names
 pytestmark = [pytest.mark.dist, pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray")]
 Small = Callable[..., SimulationConfig]
 WHERE = TrainingConfig(engine="ray", workers=2)
+MOST = 150  # seconds per test, on a busy machine
 TOLD_APART = {*volatile_names(), "seconds", "training_seconds", "steps_per_second", "duration_sec", "memory_mb"}
+
+
+@pytest.fixture(autouse=True)
+def _bounded() -> Iterator[None]:
+    """A cluster that answers nobody fails a test, and keeps nobody waiting."""
+
+    def late(number: int, frame: object) -> None:
+        raise TimeoutError(f"not done within {MOST} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(MOST)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="module")
@@ -94,11 +109,18 @@ def pids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def worker(self: RayEngine, make: Any, *args: Any) -> RayWorker:
         new = made(self, make, *args)
         assert isinstance(new, RayWorker)
-        found.append(ray.get(new.actor.place.remote(), timeout=120)[1])  # a cluster that gives no place fails, and does not hang
+        found.append(ray.get(new.placed)[1])
         return new
 
     monkeypatch.setattr(RayEngine, "worker", worker)
     return found
+
+
+def test_an_engine_in_a_running_cluster_leaves_the_environment_to_whoever_started_it(cluster: Cluster) -> None:
+    """A node that is added later would otherwise ask for a token that nobody in the cluster has, and be asked for ever."""
+    before = dict(os.environ)
+    RayEngine(WHERE)
+    assert dict(os.environ) == before
 
 
 def test_a_training_is_the_local_one_though_workers_and_a_node_are_killed(
@@ -210,11 +232,13 @@ def test_a_stopped_training_saves_its_state(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "townlet", *words, "--ppo-log-frequency", "1"]
     run = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     log = tmp_path / "run" / "ppo.ndjson"
-    until = time.monotonic() + 120
-    while not (log.exists() and log.stat().st_size) and time.monotonic() < until and run.poll() is None:
-        time.sleep(0.2)
-    run.send_signal(signal.SIGTERM)
-    said = run.communicate(timeout=120)[1]
+    try:
+        while not (log.exists() and log.stat().st_size) and run.poll() is None:
+            time.sleep(0.2)
+        run.send_signal(signal.SIGTERM)
+        said = run.communicate()[1]
+    finally:
+        run.kill()
     assert run.returncode == 143, said
     assert "the state is saved in" in said
     assert (tmp_path / "run" / "checkpoints" / "latest").is_file()

@@ -16,8 +16,8 @@ from townlet.bench.samples import generated_sample, generated_source, write_gene
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError, UsageError
 from townlet.policy.capture import CaptureWriter
-from townlet.policy.conflict import QUEUE_COUNTS, ConflictNormalizer, conflict_columns
-from townlet.policy.event_join import EVENT_TYPES
+from townlet.policy.capture_events import EVENT_TYPES
+from townlet.policy.conflict_features import QUEUE_COUNTS, ConflictNormalizer, conflict_columns
 from townlet.policy.manifest import PREFIX
 from townlet.policy.prefetch import prefetched
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig

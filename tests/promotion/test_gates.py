@@ -94,7 +94,7 @@ def test_a_drift_gate_without_a_value_holds() -> None:
 
 
 def test_an_unknown_measure_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"'returns'; known for the rule better are exits, founders, score, return"):
+    with pytest.raises(UsageError, match=r"'returns'; known for the rule better are exits, founders, score, lead, return"):
         verdict("better", "returns", 0.0, {})
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 from places import ROOT
-from townlet.scenarios.catalogue import FOUNDING, ordered_names, page_text
+from scenario_figures import page_text
+from townlet.scenarios.catalogue import FOUNDING, ordered_names
 
 DOCS = ROOT / "docs"
 
 
 def test_the_page_is_generated_from_the_scenarios_and_their_figures() -> None:
-    """Refresh it with `townlet scenarios list --page > docs/ROLLOUT_SCENARIOS.md`."""
+    """Refresh it with `python benchmarks/scenario_figures.py --page > docs/ROLLOUT_SCENARIOS.md`."""
     figures = json.loads((DOCS / "samples" / "scenario_figures.json").read_text())
     assert (DOCS / "ROLLOUT_SCENARIOS.md").read_text() == page_text(figures)
 

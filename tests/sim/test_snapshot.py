@@ -104,11 +104,11 @@ def test_contents_that_are_not_those_of_the_header_are_refused(tmp_path: Path) -
     save_snapshot(take_snapshot(vec), tmp_path / "a.npz")
     arrays = files.read_npz(tmp_path / "a.npz", limit=1 << 30)
     arrays["residents"]["wallet"][0, 0] += 1
-    files.npz_file(tmp_path / "rich.npz", arrays)
+    files.write_bytes(tmp_path / "rich.npz", files.npz_bytes(arrays))
     with pytest.raises(SnapshotError, match="digest"):
         restore(vec, load_snapshot(tmp_path / "rich.npz"))
     arrays["header"] = np.frombuffer(b'{"schema_version": 99}', np.uint8)
-    files.npz_file(tmp_path / "new.npz", arrays)
+    files.write_bytes(tmp_path / "new.npz", files.npz_bytes(arrays))
     with pytest.raises(SnapshotError, match=f"version 99, this Townlet reads {SNAPSHOT_SCHEMA}"):
         load_snapshot(tmp_path / "new.npz")
 

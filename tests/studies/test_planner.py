@@ -7,18 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from townlet.dto.evaluation import ScoreScale
+from townlet.dto.evaluation import PolicyCard
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError
 from townlet.evaluation.score_scale import load_scales, save_scales, shipped_scales, town_hash
 from townlet.evaluation.scorecard import evaluate, run_case
 from townlet.evaluation.suites import Case, draw_seed
+from townlet.evaluation.table import scorecard_text
+from townlet.files import read_json
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
-from townlet.studies.bound import bound
+from townlet.scenarios.catalogue import ordered_names
+from townlet.studies.bound import _least_lack, bound
 from townlet.studies.planner import BASE, CasePlan, Effort, plan_case
 from townlet.testing import tiny_town
 
+PLANNED = Path("benchmarks/ends/results.json")
 SMALL = Effort(generations=3, copies=8, window=18, ahead=12)
 TINY = tiny_town("policy.decision_interval=10", residents=3, scenario={"episode_ticks": 720})
 CASE = Case("tiny", "tiny", towns=2, days=None, config=TINY)
@@ -96,10 +100,73 @@ def test_a_score_is_where_a_return_lies_between_the_ends(planned: CasePlan, tmp_
         load_scales(path)
 
 
+def test_lead_is_where_a_return_lies_between_script_and_planner(planned: CasePlan) -> None:
+    ends = planned.ends
+    assert ends.script == pytest.approx(ends.base)  # the plan began with the script
+    assert ends.lead(ends.script) == 0.0
+    assert ends.lead(ends.planner) == 1.0
+    assert ends.lead(ends.random) < 0.0
+    assert ends.lead(None) is None
+    assert ends.model_copy(update={"script": None}).lead(50.0) is None  # nobody measured it
+    assert ends.model_copy(update={"planner": ends.script}).lead(50.0) is None  # nothing better is known
+    card = evaluate({"scripted": "scripted", "random": "random"}, [CASE], ends={ends.town: ends})
+    measure = card.cases[0].policy("random").measures["lead"]
+    assert measure.mean == pytest.approx(ends.lead(ends.random))
+    assert measure.low is not None
+    assert "lead 0: script" in scorecard_text(card)
+
+
+def test_a_card_made_before_a_measure_was_known_can_be_read() -> None:
+    card = evaluate({"scripted": "scripted"}, [CASE]).cases[0].policies[0].model_dump()
+    del card["measures"]["lead"]
+    assert PolicyCard.model_validate(card).measures["lead"].mean is None
+
+
+@pytest.mark.parametrize("days", [1, 7])
+def test_between_uses_a_need_falls_at_least_as_far_as_the_bound_says(days: int) -> None:
+    """Uses at any moments, each filling the need: their lack, tick by tick, is never below; at equal distances hardly above."""
+    decay, length, ticks, rng = 0.001, 20, 1440 * days, np.random.default_rng(days)
+    for uses in (1, 3, 5):
+        count = uses * days
+        least = _least_lack(float(uses), decay, length, ticks, float(days))[0] * days
+        equal = np.linspace(0, ticks, count + 2)[1:-1].astype(int)
+        for begins in (equal, *(np.sort(rng.integers(0, ticks, count)) for _ in range(5))):
+            level, lack = 1.0, 0.0
+            using = np.zeros(ticks, bool)
+            for begin in begins:
+                using[begin : begin + length] = True
+            for tick in range(ticks):
+                level = 1.0 if using[tick] else level
+                lack += (1.0 - level) ** 2
+                level = max(0.0, level - decay)
+            assert lack >= least
+            if begins is equal:
+                assert lack < 1.1 * least
+    steeper = _least_lack(2.0, decay, length, ticks, float(days))
+    assert _least_lack(2.001, decay, length, ticks, float(days))[0] == pytest.approx(steeper[0] + 0.001 * steeper[1], abs=1e-2)
+
+
 def test_shipped_ends_are_those_of_the_shipped_towns() -> None:
     """Who changes a town, its rules or the committed weights plans it anew: the command stands beside the figures."""
-    assert shipped_scales()
     for one in shipped_scales().values():
         assert town_hash(Case(one.scenario, one.scenario, days=int(one.days)).town()) == one.town, f"stale: {one.command}"
-        assert one.random < one.base <= one.planner < one.bound
-        assert isinstance(one, ScoreScale)
+    for row in read_json(PLANNED)["rows"]:
+        if row["town"] in shipped_scales():
+            assert shipped_scales()[row["town"]].model_dump(mode="json").items() <= row.items()
+    assert {one.scenario for one in shipped_scales().values()} == set(ordered_names()) - {"metropolis"}  # which is sampled
+
+
+def test_in_every_planned_town_the_plan_is_no_worse_than_its_base_and_below_the_bound() -> None:
+    rows = read_json(PLANNED)["rows"]
+    assert sum(row["scenario"].startswith("drawn_") for row in rows) >= 15
+    for row in rows:
+        assert max(row["random"], row["script"], row["base"]) <= row["planner"] < row["bound"], row["scenario"]
+
+
+def test_the_script_of_a_scale_is_the_script_of_today() -> None:
+    """Who tunes a script plans its town anew."""
+    for scale in shipped_scales().values():
+        if scale.scenario in ("town_day", "two_bathrooms") and scale.days == 1:
+            case = Case(scale.scenario, scale.scenario, towns=scale.towns, days=1)
+            vec = VectorTown(case.town(), scale.towns, seed=draw_seed("evaluation", 0))
+            assert run_case(vec, "scripted", "scripted", case).measures["return"].mean == pytest.approx(scale.script)

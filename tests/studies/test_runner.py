@@ -121,6 +121,8 @@ def test_contrasts_are_paired_by_seed_with_students_interval(tmp_path: Path) -> 
     assert row.difference == pytest.approx(2.0)
     assert row.low == pytest.approx(2 - 4.30265 / 3**0.5, abs=1e-3)
     assert row.seeds == 3
+    tested = [c.p for c in report.contrasts if c.p is not None]
+    assert row.p == pytest.approx(min(1.0, 0.0742 * len(tested)), rel=1e-2)  # t = 3.464 with 2 degrees, among so many
     assert {c.against for c in report.contrasts} == {"plain", "scripted"}
     text = report_text(report)
     assert "| other − plain | return | +2.000 | -0.484 … +4.484 |" in text
@@ -193,6 +195,7 @@ def test_scores_are_on_the_scale_of_today(tmp_path: Path) -> None:
     (result,) = report_study(spec, results=tmp_path).results
     scale = shipped_scales()[town_hash(Case("town_day", "town_day", days=1).town())]
     assert result.measures["score"].values == (scale.score(59.0), scale.score(61.0))
+    assert result.measures["lead"].values == (scale.lead(59.0), scale.lead(61.0))
 
 
 def test_an_ablation_is_a_study_of_three_arms() -> None:

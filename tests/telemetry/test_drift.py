@@ -19,7 +19,6 @@ from townlet.telemetry.drift import (
     block_bootstrap,
     compare,
     compare_logs,
-    earth_mover,
     log_drift,
     persistence,
     read_baseline,
@@ -114,13 +113,6 @@ def test_the_interval_covers_the_mean_of_a_series_whose_neighbours_are_alike() -
     assert held >= 170
 
 
-def test_earth_mover_counts_mass_times_way() -> None:
-    first, last = np.eye(10)[0], np.eye(10)[9]
-    assert earth_mover(first, last) == pytest.approx(1.0)
-    assert earth_mover(first, np.eye(10)[1]) == pytest.approx(1 / 9)
-    assert earth_mover(first, 5 * first) == 0.0
-
-
 def run(seed: int, *, shift: float = 0.0, epochs: int = 60, level: float = 0.03) -> LogSeries:
     """Conflicts that fall as the run learns, with a seed's own level and noise between neighbours, as real runs have them."""
     rng = np.random.default_rng(seed)
@@ -160,7 +152,6 @@ def test_a_moved_histogram_alarms_and_an_equal_one_does_not() -> None:
     assert "rivalry_histogram" not in same.alarms
     assert "rivalry_histogram" in moved.alarms
     assert moved.mixes[0].distance > 0.3
-    assert moved.mixes[0].earth_mover is not None
 
 
 def test_a_change_point_is_found_where_the_step_is() -> None:

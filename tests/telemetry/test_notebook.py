@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from telemetry_reference import SAMPLE
 
 import townlet
 from places import ROOT
-from townlet.telemetry import reference
 from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import CURRENT, project
@@ -28,7 +28,7 @@ SAMPLES = {
     DOCS / "samples" / "ppo_epoch_log.jsonl": 1.0,
     DOCS / "samples" / "ppo_conflict_telemetry.jsonl": 1.1,
     OLD: 1.3,
-    DOCS / reference.SAMPLE: CURRENT,
+    DOCS / SAMPLE: CURRENT,
 }
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import telemetry_reference as reference
 
 from places import ROOT
 from townlet.bench.telemetry import share_of_training, telemetry_rows
-from townlet.telemetry import reference
 from townlet.telemetry.example import example_batch, example_record
 from townlet.telemetry.ndjson import TelemetryWriter
 from townlet.telemetry.schema import BATCH_FIELDS, FIELDS, PANELS, VERSIONS, comparable, field, project

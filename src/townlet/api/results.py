@@ -18,14 +18,13 @@ from townlet.evaluation.compare import load_scorecard as read_scorecard
 from townlet.evaluation.compare import save_scorecard
 from townlet.evaluation.table import scorecard_text
 from townlet.optional import installed
-from townlet.policy.event_join import read_event_records
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, ReplayEntry
 from townlet.policy.replay_report import entries_of
-from townlet.policy.sample import parse_meta, read_meta, read_sample
 from townlet.policy.training.run_folder import RunFolder
 from townlet.studies.runner import RESULTS, finished, parse_results
 from townlet.studies.spec import load_spec
-from townlet.telemetry.ndjson import read_records
+from townlet.telemetry.ndjson import epoch_records
 from townlet.telemetry.plot import Picture, bars, dots, figure, read_runs, scorecard_figure
 from townlet.types import Record
 
@@ -105,7 +104,7 @@ class Run(Result):
         return self.folder.best() or self.folder.latest()
 
     def records(self) -> list[Record]:
-        return [record for record in read_records(self._log()) if record.get("kind") != "batch"]
+        return list(epoch_records(self._log()))
 
     def plot(self) -> Picture:
         """The training curves."""
@@ -127,9 +126,7 @@ class Events(Result):
         self._records = list(read_event_records(self.path))
 
     def __repr__(self) -> str:
-        common = ", ".join(
-            f"{count} {kind}" for kind, count in Counter(record["type"] for record in self._records).most_common(4)
-        )
+        common = ", ".join(f"{count} {kind}" for kind, count in self._counts().most_common(4))
         return f"<Events {self.path}: {len(self._records)} events ({common})>"
 
     def __len__(self) -> int:
@@ -165,7 +162,7 @@ class Capture(Result):
     def _records(self) -> list[Record]:
         rows = []
         for entry in self.entries:
-            meta = parse_meta(read_meta(entry.meta, entry.meta_sha256), entry.meta)
+            meta = entry.read_meta()
             noted = meta.capture
             who = {"sample_id": meta.sample_id, "agent_id": meta.agent_id, "scenario": noted.scenario, "seed": noted.seed}
             where = {"town": noted.town, "episode": noted.episode, "life": noted.life, "first_tick": meta.first_tick}
@@ -178,7 +175,7 @@ class Capture(Result):
     def decisions(self) -> Iterator[Record]:
         """One record per decision: who, when, what, and what it earned. The features are in the samples."""
         for entry in self.entries:
-            sample = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256)
+            sample = entry.read()
             meta = sample.meta
             for step in range(sample.steps):
                 action = int(sample.actions[step])

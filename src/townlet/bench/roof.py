@@ -7,7 +7,7 @@ memory. Counted is what a stage must touch once: records and rows, not what a ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,11 +19,9 @@ from townlet.bench.rows import Row, row
 from townlet.bench.sim import HeldScript
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
-from townlet.files import write_bytes
-from townlet.optional import check_installed, require
+from townlet.optional import check_installed
 from townlet.policy import passes
-from townlet.ports import Decided
-from townlet.sim.loop import SimulationLoop
+from townlet.sim.loop import AsTold, SimulationLoop
 from townlet.world._jit import entry
 from townlet.world.options import legal_option
 from townlet.world.state import MAX_EDGES, OBJECT, RESIDENT, TERMS, TIE, State, Tables, Town
@@ -82,25 +80,11 @@ def mask_towns(s: State, tables: Tables, masks: np.ndarray) -> None:
         t = Town(
             s.residents[e], s.ties[e], s.objects[e], s.towns[e], s.grid[e], s.events[e], s.terms[e], s.checked[e],
             tables.nearest[at], tables.towards[at], tables.bed_steps[at], tables.buildings[at], tables.jobs[at],
-            tables.affordances, tables.rules[0],
+            tables.affordances, tables.rules[e % tables.rules.shape[0]],
         )  # fmt: skip
         for i in range(t.residents.shape[0]):
             for action in range(masks.shape[2]):
                 masks[e, i, action] = 1 if legal_option(t, i, action) else 0
-
-
-class _Again:
-    """A policy that does once more what was decided."""
-
-    kind, has_values = "again", False
-
-    def __init__(self, decisions: Sequence[Decided]) -> None:
-        self._decisions = iter(decisions)
-
-    def reset(self, vec: VectorTown) -> None: ...
-
-    def act(self, vec: VectorTown) -> Decided:
-        return next(self._decisions)
 
 
 class Morning:
@@ -124,7 +108,7 @@ class Morning:
         """Of the processor, per resident and tick."""
         self.vec.restore(self._kept)
         self.vec.sights = sights
-        loop = SimulationLoop(self.vec, _Again(self._lived))
+        loop = SimulationLoop(self.vec, AsTold(*self._lived))
         spent = _seconds(lambda: loop.run_decisions(len(self._lived)))
         self.vec.sights = True
         return spent / (len(self._lived) * self.rows)
@@ -206,15 +190,9 @@ def roof_rows(machine: Machine, stages: list[Stage]) -> list[Row]:
 
 def draw_roof(machine: Machine, stages: list[Stage], output: Path) -> None:
     """Every stage under its roof, as a PNG or SVG: bars on a logarithmic scale, the roof a line above each."""
-    require("matplotlib", "drawing the chart")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from townlet.telemetry.plot import OKABE_ITO, Picture, blank_figure
 
-    from townlet.telemetry.plot import OKABE_ITO, encoded, image_kind
-
-    kind = image_kind(output)
-    drawn = Figure(figsize=(8.0, 4.5), layout="constrained")
-    FigureCanvasAgg(drawn)
+    drawn = blank_figure(8.0, 4.5)
     axes = drawn.add_subplot()
     for k, stage in enumerate(stages):
         speed, roof = 1.0 / stage.seconds, stage.roof(machine)
@@ -230,4 +208,4 @@ def draw_roof(machine: Machine, stages: list[Stage], output: Path) -> None:
         f"Each stage and its roof: {machine.bandwidth / 1e9:.3g} GB/s written, {machine.arithmetic / 1e9:.3g} GFLOP/s",
         fontsize=11,
     )
-    write_bytes(output, encoded(drawn, kind))
+    Picture(drawn).save(output)

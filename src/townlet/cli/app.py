@@ -125,9 +125,11 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone: say nothing, also when closing
         return 141
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return usage_code
     except click.UsageError as error:
-        context = f"; see `{error.ctx.command_path} --help`" if error.ctx is not None else ""
-        return _say(error.format_message().rstrip(".") + context, usage_code)
+        return _say(_plain(error), usage_code)
     except click.ClickException as error:
         return _say(error.format_message(), error.exit_code)
     except UsageError as error:
@@ -144,6 +146,18 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
     return code if isinstance(code, int) else 0
 
 
+def _plain(error: click.UsageError) -> str:
+    """What Click found wrong, in our words, and where to read on."""
+    message = error.format_message().rstrip(".")
+    message = message.replace("is not a valid integer range", "is not a whole number").replace("valid float range", "number")
+    if error.ctx is None:
+        return message
+    known = error.ctx.command.list_commands(error.ctx) if isinstance(error.ctx.command, click.Group) else []
+    return message + (f"; known are {', '.join(known)}" if known else "") + f"; see `{error.ctx.command_path} --help`"
+
+
 def _say(message: str, code: int) -> int:
-    click.echo(f"townlet: {message}", err=True)
+    from townlet.cli.common import fit
+
+    click.echo(fit(f"townlet: {message}", sys.stderr), err=True)
     return code

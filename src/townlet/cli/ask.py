@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import at_option, emit, json_option, seed_option, set_option
+from townlet.cli.common import at_option, emit, json_option, options, seed_option, set_option
+
+if TYPE_CHECKING:
+    from townlet.observer.studio import Studio
 
 EPILOG = """\b
 Examples:
@@ -25,19 +27,17 @@ def ask() -> None:
     """Ask about a day of a town: a scenario, a run, a take or a snapshot."""
 
 
-def _common(function: Callable[..., object]) -> Callable[..., object]:
-    policy = click.option("--policy", help=POLICY)
-    for option in (json_option, set_option, seed_option, policy):
-        function = option(function)
-    return function
+_common = options(click.option("--policy", help=POLICY), seed_option, set_option, json_option)
 
 
-def _open(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...]) -> tuple[Any, str]:
+def _open(
+    what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], vs: str | None = None
+) -> tuple[Studio, str]:
     from townlet.observer.open_take import open_take
     from townlet.observer.studio import Studio
 
     studio = Studio()
-    return studio, open_take(studio, what, policy=policy, seed=seed, overrides=overrides)
+    return studio, open_take(studio, what, policy=policy, seed=seed, overrides=overrides, vs=vs)
 
 
 @ask.command()
@@ -143,7 +143,7 @@ def differs(
     from townlet.observer.open_take import policy_id
     from townlet.observer.story import divergence
 
-    studio, a = _open(what, policy_a, seed, overrides)
+    studio, a = _open(what, policy_a, seed, overrides, policy_b)
     b = studio.branch(a, [], policy=policy_id(studio, policy_b)).take.id
     found = divergence(studio, a, b)
     rows = [] if at is None else asked(studio, a, b, tick_in(studio.known(a).header, at))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from townlet.cli.common import emit, json_option, leave, note
+
+if TYPE_CHECKING:
+    from townlet.bench.rows import Row
 
 check_option = click.option("--check", is_flag=True, help="Exit with 1 when a row is below its bar.")
 PEERS = Path("benchmarks")  # beside the package in the source tree, not part of it: {sim,train}_peers.py
@@ -200,7 +203,7 @@ def _report(rows: list[dict[str, object]], check: bool, as_json: bool) -> None:
     leave(1 if check and not all(row["ok"] for row in rows) else 0)
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: Row) -> str:
     bar = "" if row["bar"] is None else f"bar {row['bar']:,g}"
     state = "    " if row["bar"] is None else "ok  " if row["ok"] else "LOW "
     more = ", ".join(

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from townlet.cli.common import (
-    ENGINE_OPTIONS,
     NAME,
     emit,
+    engine_options,
     json_option,
     leave,
     note,
+    options,
     progress,
     seed_option,
     set_option,
     spread_over,
 )
+
+if TYPE_CHECKING:
+    from townlet.config.models import SimulationConfig
+    from townlet.policy.capture import CaptureResult
 
 
 class Size(click.ParamType[int]):
@@ -36,7 +41,7 @@ class Size(click.ParamType[int]):
         return int(digits) * unit
 
 
-OPTIONS = (
+capture_options = options(
     click.option(
         "--output",
         type=click.Path(path_type=Path),
@@ -73,18 +78,11 @@ OPTIONS = (
     click.option("--golden", is_flag=True, help="Refresh the committed samples and statistics instead."),
     click.option("--check", is_flag=True, help="With --golden: compare only; exit code 1 when they differ."),
     click.option("--golden-dir", type=click.Path(path_type=Path), default=Path("docs/samples"), show_default=True),
-    *ENGINE_OPTIONS,
+    engine_options,
     seed_option,
     set_option,
     json_option,
 )
-
-
-def capture_options(command: Any) -> Any:
-    """The options of every capturing command."""
-    for option in reversed(OPTIONS):
-        command = option(command)
-    return command
 
 
 @click.command(short_help="Write replay samples, manifest, metrics and events of scenarios.")
@@ -164,14 +162,14 @@ def _capture(
 
         where = spread_over(configs[0], engine, workers, address)
         result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0, where=where)
-    emit(asdict(result), lambda: _told(asdict(result)), as_json)
+    emit(asdict(result), lambda: _told(result), as_json)
     if result.events_lost:
         note(f"{result.events_lost} events did not fit; raise world.event_capacity to keep them all")
     if result.interrupted:
         raise stop.interruption(f"after {result.ticks} of {total} town-ticks; {output} holds what was captured")
 
 
-def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: dict[str, object]) -> tuple[Any, ...]:
+def _of_take(path: Path, configs: list[SimulationConfig], agents: tuple[str, ...], options: dict[str, object]) -> tuple[Any, ...]:
     """Configs, whose lives to keep, and options with who plays. SCENARIO is the take's town where that is not shipped."""
     from townlet.observer.studio import Studio
     from townlet.observer.take import read_take
@@ -186,17 +184,15 @@ def _of_take(path: Path, configs: list[Any], agents: tuple[str, ...], options: d
     return [studio.config_of(take)], agents or played, options | of_take
 
 
-def _told(result: dict[str, Any]) -> str:
+def _told(result: CaptureResult) -> str:
     from townlet.telemetry.drawing import short, table
 
-    head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "highest rivalry")
+    head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "rivalry")
     keys = ("samples", "transitions", "reward_sum", "queue_conflict_events", "queue_conflict_intensity_sum", "wait_count")
-    rows = [
-        (name, *(short(float(totals[key])) for key in (*keys, "rivalry_max_max"))) for name, totals in result["scenarios"].items()
-    ]
-    size = f"{result['bytes'] / 1e6:.1f} MB"
-    left = f", {result['dropped']} left out" if result["dropped"] else ""
-    return "\n".join([*table(head, rows), f"{result['samples']} samples, {size}{left} → {result['folder']}"])
+    rows = [(name, *(short(totals[key]) for key in (*keys, "rivalry_max_max"))) for name, totals in result.scenarios.items()]
+    size = f"{result.bytes / 1e6:.1f} MB"
+    left = f", {result.dropped} left out" if result.dropped else ""
+    return "\n".join([*table(head, rows), f"{result.samples} samples, {size}{left} → {result.folder}"])
 
 
 def _golden(folder: Path, check: bool, as_json: bool) -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from townlet.config import SimulationConfig
     from townlet.config.learning import TrainingConfig
+
+
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 class Advance(Protocol):
@@ -35,18 +40,22 @@ SEED = click.IntRange(0, (1 << 63) - 1)
 seed_option = click.option("--seed", type=SEED, default=None, help="Seed; by default that of the config.")
 
 
-ENGINE_OPTIONS = (
+def options(*given: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, shown by `--help` in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(given):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+engine_options = options(  # where a command's work is done, and by how many
     click.option("--engine", metavar="NAME", help="Where: local, process or ray; by default processes for several workers."),
     click.option("--workers", type=click.IntRange(0, 4096), default=1, show_default=True, help="Jobs at once; 0: all cores."),
     click.option("--address", metavar="HOST:PORT", help="A running Ray cluster; means --engine ray."),
 )
-
-
-def engine_options(command: Any) -> Any:
-    """Where a command's work is done, and by how many."""
-    for option in reversed(ENGINE_OPTIONS):
-        command = option(command)
-    return command
 
 
 def spread_over(config: SimulationConfig, engine: str | None, workers: int, address: str | None) -> TrainingConfig:
@@ -118,12 +127,29 @@ def _finite(value: object) -> object:
 
 def emit(value: object, text: str | Callable[[], str], as_json: bool) -> None:
     """The result of a command on stdout: JSON when asked for, else its text."""
-    click.echo(dumps(value) if as_json else text() if callable(text) else text)
+    click.echo(dumps(value) if as_json else fit(text() if callable(text) else text, sys.stdout))
 
 
 def note(message: str) -> None:
     """A word to the person at the terminal, on stderr."""
-    click.echo(message, err=True)
+    click.echo(fit(message, sys.stderr), err=True)
+
+
+def fit(text: str, stream: TextIO) -> str:
+    """On a terminal, lines that are too long are broken between words; a file or a pipe gets them whole."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size((80, 24)).columns
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if len(line) <= width or "\x1b" in line:  # colours take no room
+            lines.append(line)
+            continue
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+        )
+    return "\n".join(lines)
 
 
 def leave(code: int) -> None:

@@ -132,7 +132,7 @@ def open_observatory(
     folder = Path(what).parent if (Path(what) / "run.json").is_file() else runs
     library = Library(folder, Path(promotion.ledger), promotion)
     studio = Studio(library.find_policy)
-    first = open_take(studio, what, policy=policy, seed=seed, overrides=overrides)
+    first = open_take(studio, what, policy=policy, seed=seed, overrides=overrides, vs=vs)
     second = None
     if vs is not None:
         second = studio.branch(first, [], policy=policy_id(studio, vs)).take.id

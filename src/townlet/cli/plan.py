@@ -22,7 +22,7 @@ Examples:
 @click.option("--base", default="scripted", show_default=True, help="Policy that the plan begins with: a name or a checkpoint.")
 @click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town.")
 @click.option("--towns", type=click.IntRange(1, 1000), default=1, show_default=True, help="Towns, each planned on its own.")
-@click.option("--generations", type=click.IntRange(1, 10_000), default=12, show_default=True, help="Rounds per 36 decisions.")
+@click.option("--generations", type=click.IntRange(1, 10_000), default=40, show_default=True, help="Rounds per 36 decisions.")
 @click.option("--copies", type=click.IntRange(2, 4096), default=32, show_default=True, help="Copies of the town in a round.")
 @click.option(
     "--futures",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 import time
 from collections import deque
-from typing import Any
+from collections.abc import Mapping
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -23,10 +23,12 @@ from townlet.observer.words import tell
 from townlet.ports import Decided
 from townlet.signals import StopFlag
 from townlet.sim.probes import Counts, Probe
+from townlet.types import Array
 from townlet.world.events import EXIT, QUARREL, QUEUE_CONFLICT, USE_START
 from townlet.world.film import ABSENT, DOING, QUARRELS, read_row
 from townlet.world.state import TILES
 
+Row = Mapping[str, Array]  # of a film: a field → its value for each resident, or each object
 REFRESH = 0.1  # seconds
 BAR = 8
 SHARES = " ▏▎▍▌▋▊▉█"
@@ -65,7 +67,7 @@ class RunTable(Probe):
     def finish(self, world: VectorTown) -> None:
         self._live.stop()
 
-    def _view(self, scene: Scene) -> Any:
+    def _view(self, scene: Scene) -> Group:
         speed = self.done / max(1e-9, time.perf_counter() - self._began)
         head = Text(f"{scene.scenario}  day {scene.day}  {scene.time}", style="bold")
         head.append(f"   {self.done}/{self.total} ticks, {speed:,.0f} ticks/s", style="dim")
@@ -77,7 +79,7 @@ class RunTable(Probe):
             table.add_column(name, justify="left" if name == "doing" else "right")
         for one in scene.residents[:MOST_ROWS]:
             table.add_row(*self._row(one))
-        lines: list[Any] = [head, table]
+        lines: list[RenderableType] = [head, table]
         if len(scene.residents) > MOST_ROWS:
             lines.append(Text(f"… and {len(scene.residents) - MOST_ROWS} more", style="dim"))
         for thing in scene.queues[:6]:
@@ -91,7 +93,7 @@ class RunTable(Probe):
         return Group(*lines)
 
     @staticmethod
-    def _row(one: Figure) -> tuple[Any, ...]:
+    def _row(one: Figure) -> tuple[RenderableType, ...]:
         needs = [Text(bar(level), style=need_style(level)) for level in one.needs.values()]
         doing = Text(("quarrels, " if one.quarrels else "") + one.doing, style="red" if one.quarrels else "")
         return one.id, *needs, f"{one.wallet:.2f}", f"{one.rivalry:.2f}", doing
@@ -151,7 +153,7 @@ class TownView(Probe):
         self._drawn = now
         return True
 
-    def _view(self, world: VectorTown, scene: Scene, now: str, row: Any) -> Text:
+    def _view(self, world: VectorTown, scene: Scene, now: str, row: Array) -> Text:
         """Map at the left, people at the right, what happened below them; cut to the terminal."""
         width, height = self._live.console.size
         seen, things = read_row(row, world.num_residents, tuple(world.config.needs))
@@ -170,7 +172,7 @@ class TownView(Probe):
             line.truncate(width)
         return Text("\n").join(lines[: height - 1])
 
-    def _map(self, scene: Scene, seen: Any, things: Any, people: list[int], rows: int, columns: int) -> list[Text]:
+    def _map(self, scene: Scene, seen: Row, things: Row, people: list[int], rows: int, columns: int) -> list[Text]:
         """Two characters a tile, one where that is too wide; of a larger town the part around its first resident."""
         height, width = scene.tiles.shape
         size = 2 if 2 * width <= columns else 1
@@ -190,7 +192,7 @@ class TownView(Probe):
         shown = [line[left : left + columns // size] for line in cells[top : top + rows]]
         return [Text.assemble(*line) for line in shown]
 
-    def _people(self, world: VectorTown, scene: Scene, seen: Any, people: list[int], width: int, rows: int) -> list[Text]:
+    def _people(self, world: VectorTown, scene: Scene, seen: Row, people: list[int], width: int, rows: int) -> list[Text]:
         """Each resident with its needs and what it does, in one line where there is room, else in two; then the news."""
         marks = {one.slot: one for one in scene.residents}
         ids, needs = world.object_ids(0), scene.need_names

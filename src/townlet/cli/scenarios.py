@@ -14,7 +14,7 @@ from townlet.errors import UsageError
 
 if TYPE_CHECKING:
     from townlet.config.models import SimulationConfig
-    from townlet.scenarios.spec import Plan
+    from townlet.scenarios.plan import Plan
 
 
 @click.group(short_help="List, show, lint, compare and make scenarios.")
@@ -30,19 +30,15 @@ def scenarios() -> None:
 
 
 @scenarios.command("list")
-@click.option("--page", is_flag=True, help="Print the catalogue page (Markdown) with the linter's verdicts.")
 @json_option
-def list_(page: bool, as_json: bool) -> None:
+def list_(as_json: bool) -> None:
     """List the shipped scenarios."""
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
-    from townlet.scenarios.catalogue import entry, ordered_names, page_text
+    from townlet.scenarios.catalogue import facts_of, ordered_names
 
-    if page:
-        click.echo(page_text(measured_figures()), nl=False)
-        return
-    entries = [entry(load_config(name)) for name in ordered_names()]
+    entries = [facts_of(load_config(name)) for name in ordered_names()]
     wide = max(len(one.name) for one in entries)
 
     def text() -> str:
@@ -55,18 +51,6 @@ def list_(page: bool, as_json: bool) -> None:
         return "\n".join(rows)
 
     emit([asdict(one) for one in entries], text, as_json)
-
-
-def measured_figures() -> dict[str, dict[str, object]]:
-    """The committed figures of the shipped scenarios, where the documentation is at hand."""
-    from townlet.files import read_json
-
-    path = Path("docs/samples/scenario_figures.json")
-    if not path.is_file():
-        note(f"{path} is not here, so the page has no measured figures; run this from the folder of the project")
-        return {}
-    figures: dict[str, dict[str, object]] = read_json(path, limit=1 << 20)
-    return figures
 
 
 @scenarios.command()
@@ -95,27 +79,28 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
-    from townlet.scenarios.catalogue import entry
+    from townlet.scenarios.catalogue import facts_of
     from townlet.scenarios.compile import read_plan
     from townlet.scenarios.random_town import picture
 
     config = load_config(name, overrides)
     plan = read_plan(config)
-    one = entry(config, plan)
+    one = facts_of(config, plan)
     value = {**asdict(one), "map": picture(plan).split("\n"), "scenario": config.scenario.model_dump(mode="json")}
     emit(value, lambda: _drawing(config, plan), as_json)
 
 
 def _drawing(config: SimulationConfig, plan: Plan) -> str:
     from townlet.config.base import clock
-    from townlet.scenarios.random_town import MARKS, TILE_MARKS, picture
+    from townlet.scenarios.plan import TILE_MARKS
+    from townlet.scenarios.random_town import MARKS, picture
 
     rows, columns = plan.tiles.shape
     lines = [f"{config.scenario.name or config.config_id}: {config.scenario.description}", ""]
     if columns <= 100:
         lines += [*picture(plan).split("\n"), ""]
         present = sorted({one.kind for one in plan.objects})
-        tiles = ", ".join(f"{mark} {name}" for name, mark in TILE_MARKS.items())
+        tiles = ", ".join(f"{mark} {name}" for mark, name in TILE_MARKS.items())
         things = ", ".join(f"{MARKS.get(kind, '?')} {kind}" for kind in present)
         lines += [f"{tiles}; {things}", ""]
     else:
@@ -127,15 +112,30 @@ def _drawing(config: SimulationConfig, plan: Plan) -> str:
         lines.append(f"{one.id}: lives in {one.home}, works as {one.job or '–'}")
     if len(plan.residents) > shown:
         lines.append(f"… and {len(plan.residents) - shown:,} more residents")
-    for tie in plan.ties[:shown]:
-        lines.append(
-            f"{tie.resident} → {tie.other}: trust {tie.trust:+.2f}, familiarity {tie.familiarity:+.2f}, rivalry {tie.rivalry:.2f}"
-        )
+    lines += _ties(plan)[:shown]
     for event in config.perturbations.events:
         lines.append(f"{clock(event.at)}: {event.kind} for {event.duration} ticks")
     for leaving in config.lifecycle.exits:
         lines.append(f"{clock(leaving.at)}: {leaving.resident} leaves")
     return "\n".join(lines)
+
+
+def _ties(plan: Plan) -> list[str]:
+    """Who feels what for whom, once where it is mutual."""
+    told = {
+        (tie.resident, tie.other): ", ".join(
+            f"{name} {value:.2f}"
+            for name, value in (("trust", tie.trust), ("familiarity", tie.familiarity), ("rivalry", tie.rivalry))
+            if value
+        )
+        for tie in plan.ties
+    }
+    mutual = {(one, other) for (one, other), feels in told.items() if told.get((other, one)) == feels}
+    return [
+        f"{one} {'and' if (one, other) in mutual else '→'} {other}: {feels}"
+        for (one, other), feels in told.items()
+        if feels and ((one, other) not in mutual or one < other)
+    ]
 
 
 @scenarios.command("lint")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, json_option, note, spread_over
+from townlet.cli.common import emit, json_option, note, options, spread_over
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ results_option = click.option(
 runs_option = click.option(
     "--runs", type=PATH, default=Path("runs/studies"), show_default=True, help="Folder of the training runs."
 )
-ENGINE_OPTIONS = (
+job_options = options(
     click.option("--engine", default="process", show_default=True, metavar="NAME", help="Where jobs run: process, ray or local."),
     click.option(
         "--processes",
@@ -48,12 +48,6 @@ ENGINE_OPTIONS = (
     ),
     click.option("--address", metavar="HOST:PORT", help="A running Ray cluster, with --engine ray."),
 )
-
-
-def job_options(command: Any) -> Any:
-    for option in reversed(ENGINE_OPTIONS):
-        command = option(command)
-    return command
 
 
 report_option = click.option("--output", type=PATH, help="Write the report: .json for data, anything else for markdown.")

@@ -7,17 +7,21 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import LOG, json_option, leave, note
+from townlet.cli.common import LOG, json_option, leave, note, options
 from townlet.errors import TelemetryError
 from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
 
 if TYPE_CHECKING:
-    from townlet.telemetry.alarm_rules import Rule
+    from types import TracebackType
+
+    from rich.console import Group
+
+    from townlet.telemetry.alarm_rules import Alarm, Rule
     from townlet.telemetry.watch import Event, Watch
 
 ALWAYS = (
@@ -40,9 +44,7 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
     for flag, (name, side, usual_share, *_) in PAST_ALERTS.items():
         text = f"Alert when {name} goes {side} its own past in this log by more than this share."
         flags.append((flag, f"{text} [default: {usual_share:g}]"))
-    for flag, text in reversed(flags):
-        command = click.option(flag, type=float, help=text)(command)
-    return command
+    return options(*(click.option(flag, type=float, help=text) for flag, text in flags))(command)
 
 
 @click.command()
@@ -133,7 +135,7 @@ def quietly(events: Iterator[Event]) -> Iterator[Event]:
         note("stopped")
 
 
-def alarms_of(event: Event) -> list[tuple[Any, Any]]:
+def alarms_of(event: Event) -> list[tuple[Alarm, dict[str, object] | None]]:
     from townlet.telemetry.watch import Seen, Silence
 
     if isinstance(event, Seen):
@@ -226,8 +228,8 @@ class WatchTable:
         self.live.__enter__()
         return self
 
-    def __exit__(self, *error: Any) -> None:
-        self.live.__exit__(*error)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.live.__exit__(kind, error, trace)
 
     def show(self, event: Event) -> None:
         from townlet.telemetry.series import number
@@ -245,7 +247,7 @@ class WatchTable:
         watched = [state.rule.field for state in self.watching.states if state.rule.side != "is"]
         return list(dict.fromkeys((*ALWAYS, *watched)))
 
-    def table(self) -> Any:
+    def table(self) -> Group:
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text

@@ -7,7 +7,7 @@ PyYAML's parser in C gives the events, the rules of YAML 1.2 are ours: ruamel.ya
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -58,26 +58,23 @@ def _recipe(name: str) -> Node:
     """What a training config says itself, and the one it extends: not the town, and not its name."""
     known = shipped_configs("training")
     if name not in known:
-        raise ConfigError(f"there is no recipe called {name!r:.80}{_nearest(name, known)}; known are {', '.join(known)}")
+        hint = _nearest(name, known, f"known are {', '.join(known)}")
+        raise ConfigError(f"there is no recipe called {name!r:.80}{hint}")
     tree = read_tree(known[name])
     own = Node({key: node for key, node in tree.value.items() if key not in ("extends", "config_id")}, tree.source)
     below = tree.value["extends"].value
     return merge(_recipe(below), own) if below in known else own
 
 
-def config_of_text(text: str, name: str = "scenario") -> SimulationConfig:
+def config_of_text(text: str) -> SimulationConfig:
     """The config of a text that may extend a shipped name and reads no file beside it."""
     if len(text) > MAX_BYTES:
         raise ConfigError(f"the text is {len(text)} characters long, at most {MAX_BYTES} are read")
-    tree = parse_yaml(text, name)
-    if not isinstance(tree.value, dict):
-        raise ConfigError(f"{tree.source}: expected sections such as `scenario:` at the top, found {_kind(tree.value)}")
-    extends = tree.value.pop("extends", None)
-    tree.value.setdefault("config_id", Node(name, tree.source))
+    tree = parse_yaml(text, "scenario")
+    extends = _sections(tree, "scenario")
     if extends is None:
         return _build(tree, ())
-    known = {found: path for folder in reversed(FOLDERS) for found, path in shipped_configs(folder).items()}
-    below = []
+    known, below = _all_shipped(), []
     for part in _parts(extends):
         if part.value not in known:
             raise ConfigError(f"{part.source}: `extends` names a shipped config here, found {part.value!r:.60}")
@@ -95,6 +92,10 @@ def shipped_configs(folder: str = "scenarios") -> dict[str, Path]:
     return {path.stem: path for path in sorted((SHIPPED / folder).glob("*.yaml"))}
 
 
+def _all_shipped() -> dict[str, Path]:
+    return {name: path for folder in reversed(FOLDERS) for name, path in shipped_configs(folder).items()}
+
+
 def find_config(path_or_name: str | Path) -> Path:
     """The file meant by a path, by the folder of a run, or by the name of a shipped config."""
     text = str(path_or_name)
@@ -106,10 +107,11 @@ def find_config(path_or_name: str | Path) -> Path:
             return path / RUN_CONFIG
         raise ConfigError(f"{text} is a folder without {RUN_CONFIG}; name a config file or the folder of a run")
     if not path.suffix and len(path.parts) == 1:
-        names = {name: found for folder in reversed(FOLDERS) for name, found in shipped_configs(folder).items()}
+        names = _all_shipped()
         if text in names:
             return names[text]
-        raise ConfigError(f"there is no config called {text!r:.80}{_nearest(text, names)}; `townlet scenarios list` shows all")
+        hint = _nearest(text, names, "`townlet scenarios list` shows all")
+        raise ConfigError(f"there is no scenario called {text!r:.80}{hint}")
     if path.parts[:1] == ("configs",) and SHIPPED.joinpath(*path.parts[1:]).is_file():
         return SHIPPED.joinpath(*path.parts[1:])
     beside = [str(found) for found in path.parent.glob("*.yaml")] if _there(path.parent, Path.is_dir) else []
@@ -128,9 +130,10 @@ def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
         return False
 
 
-def _nearest(word: str, known: Sequence[str] | dict[str, Any]) -> str:
-    found = did_you_mean(word, known, cutoff=0.5)
-    return found and f"; {found}"
+def _nearest(word: str, known: Iterable[str], more: str = "") -> str:
+    """What to add to a sentence about an unknown word: the nearest known one, then `more`."""
+    hint = " ".join(part for part in (did_you_mean(word, known, cutoff=0.5), more) if part)
+    return hint and f"; {hint}"
 
 
 # --- from tree to config ------------------------------------------------------------------------------------------------
@@ -197,10 +200,7 @@ def _read_chain(path: Path, chain: tuple[Path, ...] = (), read: list[Path] | Non
             f"{path} is the end of a chain of more than {MAX_CHAIN} files that extend each other; write some as one"
         )
     tree = read_tree(path)
-    if not isinstance(tree.value, dict):
-        raise ConfigError(f"{tree.source}: expected sections such as `scenario:` at the top, found {_kind(tree.value)}")
-    extends = tree.value.pop("extends", None)
-    tree.value.setdefault("config_id", Node(name_from(path.stem), tree.source))
+    extends = _sections(tree, name_from(path.stem))
     scenario = tree.value.get("scenario")
     if extends is None:
         if scenario is not None and isinstance(scenario.value, dict):
@@ -208,6 +208,15 @@ def _read_chain(path: Path, chain: tuple[Path, ...] = (), read: list[Path] | Non
         return tree
     below = [_read_chain(_extended(path, part), (*chain, here), read) for part in _parts(extends)]
     return reduce(merge, [*below, tree])
+
+
+def _sections(tree: Node, name: str) -> Node | None:
+    """Take `extends` out of a tree, which has sections, and a name of its own or this one."""
+    if not isinstance(tree.value, dict):
+        raise ConfigError(f"{tree.source}: expected sections such as `scenario:` at the top, found {_kind(tree.value)}")
+    tree.value.setdefault("config_id", Node(name, tree.source))
+    extends: Node | None = tree.value.pop("extends", None)
+    return extends
 
 
 def _parts(extends: Node) -> list[Node]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from townlet.config.base import ID_PATTERN
 from townlet.config.tree import Node, locate
@@ -38,7 +39,7 @@ def sentences(found: ValidationError, model: type[BaseModel], tree: Node) -> str
     return f"{len(lines)} problems in the config:\n  " + "\n  ".join(shown)
 
 
-def _sentence(problem: Any, model: type[BaseModel], tree: Node) -> str:
+def _sentence(problem: ErrorDetails, model: type[BaseModel], tree: Node) -> str:
     node, path = locate(tree, problem["loc"])
     name = dotted(path)
     kind = problem["type"]

@@ -22,7 +22,6 @@ from townlet.config.base import (
 )
 from townlet.names import NameOrNothing
 
-Tile = Literal["floor", "wall", "door", "road"]
 Profile = Literal["balanced", "socialite", "industrious", "stoic"]
 
 

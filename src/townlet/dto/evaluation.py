@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from townlet.dto import FrozenStrict
 
@@ -24,6 +25,7 @@ MEASURES: dict[str, MeasureSpec] = {
     "exits": MeasureSpec("exits", "per resident-day", -1, 3, "collapses and evictions of founders"),
     "founders": MeasureSpec("founders", "share", 1, 2, "residents of the first day who are there at the end"),
     "score": MeasureSpec("score", "0 random, 1 planner", 1, 3, "(return − random's) / (planner's − random's), both committed"),
+    "lead": MeasureSpec("lead", "0 script, 1 planner", 1, 2, "(return − script's) / (planner's − script's), both committed"),
     "return": MeasureSpec("return", "per resident-day", 1, 2, "reward of the founders; after an exit nothing, to the end"),
     "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "residents whose needs all stayed above the line all day"),
     "attendance": MeasureSpec("attendance", "share", 1, 3, "shifts that did not end absent, of those that fell due"),
@@ -36,7 +38,7 @@ MEASURES: dict[str, MeasureSpec] = {
     "wait_mean": MeasureSpec("wait", "ticks", -1, 1, "mean length of the waits that ended"),
     "wait_p95": MeasureSpec("wait p95", "ticks", -1, 1, "95th percentile of the waits that ended"),
     "wait_gini": MeasureSpec("wait Gini", "0 to 1", -1, 3, "inequality of the time waited, over residents"),
-    "wallet": MeasureSpec("wallet", "coins", 1, 2, "of a founder at the end; who is gone has none"),
+    "wallet": MeasureSpec("wallet", "coins", 1, 2, "of a founder at the end; 0 after an exit"),
     "debt": MeasureSpec("debt", "coins", -1, 2, "rent and penalties a founder owes at the end"),
     "reconciliation": MeasureSpec(
         "reconciled", "ticks", -1, 0, "time from a pair's last conflict above the avoidance line to below half of it"
@@ -47,6 +49,7 @@ MEASURES: dict[str, MeasureSpec] = {
 }
 
 
+BESIDE = ("exits", "return", "attendance", "conflicts")  # measures of neighbours that a table shows
 LOOKS = ("return", "conflicts")  # measures told of a network that is shown the conflict fields of others
 
 
@@ -59,6 +62,12 @@ class Measure(FrozenStrict):
     iqm: float | None
     low: float | None = Field(description="lower end of the interval of the mean; null for a single value")
     high: float | None
+
+
+def _all_measures(found: dict[str, Measure]) -> dict[str, Measure]:
+    """A measure that a card of an earlier day does not have yet was not taken."""
+    nothing = Measure(values=(), count=0, mean=None, iqm=None, low=None, high=None)
+    return {name: found.get(name, nothing) for name in MEASURES} | found
 
 
 class Effect(FrozenStrict):
@@ -98,7 +107,10 @@ class PolicyCard(FrozenStrict):
         default=None, description="hash of the data a checkpoint was trained on; null: it was given none, or it is no checkpoint"
     )
     kind: str
-    measures: dict[str, Measure]
+    measures: Annotated[dict[str, Measure], AfterValidator(_all_measures)]
+    neighbours: dict[str, Measure] | None = Field(
+        default=None, description="the measures of everybody else, where they follow another policy; null: nobody does"
+    )
     effects: dict[str, Effect] = Field(description="against the baseline; empty for the baseline itself")
     actions: dict[str, int] = Field(description="how often each action was chosen")
     rivalry_histogram: tuple[int, ...] = Field(description="decisions by the highest rivalry seen, ten bins over [0, 1]")
@@ -121,6 +133,7 @@ class ScoreScale(FrozenStrict):
     town: str = Field(description="`town_hash` of the config that was measured")
     days: float
     random: float
+    script: float | None = Field(None, description="of the town's own script, tuned where that was done, in the towns planned")
     base: float = Field(description="of the policy that the plan began with, in the towns planned")
     planner: float
     bound: float = Field(description="what no policy can exceed")
@@ -133,6 +146,16 @@ class ScoreScale(FrozenStrict):
             return None
         return (earned - self.random) / (self.planner - self.random)
 
+    def lead(self, earned: float | None) -> float | None:
+        """0 for the script, 1 for the planner; None where nobody measured the script, or the planner found nothing better."""
+        if earned is None or self.script is None or self.planner <= self.script:
+            return None
+        return (earned - self.script) / (self.planner - self.script)
+
+    def place(self, returns: Sequence[float | None]) -> dict[str, list[float | None]]:
+        """Where returns stand on this scale, by measure."""
+        return {"score": [self.score(earned) for earned in returns], "lead": [self.lead(earned) for earned in returns]}
+
 
 class CaseCard(FrozenStrict):
     """One town and one way of filling it, under every policy."""
@@ -140,7 +163,7 @@ class CaseCard(FrozenStrict):
     name: str
     scenario: str
     overrides: tuple[str, ...]
-    learners: str = Field(description="whose residents the evaluated policy controls: all, first, newcomers")
+    learners: str = Field(description="whose residents the evaluated policy controls: all, first, half, newcomers")
     neighbours: str | None = Field(description="who controls the others; null: the policy itself")
     config_id: str
     config_hash: str
@@ -150,6 +173,11 @@ class CaseCard(FrozenStrict):
     days: float
     ends: ScoreScale | None = Field(default=None, description="the scale of `score`; null: nobody has planned this town")
     policies: tuple[PolicyCard, ...]
+
+    @property
+    def size(self) -> str:
+        days = f"{self.days:g} day{'' if self.days == 1 else 's'}"
+        return f"{self.towns} towns × {self.residents} residents × {days}, seed {self.seed}"
 
     def policy(self, name: str) -> PolicyCard:
         return next(card for card in self.policies if card.name == name)

@@ -62,6 +62,7 @@ class Contrast(FrozenStrict):
     low: float | None = Field(description="null with fewer than two seeds")
     high: float | None
     cohens_d: float | None
+    p: float | None = Field(None, description="Student's p-value, corrected for the number of contrasts (Holm)")
     seeds: int
 
 

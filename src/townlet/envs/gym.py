@@ -11,8 +11,7 @@ from gymnasium import spaces
 
 from townlet.envs.events import step_records
 from townlet.envs.flat import INFOS, Sight, info_of, one_town
-from townlet.envs.render import ansi, picture
-from townlet.envs.scene import look
+from townlet.envs.render import rendered
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.types import Array
@@ -103,16 +102,8 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
     def action_masks(self) -> Array:
         return np.asarray(self.vec.masks[0, self._slot].astype(np.bool_))
 
-    def render(self) -> Any:
-        if self.render_mode is None:
-            return None
-        scene = look(self.vec)
-        if self.render_mode == "rgb_array":
-            return picture(scene)
-        if self.render_mode == "ansi":
-            return ansi(scene)
-        print(ansi(scene), flush=True)
-        return None
+    def render(self) -> Array | str | None:
+        return rendered(self.vec, self.render_mode)
 
     def _show(self) -> None:
         if self.render_mode == "human":

@@ -13,8 +13,7 @@ from townlet.config import SimulationConfig, load_config
 from townlet.config.base import DAY
 from townlet.envs.events import step_records
 from townlet.envs.flat import INFOS, Sight, configured, info_of, one_town, own_seed, with_length
-from townlet.envs.render import ansi, picture
-from townlet.envs.scene import look
+from townlet.envs.render import rendered
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.types import Array
@@ -169,15 +168,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
 
     def render(self) -> Array | str | None:
         """A picture or a text; for people ("human") it is printed after every step, and nothing is given back."""
-        if self.render_mode is None:
-            return None
-        scene = look(self.vec)
-        if self.render_mode == "rgb_array":
-            return picture(scene)
-        if self.render_mode == "ansi":
-            return ansi(scene)
-        print(ansi(scene), flush=True)
-        return None
+        return rendered(self.vec, self.render_mode)
 
     def close(self) -> None:
         """Nothing is held open."""

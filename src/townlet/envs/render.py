@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from townlet.envs.scene import Figure, Room, Scene, Thing
+from townlet.envs.scene import Figure, Room, Scene, Thing, look
+from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.files import write_bytes
 from townlet.types import Array
@@ -202,6 +203,19 @@ def _key(canvas: ImageDraw.ImageDraw, scene: Scene, left: int, bottom: int) -> N
 # --- text ----------------------------------------------------------------------------------------------------------------
 
 GLYPHS = {"floor": " ", "wall": "█", "door": "+", "road": "·", "object": " "}
+
+
+def rendered(vec: VectorTown, mode: str | None) -> Array | str | None:
+    """The first town as an environment's `render_mode` asks for it; for people ("human") it is printed."""
+    if mode is None:
+        return None
+    scene = look(vec)
+    if mode == "rgb_array":
+        return picture(scene)
+    if mode == "ansi":
+        return ansi(scene)
+    print(ansi(scene), flush=True)
+    return None
 
 
 def ansi(scene: Scene) -> str:

@@ -51,6 +51,7 @@ MOST_FUTURES = 256
 FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
 FRESH = {"Cache-Control": "no-store"}
 WATCH_EVERY = 0.5  # seconds between looks at the logs of runs, while somebody is here
+REST = 0.2  # seconds in which nobody wants the worker before it shoots ahead
 
 Futures = Callable[[Studio, str, int, list[str], int], dict[str, Any]]  # take, tick, edits, futures
 
@@ -92,11 +93,12 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         observatory.news.start()
-        watching = asyncio.create_task(here.watch_runs())
+        beside = [asyncio.create_task(here.watch_runs()), asyncio.create_task(here.shoot_ahead())]
         try:
             yield
         finally:
-            watching.cancel()
+            for task in beside:
+                task.cancel()
             observatory.worker.shutdown(wait=False, cancel_futures=True)
 
     get = {
@@ -134,6 +136,18 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
     return Guard(app, hosts=hosts, watch=observatory.watch_token, act=observatory.act_token)
 
 
+class _Server(uvicorn.Server):
+    """Tells its viewers that it closes, instead of waiting for them to go."""
+
+    def __init__(self, config: uvicorn.Config, news: News) -> None:
+        super().__init__(config)
+        self._news = news
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._news.close()
+        await super().shutdown(sockets)
+
+
 def serve(observatory: Observatory, host: str, port: int, *, ready: Callable[[int, Callable[[], None]], None]) -> None:
     """Serve until stopped; `ready` is told the port and how to stop."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -151,7 +165,7 @@ def serve(observatory: Observatory, host: str, port: int, *, ready: Callable[[in
             h11_max_incomplete_event_size=32 << 10, timeout_keep_alive=30,
             timeout_graceful_shutdown=2, ws="none", proxy_headers=False,
         )  # fmt: skip
-        server = uvicorn.Server(config)
+        server = _Server(config, observatory.news)
 
         def stop() -> None:
             server.should_exit = True
@@ -178,6 +192,8 @@ def _safely(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
             return JSONResponse({"error": "the studio is busy; ask again in a moment"}, 503, {"Retry-After": "1", **FRESH})
         except TownletError as error:
             return JSONResponse({"error": str(error)}, 400 if request.method == "POST" else 404, FRESH)
+        except asyncio.CancelledError:  # the server did not want to wait any longer
+            return JSONResponse({"error": "the server is closing"}, 503, FRESH)
 
     return safe
 
@@ -216,6 +232,7 @@ class _Routes:
         self._static = _read_static()
         self._images: dict[tuple[str, ...], bytes] = {}
         self._rules: dict[str, list[dict[str, Any]]] = {}  # by config
+        self._watched = ""  # the take that somebody asked for last
 
     # --- the page -----------------------------------------------------------------------------------------------------
 
@@ -252,7 +269,8 @@ class _Routes:
         return _json({"takes": [self.studio.row(name) for name in list(self.studio.takes)]})
 
     async def take(self, request: Request) -> Response:
-        return _json(self.studio.known(request.path_params["take"]).header)
+        name = request.path_params["take"]
+        return _json({**self.studio.known(name).header, "shot": self.studio.shot(name)})
 
     async def recipe(self, request: Request) -> Response:
         name = request.path_params["take"]
@@ -275,7 +293,8 @@ class _Routes:
         self.studio.known(name)
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag, **FOREVER})
-        data = await self.here.shoot(self.studio.reel, name, number)
+        self._watched = name
+        data = self.studio.kept_reel(name, number) or await self.here.shoot(self.studio.reel, name, number)
         return Response(data, 200, {"ETag": tag, **FOREVER}, "application/octet-stream")
 
     async def decisions(self, request: Request) -> Response:
@@ -451,6 +470,21 @@ class _Routes:
 
     async def stream(self, request: Request) -> Response:
         return StreamingResponse(self.here.news.stream(), 200, FRESH, "text/event-stream")
+
+    async def shoot_ahead(self) -> None:
+        """The rest of the film that is being watched, while nobody else wants the worker: then no jump has to wait for it."""
+        while True:
+            name = self._watched
+            number = self.studio.next_to_shoot(name) if self.here.news.viewers else None
+            if number is None or self.here.waiting:
+                await asyncio.sleep(REST)
+                continue
+            try:
+                await self.here.shoot(self.studio.reel, name, number)
+            except (TownletError, _Busy):  # whoever asks for that moment is told why
+                self._watched = ""
+            else:
+                self.here.news.publish("shot", {"take": name, "reels": self.studio.shot(name)})
 
     async def watch_runs(self) -> None:
         """Tell viewers of records and checkpoints as they come."""

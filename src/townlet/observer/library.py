@@ -59,7 +59,7 @@ class Library:
         for run in find_runs(self.folder):
             for one in names(run.checkpoints) if run.checkpoints.is_dir() else ():
                 if policy_id(run.checkpoints / one) == policy:
-                    return f"{run.path.name}/{one}", run.checkpoints / one
+                    return checkpoint_name(run.checkpoints / one), run.checkpoints / one
         return None
 
     def _count(self, run: RunFolder) -> tuple[int, list[str]]:
@@ -203,6 +203,14 @@ def _scenario(name: str) -> dict[str, Any]:
 def policy_id(checkpoint: Path) -> str | None:
     """By which takes name a checkpoint: the beginning of its weights hash; None where it does not say."""
     return str(read_state(checkpoint)["weights_hash"])[:SEEN]
+
+
+def checkpoint_name(checkpoint: Path) -> str:
+    """For people: its run, and which one where the run has several."""
+    if checkpoint.parent.name != "checkpoints":
+        return checkpoint.name
+    run = checkpoint.parent.parent.name
+    return run if len(names(checkpoint.parent)) == 1 else f"{run}/{checkpoint.name}"
 
 
 def run_id(path: Path) -> str:

@@ -21,7 +21,7 @@ from townlet.observer.take import RECORDED
 from townlet.policy.runtime import NetworkPolicy, load_network
 from townlet.sim.edits import RICHEST, TIE_FIELDS
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
-from townlet.world.state import HALF_DISTANCE, MAX_MEALS, MONEY, TERMS
+from townlet.world.state import HALF_DISTANCE, HALF_QUEUE, MAX_MEALS, MONEY, TERMS
 
 MOST_BESIDE = 8  # takes that a server sends to live in one page
 
@@ -138,9 +138,11 @@ def _knowledge(vec: VectorTown) -> dict[str, Any]:
         "richest": RICHEST,
         "max_meals": MAX_MEALS,
         "half_distance": HALF_DISTANCE,
+        "half_queue": HALF_QUEUE,
         "tie_fields": TIE_FIELDS,
         "terms": TERMS,
         "primitive": vec.primitive,
+        "nearest": vec.catalogue.level == "candidates",
         "recorded": RECORDED,
         "first_use": FIRST_INTERACT if vec.primitive else FIRST_AFFORDANCE,
         "uses_each": vec.catalogue.per_affordance,

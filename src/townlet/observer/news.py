@@ -34,6 +34,7 @@ class News:
     def __init__(self) -> None:
         self._viewers: set[_Viewer] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -48,6 +49,12 @@ class News:
         line = f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
         self._loop.call_soon_threadsafe(self._put, line)
 
+    def close(self) -> None:
+        """Let every viewer go."""
+        self._closed = True
+        for viewer in self._viewers:
+            viewer.ready.set()
+
     def _put(self, line: bytes) -> None:
         for viewer in self._viewers:
             viewer.put(line)
@@ -60,7 +67,7 @@ class News:
         self._viewers.add(viewer)
         try:
             yield b'event: hello\ndata: {"kept":%d}\n\n' % KEPT
-            while True:
+            while not self._closed:
                 try:
                     await asyncio.wait_for(viewer.ready.wait(), breath)
                 except TimeoutError:

@@ -289,7 +289,7 @@ def _measures() -> str:
 
 A scorecard (`townlet evaluate`) compares policies in the same towns, on seeds that no training has seen. A *resident-day* is one
 day of one resident; a *founder* is a resident of the first day. The **score** places a return between two known ones: 0 is a
-random policy, 1 is a planner that knows the future.
+random policy, 1 is a planner that knows the future. The **lead** begins higher: 0 is the town's own script.
 
 {table(("measure", "unit", "better", "meaning"), rows)}"""
 

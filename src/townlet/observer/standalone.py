@@ -74,9 +74,9 @@ ENTRY = "carried.js"  # a server's page begins with `served.js`
 _IMPORT = re.compile(r'^import\s+\{[^}]*\}\s+from\s+"\./(?P<module>[\w.]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
 _TYPES = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
-_BESIDE = re.compile(r"^(?:\s+|//.*\n)", re.MULTILINE)  # indentation, empty lines, comments that have a line to themselves
+_BESIDE = re.compile(r"^(?:\s+|//.*\n)| +// [^\n\"'`]*$", re.MULTILINE)  # indentation, empty lines, comments
 _SERVED = re.compile(r"\s*<!-- with a server -->.*?<!-- end -->", re.DOTALL)
-_SPACES = re.compile(r"\s*([{};])\s*")  # of a style sheet
+_SPACES = re.compile(r"\s*([{};])\s*|(?<=[:,])\s+")  # of a style sheet
 _LINKS = re.compile(r'<link rel="stylesheet"[^>]*>\n<script type="module"[^>]*></script>\n')
 
 
@@ -119,7 +119,7 @@ def page_html(parts: Mapping[str, object], blobs: Mapping[str, bytes] | None = N
         for name, data in {"film": film, **(blobs or {})}.items()
     )
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n{carried}'
-    shell = _SERVED.sub("", static("index.html"))
+    shell = re.sub(r"^ +", "", _SERVED.sub("", static("index.html")), flags=re.MULTILINE)
     whole = _LINKS.sub(lambda _: head, shell)
     return whole.replace("</body>", f'<script type="module">{script}</script>\n</body>')
 

@@ -133,7 +133,7 @@ def _parted(header: Mapping[str, Any], tick: int, slot: int, name: str, left: An
         "field": name,
         "a": first,
         "b": second,
-        "text": f"They part at {time}: {_parting(who, name, first, second)}.",
+        "text": f"They first differ at {time}: {_parting(who, name, first, second)}.",
         "compared": tick - header["first"],
     }
 

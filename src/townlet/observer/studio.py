@@ -89,9 +89,7 @@ class Studio:
 
     @property
     def policies(self) -> list[dict[str, str]]:
-        return [{"id": name, "name": name} for name in POLICIES] + [
-            {"id": digest, "name": name} for digest, (name, _) in self._policies.items()
-        ]
+        return [{"id": name, "name": self._policy_name(name)} for name in (*POLICIES, *self._policies)]
 
     # --- takes ------------------------------------------------------------------------------------------------------------
 
@@ -170,7 +168,7 @@ class Studio:
         return found
 
     def _policy_name(self, policy: str) -> str:
-        return self._policies[policy][0] if policy in self._policies else policy
+        return f"trained {self._policies[policy][0]}" if policy in self._policies else policy
 
     def checkpoint(self, policy: str) -> Path | None:
         """The folder of a trained policy that takes name so."""
@@ -279,6 +277,22 @@ class Studio:
         while self._reel_bytes > REEL_BYTES and len(self._reels) > 1:
             self._reel_bytes -= len(self._reels.popitem(last=False)[1])
         return data
+
+    def kept_reel(self, name: str, number: int) -> bytes | None:
+        """A reel that was shot before; any thread may ask."""
+        return self._reels.get((name, number))
+
+    def shot(self, name: str) -> int:
+        """How many reels of a take are kept, from its first one on."""
+        reels = self.takes[name].header["reels"]
+        return next((k for k in range(reels) if (name, k) not in self._reels), reels)
+
+    def next_to_shoot(self, name: str) -> int | None:
+        """The first reel of a take that is not kept, None where all are or no room is left for more."""
+        if name not in self.takes or self._reel_bytes > REEL_BYTES * 3 // 4:
+            return None
+        number = self.shot(name)
+        return number if number < self.takes[name].header["reels"] else None
 
     def read_reel(self, name: str, number: int) -> Reel:
         return unpack(self.reel(name, number), table_of(self.known(name).header))

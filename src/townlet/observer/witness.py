@@ -20,7 +20,8 @@ from townlet.ports import Decided
 from townlet.sim.edits import tie_now
 from townlet.sim.mask_reasons import why_masked
 from townlet.types import Array
-from townlet.world.state import HALF_DISTANCE, MONEY, SHIFT_STATES, TERMS
+from townlet.world.actions import WAYS
+from townlet.world.state import HALF_DISTANCE, HALF_QUEUE, MONEY, SHIFT_STATES, TERMS
 
 
 def probabilities(policy: Policy, vec: VectorTown, decision: Decided) -> Array:
@@ -98,7 +99,7 @@ def witnesses(stage: Stage, decision: int, slots: Iterable[int], *, full: bool =
 
 def _script(vec: VectorTown) -> Any:
     """What the scripted townspeople would do here, or None where they cannot."""
-    if vec.catalogue.level != "option":
+    if vec.primitive:
         return None
     script = ScriptedPolicy()
     script.reset(vec)
@@ -151,14 +152,19 @@ def _before(vec: VectorTown, slot: int, weighed: Any, script: Any, stage: Stage,
 
 
 def _candidates(seen: dict[str, float], name: str) -> dict[str, dict[str, float]]:
-    """Both candidates of an affordance as they were seen; `steps` is the distance in steps."""
+    """The candidates of an affordance as they were seen; `steps` and `waiting` are distance and queue again as counts."""
     found = {}
-    for how in ("near", "calm"):
-        row = {field: seen[f"{name}_{how}_{field}"] for field in SEEN}
-        far = row["distance"]
-        row["steps"] = round(HALF_DISTANCE * far / (1 - far)) if far < 1 else -1
-        found[how] = row
+    for how in (way for ways in WAYS.values() for way in ways):
+        if f"{name}_{how}_distance" in seen:
+            row = {field: seen[f"{name}_{how}_{field}"] for field in SEEN}
+            row["steps"], row["waiting"] = _count(row["distance"], HALF_DISTANCE), _count(row["queue"], HALF_QUEUE)
+            found[how] = row
     return found
+
+
+def _count(seen: float, half: float) -> int:
+    """n of n / (n + half), -1 where there is none."""
+    return round(half * seen / (1 - seen)) if seen < 1 else -1
 
 
 def _window(vec: VectorTown, slot: int) -> dict[str, Any] | None:

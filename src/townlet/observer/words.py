@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 WORDS = {  # {a} and {b} are residents, {o} an object
-    "queue_conflict": "{a} {reason} {b} at {o} (intensity {intensity:.1f}{waited})",
+    "queue_conflict": "{a} {reason} {b} at {o}{waited}",
     "queue_interaction": "{a} hands {o} over to {b}",
     "quarrel": "{a} and {b} quarrel at {o}",
     "bump": "{a} bumps into {b}",
@@ -37,6 +37,7 @@ REASON_WORDS = {
     "arranged_meet": "a meeting is arranged",
 }
 UNTOLD = ("bump",)  # too many, and nobody minds
+OPTIONS = {"work": "go to work", "home": "go home", "leave": "step back", "rest_sleep": "sleep"}  # where the name says too little
 WAYS = {"near": "nearest", "calm": "calmest", "1": "nearest", "2": "second nearest", "3": "third nearest", "4": "fourth nearest"}
 
 
@@ -48,7 +49,6 @@ def tell(record: Mapping[str, Any]) -> str:
         b=record.get("rival", "somebody"),
         o=record.get("object_id", "something"),
         reason=REASON_WORDS.get(reason, reason.replace("_", " ")),
-        intensity=record.get("intensity", 0.0),
         waited=f" after {record['waited']} min" if record.get("waited", 0) > 0 else "",
         amount=record.get("amount", 0.0),
         done="is done with" if record.get("amount", 0.0) > 0 else "leaves",
@@ -57,5 +57,6 @@ def tell(record: Mapping[str, Any]) -> str:
 
 def option_text(option: str) -> str:
     """An option for people: `use_shower:calm` → `use shower, calmest`."""
-    what, _, way = option.replace("_", " ").partition(":")
+    name, _, way = option.partition(":")
+    what, way = OPTIONS.get(name, name).replace("_", " "), way.replace("_", " ")
     return what + (f", {WAYS[way]}" if way in WAYS else f" {way}" if way else "")

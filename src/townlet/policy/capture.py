@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from townlet.envs.events import event_lines, event_records, run_id_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, ReplayError, UsageError
 from townlet.names import check_name
-from townlet.policy.event_join import read_event_records
+from townlet.policy.capture_events import read_event_records
+from townlet.policy.conflict_features import QUEUE_COUNTS
 from townlet.policy.jobs import run_jobs
 from townlet.policy.manifest import (
     EVENTS_NAME,
@@ -30,21 +31,18 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.replay_report import entries_of
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
-from townlet.policy.runtime import SCRIPTS, Policy, PolicyRuntime, carried, make_policy
+from townlet.policy.runtime import SCRIPTS, Policy, PolicyRuntime, carried, fitted, make_policy
 from townlet.policy.sample import (
     SAMPLE_LIMIT,
     ReplaySample,
     SampleMeta,
     encode_sample,
-    parse_meta,
     read_arrays,
-    read_meta,
-    read_sample,
 )
 from townlet.policy.trajectory import to_disk
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
-from townlet.types import Record
+from townlet.types import Array, Record
 
 
 @dataclass(frozen=True)
@@ -72,23 +70,28 @@ def filter_samples(path: Path, output: Path, keep: SampleFilter, *, overwrite: b
     with files.filling(output) as partial:
         writer = CaptureWriter(partial, PREFIX)
         for entry in entries:
-            sample = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256)
+            sample = entry.read()
             if not keep.keeps(sample.meta, float(sample.rewards.sum(dtype=np.float64))):
                 continue
             encode_sample(sample)  # refuses what may not be written
-            taken = {row["sample"] for row, _, _ in writer.rows}
-            if f"{sample.meta.sample_id}.npz" in taken:
+            if sample.meta.sample_id in (meta.sample_id for meta in writer.metas):
                 raise ReplayError(f"{path}: holds two samples called {sample.meta.sample_id}; filter by --scenario")
             data = files.read_bytes(entry.sample, limit=SAMPLE_LIMIT, error=ReplayError)
             writer.put_bytes(sample.meta, data, files.read_bytes(entry.meta, limit=SAMPLE_LIMIT, error=ReplayError))
-        if not writer.rows:
+        if not writer.samples:
             raise UsageError(f"none of the {len(entries)} samples of {path} passes the filter; loosen it")
         for folder in sorted({entry.sample.parent for entry in entries}):
             if (folder / EVENTS_NAME).exists():
                 writer.events += read_event_records(folder / EVENTS_NAME)
         writer.close()
         files.publish_folder(partial, output, overwrite=overwrite)
-    return len(writer.rows), len(entries)
+    return len(writer.samples), len(entries)
+
+
+class WrittenSample(NamedTuple):
+    row: Record  # of the manifest
+    meta: SampleMeta
+    nbytes: int
 
 
 @dataclass
@@ -98,7 +101,7 @@ class CaptureWriter:
     folder: Path
     prefix: str
     most: int | None = None
-    rows: list[tuple[Record, SampleMeta, int]] = field(default_factory=list)  # manifest row, metadata, bytes
+    samples: list[WrittenSample] = field(default_factory=list)
     events: list[Record] = field(default_factory=list)
     dropped: int = 0
     events_lost: int = 0
@@ -121,23 +124,27 @@ class CaptureWriter:
             "meta_sha256": files.sha256_bytes(text),
         }
         size = len(data) + len(text)
-        self.rows.append((row, meta, size))
+        self.samples.append(WrittenSample(row, meta, size))
         self.nbytes += size
-        while self.most is not None and self.nbytes > self.most and len(self.rows) > 1:
-            old, _, size = self.rows.pop(0)
-            files.remove(self.folder / old["sample"])
-            files.remove(self.folder / old["meta"])
-            self.nbytes -= size
+        while self.most is not None and self.nbytes > self.most and len(self.samples) > 1:
+            old = self.samples.pop(0)
+            files.remove(self.folder / old.row["sample"])
+            files.remove(self.folder / old.row["meta"])
+            self.nbytes -= old.nbytes
             self.dropped += 1
+
+    @property
+    def metas(self) -> list[SampleMeta]:
+        return [sample.meta for sample in self.samples]
 
     def close(self) -> None:
         """Manifest, metrics, events of the lives that are kept, then the sums over everything."""
-        if not self.rows:
+        if not self.samples:
             return
         self.write_manifest()
-        metrics = {meta.sample_id: meta.metrics for _, meta, _ in self.rows}
+        metrics = {meta.sample_id: meta.metrics for meta in self.metas}
         files.write_json(self.folder / f"{self.prefix}{METRICS_SUFFIX}", metrics, sync=False)
-        days = {(meta.capture.town, meta.capture.episode) for _, meta, _ in self.rows}
+        days = {(meta.capture.town, meta.capture.episode) for meta in self.metas}
         kept = (event for event in self.events if (event["town"], event["episode"]) in days)
         files.write_bytes(self.folder / EVENTS_NAME, event_lines(kept), sync=False)
         files.write_sums(self.folder, known=self.hashes(), sync=False)
@@ -145,17 +152,14 @@ class CaptureWriter:
     def hashes(self, under: str = "") -> dict[str, str]:
         """Hash by name of the sample files."""
         pairs = (("sample", "sha256"), ("meta", "meta_sha256"))
-        return {under + row[name]: row[digest] for row, _, _ in self.rows for name, digest in pairs}
+        return {under + sample.row[name]: sample.row[digest] for sample in self.samples for name, digest in pairs}
 
     def write_manifest(self) -> None:
-        manifest = manifest_bytes((row for row, _, _ in self.rows), about([meta for _, meta, _ in self.rows]))
+        manifest = manifest_bytes((sample.row for sample in self.samples), manifest_metadata(self.metas))
         files.write_bytes(self.folder / f"{self.prefix}{MANIFEST_SUFFIX}", manifest, sync=False)
 
-    def totals(self) -> dict[str, float]:
-        return totals([meta for _, meta, _ in self.rows])
 
-
-def about(metas: Sequence[SampleMeta]) -> Record:
+def manifest_metadata(metas: Sequence[SampleMeta]) -> Record:
     first = metas[0]
     return {
         "schema_version": first.schema_version,
@@ -167,13 +171,10 @@ def about(metas: Sequence[SampleMeta]) -> Record:
     }
 
 
-SUMMED = ("reward_sum", "queue_conflict_events", "queue_conflict_intensity_sum", "wait_count", "wait_sum")
-
-
 def totals(metas: Sequence[SampleMeta]) -> dict[str, float]:
     """Sums over samples of what can be summed, and the highest rivalry."""
     found: dict[str, float] = {"samples": len(metas), "transitions": sum(meta.timesteps for meta in metas)}
-    for name in SUMMED:
+    for name in ("reward_sum", *QUEUE_COUNTS):
         found[name] = sum(value for meta in metas if isinstance(value := meta.metrics.get(name), int | float))
     rivalry = [value for meta in metas if isinstance(value := meta.metrics.get("rivalry_max_max"), int | float)]
     found["rivalry_max_max"] = max(rivalry, default=0.0)
@@ -265,11 +266,11 @@ def capture(
 
             done += _run(config, wanted, writer, options, first_town, report, stop or (lambda: False), where or TrainingConfig())
             writer.close()
-            if not writer.rows:
+            if not writer.samples:
                 files.remove(folder)
             writers.append((name, writer))
         interrupted = stop is not None and stop()
-        if not any(writer.rows for _, writer in writers):
+        if not any(writer.samples for _, writer in writers):
             if interrupted:
                 raise InterruptedRun("stopped before the first decision; nothing was captured")
             raise UsageError(
@@ -281,14 +282,14 @@ def capture(
         files.publish_folder(partial, out, overwrite=allowed, keep_old=not options.append)  # appended: the new one holds all
     return CaptureResult(
         folder=str(out),
-        samples=sum(len(writer.rows) for _, writer in writers),
+        samples=sum(len(writer.samples) for _, writer in writers),
         dropped=sum(writer.dropped for _, writer in writers),
-        transitions=sum(meta.timesteps for _, writer in writers for _, meta, _ in writer.rows),
+        transitions=sum(meta.timesteps for _, writer in writers for meta in writer.metas),
         bytes=sum(writer.nbytes for _, writer in writers),
         ticks=done,
         events_lost=sum(writer.events_lost for _, writer in writers),
         interrupted=interrupted,
-        scenarios={name: writer.totals() for name, writer in writers if writer.rows},
+        scenarios={name: totals(writer.metas) for name, writer in writers if writer.samples},
     )
 
 
@@ -372,7 +373,9 @@ def _elsewhere(
         yield CapturedTowns((ReplaySample.of(arrays, SampleMeta.model_validate_json(meta)) for arrays, meta in lives), *rest)
 
 
-def run_towns_as_arrays(config: SimulationConfig, options: CaptureOptions, ticks: int, first: int, towns: int) -> tuple[Any, ...]:
+def run_towns_as_arrays(
+    config: SimulationConfig, options: CaptureOptions, ticks: int, first: int, towns: int
+) -> tuple[list[tuple[dict[str, Array], str]], list[Record], int, int]:
     """The same for another process: each sample as plain arrays and JSON."""
     part = run_towns(config, options, ticks, first, towns)
     lives = [(to_disk(sample), sample.meta.model_dump_json()) for sample in part.samples]
@@ -389,7 +392,7 @@ def run_towns(
     stop: Callable[[], bool] | None = None,
 ) -> CapturedTowns:
     """A group of towns, lived through and cut into lives."""
-    vec = VectorTown(config, towns, seed=options.seed, first_town=first, start=options.start)
+    vec = VectorTown(fitted(config, options.policy), towns, seed=options.seed, first_town=first, start=options.start)
     policy = policy_of(vec, options)
     buffer = RolloutBuffer(vec, max(1, ticks // vec.interval))
     collect(policy, buffer, [] if watch is None else [watch], stop=stop)
@@ -434,7 +437,7 @@ def seed_residents(config: SimulationConfig) -> SimulationConfig:
 def _numbers(writer: CaptureWriter) -> dict[str, int]:
     """The next number of each resident id."""
     numbers: dict[str, int] = {}
-    for _, meta, _ in writer.rows:
+    for meta in writer.metas:
         number = meta.sample_id.rpartition("_")[2]
         if number.isdecimal():  # a sample that got its name elsewhere cannot meet a new one
             numbers[meta.agent_id] = max(numbers.get(meta.agent_id, 0), int(number) + 1)
@@ -447,21 +450,20 @@ def _carry_over(out: Path, writer: CaptureWriter) -> int:
     writer.prefix = check_name(manifest.path.name.removesuffix(MANIFEST_SUFFIX), f"the prefix of {out}", error=ReplayError)
     for entry in manifest.entries:
         read_arrays(entry.sample, entry.sha256)
-        meta = parse_meta(read_meta(entry.meta, entry.meta_sha256), entry.meta)
-        writer.put_bytes(meta, entry.sample.read_bytes(), entry.meta.read_bytes())
+        writer.put_bytes(entry.read_meta(), entry.sample.read_bytes(), entry.meta.read_bytes())
     writer.events += read_event_records(out / EVENTS_NAME)
-    return 1 + max(meta.capture.town for _, meta, _ in writer.rows)
+    return 1 + max(meta.capture.town for meta in writer.metas)
 
 
 def _gather(partial: Path, writers: Sequence[tuple[str, CaptureWriter]], prefix: str) -> None:
     """One manifest and one table of metrics over the folders of several scenarios."""
     rows, metas, metrics = [], [], {}
     for name, writer in writers:
-        for row, meta, _ in writer.rows:
+        for row, meta, _ in writer.samples:
             rows.append(row | {"sample": f"{name}/{row['sample']}", "meta": f"{name}/{row['meta']}"})
             metas.append(meta)
             metrics[f"{name}/{meta.sample_id}"] = meta.metrics
-    files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, about(metas)), sync=False)
+    files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, manifest_metadata(metas)), sync=False)
     files.write_json(partial / f"{prefix}{METRICS_SUFFIX}", metrics, sync=False)
     known = {file: digest for name, writer in writers for file, digest in writer.hashes(f"{name}/").items()}
     files.write_sums(partial, known=known, sync=False)

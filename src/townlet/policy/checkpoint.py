@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from townlet import files
 from townlet.errors import CheckpointError, UsageError
 from townlet.names import check_name
-from townlet.types import Array
+from townlet.types import Array, Record
 
 FORMAT = 1
 WEIGHTS, OPTIMIZER, STATE, WORLD, SUMS = "weights.safetensors", "optimizer.safetensors", "state.json", "world.npz", "SHA256SUMS"
@@ -43,7 +43,7 @@ class Checkpoint:
     """`state` holds at least `network` (NetworkSpec.to_json) and is JSON; the rest are flat maps of arrays."""
 
     weights: Arrays
-    state: dict[str, Any]
+    state: Record
     optimizer: Arrays = field(default_factory=dict)
     world: Arrays = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_wor
     return Checkpoint(weights, state, optimizer, world)
 
 
-def read_state(folder: Path) -> dict[str, Any]:
+def read_state(folder: Path) -> Record:
     """What a checkpoint says of itself, checked by its hash; the arrays are not looked at."""
     data = files.read_bytes(folder / STATE, limit=STATE_LIMIT, error=CheckpointError)
     if files.read_sums(folder, error=CheckpointError).get(STATE) != files.sha256_bytes(data):
@@ -237,7 +237,7 @@ def _check_tensors(path: Path) -> None:
     raise CheckpointError(f"{path} has {size} bytes, its header describes another size; restore the folder or train again")
 
 
-def _has_offsets(entry: Any) -> bool:
+def _has_offsets(entry: object) -> bool:
     match entry:
         case {"data_offsets": [int(), int()]}:
             return True

@@ -26,7 +26,7 @@ from townlet.types import Array
 # --- Parquet -------------------------------------------------------------------------------------------------------------
 
 
-def export_parquet(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
+def export_parquet(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, object]:
     """One row per decision: ids, every feature in a column of its name, mask and map as lists.
 
     The observation after the last action stands in `last_features` (in the order of the feature columns), `last_mask` and
@@ -37,7 +37,7 @@ def export_parquet(path: Path, output: Path, *, overwrite: bool = False) -> dict
     return {"format": "parquet", "output": str(output), "samples": samples, "rows": rows}
 
 
-def export_joint(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
+def export_joint(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, object]:
     """One row per town and decision with all residents: each column a list with an entry per place, "" and 0 where nobody is.
 
     `features` and `action_mask` hold a list per place; their names stand in the table's metadata. What was seen after the last
@@ -149,7 +149,7 @@ def _columns(sample: ReplaySample, arrow: Any) -> dict[str, Any]:
 # --- Minari --------------------------------------------------------------------------------------------------------------
 
 
-def export_minari(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
+def export_minari(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, object]:
     """A folder of Minari datasets `townlet/<scenario>-v0`, one per scenario; each resident's life is an episode.
 
     Ticks, masks, log-probabilities, values and what the script would do stand in the infos; names of features and actions in
@@ -211,7 +211,7 @@ def _env_spec(scenario: str | None) -> EnvSpec | None:
     return registry.get(environment_id(scenario or ""))
 
 
-def _whose(sample: ReplaySample) -> dict[str, Any]:
+def _whose(sample: ReplaySample) -> dict[str, object]:
     """Whose life an episode is, and where it was lived."""
     noted = sample.meta.capture
     who = {"agent_id": sample.meta.agent_id, "sample_id": sample.meta.sample_id, "config_hash": noted.config_hash}
@@ -230,7 +230,7 @@ def _episode(sample: ReplaySample, number: int, buffer: Any) -> Any:
     if sample.maps is not None:
         observations["map"] = _whole(sample.maps, steps)
     ticks = sample.meta.first_tick + np.arange(steps + 1) * sample.meta.decision_interval
-    infos: dict[str, Any] = {
+    infos: dict[str, Array] = {
         "tick": ticks,
         "log_prob": np.append(sample.log_probs, np.float32(0)),
         "value": _whole(sample.values, steps),
@@ -255,7 +255,7 @@ def _episode(sample: ReplaySample, number: int, buffer: Any) -> Any:
 # --- Vault ---------------------------------------------------------------------------------------------------------------
 
 
-def export_vault(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, Any]:
+def export_vault(path: Path, output: Path, *, overwrite: bool = False) -> dict[str, object]:
     """A folder of Vaults `<scenario>.vlt/<policy>`, one per scenario, as OG-MARL reads them: joint episodes end to end.
 
     Names of features and actions, and seed, town, episode and rows of each episode, stand in the Vault's metadata. The format

@@ -10,7 +10,7 @@ from townlet.config.loader import load_config
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError
 from townlet.policy.capture import CaptureOptions, CaptureWriter, capture
-from townlet.policy.event_join import read_event_records
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.manifest import EVENTS_NAME
 from townlet.policy.replay_report import samples_of
 from townlet.policy.sample import ReplaySample
@@ -51,7 +51,7 @@ def refresh_goldens(folder: Path) -> list[str]:
             named = sample.meta.model_copy(update={"sample_id": f"observation_hybrid_sample_{kind}"})
             writer.put(ReplaySample.of(to_disk(sample), named), compress=True)
     writer.write_manifest()
-    names = [row[key] for row, _, _ in writer.rows for key in ("sample", "meta")]
+    names = [sample.row[key] for sample in writer.samples for key in ("sample", "meta")]
     return [STATS, EVENTS, *names, MANIFEST]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from townlet.errors import ReplayError
 from townlet.policy.manifest import ReplayEntry
 from townlet.policy.replay_report import entries_of
-from townlet.policy.sample import ReplaySample, SampleMeta, parse_meta, read_meta, read_sample
+from townlet.policy.sample import ReplaySample, SampleMeta
 from townlet.policy.trajectory import FIELDS, Trajectory
 from townlet.types import Array
 
@@ -31,16 +31,14 @@ def joint_episodes(path: Path) -> Iterator[JointEpisode]:
     """Every town and episode of a capture, in order; one is read at a time."""
     groups: dict[tuple[object, ...], list[tuple[SampleMeta, ReplayEntry]]] = {}
     for entry in entries_of(path):
-        meta = parse_meta(read_meta(entry.meta, entry.meta_sha256), entry.meta)
+        meta = entry.read_meta()
         note = meta.capture
         groups.setdefault((note.scenario, note.config_hash, note.seed, note.town, note.episode), []).append((meta, entry))
     if not groups:
         raise ReplayError(f"{path}: holds no samples to export")
     for key in sorted(groups, key=str):
         lives = sorted(groups[key], key=lambda life: life[0].first_tick)
-        yield _beside(
-            [read_sample(one.sample, one.meta, sha256=one.sha256, meta_sha256=one.meta_sha256) for _, one in lives], path
-        )
+        yield _beside([one.read() for _, one in lives], path)
 
 
 def _beside(lives: Sequence[ReplaySample], path: Path) -> JointEpisode:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from townlet import files
 from townlet.config.loader import read_yaml
 from townlet.errors import ReplayError
+from townlet.policy.sample import ReplaySample, SampleMeta, parse_meta, read_meta, read_sample
 
 MANIFEST_LIMIT = 64 << 20
 PREFIX = "rollout_sample"
@@ -32,40 +32,40 @@ class ReplayEntry:
     def of(cls, sample: Path, meta: Path | None = None) -> ReplayEntry:
         return cls(sample, meta or sample.with_suffix(".json"))
 
+    def read(self) -> ReplaySample:
+        """The sample, its files checked against their recorded hashes."""
+        return read_sample(self.sample, self.meta, sha256=self.sha256, meta_sha256=self.meta_sha256)
+
+    def read_meta(self) -> SampleMeta:
+        """What the sample says of itself; one of the first generation needs its arrays for that."""
+        return parse_meta(read_meta(self.meta, self.meta_sha256), self.meta)
+
 
 @dataclass(frozen=True)
 class Manifest:
     path: Path
     entries: tuple[ReplayEntry, ...]
-    metadata: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def root(self) -> Path:
-        return self.path.parent
-
-    def name_of(self, entry: ReplayEntry) -> str:
-        return entry.sample.relative_to(self.root).as_posix()
 
 
 def read_manifest(path: Path) -> Manifest:
     """`["a.npz", …]`, `[{sample, meta?}, …]` or `{"metadata": …, "samples": […]}`; the first wrong entry is the error."""
-    entries, wrong, metadata = survey_manifest(path)
+    entries, wrong = survey_manifest(path)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         raise ReplayError(wrong[0] + more)
-    return Manifest(path, entries, metadata)
+    return Manifest(path, entries)
 
 
-def survey_manifest(path: Path) -> tuple[tuple[ReplayEntry, ...], list[str], dict[str, object]]:
-    """The entries of a manifest that can be followed, a sentence for each that cannot, and the metadata."""
-    found = _parse(path)
-    metadata: dict[str, object] = {}
+def survey_manifest(path: Path) -> tuple[tuple[ReplayEntry, ...], list[str]]:
+    """The entries of a manifest that can be followed, and a sentence for each that cannot."""
+    read = read_yaml if path.suffix in (".yaml", ".yml") else files.read_json
+    found = read(path, limit=MANIFEST_LIMIT, error=ReplayError)
     if isinstance(found, dict):
         unknown = sorted(set(found) - {"metadata", "samples"})
         if unknown or not isinstance(found.get("metadata", {}), dict):
             odd = unknown[0] if unknown else "metadata"
             raise ReplayError(f"{path}: has {odd!r} of an unknown kind; expected the object `metadata` and the list `samples`")
-        metadata, found = found.get("metadata", {}), found.get("samples")
+        found = found.get("samples")
     if not isinstance(found, list):
         raise ReplayError(f"{path}: is not a manifest; expected a list of samples, or an object with `metadata` and `samples`")
     if not found:
@@ -81,13 +81,7 @@ def survey_manifest(path: Path) -> tuple[tuple[ReplayEntry, ...], list[str], dic
         if entry.sample in entries:
             wrong.append(f"{path}: entry {number} names {entry.sample.name} a second time; every sample may be listed once")
         entries.setdefault(entry.sample, entry)
-    return tuple(entries.values()), wrong, metadata
-
-
-def _parse(path: Path) -> Any:
-    if path.suffix in (".yaml", ".yml"):
-        return read_yaml(path, limit=MANIFEST_LIMIT, error=ReplayError)
-    return files.read_json(path, limit=MANIFEST_LIMIT, error=ReplayError)
+    return tuple(entries.values()), wrong
 
 
 def _entry(path: Path, number: int, item: object) -> ReplayEntry:
@@ -160,7 +154,7 @@ def check_listed(folder: Path, manifest: Manifest) -> None:
         raise ReplayError(f"{manifest.path}: is not what was written ({files.SUMS} lists another, or none); capture it again")
     recorded = {}
     for entry in manifest.entries:
-        recorded[manifest.name_of(entry)] = entry.sha256
+        recorded[entry.sample.relative_to(folder).as_posix()] = entry.sha256
         recorded[entry.meta.relative_to(folder).as_posix()] = entry.meta_sha256
     for name, digest in recorded.items():
         if digest is not None and sums.get(name) != digest:

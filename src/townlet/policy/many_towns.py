@@ -20,12 +20,13 @@ from townlet.policy.jobs import run_jobs
 from townlet.policy.runtime import CarriedPolicy, carried, make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Counts
+from townlet.types import Record
 from townlet.world.events import EXIT, QUARREL, QUEUE_CONFLICT, USE_START
 
 RATES = {"conflicts": QUEUE_CONFLICT, "quarrels": QUARREL, "uses": USE_START, "exits": EXIT}  # per resident-day
 
 
-def live_one(config: str, policy: str | CarriedPolicy, seed: int | None, epsilon: float, ticks: int, town: int) -> dict[str, Any]:
+def live_one(config: str, policy: str | CarriedPolicy, seed: int | None, epsilon: float, ticks: int, town: int) -> Record:
     """One town for so many ticks, told as sums. The config comes as JSON; whoever simulates several builds their layout once."""
     vec = _layout(config, seed)
     vec.reset(first_town=town)
@@ -66,7 +67,7 @@ def live(
     epsilon: float = 0.0,
     ticks: int | None = None,
     stop: Callable[[], bool] = lambda: False,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Record]:
     """The row of each town, in order. Town k is the same, to the digest, as when it is run alone."""
     wanted = ticks or config.scenario.episode_ticks
     shared = (config.model_dump_json(), carried(policy), seed, epsilon, wanted)
@@ -112,7 +113,7 @@ class ManyTowns:
     _memory: dict[int, float] = field(default_factory=dict)  # by process
     _digests: Any = field(default_factory=hashlib.sha256)
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: Record) -> None:
         self.towns += 1
         self.residents += row["residents"]
         self.decisions += row["decisions"]
@@ -126,7 +127,7 @@ class ManyTowns:
         self._memory[row["process"]] = row["memory_mb"]
         self._digests.update(row["digest"].encode())
 
-    def told(self, seconds: float) -> dict[str, Any]:
+    def told(self, seconds: float) -> Record:
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return {
             "towns": self.towns,

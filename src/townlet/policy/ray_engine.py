@@ -11,6 +11,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -49,7 +50,7 @@ class RayEngine:
             try:
                 self._ray.init(**options)
             except (ConnectionError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
-                raise ClusterError(f"The Ray cluster at {address} lets nobody in ({_first_line(error)}); {REMEDY}") from error
+                raise ClusterError(f"The Ray cluster at {address} lets nobody in ({_why(error)}); {TOKEN}{REMEDY}") from error
 
     def worker(self, make: Callable[..., object], *args: object) -> Worker:
         return RayWorker(self._ray, self.cluster, make, args)
@@ -67,8 +68,8 @@ class RayWorker:
     def __init__(self, ray: Any, cluster: ClusterConfig, make: Callable[..., object], args: tuple[object, ...]) -> None:
         self._ray = ray
         self.actor = ray.remote(_Host).options(**actor_options(cluster)).remote(make, args, _made_with())
-        self._place = self.actor.place.remote()
-        self._asked: Any = self._place
+        self.placed = self.actor.place.remote()
+        self._asked: Any = self.placed
         self._since, self._told = time.monotonic(), False
 
     def begin(self, method: Callable[..., object], *args: object) -> None:
@@ -78,7 +79,7 @@ class RayWorker:
         found = bool(self._ray.wait([self._asked], timeout=timeout, fetch_local=False)[0])
         if not found and not self._told and time.monotonic() - self._since > SAY_AFTER:
             self._told = True
-            if not self._ray.wait([self._place], timeout=0)[0]:
+            if not self._ray.wait([self.placed], timeout=0)[0]:
                 free = {name: amount for name, amount in self._ray.available_resources().items() if name in ("CPU", "memory")}
                 log.warning("a worker has not started yet; free in the cluster: %s", free or "nothing")
         return found
@@ -89,7 +90,7 @@ class RayWorker:
         try:
             found: Answer = Answer(*self._ray.get(self._asked))
         except self._ray.exceptions.RayError as error:
-            raise WorkerDied(f"A worker in the cluster ended in the middle ({_first_line(error)}); start it again.") from error
+            raise WorkerDied(f"A worker in the cluster ended in the middle ({_why(error)}); start it again.") from error
         return found.get()
 
     def stop(self) -> None:
@@ -122,6 +123,7 @@ class _Host:
         return method(self._target, *args)
 
 
+TOKEN = "if it asks for a token, set RAY_AUTH_MODE=token; else "
 REMEDY = "start it, or name another with --address; without one, and without RAY_ADDRESS, a cluster is started on this machine."
 
 
@@ -149,8 +151,11 @@ def actor_options(cluster: ClusterConfig) -> dict[str, Any]:
 
 
 def _import_ray(*, own: bool) -> Any:
-    """Ray reads its environment when it is imported. A cluster of our own asks for a token that nobody else knows."""
+    """Ray reads its environment when it is imported, and nodes that are started later inherit it: where this process is in a
+    cluster already, it stays as it is. A cluster of our own asks for a token that nobody else knows."""
     check_installed("ray", "The engine ray")
+    if (running := sys.modules.get("ray")) is not None and running.is_initialized():
+        return running
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     if own and "RAY_AUTH_MODE" not in os.environ:
@@ -177,8 +182,9 @@ def _knock(address: str) -> None:
         raise ClusterError(f"No Ray cluster answers at {address} ({error.strerror or error}); {REMEDY}") from error
 
 
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _why(error: BaseException) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return first.partition(". ")[0].removesuffix(".")
 
 
 @contextmanager

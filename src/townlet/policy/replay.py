@@ -16,8 +16,8 @@ import numpy as np
 
 from townlet import files
 from townlet.errors import ReplayError, UsageError
-from townlet.policy.conflict import ConflictNormalizer, conflict_stats
-from townlet.policy.event_join import EventTable, read_events
+from townlet.policy.capture_events import EventTable, read_events
+from townlet.policy.conflict_features import ConflictNormalizer, conflict_stats
 from townlet.policy.manifest import (
     MANIFEST_LIMIT,
     MANIFEST_SUFFIX,
@@ -96,11 +96,11 @@ class ReplayDatasetConfig:
         path = find_manifest(folder)
         manifest = read_manifest(path)
         check_listed(folder, manifest)
-        given: dict[str, Any] = {"label": folder.name, "source": folder, "metrics_map": read_table(path)} | options
+        given: dict[str, Any] = {"label": folder.name, "source": folder, "metrics_map": read_metrics_table(path)} | options
         return cls(entries=manifest.entries, **given)
 
 
-def read_table(manifest: Path) -> dict[str, Metrics]:
+def read_metrics_table(manifest: Path) -> dict[str, Metrics]:
     """The table of metrics beside a capture's manifest; empty when there is none."""
     path = manifest.with_name(manifest.name.replace(MANIFEST_SUFFIX, METRICS_SUFFIX))
     metrics = files.read_json(path, limit=MANIFEST_LIMIT, error=ReplayError) if path.exists() else {}
@@ -124,7 +124,7 @@ class ReplayBatch(Trajectory):
 
     metadata: tuple[SampleMeta, ...]  # B
     conflict_stats: Mapping[str, float]
-    events: Array | None = None  # (T, B, K) counts of `event_join.EVENT_TYPES`
+    events: Array | None = None  # (T, B, K) counts of `capture_events.EVENT_TYPES`
 
 
 class ReplayDataset:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -15,7 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from townlet import files
 from townlet.dto.town import ObservationBatchDTO, ObservationDTO, RewardBreakdownDTO
 from townlet.errors import ReplayError, UsageError
-from townlet.policy.event_join import read_event_records
+from townlet.policy.capture_events import read_event_records
+from townlet.policy.conflict_features import QUEUE_COUNTS
 from townlet.policy.manifest import (
     EVENTS_NAME,
     MANIFEST_SUFFIX,
@@ -24,7 +24,7 @@ from townlet.policy.manifest import (
     read_manifest,
     survey_manifest,
 )
-from townlet.policy.replay import ALIKE, ReplayDataset, ReplayDatasetConfig, difference, read_table, table_problems
+from townlet.policy.replay import ALIKE, ReplayDataset, ReplayDatasetConfig, difference, read_metrics_table, table_problems
 from townlet.policy.sample import (
     FirstGenerationWarning,
     ReplaySample,
@@ -68,7 +68,7 @@ def entries_of(path: Path) -> tuple[ReplayEntry, ...]:
 def samples_of(path: Path) -> Iterator[ReplaySample]:
     """Every sample of a path, one at a time."""
     for entry in entries_of(path):
-        yield read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256)
+        yield entry.read()
 
 
 def validate(path: Path) -> ReplayReport:
@@ -107,7 +107,7 @@ def _survey(path: Path, report: ReplayReport) -> tuple[ReplayEntry, ...]:
     if path.suffix == ".npz":
         return (ReplayEntry.of(path),)
     manifest = find_manifest(path) if path.is_dir() else path
-    entries, wrong, _ = survey_manifest(manifest)
+    entries, wrong = survey_manifest(manifest)
     report.problems += wrong
     if path.is_dir() and ((path / files.SUMS).exists() or any(entry.sha256 for entry in entries)):
         _check_folder(path, manifest, entries, report)
@@ -138,7 +138,7 @@ def _check_folder(folder: Path, manifest: Path, entries: tuple[ReplayEntry, ...]
 def _check_table(folder: Path, known: list[tuple[ReplayEntry, SampleMeta]], report: ReplayReport) -> None:
     """The capture's table of metrics against the metadata of its samples."""
     try:
-        table = read_table(find_manifest(folder))
+        table = read_metrics_table(find_manifest(folder))
     except ReplayError as error:
         report.problems.append(str(error))
         return
@@ -204,7 +204,7 @@ def stats(path: Path, ticks_per_day: int = 1440) -> ReplayStats:
     ticks = sum(meta.timesteps * meta.decision_interval for meta in metas)
     conflict = {
         name: float(sum(value for meta in metas if isinstance(value := meta.metrics.get(name), int | float)))
-        for name in ("queue_conflict_events", "queue_conflict_intensity_sum", "wait_count", "wait_sum")
+        for name in QUEUE_COUNTS
     }
     return ReplayStats(
         label=path.name,
@@ -343,9 +343,9 @@ def view_text(view: SampleView) -> str:
     return "\n".join(lines)
 
 
-def dataset_table(path: Path) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+def dataset_table(path: Path) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     """Head and rows, one per sample."""
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FirstGenerationWarning)
         for sample in samples_of(path):

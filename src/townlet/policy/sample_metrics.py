@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -50,7 +49,7 @@ def array_metrics(arrays: Mapping[str, Array], feature_names: Sequence[str], act
     return metrics | _actions(arrays["actions"], action_names)
 
 
-def differing(told: Mapping[str, object], true: Mapping[str, object]) -> list[tuple[str, Any, Any]]:
+def differing(told: Mapping[str, object], true: Mapping[str, object]) -> list[tuple[str, object, object]]:
     """The metrics of both that differ, each with what is told and what is true."""
     return [(name, told[name], value) for name, value in true.items() if name in told and not _same(told[name], value)]
 

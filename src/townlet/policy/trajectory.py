@@ -8,7 +8,7 @@ side by side, `(T, …)` one life. Row t holds the observation *before* action t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -70,7 +70,9 @@ class Trajectory:
     )  # fmt: skip
     active: Array = column("", "?", "moment", "the row takes a true decision", after=True)
     starts: Array | None = column("", "?", "moment", "the first decision of a life")
-    scripted: Array | None = column("", "?", "decision", "the script decided in place of the network")
+    scripted: Array | None = column(
+        "", "?", "decision", "somebody else decided in place of the network: the script, or a partner"
+    )
     terms: Array | None = column("R", "f4", "step", "the reward by term")
     advantages: Array | None = column("", "f4", "", "how much better than expected (`estimates.gae`)")
     returns: Array | None = column("", "f4", "", "discounted rewards to come")
@@ -147,13 +149,11 @@ def joined(parts: Sequence[Trajectory]) -> dict[str, Array]:
     return arrays
 
 
-def padded(columns: Mapping[str, Array], steps: int) -> dict[str, Array]:
-    """Columns over fewer decisions, filled up with rows that do not count."""
-
-    def longer(array: Array) -> Array:
-        return np.concatenate([array, np.zeros((steps - len(array), *array.shape[1:]), array.dtype)])
-
-    return {name: array if len(array) >= steps else longer(array) for name, array in columns.items()}
+def padded(array: Array, steps: int) -> Array:
+    """A column over fewer decisions, filled up with rows that do not count."""
+    if len(array) >= steps:
+        return array
+    return np.concatenate([array, np.zeros((steps - len(array), *array.shape[1:]), array.dtype)])
 
 
 # --- as it lies in a file ------------------------------------------------------------------------------------------------
@@ -189,11 +189,8 @@ def to_disk(life: Trajectory) -> dict[str, Array]:
 
 def from_disk(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Columns of one life from the arrays of a file."""
-    return dict(_read_columns(arrays))
-
-
-def _read_columns(arrays: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-    for name, about in FIELDS.items():
-        if about.disk in arrays:
-            array = arrays[about.disk]
-            yield name, np.concatenate([array, arrays[about.last][None]]) if about.last in arrays else array
+    columns = {name: arrays[about.disk] for name, about in FIELDS.items() if about.disk in arrays}
+    for name in columns:
+        if (last := FIELDS[name].last) in arrays:
+            columns[name] = np.concatenate([columns[name], arrays[last][None]])
+    return columns

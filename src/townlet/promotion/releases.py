@@ -75,7 +75,7 @@ class Releases:
         return champion(self.entries())
 
     def release(self) -> Path | None:
-        """CheckpointFacts folder of the champion; None while the scripted townspeople hold the place."""
+        """Checkpoint folder of the champion; None while the scripted townspeople hold the place."""
         name = self.champion()
         return None if name == FIRST_CHAMPION else self.release_of(name)
 

@@ -16,15 +16,15 @@ from townlet.dto.evaluation import SCORECARD_LIMIT
 from townlet.dto.promotion import Evidence, LedgerEntry, Trace, TraceLink
 from townlet.errors import DamagedFileError, UsageError
 from townlet.evaluation.compare import parse_scorecard
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.checkpoint import load_checkpoint
-from townlet.policy.event_join import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, Manifest, ReplayEntry, check_listed, dataset_hash, find_manifest, read_manifest
-from townlet.policy.sample import SampleMeta, read_sample
+from townlet.policy.sample import SampleMeta
 from townlet.policy.training.open_run import run_id
 from townlet.policy.training.run_folder import RunCard, RunFolder
 from townlet.promotion.ledger import FIRST_CHAMPION
 from townlet.promotion.releases import CANDIDATE, CheckpointFacts, Releases, read_checkpoint
-from townlet.telemetry.ndjson import read_records
+from townlet.telemetry.ndjson import epoch_records
 
 Facts = Mapping[str, Any]
 RECORD_KEYS = ("epoch", "cycle_id", "anneal_cycle")  # which record of a log is meant
@@ -208,7 +208,7 @@ class _Walk:
         if skipped or position["records_dropped"]:
             return "none was written of this epoch, by telemetry.frequency or for want of disk", log
         key = [expected.get(name) for name in RECORD_KEYS]
-        found = [r for r in read_records(log) if r.get("kind") != "batch" and [r.get(name) for name in RECORD_KEYS] == key]
+        found = [record for record in epoch_records(log) if [record.get(name) for name in RECORD_KEYS] == key]
         if len(found) != 1:
             raise DamagedFileError(f"{log} holds {len(found)} records of epoch {key[0]}, expected one; restore the log")
         _equal(f"{log}, epoch {key[0]}", expected, found[0])
@@ -226,8 +226,8 @@ class _Walk:
             manifest = Manifest(where, (ReplayEntry.of(where),))
         else:
             manifest = read_manifest(find_manifest(where) if where.is_dir() else where)
-            if (manifest.root / files.SUMS).is_file():
-                check_listed(manifest.root, manifest)
+            if (manifest.path.parent / files.SUMS).is_file():
+                check_listed(manifest.path.parent, manifest)
         found = dataset_hash(manifest.entries)
         if found != card.dataset_hash:
             raise DamagedFileError(
@@ -240,7 +240,7 @@ class _Walk:
         tables: dict[Path, dict[tuple[int, int, str], list[Facts]] | None] = {}
         lives = []
         for entry in manifest.entries:
-            meta = read_sample(entry.sample, entry.meta, sha256=entry.sha256, meta_sha256=entry.meta_sha256).meta
+            meta = entry.read().meta
             path = entry.sample.parent / EVENTS_NAME
             if path not in tables:
                 tables[path] = _by_actor(path) if path.is_file() else None

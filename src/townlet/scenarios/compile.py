@@ -11,8 +11,8 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.generate import generated_plan
+from townlet.scenarios.plan import Building, PlacedObject, Plan, coins, floor_of, full_stock, object_kinds, spot, written_plan
 from townlet.scenarios.size import check_size
-from townlet.scenarios.spec import Building, PlacedObject, Plan, coins, floor_of, full_stock, object_kinds, spot, written_plan
 from townlet.types import Array
 from townlet.world.layout import UNREACHABLE, nearest_objects, neighbours, step_fields, walkable
 from townlet.world.state import (
@@ -200,11 +200,11 @@ def _place(
         if not beds:
             continue
         ways = _bed_fields(building, walk, [order[m] for m in beds], [reach[m] for m in beds])
-        doors = _ways_in(building, walk)
+        doors = [_inside(building, tile, walk) for tile in ways_in(building, walk)]
         for m, way in zip(beds, ways):
             objects[m]["field"] = offset
             objects[m]["x0"], objects[m]["y0"], objects[m]["w"], objects[m]["h"] = (*building.at, building.width, building.height)
-            objects[m]["depth"] = min((int(way[y, x]) // 8 for x, y in doors), default=0)
+            objects[m]["depth"] = min((int(way.flat[door]) // 8 for door in doors), default=0)
             offset += way.size
             fields.append(way.reshape(-1))
     return objects, buildings, np.concatenate(fields) if fields else np.zeros(0, dtype=np.uint16)
@@ -214,14 +214,7 @@ def _bed_fields(building: Building, walk: Array, beds: list[PlacedObject], reach
     """The way to each bed of a building over the building's box.  # (beds, h, w) u2"""
     width = walk.shape[1]
     inside = walk[building.y : building.y + building.height, building.x : building.x + building.width]
-    goals = [
-        [
-            (tile // width - building.y) * building.width + tile % width - building.x
-            for tile in spots
-            if building.holds(tile % width, tile // width)
-        ]
-        for spots in reach
-    ]
+    goals = [[_inside(building, tile, walk) for tile in spots if building.holds(tile % width, tile // width)] for spots in reach]
     ways = step_fields(inside, goals)
     for one, way in zip(beds, ways):
         lost = np.argwhere(inside & (way == UNREACHABLE))
@@ -234,15 +227,20 @@ def _bed_fields(building: Building, walk: Array, beds: list[PlacedObject], reach
     return ways
 
 
-def _ways_in(building: Building, walk: Array) -> list[tuple[int, int]]:
-    """Floor tiles of a building that have a way out beside them, as (x, y) in its box."""
+def ways_in(building: Building, walk: Array) -> list[int]:
+    """Floor tiles of a building that have a way out beside them."""
     width = walk.shape[1]
-    tiles = [(tile % width, tile // width) for tile in floor_of(building, walk)]
     return [
-        (x - building.x, y - building.y)
-        for x, y in tiles
-        if any(not building.holds(near % width, near // width) for near in neighbours(walk, x, y))
+        tile
+        for tile in floor_of(building, walk)
+        if any(not building.holds(near % width, near // width) for near in neighbours(walk, tile % width, tile // width))
     ]
+
+
+def _inside(building: Building, tile: int, walk: Array) -> int:
+    """A tile of the map as one of the building's box."""
+    y, x = divmod(tile, int(walk.shape[1]))
+    return (y - building.y) * building.width + x - building.x
 
 
 def _nearest(order: list[PlacedObject], config: SimulationConfig, walk: Array, reach: list[list[int]]) -> Array:
@@ -387,14 +385,9 @@ def _employ(plan: Plan, walk: Array, residents: Array, building_of: dict[str, in
 
 def desks(building: Building, walk: Array) -> list[int]:
     """Floor tiles of a site, deepest first, so that whoever sits does not bar the door."""
-    width = walk.shape[1]
     inside = walk[building.y : building.y + building.height, building.x : building.x + building.width]
     floor = floor_of(building, walk)
-    local = {tile: (tile // width - building.y) * building.width + tile % width - building.x for tile in floor}
-    doors = [
-        local[tile]
-        for tile in floor
-        if any(not building.holds(near % width, near // width) for near in neighbours(walk, tile % width, tile // width))
-    ]
+    local = {tile: _inside(building, tile, walk) for tile in floor}
+    doors = [local[tile] for tile in ways_in(building, walk)]
     depth = step_fields(inside, [doors or list(local.values())])[0].reshape(-1) // 8
     return sorted(floor, key=lambda tile: (-int(depth[local[tile]]), tile))

@@ -17,8 +17,7 @@ from townlet.config.base import DAY, nearest_name
 from townlet.config.models import SimulationConfig, weights_of
 from townlet.config.scenario import GenerateConfig
 from townlet.errors import ScenarioError
-from townlet.scenarios.size import MAX_BUILDINGS, check_size
-from townlet.scenarios.spec import (
+from townlet.scenarios.plan import (
     DOOR,
     FLOOR,
     FURNITURE,
@@ -33,6 +32,7 @@ from townlet.scenarios.spec import (
     coins,
     object_kinds,
 )
+from townlet.scenarios.size import MAX_BUILDINGS, check_size
 from townlet.types import Array
 from townlet.world.state import PROFILES
 

@@ -15,9 +15,9 @@ from townlet.config.affordances import AffordanceSpec
 from townlet.config.base import DAY
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
-from townlet.scenarios.compile import CompiledTown, compile_plan, houses_of, read_plan
+from townlet.scenarios.compile import CompiledTown, compile_plan, houses_of, read_plan, ways_in
+from townlet.scenarios.plan import PlacedObject, Plan, floor_of, full_stock
 from townlet.scenarios.size import LIMIT, in_words, town_bytes
-from townlet.scenarios.spec import PlacedObject, Plan, floor_of, full_stock
 from townlet.types import Array
 from townlet.world.layout import neighbours, walkable
 from townlet.world.state import FAR, MONEY
@@ -236,13 +236,11 @@ def _tiles(plan: Plan, config: SimulationConfig) -> Verdict:
 def _doors(plan: Plan) -> Verdict:
     """People per tile of a building's ways in."""
     walk = walkable(plan.tiles)
-    width = walk.shape[1]
     staff = Counter(one.job for one in plan.residents)
     lodgers = Counter(one.home for one in plan.residents)
     worst, where = 0.0, "none"
     for building in plan.buildings:
-        floor = [(tile % width, tile // width) for tile in floor_of(building, walk)]
-        ways = sum(1 for x, y in floor if any(not building.holds(near % width, near // width) for near in neighbours(walk, x, y)))
+        ways = len(ways_in(building, walk))
         crowds = [lodgers[building.id]]
         crowds += [staff[job.id] for job in plan.jobs if job.site == building.id]  # shifts of one site come one after the other
         people = max(crowds)

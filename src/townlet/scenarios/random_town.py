@@ -14,11 +14,10 @@ from townlet.config.town import EconomyConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.compile import read_plan
 from townlet.scenarios.lint import lint
-from townlet.scenarios.spec import Plan
+from townlet.scenarios.plan import TILE_MARKS, Plan
 from townlet.world.state import MONEY, TILES
 
 MARKS = {"bed": "b", "bench": "n", "cafe_counter": "c", "fridge": "f", "shower": "s", "stove": "o", "table": "t"}
-TILE_MARKS = dict(zip(TILES, ".#+="))
 TRIES = 200
 FOOD = ("stove", "fridge")
 
@@ -108,7 +107,8 @@ def feasible_town(seed: int, draw: Callable[[int, int], SimulationConfig] = draw
 
 def picture(plan: Plan) -> str:
     """The map as ASCII art."""
-    rows = [[TILE_MARKS.get(TILES[tile], "?") for tile in row] for row in plan.tiles]
+    drawn = {name: mark for mark, name in TILE_MARKS.items()}
+    rows = [[drawn.get(TILES[tile], "?") for tile in row] for row in plan.tiles]
     for one in plan.objects:
         rows[one.y][one.x] = MARKS.get(one.kind, "?")
     return "\n".join("".join(row) for row in rows)

@@ -8,7 +8,7 @@ from townlet.dto.snapshot import Divergence
 from townlet.envs.vector import FINGERPRINT, VectorTown
 from townlet.errors import UsageError
 from townlet.ports import Decided, PolicyBackend
-from townlet.sim.loop import SimulationLoop
+from townlet.sim.loop import AsTold, SimulationLoop
 from townlet.sim.snapshot import differences
 from townlet.types import Array
 
@@ -35,31 +35,12 @@ def first_divergence(
         kept = a.save(), b.save()
         made = one.step()
         two.step()
-        if not _same(a, b):
+        if _differing(a, b) is not None:
             a.restore(kept[0])
             b.restore(kept[1])
             return _within(a, b, first, second), done
         done += made
     return None, done
-
-
-class _AsTold:
-    """Decides what was decided before."""
-
-    kind, has_values = "told", False
-
-    def __init__(self, decision: Decided) -> None:
-        self.decision = decision
-
-    def reset(self, vec: VectorTown) -> None:
-        """It knows nothing of the town."""
-
-    def act(self, vec: VectorTown) -> Decided:
-        return self.decision
-
-
-def _same(a: VectorTown, b: VectorTown) -> bool:
-    return _differing(a, b) is None
 
 
 def _differing(a: VectorTown, b: VectorTown) -> Divergence | None:
@@ -77,8 +58,8 @@ def _within(a: VectorTown, b: VectorTown, first: Decided, second: Decided) -> Di
             a.restore(kept[0])
             b.restore(kept[1])
             a.tables.rules["interval"] = b.tables.rules["interval"] = ticks
-            SimulationLoop(a, _AsTold(first)).step()
-            SimulationLoop(b, _AsTold(second)).step()
+            SimulationLoop(a, AsTold(first)).step()
+            SimulationLoop(b, AsTold(second)).step()
             found = _differing(a, b)
             if found is not None:
                 return found

@@ -7,6 +7,22 @@ from collections.abc import Callable, Sequence
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.ports import Decided, Hook, PolicyBackend
+from townlet.sim.probes import Probe
+
+
+class AsTold:
+    """A policy that decides what it was given, one decision after another."""
+
+    kind, has_values = "told", False
+
+    def __init__(self, *decisions: Decided) -> None:
+        self._decisions = iter(decisions)
+
+    def reset(self, vec: VectorTown) -> None:
+        """It knows nothing of the town."""
+
+    def act(self, vec: VectorTown) -> Decided:
+        return next(self._decisions)
 
 
 class SimulationLoop:
@@ -16,15 +32,32 @@ class SimulationLoop:
     """
 
     def __init__(self, vec: VectorTown, policy: PolicyBackend, hooks: Sequence[Hook] = ()) -> None:
-        self.vec, self.policy, self.hooks = vec, policy, list(hooks)
+        self.vec, self.policy = vec, policy
         self.ticks = 0  # made so far, over all episodes
         self._decision: Decided | None = None
+        self._hooks: list[Hook] = []
+        self._before_decision: list[Callable[[VectorTown], None]] = []
+        self._before_step: list[Callable[[VectorTown, Decided], None]] = []
+        self._after_step: list[Callable[[VectorTown, Decided], None]] = []
+        for hook in hooks:
+            self.add_hook(hook)
+
+    def add_hook(self, hook: Hook) -> None:
+        """One more that watches, from now on. What it leaves as `Probe` has it is not called: a small town decides in 20 µs."""
+        kind = type(hook)
+        self._hooks.append(hook)
+        if kind.before_decision is not Probe.before_decision:
+            self._before_decision.append(hook.before_decision)
+        if kind.before_step is not Probe.before_step:
+            self._before_step.append(hook.before_step)
+        if kind.after_step is not Probe.after_step:
+            self._after_step.append(hook.after_step)
 
     def decide(self) -> Decided:
         """What everybody does next: made once per moment, taken up by `step`."""
         if self._decision is None:
-            for hook in self.hooks:
-                hook.before_decision(self.vec)
+            for look in self._before_decision:
+                look(self.vec)
             self._decision = self.policy.act(self.vec)
         return self._decision
 
@@ -33,12 +66,12 @@ class SimulationLoop:
         decision = self.decide()
         town = self.vec.state.towns[0]
         before, begins = int(town["tick"]), bool(town["over"])
-        for hook in self.hooks:
-            hook.before_step(self.vec, decision)
+        for watch in self._before_step:
+            watch(self.vec, decision)
         self.vec.step(decision.actions, decision.targets)
         self._decision = None
-        for hook in self.hooks:
-            hook.after_step(self.vec, decision)
+        for watch in self._after_step:
+            watch(self.vec, decision)
         made = 0 if begins else int(self.vec.state.towns[0]["tick"]) - before
         self.ticks += made
         return made
@@ -59,5 +92,5 @@ class SimulationLoop:
 
     def finish(self) -> None:
         """Let every hook put away what it holds."""
-        for hook in self.hooks:
+        for hook in self._hooks:
             hook.finish(self.vec)

@@ -58,7 +58,7 @@ def take_snapshot(
 
 
 def save_snapshot(snapshot: Snapshot, path: str | Path, *, compress: bool = False) -> None:
-    files.npz_file(path, _members(snapshot, compress), compress=compress)
+    files.write_bytes(path, files.npz_bytes(_members(snapshot, compress), compress=compress))
 
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:

@@ -61,8 +61,8 @@ def report_text(report: StudyReport) -> str:
         lines.append(f"| {result.arm} | {result.seed} | {cells} |")
     lines += [
         "",
-        f"| contrast | measure | difference | {percent(report.level)} interval | Cohen's d | seeds |",
-        "| --- | --- | ---: | --- | ---: | ---: |",
+        f"| contrast | measure | difference | {percent(report.level)} interval | p, corrected | Cohen's d | seeds |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: |",
     ]
     lines += [_contrast(row) for row in report.contrasts if row.measure in COLUMNS]
     return "\n".join(lines)
@@ -71,7 +71,8 @@ def report_text(report: StudyReport) -> str:
 def _contrast(row: Contrast) -> str:
     interval = "one seed" if row.low is None or row.high is None else f"{row.low:+.3f} … {row.high:+.3f}"
     d = "" if row.cohens_d is None else f"{row.cohens_d:+.2f}"
-    return f"| {row.arm} − {row.against} | {row.measure} | {row.difference:+.3f} | {interval} | {d} | {row.seeds} |"
+    p = "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}"
+    return f"| {row.arm} − {row.against} | {row.measure} | {row.difference:+.3f} | {interval} | {p} | {d} | {row.seeds} |"
 
 
 def _figure(value: float | None, key: str) -> str:

@@ -4,6 +4,9 @@ The days of a life, averaged, obey the same linear rules as a day: a resident do
 by what it does, meals are cooked before they are eaten, work is there in its hours. What a lack costs is convex, so the averaged
 day costs no more than the days did, and tangents of the square are below it. The best averaged day is therefore a linear program
 whose optimum is never below what a resident earns per day, over any number of days.
+
+A use is paid for when it begins, whole, and between two uses that raise a need it falls from 1 at the best. So many uses a day
+therefore leave at least so much lack, least when they come at equal distances: a convex function, whose tangents are rows too.
 """
 
 from __future__ import annotations
@@ -12,14 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from townlet.config.affordances import AffordanceSpec
 from townlet.config.models import SimulationConfig
 from townlet.errors import UsageError
 from townlet.scenarios.compile import CompiledTown, compile_town
+from townlet.types import Array
 from townlet.world.rules import make_rules
 from townlet.world.state import MAX_EDGES
 
 STEP = 10  # ticks of a step of the averaged day; within one, effects come first and decay last, to the resident's favour
 TANGENTS = np.linspace(0.0, 1.0, 11)  # levels at which the square of a lack is touched
+USES_A_DAY = np.arange(0.25, 16.0, 0.25)  # at which the lack that they leave is touched
 
 
 class Bound(NamedTuple):
@@ -38,7 +44,8 @@ def bound(config: SimulationConfig) -> Bound:
     for name, one in zip(town.resident_ids, town.layout.residents):
         if not one["present"]:
             continue
-        key = (one["job"], int(one["meals"]), *one["needs"].tolist(), *one["weights"].tolist())
+        shift = town.layout.jobs[one["job"]][["start", "length"]].item() if one["job"] >= 0 else None
+        key = (shift, int(one["meals"]), *one["needs"].tolist(), *one["weights"].tolist())
         if key not in known:
             known[key] = _best_day(config, town, one)
         found[name] = known[key]
@@ -60,8 +67,10 @@ def _best_day(config: SimulationConfig, town: CompiledTown, one: np.void) -> flo
     # variables of a step: share of its ticks in each use, at work, chatting; levels at its start; cost of each lack
     width = A + 2 + 2 * Q
     work, chat, level, lack = A, A + 1, A + 2, A + 2 + Q
-    gain = np.zeros(width * steps)  # what is maximised
-    upper, lower = np.ones(width * steps), np.zeros(width * steps)
+    begun = width * steps  # behind all steps: how often a day each use is begun
+    gain = np.zeros(begun + A)  # what is maximised
+    upper, lower = np.ones(begun + A), np.zeros(begun + A)
+    upper[begun:] = day
     rows: list[tuple[dict[int, float], float]] = []  # Σ coefficient × variable ≤ right side
 
     def at(step: int, variable: int) -> int:
@@ -70,29 +79,38 @@ def _best_day(config: SimulationConfig, town: CompiledTown, one: np.void) -> flo
     job = town.layout.jobs[one["job"]] if one["job"] >= 0 else None
     quality = rewards.chat_base + rewards.chat_trust + rewards.chat_familiarity
     per_chat = quality if config.features.stages.social_rewards != "OFF" else 0.0
-    price = {spec.id: rewards.spending * spec.price for spec in uses}
+    worth = _worth(config, uses, rules["need_sufficient_above"] >= 0.0, one, steps)
+    for a, spec in enumerate(uses):
+        gain[begun + a] = -rewards.spending * spec.price * worth.min()
+        rows.append(({at(step, a): STEP / spec.ticks for step in range(steps)} | {begun + a: -1.0}, 0.0))
+    for k, (name, need) in enumerate(config.needs.items()):
+        raising = [a for a, spec in enumerate(uses) if spec.effects.get(name, 0.0) > 0]
+        longest = max((uses[a].ticks for a in raising), default=0)
+        if not need.awake_only:
+            for often in USES_A_DAY:  # lack of a day ≥ value + slope × (uses − often)
+                value, slope = _least_lack(float(often), need.decay, longest, config.scenario.episode_ticks, max(days, 1.0))
+                row = {at(step, lack + k): -float(STEP) for step in range(steps)} | {begun + a: slope for a in raising}
+                rows.append((row, slope * float(often) - value))
     for step in range(steps):
         minute = (config.scenario.start + step * STEP) % day
-        for a, spec in enumerate(uses):
-            gain[at(step, a)] = -price[spec.id] * STEP / spec.ticks
         if job is None or not _overlaps(minute, int(job["start"]), int(job["length"]), day):
             upper[at(step, work)] = 0.0
         else:
-            gain[at(step, work)] = STEP * (rewards.wage_rate + rewards.punctuality / float(job["length"]))
-        gain[at(step, chat)] = STEP * per_chat
+            gain[at(step, work)] = worth[step] * STEP * (rewards.wage_rate + rewards.punctuality / float(job["length"]))
+        gain[at(step, chat)] = worth[step] * STEP * per_chat
         upper[at(step, chat)] = min(1.0, 1.0 / max(1, config.relationships.chat.cooldown))
         rows.append(({at(step, a): 1.0 for a in range(A)} | {at(step, work): 1.0}, 1.0))  # one thing at a time
         rows.append(({at(step, a): 1.0 for a in range(A)} | {at(step, chat): 1.0}, 1.0))
         for k, (name, need) in enumerate(config.needs.items()):
             raised = {at(step, a): STEP * spec.effects.get(name, 0.0) / spec.ticks for a, spec in enumerate(uses)}
             asleep = {at(step, a): STEP * need.decay for a, spec in enumerate(uses) if need.awake_only and spec.asleep}
-            if step + 1 < steps:  # the level at the start of the next step is at most …
-                row = {at(step + 1, level + k): 1.0, at(step, level + k): -1.0}
+            if step + 1 < steps:  # the level at the start of the next step is at most …; at 0 (lack 1) it falls no more
+                row = {at(step + 1, level + k): 1.0, at(step, level + k): -1.0, at(step, lack + k): -STEP * need.decay}
                 for part in (raised, asleep):
                     for column, value in part.items():
                         row[column] = row.get(column, 0.0) - value
                 rows.append((row, -STEP * need.decay))
-            gain[at(step, lack + k)] = -STEP * rewards.needs_scale * float(one["weights"][k])
+            gain[at(step, lack + k)] = -worth[step] * STEP * rewards.needs_scale * float(one["weights"][k])
             upper[at(step, lack + k)] = 1.0
             for touched in TANGENTS:  # lack ≥ (1 − t)² − 2 (1 − t) (level + raised − t)
                 slope = 2.0 * (1.0 - touched)
@@ -105,28 +123,55 @@ def _best_day(config: SimulationConfig, town: CompiledTown, one: np.void) -> flo
         if days <= 1.0:
             lower[at(0, level + k)] = upper[at(0, level + k)] = first
             continue
-        row = {at(0, level + k): 1.0, at(steps - 1, level + k): -1.0}
+        row = {at(0, level + k): 1.0, at(steps - 1, level + k): -1.0, at(steps - 1, lack + k): -STEP * need.decay}
         for a, spec in enumerate(uses):
             row[at(steps - 1, a)] = -STEP * (
                 spec.effects.get(name, 0.0) / spec.ticks + (need.decay if need.awake_only and spec.asleep else 0.0)
             )
         rows.append((row, -STEP * need.decay + first / days))
-    meals = {
-        at(step, a): STEP / spec.ticks * (spec.takes_meals - spec.gives_meals)
-        for step in range(steps)
-        for a, spec in enumerate(uses)
-    }
+    meals = {begun + a: float(spec.takes_meals) for a, spec in enumerate(uses)}
+    meals |= {at(step, a): -STEP / spec.ticks * spec.gives_meals for step in range(steps) for a, spec in enumerate(uses)}
     rows.append((meals, int(one["meals"]) / days))
     entries = [(r, column, value) for r, (row, _) in enumerate(rows) for column, value in row.items()]
     at_row, at_column, values = zip(*entries)
-    matrix = coo_array((values, (at_row, at_column)), shape=(len(rows), width * steps)).tocsr()
+    matrix = coo_array((values, (at_row, at_column)), shape=(len(rows), begun + A)).tocsr()
     solved = linprog(
         -gain, A_ub=matrix, b_ub=[right for _, right in rows], bounds=np.stack([lower, upper], axis=1), method="highs"
     )
     if not solved.success:
         raise ArithmeticError(f"the bound of a resident was not found: {solved.message}")
-    most = float(-solved.fun) + rewards.survival * span + _shaping(config, float(rules["avoid_cooldown"]), span)
+    alive = rewards.survival * float(worth.mean()) * span
+    most = float(-solved.fun) + alive + _shaping(config, float(rules["avoid_cooldown"]), span)
     return most * day / span
+
+
+def _worth(config: SimulationConfig, uses: list[AffordanceSpec], judged: Array, one: np.void, steps: int) -> Array:
+    """What a tick of each step is worth at most, over one day: less than 1 where a need that nothing here raises leads to misery.
+    # (T,)"""
+    worth, misery = np.ones(steps), config.rewards.misery_below
+    if config.scenario.episode_ticks > config.world.ticks_per_day:
+        return worth
+    for k, (name, need) in enumerate(config.needs.items()):
+        raised = any(spec.effects.get(name, 0.0) > 0 for spec in uses)
+        if judged[k] and not raised and not need.awake_only:
+            levels = float(one["needs"][k]) - need.decay * STEP * np.arange(steps)
+            worth = np.minimum(worth, np.clip(levels / max(misery, 1e-9), 0.0, 1.0))
+    return worth
+
+
+def _least_lack(often: float, decay: float, longest: int, ticks: int, days: float) -> tuple[float, float]:
+    """The least lack of a need per day, squared and summed over its ticks, that so many uses a day leave, and its slope in them.
+
+    N uses leave N + 1 gaps. One of τ ticks costs at least g(τ − 1) = ∫₀ min(1, decay × t)² dt; that is convex, so equal gaps cost
+    least.
+    """
+    gaps, free = often * days + 1.0, ticks - often * days * (longest + 1.0) - 1.0
+    gap = free / gaps
+    if gap <= 0.0:
+        return 0.0, 0.0
+    fallen = min(1.0, decay * gap)
+    cost = fallen**3 / (3.0 * decay) + max(0.0, gap - 1.0 / decay)
+    return gaps * cost / days, cost - fallen**2 * (longest + 1.0 + gap)
 
 
 def _overlaps(minute: int, start: int, length: int, day: int) -> bool:

@@ -1,10 +1,10 @@
 """How well can a town do? A joint plan, improved in the simulator: it defines a score of 1.
 
 A plan is the decisions of a base policy with some of them replaced. It is improved a few hours at a time: in each of many copies
-of the town one resident does something else for a while (what the base might have drawn instead, or anything it is allowed to),
-the base goes on, and what earns the founders more by half a day later is kept, changes of several residents on top of each other.
-Clairvoyant, the copies share the town's luck; with `futures`, they have other luck than the town that the plan is then lived in.
-The same words find the same plan.
+of the town somebody does something else for a while (what the base might have drawn, what a script with other habits would do,
+a chat whenever there is one, or anything it is allowed to), the base goes on, and what earns the founders more by half a day
+later is kept, changes of several residents on top of each other. Clairvoyant, the copies share the town's luck; with `futures`,
+they have other luck than the town that the plan is then lived in. The same words find the same plan.
 
 Axes: B copies, T decisions, N resident slots.
 """
@@ -24,17 +24,19 @@ from townlet.envs.vector import VectorTown
 from townlet.evaluation.score_scale import town_hash
 from townlet.evaluation.scorecard import locate, run_case
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.policy.runtime import SCRIPTS, Decision, Policy, RememberingPolicy, make_policy, nth_allowed
+from townlet.policy.runtime import SCRIPTS, Decision, Policy, RememberingPolicy, ScriptedPolicy, make_policy, nth_allowed
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.studies.bound import bound
+from townlet.studies.tuning import moved
 from townlet.types import Array
-from townlet.world.actions import LEAVE, WAIT
+from townlet.world.actions import CHAT, LEAVE, WAIT
 
 BASE = -1  # in a plan: as the base decides
 DRAWN, ANY, AGAIN = -2, -3, -4  # to be tried: another draw of the base, anything allowed, what it did before; then in the plan
-SOFT = 0.15  # ε of another draw of a script, which draws nothing itself
-DRAWS = 8  # policies that draw otherwise, in turn
+DRAWS = 12  # policies that decide otherwise than the base, in turn
+TOGETHER = 12  # residents of a town per one who is changed in a copy: in a large town several are, each judged by its own reward
+CLEAR = 1e-9  # reward by which a plan must be better
 LOST = 200.0  # what the exit of a founder costs a plan, beside what it no longer earns
 OTHER_LUCK = 1_000_000  # ids of towns whose luck stands for sampled futures
 
@@ -69,7 +71,7 @@ def replaced(decided: Decision, wanted: Array, vec: VectorTown) -> Decision:
 class Effort:
     """How hard to search. A generation is `copies` lives of a `window` and of what comes `ahead`, in decisions."""
 
-    generations: int = 12
+    generations: int = 40
     copies: int = 32
     window: int = 36
     ahead: int = 72
@@ -132,13 +134,15 @@ def plan_case(
     config, base = case.town(), locate(base)
     seed = draw_seed("evaluation", window, config.evaluation)
     plans = tuple(plan_town(config, base, town, seed=seed, effort=effort, say=say) for town in range(case.towns))
-    usual = config.model_copy(update={"policy": PolicyConfig()})  # chance is the same whatever the base chooses among
-    chance = run_case(VectorTown(usual, case.towns, seed=seed), "random", "random", case).measures["return"].mean
+    usual = config.model_copy(update={"policy": PolicyConfig()})  # chance and script are the same whatever the base chooses among
+    vec = VectorTown(usual, case.towns, seed=seed)
+    chance, script = (run_case(vec, name, name, case).measures["return"].mean for name in ("random", "scripted"))
     ends = ScoreScale(
         scenario=case.name,
         town=town_hash(config),
         days=config.scenario.episode_ticks / config.world.ticks_per_day,
         random=float(chance or 0.0),
+        script=script,
         base=float(np.mean([one.base for one in plans])),
         planner=float(np.mean([one.value for one in plans])),
         bound=bound(config).mean,
@@ -158,8 +162,7 @@ class _Lived:
         self, base: RememberingPolicy, plans: Array, lost: float, draws: Policy | None = None, any_: Array | None = None
     ) -> None:
         self.base, self.plans, self.lost, self.draws, self.any = base, plans, lost, draws, any_
-        self.total, self.step = np.zeros(len(plans)), 0  # (B,)
-        self.nobody = np.full(plans[:, 0].shape, BASE)  # (B, N)
+        self.total, self.step = np.zeros(plans[:, 0].shape), 0  # (B, N)
 
     def reset(self, vec: VectorTown) -> None:
         self.base.reset(vec)
@@ -182,7 +185,7 @@ class _Lived:
     def before_step(self, world: VectorTown, decision: Decided) -> None: ...
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
-        self.total += np.where(self.founders, world.terms.sum(axis=2) - self.lost * world.terminated, 0.0).sum(axis=1)
+        self.total += np.where(self.founders, world.terms.sum(axis=2) - self.lost * world.terminated, 0.0)
         self.step += 1
 
     def finish(self, world: VectorTown) -> None: ...
@@ -197,35 +200,57 @@ class _Search:
         self.vec.state.towns["id"] = town
         self.vec.reset()
         self.policy = make_policy(base, self.vec, seed=seed)
-        soft = SOFT if base in SCRIPTS else 0.0
-        self.drawing = [make_policy(base, self.vec, epsilon=soft, seed=seed + 1 + n) for n in range(DRAWS)]
+        self.rng = np.random.default_rng([seed, town])
+        self.drawing = [self._other(base, seed + 1 + n) for n in range(DRAWS)]
         self.per_day = config.world.ticks_per_day // self.vec.interval
         self.steps = -(-config.scenario.episode_ticks // self.vec.interval)
         self.people = int(self.vec.state.residents["present"][0].sum())
         self.length = config.scenario.episode_ticks / config.world.ticks_per_day
-        self.rng = np.random.default_rng([seed, town])
         self.earned = 0.0
         self.start = self.vec.save(), self.policy.memory()
+
+    def _other(self, base: str, seed: int) -> RememberingPolicy:
+        """Another draw of a network; a script of other habits."""
+        if base not in SCRIPTS:
+            return make_policy(base, self.vec, seed=seed)
+        script = ScriptedPolicy(behavior=moved(self.vec.config.behavior, self.vec.config, self.rng))
+        script.reset(self.vec)
+        return script
 
     def improve(self, steps: int) -> Array:
         """The best plan found for so many decisions from now; the copies stand at their end afterwards.  # (T, N)"""
         effort, people = self.effort, self.vec.num_residents
+        groups = max(2, effort.copies // max(1, effort.futures))  # plans per generation
+        at_once = max(1, people // TOGETHER)
         best = np.full((steps, people), BASE, np.int64)
-        groups = max(1, effort.copies // max(1, effort.futures))  # plans per generation
+        own = None  # what each resident earns by the best plan  # (N,)
+        joined: list[Array] = []  # changes that were good alone, together
         for generation in range(effort.generations):
-            trials = np.repeat(best[None], groups, axis=0)
-            for n in range(1, groups):
-                self._mutate(trials[n], (n + generation) % people)
-            trials, values = self._try(trials, self.drawing[generation % DRAWS])
-            better = [int(n) for n in np.argsort(-values, kind="stable") if values[n] > values[0] + 1e-9]
-            if not better:
-                continue
-            joined, again = self._try(_joined(best, [trials[n] for n in better]))
-            if again.max() > values[0]:
-                best = joined[int(again.argmax())]
+            trials = np.stack([*joined, *([best] * (groups - len(joined)))])
+            first = len(joined) + (own is None)  # of the trials that change something
+            who = self.rng.permuted(np.tile(np.arange(people), (groups, 1)), axis=1)[:, :at_once]
+            if at_once == 1:
+                who[:, 0] = (np.arange(groups) + generation) % people
+            for n in range(first, groups):
+                for resident in who[n]:
+                    self._mutate(trials[n], int(resident))
+            trials, earned = self._try(trials, self.drawing[generation % DRAWS])
+            before = best
+            own = earned[0] if own is None else own
+            gains = earned - own  # (G, N)
+            changes = [
+                (float(gains[n].sum() if at_once == 1 else gains[n, resident]), n, int(resident))
+                for n in range(first, groups)
+                for resident in who[n]
+            ]
+            kept = int(gains.sum(axis=1).argmax())
+            if gains[kept].sum() > CLEAR:
+                best, own = trials[kept], earned[kept]
+            good = sorted((one for one in changes if one[0] > CLEAR), reverse=True)
+            joined = _joined(before, best, [(trials[n][:, resident], resident) for _, n, resident in good], groups // 2)
         self._to_start()
         self.vec.state.towns["id"] = self.town
-        self.earned += float(self._live(np.repeat(best[None], effort.copies, axis=0))[0])
+        self.earned += float(self._live(np.repeat(best[None], effort.copies, axis=0))[0].sum())
         self.start = self.vec.save(), self.policy.memory()
         return best
 
@@ -234,29 +259,29 @@ class _Search:
         self.vec.state.towns["id"] = self.town
         self.vec.reset()
         self.policy.reset(self.vec)
-        total = float(self._live(np.repeat(plan[None], self.effort.copies, axis=0), lost=0.0)[0])
+        total = float(self._live(np.repeat(plan[None], self.effort.copies, axis=0), lost=0.0)[0].sum())
         return total / self.people / self.length
 
     def _to_start(self) -> None:
         self.vec.restore(self.start[0])
         self.policy.recall(self.start[1])
 
-    def _try(self, trials: Array, draws: RememberingPolicy | None = None) -> tuple[Array, Array]:
-        """The plans (G, T, N) as they were lived, and what each earns over them and the time ahead, over its futures.  # (G,)"""
+    def _try(self, trials: Array, draws: RememberingPolicy) -> tuple[Array, Array]:
+        """The plans (G, T, N) as they were lived, and what each resident earns over them and the time ahead, over its futures.
+        # (G, N)"""
         self._to_start()
         copies, each = self.effort.copies, max(1, self.effort.futures)
         plans = np.repeat(trials, each, axis=0)
         plans = np.concatenate([plans, np.repeat(plans[:1], copies - len(plans), axis=0)])
         if self.effort.futures:
             self.vec.state.towns["id"] = OTHER_LUCK + np.arange(copies) % each
-        if draws is not None:
-            draws.recall(self.start[1])
+        draws.recall(self.start[1])
         earned = self._live(plans, self.effort.ahead, draws=draws)
         lived = plans[: len(trials) * each : each]  # of sampled futures the first decides what a plan says
-        return lived, np.asarray(earned[: len(trials) * each].reshape(len(trials), each).mean(axis=1))
+        return lived, np.asarray(earned[: len(trials) * each].reshape(len(trials), each, -1).mean(axis=1))
 
     def _live(self, plans: Array, ahead: int = 0, *, lost: float = LOST, draws: RememberingPolicy | None = None) -> Array:
-        """Reward of the founders over the plans (B, T, N), then as the base decides.  # (B,)"""
+        """Reward of every founder over the plans (B, T, N), then as the base decides.  # (B, N)"""
         picks = self.rng.random(plans[:, 0].shape) if draws is not None else None
         lived = _Lived(self.policy, plans, lost, draws, picks)
         loop = SimulationLoop(self.vec, lived, [lived])
@@ -271,8 +296,10 @@ class _Search:
         rng, steps = self.rng, len(plan)
         at, kind = int(rng.integers(steps)), float(rng.random())
         length = int(rng.integers(1, 7))
-        if kind < 0.4:  # as the base might have it
+        if kind < 0.5:  # as the base might have it, or with other habits
             plan[at : at + int(rng.integers(2, steps + 1)), who] = DRAWN
+        elif kind < 0.6:  # a chat whenever there is one
+            plan[at : at + int(rng.integers(2, steps + 1)), who] = CHAT
         elif kind < 0.9:  # something else, and then let it happen
             plan[at : at + length, who] = AGAIN
             plan[at, who] = ANY
@@ -284,9 +311,15 @@ class _Search:
             plan[at, who] = LEAVE
 
 
-def _joined(before: Array, changed: list[Array]) -> Array:
-    """The best change and, one after the other, the next best on top of it wherever nothing is changed yet.  # (G, T, N)"""
-    out = [changed[0]]
-    for other in changed[1:]:
-        out.append(np.where((other != before) & (out[-1] == before), other, out[-1]))
-    return np.stack(out)
+def _joined(before: Array, best: Array, changes: list[tuple[Array, int]], most: int) -> list[Array]:
+    """The best plan and, one after the other, good changes (T,) of a resident on top of it wherever nothing is changed yet; of
+    many such sums some, evenly.  # (T, N) each"""
+    sums, now = [], best
+    for column, who in changes:
+        added = now.copy()
+        added[:, who] = np.where((column != before[:, who]) & (now[:, who] == before[:, who]), column, now[:, who])
+        if (added != now).any():
+            sums.append(added)
+            now = added
+    chosen = sorted({len(sums) - 1 - (n * len(sums)) // most for n in range(min(most, len(sums)))})
+    return [sums[n] for n in chosen]

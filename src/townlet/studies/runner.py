@@ -36,7 +36,7 @@ from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
 from townlet.signals import StopFlag
-from townlet.statistics import cohens_d, paired_difference
+from townlet.statistics import cohens_d, holm, paired_difference, student_p
 from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of
 
 RESULTS = Path("benchmarks/learning/results")
@@ -185,14 +185,13 @@ def known(spec: StudySpec, results: Path) -> list[ArmResult]:
     return [(older | mine)[place] for place in places if place in older | mine]
 
 
-def _scored(result: ArmResult, spec: StudySpec, measured: SimulationConfig) -> ArmResult:
-    """The result with its score on the scale of today: a town may have been planned anew since."""
+def _placed(result: ArmResult, spec: StudySpec, measured: SimulationConfig) -> ArmResult:
+    """The result with its place on the scale of today: a town may have been planned anew since."""
     case = _case(spec, measured)
     scale, returns = scale_of(case.town(), case), result.measures["return"].values
-    if scale is None:
-        return result
-    score = summarise([scale.score(earned) for earned in returns], measured.evaluation)
-    return result.model_copy(update={"measures": result.measures | {"score": score}})
+    places = {"score": [None], "lead": [None]} if scale is None else scale.place(returns)
+    found = {name: summarise(values, measured.evaluation) for name, values in places.items()}
+    return result.model_copy(update={"measures": result.measures | found})
 
 
 def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
@@ -201,7 +200,7 @@ def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
     first = job_of(spec, next(iter(spec.arms)), 0)
     measured = _measured(spec, first)
     rules = measured.evaluation
-    found = [_scored(result, spec, measured) for result in found]
+    found = [_placed(result, spec, measured) for result in found]
     baselines = {name: measure(spec, measured, name) for name in dict.fromkeys((rules.baseline, "random"))}
     contrasts = [c for a, b in spec.contrasts for c in _contrasts(found, a, b, rules.level)]
     for arm in spec.arms:
@@ -214,7 +213,7 @@ def report_study(spec: StudySpec, *, results: Path = RESULTS) -> StudyReport:
         results=tuple(found),
         older=sum(result.job not in hashes for result in found),
         baselines=baselines,
-        contrasts=tuple(contrasts),
+        contrasts=_corrected(contrasts),
         command=f"townlet study benchmarks/learning/{spec.name}.yaml",
     )
 
@@ -282,9 +281,17 @@ def _contrast(name: str, arm: str, against: str, pairs: Sequence[tuple[float, fl
             low=low,
             high=high,
             cohens_d=d if np.isfinite(d) else None,
+            p=student_p(a - b) if len(pairs) > 1 else None,
             seeds=len(pairs),
         )
     ]
+
+
+def _corrected(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
+    """Of many contrasts some differ by chance: each p-value for all of the report together."""
+    tested = [row for row in contrasts if row.p is not None]
+    corrected = iter(holm([row.p for row in tested if row.p is not None]))
+    return tuple(row if row.p is None else row.model_copy(update={"p": next(corrected)}) for row in contrasts)
 
 
 def _transitions(result: dict[str, object]) -> int:

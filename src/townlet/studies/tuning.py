@@ -78,20 +78,25 @@ def tune(
     case = Case(config.config_id, config.config_id, towns=towns, days=days, config=config)
     vec = VectorTown(case.town(), towns, seed=draw_seed("training", seed))
     rng = np.random.default_rng(seed)
-    best, numbers = config.behavior, numbers_of(config.behavior, config)
+    best = config.behavior
     value = before = worth(vec, best)
     say(f"0: {value:.3f}")
     for number in range(1, tries + 1):
-        moved = {
-            name: round(float(np.clip(now + rng.normal() * dial.step * (rng.random() < MOVED), dial.low, dial.high)), dial.digits)
-            for (name, now), dial in zip(numbers.items(), (DIALS[name] for name in numbers))
-        }
-        trial = with_numbers(config.behavior, moved)
+        trial = moved(best, config, rng)
         found = worth(vec, trial)
         if found > value:
-            best, value, numbers = trial, found, moved
-            say(f"{number}: {value:.3f} {moved}")
+            best, value = trial, found
+            say(f"{number}: {value:.3f} {numbers_of(trial, config)}")
     return Tuned(best, value, before, tries)
+
+
+def moved(behavior: BehaviorConfig, config: SimulationConfig, rng: np.random.Generator) -> BehaviorConfig:
+    """The same script with some of its numbers moved a step or so."""
+    numbers = {
+        name: round(float(np.clip(now + rng.normal() * dial.step * (rng.random() < MOVED), dial.low, dial.high)), dial.digits)
+        for (name, now), dial in zip(numbers_of(behavior, config).items(), DIALS.values())
+    }
+    return with_numbers(behavior, numbers)
 
 
 def worth(vec: VectorTown, behavior: BehaviorConfig) -> float:

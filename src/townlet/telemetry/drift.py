@@ -23,9 +23,9 @@ import numpy as np
 from townlet.errors import TelemetryError, UsageError
 from townlet.files import read_bytes
 from townlet.statistics import ChangePoint, change_point, student_quantile, total_variation
-from townlet.telemetry.ndjson import UNREADABLE, log_parts, read_records
+from townlet.telemetry.ndjson import UNREADABLE, epoch_records
 from townlet.telemetry.schema import FIELDS, field
-from townlet.telemetry.series import LogSeries, number, series_of
+from townlet.telemetry.series import LogSeries, number, read_series
 from townlet.types import Doubles, Record
 
 DRIFT_NAMES = tuple(item.name for item in FIELDS if item.drift)
@@ -64,7 +64,7 @@ def read_baseline(path: Path | str) -> dict[str, float]:
     """Metric → number, from a JSON object of numbers, a capture's metrics file (means over its samples) or a telemetry log."""
     path = Path(path)
     if path.suffix != ".json":
-        return means(read_records(path))
+        return means(epoch_records(path))
     try:
         value = msgspec.json.decode(read_bytes(path, limit=MAX_BASELINE, error=TelemetryError))
     except UNREADABLE as error:
@@ -109,7 +109,7 @@ def read_epochs(path: Path | str) -> dict[Moment, dict[str, float]]:
     """The numbers of every epoch, when the baseline is a log; nothing for a JSON file."""
     if Path(path).suffix == ".json":
         return {}
-    return {moment(record): means([record]) for record in read_records(path) if record.get("kind") != "batch"}
+    return {moment(record): means([record]) for record in epoch_records(path)}
 
 
 def moment(record: Mapping[str, object]) -> Moment:
@@ -118,10 +118,10 @@ def moment(record: Mapping[str, object]) -> Moment:
 
 
 def means(records: Iterable[Mapping[str, object]], names: Sequence[str] = DRIFT_NAMES) -> dict[str, float]:
-    """Means over epochs, each counting once: records of batches are left out, as everywhere."""
+    """Means over epochs, each counting once."""
     sums = dict.fromkeys(names, 0.0)
     counts = dict.fromkeys(names, 0)
-    for record in (record for record in records if record.get("kind") != "batch"):
+    for record in records:
         for name in names:
             value = number(record.get(name))
             if not math.isnan(value):
@@ -197,7 +197,7 @@ def log_drift(
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
     expected: dict[str, float] = {}
-    for record in (record for path in paths for record in read_records(path) if record.get("kind") != "batch"):
+    for record in (record for path in paths for record in epoch_records(path)):
         baseline = means([record]) if baseline is None else baseline
         found.records += 1
         epoch = number(record.get("epoch"))
@@ -236,11 +236,10 @@ class MetricDrift:
 
 @dataclass(frozen=True, slots=True)
 class MixDrift:
-    """Distance between two histograms: total variation, and for ordered bins the earth mover's distance."""
+    """Distance between two histograms: total variation."""
 
     name: str
     distance: float
-    earth_mover: float | None
     p_value: float
     alarm: bool
 
@@ -363,10 +362,8 @@ def _mixes(current: LogSeries, baseline: LogSeries, window: float) -> Iterator[t
 def _mix(name: str, a: Doubles, b: Doubles, alpha: float, max_distance: float, seed: int) -> MixDrift:
     """Distance of the mean histograms; its p-value by dealing the epochs' blocks out to both sides anew."""
     if len(a) == 0 or len(b) == 0:
-        return MixDrift(name, math.nan, None, 1.0, False)
+        return MixDrift(name, math.nan, 1.0, False)
     distance = total_variation(a.sum(axis=0), b.sum(axis=0))
-    ordered = name == "rivalry_histogram"
-    moved = earth_mover(a.sum(axis=0), b.sum(axis=0)) if ordered else None
     length = max(1, round(math.cbrt(min(len(a), len(b)))))  # the usual rule for resampling a series
     chunks = [part.sum(axis=0) for rows in (a, b) for part in np.array_split(rows, max(1, len(rows) // length))]
     stack = np.stack(chunks)  # (blocks, bins)
@@ -376,7 +373,7 @@ def _mix(name: str, a: Doubles, b: Doubles, alpha: float, max_distance: float, s
     right = stack.sum(axis=0) - left
     dealt = 0.5 * np.abs(_shares(left) - _shares(right)).sum(axis=1)
     p_value = float(((dealt >= distance * (1 - 1e-12)).sum() + 1) / (DRAWS + 1))
-    return MixDrift(name, distance, moved, p_value, p_value < alpha and distance >= max_distance)
+    return MixDrift(name, distance, p_value, p_value < alpha and distance >= max_distance)
 
 
 def _shares(rows: Doubles) -> Doubles:
@@ -384,20 +381,5 @@ def _shares(rows: Doubles) -> Doubles:
     return np.asarray(np.divide(rows, total, out=np.zeros_like(rows), where=total > 0), dtype=np.float64)
 
 
-def earth_mover(p: Doubles, q: Doubles) -> float:
-    """Mass × bins moved between two histograms over ordered bins, as a share of the whole range."""
-    if not p.sum() or not q.sum():
-        return 0.0
-    gaps = np.cumsum(p / p.sum() - q / q.sum())
-    return float(np.abs(gaps).sum() / (len(p) - 1))
-
-
 def compare_logs(current: Path | str, baseline: Path | str, names: Sequence[str] = DRIFT_NAMES, **options: Any) -> DriftReport:
-    return compare(_columns(current, names), _columns(baseline, names), names, **options)
-
-
-def _columns(path: Path | str, names: Sequence[str]) -> LogSeries:
-    series = series_of(read_records(path), names, path=log_parts(path)[-1])
-    if not len(series):
-        raise TelemetryError(f"{path} holds no epoch record; give the log of a training run")
-    return series
+    return compare(read_series(current, names), read_series(baseline, names), names, **options)

@@ -13,7 +13,7 @@ from typing import Any
 from townlet.errors import MissingPackageError, TelemetryError, UsageError
 from townlet.files import check_free, filling, publish_folder, write_bytes
 from townlet.optional import installed, require
-from townlet.telemetry.ndjson import read_records
+from townlet.telemetry.ndjson import epoch_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, Field, declared, field
 from townlet.telemetry.series import label_of, number
 from townlet.types import Record
@@ -35,13 +35,13 @@ def scalars(record: Mapping[str, object]) -> dict[str, float]:
     return found
 
 
-def step_of(record: Mapping[str, Any]) -> int:
+def step_of(record: Record) -> int:
     """Decisions trained on, the x axis everywhere."""
     return int(record.get("steps") or 0)
 
 
 def epochs(path: Path | str) -> list[Record]:
-    found = [record for record in read_records(path) if record.get("kind") != "batch"]
+    found = list(epoch_records(path))
     if not found:
         raise TelemetryError(f"{path} holds no epoch record; give the log of a training run")
     return found
@@ -113,7 +113,7 @@ def to_csv(path: Path, output: Path, **_: object) -> Path:
     return output
 
 
-def _cell(value: object) -> Any:
+def _cell(value: object) -> object:
     if isinstance(value, bool):
         return "true" if value else "false"
     return json.dumps(value) if isinstance(value, list | dict) else value
@@ -123,7 +123,7 @@ def to_parquet(path: Path, output: Path, **_: object) -> Path:
     """One typed column per field; units and meanings stand in the column metadata."""
     arrow = require("pyarrow", "writing Parquet")
     parquet = require("pyarrow.parquet", "writing Parquet")
-    records = list(epochs(path))
+    records = epochs(path)
     columns, fields = [], []
     for name in columns_of(records):
         item = field(name) if declared(name) else None
@@ -184,7 +184,7 @@ def to_mlflow(path: Path, output: Path, **_: object) -> Path:
     return output
 
 
-def to_prometheus(path: Path, output: Path, **_: Any) -> Path:
+def to_prometheus(path: Path, output: Path, **_: object) -> Path:
     """The last epoch in Prometheus' text format, for the textfile collector of node_exporter: a gauge per number.
 
     The file is replaced as a whole; `townlet_epochs` counts the epochs of the log, so that a run that stands still is seen.

@@ -48,16 +48,11 @@ def encode_record(record: Mapping[str, object]) -> bytes:
     line: Record = {}
     lost: list[str] = []
     for name, value in record.items():
-        if isinstance(value, float):
-            value = float(value)  # NumPy's float64 is a float that the encoder refuses
-            if not math.isfinite(value):
-                lost.append(name)
-                value = None
-        elif hasattr(value, "tolist"):
+        if hasattr(value, "tolist"):  # of NumPy, whose float64 is a float that the encoder refuses
             value = value.tolist()
-            if isinstance(value, float) and not math.isfinite(value):
-                lost.append(name)
-                value = None
+        if isinstance(value, float) and not math.isfinite(value):
+            lost.append(name)
+            value = None
         line[name] = value
     if lost:
         line["nonfinite"] = sorted(lost)
@@ -83,14 +78,14 @@ class TelemetryWriter:
         self.offset = start_offset  # of the last written record
         self.records_dropped = 0
         self._epochs = 0  # epoch records seen, written or not
-        self._left_out: list[Mapping[str, Any]] = []  # records of the last epoch, when sampling left them out
+        self._left_out: list[Mapping[str, object]] = []  # records of the last epoch, when sampling left them out
         self._entries = 0  # lines in the file being written
         self._rotation = 0  # number of the newest rotated part
         self._end = (0, 0)  # of the last written record: the newest rotated part then, and bytes in the file after it
         self._log: AppendLog | None = None
         self._stopped = False
 
-    def write(self, record: Mapping[str, Any]) -> bool:
+    def write(self, record: Mapping[str, object]) -> bool:
         """Write one record unless sampling leaves it out; sets `log_stream_offset` and `records_dropped`. True when written."""
         if self.path is None:
             return False
@@ -400,6 +395,11 @@ def _loose_record() -> msgspec.json.Decoder[Any]:
 
 
 _LOOSE = _loose_record()
+
+
+def epoch_records(path: Path | str) -> Iterator[Record]:
+    """The records of a log without those of mini-batches."""
+    return (record for record in read_records(path) if record.get("kind") != "batch")
 
 
 def read_records(path: Path | str) -> Iterator[Record]:

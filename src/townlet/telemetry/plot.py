@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,11 @@ from townlet.telemetry.schema import FIELDS, PANELS, RIVALRY_BINS, Panel, field
 from townlet.telemetry.series import LogSeries, read_series
 from townlet.types import Doubles
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", ":", "-.")
 SYMBOLS = ("o", "^", "s", "D", "v", "P", "X", "*")  # another count than the colours: a pair comes back after 56 runs
@@ -30,7 +35,6 @@ FORMATS = ("png", "svg")
 POINTS = 2000  # per curve; longer logs are thinned to means
 MARKED = 15  # symbols along a curve
 APART = 20.0  # fields of a panel whose sizes differ by more are drawn on a scale that is even near 0 and logarithmic beyond
-STRIP = "rivalry_histogram"
 
 
 def panel_fields(panel: Panel) -> list[str]:
@@ -56,9 +60,7 @@ def read_runs(paths: Sequence[Path | str], labels: Sequence[str] = ()) -> list[L
 
 def plot_logs(paths: Sequence[Path | str], output: Path | str, *, labels: Sequence[str] = (), title: str = "") -> Path:
     """Write a PNG or SVG, by the ending of `output`."""
-    output = Path(output)
-    write_bytes(output, image(read_runs(paths, labels), image_kind(output), title=title))
-    return output
+    return Picture(figure(read_runs(paths, labels), title=title)).save(output)
 
 
 def image_kind(output: Path) -> str:
@@ -70,16 +72,17 @@ def image_kind(output: Path) -> str:
     return kind
 
 
-def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str, *, title: str = "") -> Path:
-    """Counts over equal bins of [0, 1], a panel per name, as PNG or SVG."""
-    output = Path(output)
-    kind = image_kind(output)
+def blank_figure(wide: float, tall: float, layout: Literal["constrained"] | None = "constrained") -> Figure:
+    """An empty matplotlib Figure, of so many inches; never pyplot, so nothing is kept and no display is needed."""
     require("matplotlib", "drawing a figure")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(9.0, 2.4 * ((len(histograms) + 1) // 2) + 0.6), layout="constrained")
-    FigureCanvasAgg(drawn)
+    return Figure(figsize=(wide, tall), layout=layout)
+
+
+def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str, *, title: str) -> Path:
+    """Counts over equal bins of [0, 1], a panel per name, as PNG or SVG."""
+    drawn = blank_figure(9.0, 2.4 * ((len(histograms) + 1) // 2) + 0.6)
     drawn.suptitle(title)
     for index, (name, counts) in enumerate(histograms.items()):
         axes = drawn.add_subplot((len(histograms) + 1) // 2, 2, index + 1)
@@ -93,14 +96,13 @@ def plot_histograms(histograms: Mapping[str, Sequence[int]], output: Path | str,
         if wide:
             axes.set_yscale("log")
             axes.set_ylim(bottom=0.5)  # a single decision is seen
-    write_bytes(output, encoded(drawn, kind))
-    return output
+    return Picture(drawn).save(output)
 
 
 class Picture:
     """A drawn figure: a notebook shows it, `save` writes it, `figure` is matplotlib's own."""
 
-    def __init__(self, figure: object) -> None:
+    def __init__(self, figure: Figure) -> None:
         self.figure = figure
 
     def save(self, output: Path | str) -> Path:
@@ -113,14 +115,14 @@ class Picture:
         return encoded(self.figure, "png")
 
 
-def bars(values: Mapping[str, float], *, title: str, unit: str) -> Any:
+def bars(values: Mapping[str, float], *, title: str, unit: str) -> Figure:
     """A bar per name."""
     drawn, axes = _lines_of(list(values), title, unit)
     axes.barh(range(len(values)), list(values.values()), color=OKABE_ITO[0])
     return drawn
 
 
-def dots(values: Mapping[str, Sequence[float]], *, title: str, unit: str) -> Any:
+def dots(values: Mapping[str, Sequence[float]], *, title: str, unit: str) -> Figure:
     """A line per name: a dot per value, a stroke at their mean."""
     drawn, axes = _lines_of(list(values), title, unit)
     for place, found in enumerate(values.values()):
@@ -131,14 +133,9 @@ def dots(values: Mapping[str, Sequence[float]], *, title: str, unit: str) -> Any
     return drawn
 
 
-def _lines_of(names: Sequence[str], title: str, unit: str) -> tuple[Any, Any]:
+def _lines_of(names: Sequence[str], title: str, unit: str) -> tuple[Figure, Axes]:
     """An empty figure with a named line for each, the first on top."""
-    require("matplotlib", "drawing a figure")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(9.0, 1.2 + 0.3 * len(names)), layout="constrained")
-    FigureCanvasAgg(drawn)
+    drawn = blank_figure(9.0, 1.2 + 0.3 * len(names))
     axes = drawn.add_subplot()
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlabel(unit, fontsize=9)
@@ -148,12 +145,8 @@ def _lines_of(names: Sequence[str], title: str, unit: str) -> tuple[Any, Any]:
     return drawn, axes
 
 
-def image(runs: Sequence[LogSeries], kind: str = "png", *, title: str = "") -> bytes:
-    """The figure as bytes; the same bytes for the same logs."""
-    return encoded(figure(runs, title=title), kind)
-
-
-def encoded(drawn: Any, kind: str) -> bytes:
+def encoded(drawn: Figure, kind: str) -> bytes:
+    """The figure as bytes; the same bytes for the same figure."""
     matplotlib = require("matplotlib", "drawing a figure")
     data = io.BytesIO()
     if drawn.get_layout_engine() is not None:  # a constrained layout moves a little with every drawing: settle it once
@@ -164,19 +157,14 @@ def encoded(drawn: Any, kind: str) -> bytes:
     return data.getvalue()
 
 
-def figure(runs: Sequence[LogSeries], *, title: str = "") -> Any:
-    """A matplotlib Figure; never pyplot, so nothing is kept and no display is needed."""
-    require("matplotlib", "drawing a figure")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def figure(runs: Sequence[LogSeries], *, title: str = "") -> Figure:
+    """The curves of every panel, and a strip of rivalry for each run."""
     panels = [panel for panel in PANELS if any(run.has(name) for run in runs for name in panel_fields(panel))]
     strips = [run for run in runs if np.isfinite(run.histogram).any()]
     rows = max(1, -(-len(panels) // 2))
     keys = -(-len(runs) // 6) if len(runs) > 1 else 0  # lines of the legend of runs
     tall = 2.8 * rows + 1.7 * len(strips) + 0.8 + 0.25 * keys  # inches
-    drawn = Figure(figsize=(12, tall))
-    FigureCanvasAgg(drawn)
+    drawn = blank_figure(12, tall, layout=None)
     heights = [2.8] * rows + [1.7] * len(strips)
     grid = drawn.add_gridspec(
         rows + len(strips),
@@ -211,12 +199,12 @@ def _look(index: int) -> dict[str, Any]:
     return {"color": OKABE_ITO[index % len(OKABE_ITO)], "marker": SYMBOLS[index % len(SYMBOLS)], "markersize": 4}
 
 
-def _name_runs(drawn: Any, runs: Sequence[LogSeries], tall: float) -> None:
+def _name_runs(drawn: Figure, runs: Sequence[LogSeries], tall: float) -> None:
     from matplotlib.lines import Line2D
 
     shown = [Line2D([], [], linewidth=1.3, label=run.label, **_look(index)) for index, run in enumerate(runs)]
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.35 / tall), "borderaxespad": 0.0}
-    drawn.legend(handles=shown, ncols=6, fontsize=9, frameon=False, **place)
+    place = (0.5, 1 - 0.35 / tall)
+    drawn.legend(handles=shown, ncols=6, fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=place, borderaxespad=0.0)
 
 
 def _span(runs: Sequence[LogSeries]) -> tuple[float, float]:
@@ -229,7 +217,7 @@ def _x_axis(run: LogSeries) -> Doubles:
     return run.column("steps") if run.has("steps") else np.arange(1.0, len(run) + 1)
 
 
-def _draw_panel(axes: Any, panel: Panel, runs: Sequence[LogSeries], span: tuple[float, float]) -> None:
+def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[LogSeries], span: tuple[float, float]) -> None:
     from matplotlib.ticker import EngFormatter
 
     names = [name for name in panel_fields(panel) if any(run.has(name) for run in runs)]
@@ -279,7 +267,7 @@ def _even_part(runs: Sequence[LogSeries], names: Sequence[str]) -> float | None:
     return float(10.0 ** round(math.log10(min(largest))))
 
 
-def _draw_strip(axes: Any, run: LogSeries, most: float, *, several: bool) -> Any:
+def _draw_strip(axes: Axes, run: LogSeries, most: float, *, several: bool) -> AxesImage:
     """Rivalry over training: one column per stretch of epochs, one row per bin, on a perceptually even scale."""
     from matplotlib.ticker import EngFormatter
 
@@ -307,11 +295,11 @@ def _draw_strip(axes: Any, run: LogSeries, most: float, *, several: bool) -> Any
 # --- characters ------------------------------------------------------------------------------------------------------
 
 
-def terminal(runs: Sequence[LogSeries], *, width: int = 72, height: int = 7, panels: Iterable[Panel] = PANELS) -> str:
+def terminal(runs: Sequence[LogSeries], *, width: int = 72) -> str:
     """The same panels, drawn with characters: one chart per field, runs over each other with their own marks."""
     wide = max(8, width - MARGIN - 3)
     lines: list[str] = []
-    for panel in panels:
+    for panel in PANELS:
         for name in panel_fields(panel):
             there = [(run.label, run.column(name)) for run in runs if run.has(name)]
             if not there:
@@ -319,7 +307,7 @@ def terminal(runs: Sequence[LogSeries], *, width: int = 72, height: int = 7, pan
             unit = field(name).unit
             latest = ", ".join(short(float(values[np.isfinite(values)][-1])) for _, values in there)
             head = f"{panel}: {name}" + (f" [{unit}]" if unit not in ("", "1") else "") + f", latest {latest}"
-            lines += [head, *chart(there, width=wide, height=height, margin=MARGIN, ends=_ends(runs)), ""]
+            lines += [head, *chart(there, width=wide, height=7, margin=MARGIN, ends=_ends(runs)), ""]
     for run in runs:
         rows = run.histogram[np.isfinite(run.histogram).all(axis=1)]
         if len(rows):
@@ -343,23 +331,13 @@ SCORECARD_PANELS = ("return", "founders", "conflicts", "self_sufficiency", "atte
 
 def plot_scorecard(card: Scorecard, output: Path | str) -> Path:
     """Write a PNG or SVG, by the ending of `output`."""
-    output = Path(output)
-    kind = output.suffix.lower().removeprefix(".")
-    if kind not in FORMATS:
-        raise UsageError(
-            f"{output} ends in {output.suffix or 'nothing'}; a plot is written as {' or '.join('.' + f for f in FORMATS)}"
-        )
-    data = io.BytesIO()
-    dated = {"Date": None} if kind == "svg" else {"Software": None}  # the same bytes for the same card
-    scorecard_figure(card).canvas.print_figure(data, format=kind, dpi=120, metadata=dated)
-    write_bytes(output, data.getvalue())
-    return output
+    return Picture(scorecard_figure(card)).save(output)
 
 
-def scorecard_figure(card: Scorecard) -> Any:
-    drawn = figure((), title=f"Scorecard: {card.suite}")
+def scorecard_figure(card: Scorecard) -> Figure:
     rows = [(case, policy) for case in card.cases for policy in case.policies]
-    drawn.set_size_inches(12, 1.6 + 2 * (0.9 + 0.3 * len(rows)))
+    drawn = blank_figure(12, 1.6 + 2 * (0.9 + 0.3 * len(rows)))
+    drawn.suptitle(f"Scorecard: {card.suite}", fontsize=12)
     grid = drawn.subplots(2, 3, sharey=True)
     several = len(card.cases) > 1
     for axes, name in zip(grid.flat, SCORECARD_PANELS):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -94,7 +93,7 @@ def _histograms(chunk: list[Mapping[str, object]]) -> Doubles:
     return np.array([row if isinstance(row, list) and len(row) == RIVALRY_BINS else nothing for row in rows], dtype=np.float64)
 
 
-def number(value: Any) -> float:
+def number(value: object) -> float:
     """The value as a float; NaN when it is absent, null or no number."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)

@@ -27,7 +27,7 @@ NUMBERS = tuple(item.name for item in FIELDS if item.numeric and item.name not i
 ANNEAL = tuple(item.name for item in FIELDS if item.name.startswith("anneal_"))
 
 
-def known(value: float) -> float | None:
+def finite(value: float) -> float | None:
     """The number, or None when it is NaN or infinite: JSON has neither."""
     return value if math.isfinite(value) else None
 
@@ -111,9 +111,9 @@ class FieldSummary:
             "first": self.first,
             "latest": self.latest,
             "min": self.low,
-            "min_epoch": known(self.low_epoch),
+            "min_epoch": finite(self.low_epoch),
             "max": self.high,
-            "max_epoch": known(self.high_epoch),
+            "max_epoch": finite(self.high_epoch),
             "mean": self.mean,
             "std": self.std,
             "trend": self.trend,
@@ -147,9 +147,9 @@ class Summary:
             "runs": self.runs,
             "versions": dict(self.versions),
             "modes": dict(self.modes),
-            "epoch": known(self.epoch),
-            "cycle": known(self.cycle),
-            "steps": known(self.steps),
+            "epoch": finite(self.epoch),
+            "cycle": finite(self.cycle),
+            "steps": finite(self.steps),
             "seconds": self.seconds,
             "reasons": dict(self.reasons),
             "rivalry": self.rivalry,
@@ -158,7 +158,7 @@ class Summary:
         }
         plain["metrics"] = {name: column.as_dict() for name, column in self.columns.items()}
         plain["drift"] = [
-            {"name": d.name, "value": d.value, "baseline": d.baseline, "absolute": d.absolute, "relative": known(d.relative)}
+            {"name": d.name, "value": d.value, "baseline": d.baseline, "absolute": d.absolute, "relative": finite(d.relative)}
             for d in self.drift
         ]
         return plain
@@ -280,15 +280,18 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts if text]
 
 
-def as_text(summary: Summary) -> str:
+def as_text(summary: Summary, width: int | None = None) -> str:
+    """The facts and the table; where the table is wider than `width`, without extremes and trend."""
     facts = _facts(summary)
     wide = max(len(name) for name, _ in facts)
     lines = [f"{name:<{wide}}  {text}" for name, text in facts]
-    head, rows = (
-        (*HEAD, "curve"),
-        [(*row, sparkline(column.sketch.curve(), 32)) for row, column in zip(_rows(summary), _moving(summary))],
-    )
-    lines += ["", *table(head, rows, left=(0, len(HEAD)))]
+    curves = [column.sketch.curve() for column in _moving(summary)]
+    rows = [(*row, sparkline(curve, 32)) for row, curve in zip(_rows(summary), curves)]
+    drawn = table((*HEAD, "curve"), rows, left=(0, len(HEAD)))
+    if width is not None and len(drawn[1]) > width:
+        drawn = table((*HEAD[:3], "curve"), [(*row[:3], sparkline(curve, 16)) for row, curve in zip(rows, curves)], left=(0, 3))
+        drawn.append("a wider terminal, a file and --format markdown also show min, max and trend")
+    lines += ["", *drawn]
     if constants := _constants(summary):
         lines += ["", "the same in every record: " + constants]
     if summary.drift:

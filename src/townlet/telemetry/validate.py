@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as member
 from functools import cache
@@ -194,7 +194,7 @@ def check_value(item: Field, value: object, version: float) -> str:
             return f"names {', '.join(value)}: the run diverged there" if value else ""
 
 
-def check_record(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+def check_record(record: Record) -> list[tuple[str, str]]:
     """All problems of one record by itself, as pairs of field and message."""
     version = record.get("telemetry_version")
     if isinstance(version, bool) or not isinstance(version, int | float) or version not in VERSIONS:

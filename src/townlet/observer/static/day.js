@@ -10,7 +10,7 @@ const BEFORE_WORK = 90; // ticks that are looked at where somebody was late
 const ROWS = 12;
 
 /** The strongest moments of a day, in order of time, none beside another. @param {any[]} moments */
-export function highlights(moments) {
+function highlights(moments) {
   /** @type {any[]} */ const found = [];
   for (const one of [...moments].sort((p, q) => q.strength - p.strength || p.tick - q.tick))
     if (found.length < MOST && found.every(other => Math.abs(other.tick - one.tick) >= APART)) found.push(one);
@@ -32,12 +32,13 @@ export class Day {
     const { page } = this, { a, b, player } = page;
     if (page.who >= 0) return;
     this.showDifferences();
-    const key = `${a.head.id}/${page.moments.length}/${a.told.size}`;
+    const key = `${a.head.id}/${page.moments.length}/${a.told.size}/${a.shot}`;
     if (key === this.shown || (player.playing && player.perSecond > 60)) return;
     this.shown = key;
     const best = highlights(page.moments);
     byId("day-moments").replaceChildren(...best.map(one => this.row(one.tick, one.text, one.kind === "exit" || one.kind === "quarrel" ? "sharp" : "", one.slots[0])));
     byId("day-none").hidden = best.length > 0;
+    byId("day-none").textContent = a.shot < a.head.reels ? "The day is still being simulated; its strongest moments are told when it is done." : "Nothing worth a jump.";
     byId("tour").disabled = !best.length;
     this.showLate();
   }

@@ -45,7 +45,7 @@ const ICONS = {
 };
 
 /** @param {keyof typeof ICONS} name */
-export function icon(name) {
+function icon(name) {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS(svg.namespaceURI, "path");
   svg.setAttribute("viewBox", "0 0 24 24");
   svg.setAttribute("aria-hidden", "true");

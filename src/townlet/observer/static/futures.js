@@ -13,7 +13,7 @@ const COUNTED = { reward: "reward of everybody", queue_conflict: "conflicts", qu
  * One future of an arm: the town goes on under another id, whose luck is its own and the same in both arms. Runs in the worker too.
  * @param {Engine} engine @param {any} arm @param {number} k
  */
-export function liveFuture(engine, arm, k) {
+function liveFuture(engine, arm, k) {
   engine.restore(arm.changed);
   engine.bytes.set(arm.fixed, engine.header.base);
   engine.set("s.towns", 0, "id", engine.get("s.towns", 0, "id") + k);
@@ -35,7 +35,7 @@ export function liveFuture(engine, arm, k) {
 }
 
 /** @param {any} a @param {any} b sources of two living takes of one town */
-export function armsOf(a, b) {
+function armsOf(a, b) {
   const same = (/** @type {any} */ one, /** @type {any[]} */ list) => list.some(other => other.at === one.at && other.do === one.do), mine = a.head.take.changes ?? [], theirs = b.head.take.changes ?? [];
   const parted = [...mine.filter((/** @type {any} */ one) => !same(one, theirs)), ...theirs.filter((/** @type {any} */ one) => !same(one, mine))].map(one => b.store.decisionAt(one.at));
   const decision = a.head.take.policy === b.head.take.policy ? Math.min(...parted) : 0;
@@ -59,7 +59,7 @@ function trusted(address) {
 }
 
 /** @param {any} living the `LivingTown` @param {any[]} arms @param {number} count @param {(done: number) => void} tell @returns {Promise<Record<string, number>[][]>} */
-export function liveFutures(living, arms, count, tell) {
+function liveFutures(living, arms, count, tell) {
   const code = `${Engine}\n${liveFuture}\nonmessage = ({ data }) => { const engine = new Engine(data.module, data.header, data.image); for (let k = 0; k < data.count; k++) postMessage(data.arms.map(arm => liveFuture(engine, arm, k))); };`;
   const address = URL.createObjectURL(new Blob([code], { type: "text/javascript" })), worker = new Worker(trusted(address));
   return new Promise((resolve, reject) => {
@@ -78,7 +78,7 @@ export function liveFutures(living, arms, count, tell) {
 }
 
 /** Mean of paired differences and its 95 % interval (Student's t). @param {number[]} before @param {number[]} after */
-export function pairedEffect(before, after) {
+function pairedEffect(before, after) {
   const n = before.length, apart = after.map((x, i) => x - before[i]), mean = apart.reduce((x, y) => x + y, 0) / n;
   const spread = Math.sqrt(apart.reduce((sum, x) => sum + (x - mean) ** 2, 0) / Math.max(1, n - 1)), half = (1.96 + 2.4 / Math.max(1, n - 1)) * spread / Math.sqrt(n);
   return { mean, low: mean - half, high: mean + half };

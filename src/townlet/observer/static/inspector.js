@@ -1,19 +1,19 @@
 // @ts-check
 /** One resident: what it needs, why it decided so, whom it feels for, what happened to it, what it sees. */
 import { byId, colour, fitted, make } from "./dom.js";
-import { clockTime, doingText, eventSentence, nameOf, nameOfLife, optionText, percent, plain, QUIET, signed } from "./words.js";
+import { clockTime, doingText, eventSentence, nameOf, nameOfLife, optionText, percent, plain, QUIET, signed, WAYS } from "./words.js";
 
 const TABS = ["why", "ties", "story", "sees"];
 const RECENT = 15; // ticks for which a clash is told beside the name
 
 /** @param {string} name @param {number} value 0 … 1 @param {string} [shown] @param {string} [kind] @param {number} [line] */
-export function barRow(name, value, shown = percent(value), kind = "", line = -1) {
+function barRow(name, value, shown = percent(value), kind = "", line = -1) {
   const bar = make("span", { class: "bar", vars: { "--share": value.toFixed(3), "--line": line } }, line >= 0 ? make("i", { class: "line" }) : null);
   return make("div", { class: `row ${kind}` }, make("span", { class: "name", text: name }), bar, make("span", { class: "figure", text: shown }));
 }
 
 /** Why an option, or any way of an affordance, was not chosen. @param {any} why @param {string} asked */
-export function whyNot(why, asked) {
+function whyNot(why, asked) {
   const of = (/** @type {string} */ name) => name.split(":")[0] === asked, way = (/** @type {string} */ name) => (name.includes(":") ? optionText(name).split(", ").pop() : plain(name));
   const weighed = why.options.filter((/** @type {any} */ one) => of(one.name)).map((/** @type {any} */ one) => `${way(one.name)}: allowed, ${percent(one.probability)}`);
   const barred = why.masked.filter((/** @type {any} */ one) => one.options.some(of)).map((/** @type {any} */ one) => `${one.options.filter(of).map(way).join(" and ")}: not allowed, ${one.reason}`);
@@ -89,7 +89,7 @@ export class Inspector {
     head.needs.forEach((/** @type {any} */ need, /** @type {number} */ k) => {
       const row = box.children[k], level = frame.needs[k][who] / 255;
       row.querySelector(".bar").style.setProperty("--share", level.toFixed(3));
-      row.querySelector(".figure").textContent = level.toFixed(2);
+      row.querySelector(".figure").textContent = percent(level);
       row.classList.toggle("low", level < need.line);
       this.spark(row.querySelector("canvas"), k, need.line);
     });
@@ -164,7 +164,7 @@ export class Inspector {
     const terms = Object.entries(why.reward.terms).filter(([, v]) => Math.abs(/** @type {number} */ (v)) >= 0.00005).sort((a, b) => Math.abs(/** @type {number} */ (b[1])) - Math.abs(/** @type {number} */ (a[1])));
     const most = Math.max(0.001, ...terms.map(([, v]) => Math.abs(/** @type {number} */ (v))));
     nodes.push(make("div", { class: "bars" }, ...terms.map(([name, v]) => barRow(plain(name), Math.abs(/** @type {number} */ (v)) / most, signed(/** @type {number} */ (v)), /** @type {number} */ (v) < 0 ? "minus" : "plus"))));
-    nodes.push(make("p", { class: "small", text: `Reward ${signed(why.reward.total)}${why.value === null ? "" : ` · value ${signed(why.value, 2)}`}` }));
+    nodes.push(make("p", { class: "small", text: `Reward ${signed(why.reward.total)}${why.value === null ? "" : `; expected from here on: ${signed(why.value, 2)}`}` }));
     if (why.masked.length) nodes.push(make("details", {}, make("summary", { text: "What it could not do" }), make("dl", { class: "masked" }, ...why.masked.flatMap((/** @type {any} */ m) => [make("dt", { text: m.options.map(optionText).join(" · ") }), make("dd", { text: m.reason })]))));
     return nodes;
   }
@@ -181,15 +181,14 @@ export class Inspector {
     return [make("label", { class: "field ask" }, make("span", { text: "Why not" }), choice), answer];
   }
 
-  /** What it saw of the candidates. @param {any} sees @param {string} chosen */
+  /** What it saw of the things it chose among. @param {any} sees @param {string} chosen */
   candidateNodes(sees, chosen) {
-    const rows = Object.entries(sees ?? {}).flatMap(([what, both]) => Object.entries(both).filter(([, one]) => one).map(([which, one]) => [what, which, one]));
+    const what = chosen.split(":")[0], rows = Object.entries(sees?.[what] ?? {}).filter(([, one]) => one.steps >= 0);
     if (!rows.length) return [];
-    const fields = Object.keys(/** @type {any} */ (rows[0][2]));
-    const head = make("tr", {}, make("th", { text: "candidate", scope: "col" }), ...fields.map(f => make("th", { text: plain(f), scope: "col" })));
-    const body = rows.map(([what, which, one]) => make("tr", { class: `${what}:${which}` === chosen ? "chosen" : null },
-      make("th", { text: `${plain(/** @type {string} */ (what))}, ${which}`, scope: "row" }), ...fields.map(f => make("td", { text: one[f] === null || one[f] === undefined ? "–" : Number(one[f]).toFixed(2) }))));
-    return [make("h3", { text: "What it saw of them" }), make("table", { class: "figures" }, make("thead", {}, head), make("tbody", {}, ...body))];
+    const head = make("tr", {}, make("td"), ...["steps away", "waiting", "in use", "rivalry there"].map(text => make("th", { text, scope: "col" })));
+    const body = rows.map(([way, one]) => make("tr", { class: `${what}:${way}` === chosen ? "chosen" : null }, make("th", { text: WAYS[/** @type {keyof typeof WAYS} */ (way)] ?? way, scope: "row" }),
+      ...[one.steps, one.waiting || "–", one.busy ? "yes" : "–", one.rivalry ? one.rivalry.toFixed(2) : "–"].map(text => make("td", { text }))));
+    return [make("h3", { text: `What it saw: ${optionText(what)}` }), make("table", { class: "figures" }, make("thead", {}, head), make("tbody", {}, ...body))];
   }
 
   /** @param {any[]} ties @param {any} frame */
@@ -228,7 +227,8 @@ export class Inspector {
   /** @param {any} why */
   seesNodes(why) {
     if (!why?.fields) return [make("p", { class: "soft", text: "What it saw is not kept in this file; open the town with townlet observe. The window it sees is overlay 7." })];
-    return Object.entries(why.fields).map(([group, fields], k) => make("details", { open: k < 2 }, make("summary", { text: plain(group) }),
-      make("table", { class: "figures" }, make("tbody", {}, ...Object.entries(/** @type {any} */ (fields)).map(([name, value]) => make("tr", {}, make("th", { text: plain(name), scope: "row" }), make("td", { text: typeof value === "number" ? value.toFixed(3) : String(value) })))))));
+    const said = make("p", { class: "soft small", text: "What the policy is given to decide by, each as a number. Overlay 7 shows the window it sees on the map." });
+    return [said, ...Object.entries(why.fields).map(([group, fields], k) => make("details", { open: k < 2 }, make("summary", { text: plain(group) }),
+      make("table", { class: "figures" }, make("tbody", {}, ...Object.entries(/** @type {any} */ (fields)).map(([name, value]) => make("tr", {}, make("th", { text: plain(name), scope: "row" }), make("td", { text: typeof value === "number" ? value.toFixed(3) : String(value) })))))))];
   }
 }

@@ -4,7 +4,7 @@ import { byId, make } from "./dom.js";
 import { OVERLAYS } from "./map.js";
 
 /** View by the key after g. */
-export const VIEW_KEYS = { t: "town", p: "people", q: "queues", i: "ties", r: "runs", l: "releases", s: "scenario" };
+const VIEW_KEYS = { t: "town", p: "people", q: "queues", i: "ties", r: "runs", l: "releases", s: "scenario" };
 
 /** Shown in the help: keys, what they do. */
 const HELP = [

@@ -1,7 +1,7 @@
 // @ts-check
 /** Takes that are simulated in the page: the engine runs them, changes and forced decisions included, and films every tick. */
 import { Engine, sha256 } from "./engine.js";
-import { deflated, fromBase64, inflate, SourceError } from "./source.js";
+import { deflated, fromBase64, inflate, numbersFor, SourceError } from "./source.js";
 import { clockTime, eventSentence, nameOfLife } from "./words.js";
 import { explainDecision } from "./reasons.js";
 
@@ -19,13 +19,6 @@ function nearestWhole(x) {
 function asWhole(value, column) {
   const bits = 8 * column.bytes, low = column.signed ? -(2 ** (bits - 1)) : 0, high = column.signed ? 2 ** (bits - 1) - 1 : 2 ** bits - 1;
   return Math.max(low, Math.min(high, nearestWhole(value / (column.scale ?? 1))));
-}
-
-/** @param {any} column @param {number} size */
-function wholeNumbers(column, size) {
-  if (column.bytes === 1) return column.signed ? new Int8Array(size) : new Uint8Array(size);
-  if (column.bytes === 2) return column.signed ? new Int16Array(size) : new Uint16Array(size);
-  return column.signed ? new Int32Array(size) : new Uint32Array(size);
 }
 
 // --- changes: `sim/edits.py` in the page --------------------------------------------------------------------------------
@@ -65,7 +58,7 @@ function within(what, value, low, high) {
 }
 
 /** A town in the engine, and what may be done to it. */
-export class EngineTown {
+class EngineTown {
   /** @param {Engine} engine @param {any} living @param {any} head */
   constructor(engine, living, head) {
     this.living = living;
@@ -200,7 +193,7 @@ function canonicalText(value) {
 }
 
 /** What is written of a take: what is not said is not written. @param {any} take */
-export function takeText(take) {
+function takeText(take) {
   return canonicalText(Object.fromEntries(Object.entries(take).filter(([, value]) => value !== null && value !== undefined && !(Array.isArray(value) && !value.length))));
 }
 
@@ -351,7 +344,7 @@ export class LivingTake {
     for (const [group, width] of /** @type {[string, number][]} */ ([["residents", n], ["objects", m], ["town", 1]])) {
       groups[group] = { rows: ticks, width };
       for (const column of head.columns[group]) {
-        const values = wholeNumbers(column, ticks * width);
+        const values = numbersFor(column, ticks * width);
         for (let b = 0; b < column.bytes; b++, plane += width)
           for (let t = 0, from = (a - head.first) * bytes + plane; t < ticks; t++, from += bytes) for (let i = 0; i < width; i++) values[t * width + i] |= this.film[from + i] << 8 * b;
         groups[group][column.name] = values;
@@ -359,11 +352,11 @@ export class LivingTake {
     }
     const events = this.rows.filter(row => row.tick >= a && row.tick < a + ticks), decided = this.shots.filter(shot => shot.tick >= a && shot.tick < a + ticks);
     groups.events = { rows: events.length, width: 1 };
-    for (const column of head.columns.events) groups.events[column.name] = wholeNumbers(column, events.length).map((_, i) => events[i][column.name]);
+    for (const column of head.columns.events) groups.events[column.name] = numbersFor(column, events.length).map((_, i) => events[i][column.name]);
     groups.decisions = { rows: decided.length, width: n };
     const columns = { action: (/** @type {any} */ s) => s.actions.map((/** @type {number} */ one, /** @type {number} */ i) => (s.active[i] ? one : NOBODY)), reward: (/** @type {any} */ s) => s.rewards, wallet: (/** @type {any} */ s) => s.wallets, value: (/** @type {any} */ s) => s.values };
     for (const column of head.columns.decisions) {
-      const values = wholeNumbers(column, decided.length * n);
+      const values = numbersFor(column, decided.length * n);
       decided.forEach((shot, row) => columns[/** @type {keyof typeof columns} */ (column.name)](shot).forEach((/** @type {number} */ v, /** @type {number} */ i) => (values[row * n + i] = asWhole(v, column))));
       groups.decisions[column.name] = values;
     }

@@ -4,7 +4,7 @@ import { byId, calm, dress, make, onThemeChange, seldom } from "./dom.js";
 import { linkOfTake, takeId, takeOfLink } from "./living.js";
 import { clockDay, clockTime, doingText, nameOf, optionText, plain, tickOfTime } from "./words.js";
 import { Player, SPEEDS } from "./player.js";
-import { OVERLAYS, TownMap } from "./map.js";
+import { OVERLAYS, OVERLAY_TITLES, TownMap } from "./map.js";
 import { TimeLine } from "./timeline.js";
 import { Inspector } from "./inspector.js";
 import { People } from "./people.js";
@@ -89,13 +89,16 @@ class Page {
     this.mapA.open(source);
     byId("title").textContent = source.head.take.town ?? source.head.title;
     document.title = `${source.head.title} · Townlet`;
-    byId("caption-a").textContent = source.head.title;
+    byId("caption-a").textContent = this.shortTitle(source.head.title);
     this.showEngine();
+    const unit = source.head.ticks_per_day === 1440 ? "min" : "ticks";
+    byId("speed").replaceChildren(...SPEEDS.map((speed, k) => make("option", { value: k, text: speed >= 3000 ? "fastest" : `${speed} ${unit}/s` })));
+    byId("speed").value = String(this.player.speed);
     for (const view of Object.values(this.views)) view.open();
     this.moments = [];
     this.caption = "";
     source.preload().catch(() => {});
-    if (this.library.offline || source.head.people.length * source.head.ticks <= MANY) this.findMoments();
+    if (source.shot === source.head.reels || source.head.people.length * source.head.ticks <= MANY) this.findMoments();
   }
 
   /** @param {string | null} id */
@@ -103,6 +106,7 @@ class Page {
     this.adoptB(id === null ? null : await this.library.open(id));
     byId("take-b").value = id ?? "";
     this.mapA.fit();
+    if (this.who >= 0) this.openSheet(true);
     this.showTables();
     this.moveToEngine();
   }
@@ -120,7 +124,7 @@ class Page {
     if (this.b) {
       this.listenTo(this.b);
       this.mapB.open(this.b);
-      byId("caption-b").textContent = this.b.head.title;
+      byId("caption-b").textContent = this.shortTitle(this.b.head.title);
       this.b.preload().catch(() => {});
       this.showParting(this.a, this.b);
     }
@@ -172,7 +176,9 @@ class Page {
   }
 
   async findMoments() {
-    const { a } = this, moments = await a.moments().catch(() => []);
+    const { a } = this;
+    if (a.shot < a.head.reels) this.tell("Looking through the whole day; that takes a while.");
+    const moments = await a.moments().catch(() => []);
     if (a !== this.a) return;
     this.moments = this.timeline.moments = moments;
     this.timeline.chooseLanes();
@@ -207,7 +213,7 @@ class Page {
         if (p.action[slot] === q.action[slot] && p.x[slot] === q.x[slot] && p.y[slot] === q.y[slot] && p.doing[slot] === q.doing[slot]) continue;
         const { actions } = a.head, name = nameOf(a.head, p, slot), act = p.action[slot] !== q.action[slot];
         const said = act ? `chooses “${optionText(actions[p.action[slot]])}” in A, “${optionText(actions[q.action[slot]])}” in B` : `${doingText(a.head, p, slot)} in A, ${doingText(b.head, q, slot)} in B`;
-        return { tick: t, slot, text: `They part at ${clockTime(a.head, t)}: ${name} ${said}.` };
+        return { tick: t, slot, text: `They first differ at ${clockTime(a.head, t)}: ${name} ${said}.` };
       }
     }
     return { tick: null };
@@ -220,10 +226,14 @@ class Page {
     else this.tell("There is no second take to compare with. Press b to make one.");
   }
 
+  /** A title without the town and the seed that all takes share. @param {string} title */
+  shortTitle(title) {
+    const words = this.library.takes.map(take => take.title.split(", ")), common = [0, 1].filter(k => words.every(one => one.length > 2 && one[k] === words[0][k]));
+    return title.split(", ").filter((_, k) => !common.includes(k)).join(", ");
+  }
+
   fillTakes() {
-    const { takes } = this.library, words = takes.map(take => take.title.split(", ")), common = [0, 1].filter(k => words.every(one => one.length > 2 && one[k] === words[0][k]));
-    const short = (/** @type {string} */ title) => title.split(", ").filter((_, k) => !common.includes(k)).join(", ");
-    const options = () => takes.map((/** @type {any} */ take) => make("option", { value: take.id, text: short(take.title) }));
+    const { takes } = this.library, options = () => takes.map((/** @type {any} */ take) => make("option", { value: take.id, text: this.shortTitle(take.title) }));
     byId("take-a").replaceChildren(...options());
     byId("take-b").replaceChildren(make("option", { value: "", text: "nothing" }), ...options());
     byId("take-b-field").hidden = takes.length < 2;
@@ -244,19 +254,30 @@ class Page {
     this.player.pause();
     byId("branch-when").textContent = `from ${clockTime(this.a.head, this.player.t)} on`;
     byId("branch-error").textContent = "";
-    const name = this.who >= 0 ? nameOf(this.a.head, this.a.peek(this.player.t), this.who) : this.a.head.people[0].id;
-    const near = this.a.head.things.find((/** @type {any} */ one) => one.kind === "shower") ?? this.a.head.things[0];
-    const rules = (this.library.living?.parts.living.rules ?? []).map((/** @type {any} */ one) => `${one.key} = ${one.value}`), other = this.a.head.people.find((/** @type {any} */ one) => one.id !== name)?.id;
-    const ideas = [...this.a.head.perturbations.map((/** @type {string} */ kind) => `perturb ${kind} 60`), `exit ${name}`, "newcomer", `resident ${name}.${this.a.head.needs[0].name} = 0.2`, `tie ${name}~${other} rivalry = 0.9`, ...(near && !this.library.living ? [`objects -= ${near.id}`] : []), ...rules, ...this.a.head.actions.slice(0, 40).map((/** @type {string} */ option) => `force ${name} ${option}`)];
-    byId("branch-ideas").replaceChildren(...ideas.map((/** @type {string} */ value) => make("option", { value })));
+    byId("branch-do").value = "";
+    byId("branch-idea").replaceChildren(make("option", { value: "", text: "choose, or write it below" }), ...this.ideas().map(([group, rows]) => make("optgroup", { label: group }, ...rows.map(([text, change]) => make("option", { value: change, text })))));
     byId("branch-policy").replaceChildren(make("option", { value: "", text: "the same" }), ...(this.library.about.policies ?? []).map((/** @type {any} */ one) => make("option", { value: one.id, text: one.name })));
     byId("branch-dialog").showModal();
-    byId("branch-do").focus();
+  }
+
+  /** What people ask for most, by group: in words, and as it is written. @returns {[string, [string, string][]][]} */
+  ideas() {
+    const { head } = this.a, frame = this.a.peek(this.player.t), here = this.who >= 0 ? this.who : 0, name = nameOf(head, frame, here), living = this.library.living?.parts.living;
+    const rival = this.moments.find(one => one.slots.includes(here) && one.slots.length > 1)?.slots.find((/** @type {number} */ slot) => slot !== here) ?? (here ? 0 : 1), other = rival < head.people.length ? nameOf(head, frame, rival) : "";
+    const shared = head.things.filter((/** @type {any} */ one) => one.kind !== "bed" && !this.library.offline);
+    /** @type {[string, [string, string][]][]} */ const found = [
+      ["The town", [...head.perturbations.map((/** @type {string} */ kind) => [`${head.reason_words[kind] ?? `a ${plain(kind)}`} for an hour`, `perturb ${kind} 60`]), ...(frame && frame.doing.some((/** @type {number} */ one) => !(one & 127)) ? [["somebody moves in", "newcomer"]] : []), ...shared.map((/** @type {any} */ one) => [`without ${plain(one.id)}`, `objects -= ${one.id}`])]],
+      [name, [...head.needs.map((/** @type {any} */ need) => [`${plain(need.name)} falls to 20 %`, `resident ${name}.${need.name} = 0.2`]), ["has no money", `resident ${name}.wallet = 0`], ...(other ? [[`cannot stand ${other}`, `tie ${name}~${other} rivalry = 0.9`], [`holds nothing against ${other}`, `tie ${name}~${other} rivalry = 0`]] : []), ["leaves the town", `exit ${name}`]]],
+      [`${name} decides now`, head.actions.slice(0, 40).map((/** @type {string} */ option) => [optionText(option), `force ${name} ${option}`])],
+    ];
+    if (living) found.push(["A rule", living.rules.map((/** @type {any} */ one) => [`${one.key} = ${one.value}`, `${one.key} = ${one.value}`])]);
+    return found;
   }
 
   async makeBranch() {
     const text = byId("branch-do").value.trim(), policy = byId("branch-policy").value || null;
-    byId("branch-error").textContent = "";
+    byId("branch-error").textContent = text || policy ? "" : "Choose what changes, or who else decides.";
+    if (!text && !policy) return;
     try {
       const head = await this.library.branch(this.a.head.id, text ? [{ at: this.player.t, do: text }] : [], policy);
       this.fillTakes();
@@ -447,7 +468,7 @@ class Page {
   /** @param {string} name */
   openView(name) {
     if (name !== "town" && !this.views[name]) return;
-    this.view = name;
+    this.view = document.body.dataset.view = name;
     for (const other of this.viewNames) {
       byId(`view-${other}`).hidden = other !== name;
       byId(`go-${other}`).setAttribute("aria-current", other === name ? "page" : "false");
@@ -571,12 +592,10 @@ class Page {
       },
     };
     for (const [id, call] of Object.entries(clicks)) byId(id)?.addEventListener("click", call);
-    byId("speed").replaceChildren(...SPEEDS.map((speed, k) => make("option", { value: k, text: speed >= 3000 ? "fastest" : `${speed} ticks/s` })));
-    byId("speed").value = String(this.player.speed);
     byId("speed").addEventListener("change", () => this.player.setSpeed(Number(byId("speed").value)));
     byId("take-a").addEventListener("change", () => this.openA(byId("take-a").value));
     byId("take-b").addEventListener("change", () => this.openB(byId("take-b").value || null));
-    byId("overlays").replaceChildren(...OVERLAYS.map((name, k) => make("button", { id: `overlay-${name}`, "aria-pressed": String(k === 0), title: `Overlay ${name} (${k + 1})`, text: name, on: { click: () => this.setOverlay(name) } })));
+    byId("overlays").replaceChildren(...OVERLAYS.map((name, k) => make("button", { id: `overlay-${name}`, "aria-pressed": String(k === 0), title: `${OVERLAY_TITLES[k]} (${k + 1})`, text: name, on: { click: () => this.setOverlay(name) } })));
     for (const name of this.viewNames) byId(`go-${name}`).addEventListener("click", () => this.openView(name));
     for (const kind of ["things", "people"]) byId(`lanes-${kind}`).addEventListener("click", () => {
       this.timeline.lanesOf = kind;
@@ -594,10 +613,11 @@ class Page {
       e.preventDefault();
       this.makeBranch();
     });
+    byId("branch-idea").addEventListener("change", () => (byId("branch-do").value = byId("branch-idea").value));
     byId("branch-cancel").addEventListener("click", () => byId("branch-dialog").close());
     byId("timeline").addEventListener("pointermove", (/** @type {PointerEvent} */ e) => {
       if (!this.a || e.buttons) return;
-      const t = this.a.clamp(this.timeline.tickAt(e.offsetX)), told = this.timeline.tell(e.offsetY, this.a.glance(t));
+      const t = this.a.clamp(this.timeline.tickAt(e.offsetX)), told = this.timeline.tell(e.offsetY, t);
       byId("timeline").title = `${clockTime(this.a.head, t)}${told ? ` · ${told}` : ""}`;
     });
     new ResizeObserver(() => {

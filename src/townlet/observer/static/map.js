@@ -4,7 +4,10 @@ import { calm, colour, colourWord, disc, fitted } from "./dom.js";
 import { needLevel } from "./words.js";
 
 export const OVERLAYS = ["needs", "doing", "queues", "rivalry", "heat", "routes", "window"];
+export const OVERLAY_TITLES = ["How well their needs are met", "What they do", "Who waits", "Who is angry", "Where people stood lately", "Where they go", "What the selected one sees"];
 export const NEAR = 12; // px a tile from which residents are discs
+const NEAR_FEW = 8; // in a town of few
+const FEW = 60;
 
 const TILE_COLOURS = { floor: "floor", wall: "wall", door: "door", road: "road", object: "floor" };
 const DOING_COLOURS = ["soft", "h6", "h0", "h2", "wait", "wait", "h1", "h1", "h3", "h4", "bad"];
@@ -55,6 +58,10 @@ export class TownMap {
     if (!same) this.fit();
   }
 
+  get near() {
+    return (this.source.head.people?.length ?? 0) <= FEW ? NEAR_FEW : NEAR;
+  }
+
   recolour() {
     this.ground = this.pixels = null;
   }
@@ -78,7 +85,7 @@ export class TownMap {
   zoom(factor, px = this.canvas.clientWidth / 2, py = this.canvas.clientHeight / 2) {
     const x = this.x0 + px / this.scale, y = this.y0 + py / this.scale, { map } = this.source.head;
     const least = Math.min(this.canvas.clientWidth / map.width, this.canvas.clientHeight / map.height) * 0.8;
-    this.scale = Math.max(Math.min(least, NEAR), Math.min(72, this.scale * factor));
+    this.scale = Math.max(Math.min(least, this.near), Math.min(72, this.scale * factor));
     this.moveTo(x - px / this.scale, y - py / this.scale);
   }
 
@@ -182,7 +189,7 @@ export class TownMap {
     this.part = part;
     if (this.fitted) this.fitTo(here.width, here.height);
     /** @type {any} */ this.places = null;
-    if (this.scale < NEAR) this.drawFar(here);
+    if (this.scale < this.near) this.drawFar(here);
     else this.drawNear(here);
   }
 

@@ -39,6 +39,6 @@ export class Queues {
       make("td", { class: "number", text: frame.stock[row.m] === 255 ? "–" : String(frame.stock[row.m]) }),
       make("td", { class: `number ${row.clashes ? "bad" : ""}`, text: String(row.clashes) }))));
     const waiting = [...queues.values()].reduce((n, q) => n + q.length, 0);
-    byId("queues-count").textContent = `${waiting} waiting at ${queues.size} ${queues.size === 1 ? "thing" : "things"}${rows.length > MOST_THINGS ? `; the first ${MOST_THINGS} of ${rows.length} things` : ""}`;
+    byId("queues-count").textContent = `${waiting ? `${waiting} waiting at ${queues.size} ${queues.size === 1 ? "thing" : "things"}` : "Nobody waits just now"}${rows.length > MOST_THINGS ? `; the first ${MOST_THINGS} of ${rows.length} things` : ""}`;
   }
 }

@@ -4,6 +4,19 @@ import { byId, make } from "./dom.js";
 import { askJson } from "./http.js";
 import { plain } from "./words.js";
 
+const OUTCOMES = { PROMOTE: "may be released", HOLD: "held back", FAIL: "refused" };
+const KINDS = { window: "judged", promote: "released", rollback: "taken back" };
+
+/** @param {any} entry of the ledger */
+function entryNode(entry) {
+  const { decision } = entry, outcome = OUTCOMES[/** @type {keyof typeof OUTCOMES} */ (decision?.outcome)], when = entry.at.slice(0, 16).replace("T", " ");
+  return make("li", { class: `entry ${entry.kind}` },
+    make("h3", {}, `${when} · ${entry.candidate.slice(0, 12)} ${KINDS[/** @type {keyof typeof KINDS} */ (entry.kind)] ?? plain(entry.kind)}`, outcome ? make("b", { class: `tag ${decision.outcome === "FAIL" ? "bad" : ""}`, text: outcome }) : null),
+    make("p", { class: "soft small", text: `against ${entry.champion.slice(0, 12)} · entry ${entry.number}, ${entry.hash.slice(0, 12)}` }),
+    entry.reasons.length ? make("ul", {}, ...entry.reasons.map((/** @type {string} */ text) => make("li", { text }))) : null,
+    decision ? make("details", {}, make("summary", { text: `${decision.gates.filter((/** @type {any} */ gate) => gate.verdict === "pass").length} of ${decision.gates.length} gates passed` }), make("table", { class: "figures" }, make("tbody", {}, ...decision.gates.map((/** @type {any} */ gate) => make("tr", {}, make("th", { scope: "row", text: plain(gate.metric) }), make("td", { class: gate.verdict === "fail" ? "bad" : "", text: gate.verdict }), make("td", { text: gate.reason })))))) : null);
+}
+
 export class Releases {
   /** @param {any} page */
   constructor(page) {
@@ -22,12 +35,8 @@ export class Releases {
       return;
     }
     const { entries, verify } = ledger, champion = [...entries].reverse().find((/** @type {any} */ entry) => entry.kind !== "window")?.candidate ?? "scripted";
-    const verdict = make("p", { class: verify.ok ? "lead good" : "lead bad", text: verify.text });
-    const shown = [...entries].reverse().map((/** @type {any} */ entry) => make("li", { class: `entry ${entry.kind}` },
-      make("h3", {}, make("span", { class: "soft", text: `${entry.number} ` }), entry.kind === "window" ? `window ${entry.decision?.window ?? ""}` : plain(entry.kind), make("b", { class: `tag ${entry.decision?.outcome === "FAIL" ? "bad" : ""}`, text: entry.decision?.outcome ?? entry.kind })),
-      make("p", { class: "soft small", text: `${entry.at} · ${entry.candidate.slice(0, 12)} against ${entry.champion.slice(0, 12)} · ${entry.hash.slice(0, 12)}` }),
-      entry.reasons.length ? make("ul", {}, ...entry.reasons.map((/** @type {string} */ text) => make("li", { text }))) : null,
-      entry.decision ? make("details", {}, make("summary", { text: `${entry.decision.gates.length} gates` }), make("table", { class: "figures" }, make("tbody", {}, ...entry.decision.gates.map((/** @type {any} */ gate) => make("tr", {}, make("th", { scope: "row", text: plain(gate.metric) }), make("td", { class: gate.verdict === "fail" ? "bad" : "", text: gate.verdict }), make("td", { text: gate.reason })))))) : null));
-    box.replaceChildren(verdict, make("p", {}, "Champion: ", make("b", { text: champion.slice(0, 16) })), entries.length ? make("ol", { class: "ledger" }, ...shown) : make("p", { class: "soft", text: "No release yet." }));
+    const verdict = make("p", { class: verify.ok ? "small good" : "lead bad", text: verify.text });
+    const said = make("p", { class: "soft", text: "A policy becomes the champion when it passes every gate against the one before it, window after window; every step is in the ledger." });
+    box.replaceChildren(said, make("p", { class: "lead" }, "Champion: ", make("b", { text: champion.slice(0, 16) })), verdict, entries.length ? make("ol", { class: "ledger" }, ...[...entries].reverse().map(entryNode)) : make("p", { class: "soft", text: "No release yet: townlet promote evaluate RUN judges one." }));
   }
 }

@@ -4,14 +4,15 @@ import { byId, colour, disc, fitted, make } from "./dom.js";
 import { askJson } from "./http.js";
 import { plain } from "./words.js";
 
-const CHARTS = ["episode_return_mean", "queue_conflict_events", "loss_total", "kl_k3", "batch_entropy_mean", "explained_variance", "grad_norm", "queue_wait_mean", "exits"];
+/** Fields of the log that are drawn, and what they are called. */
+const CHARTS = { return_a_day: "return a day", conflicts_per_resident_day: "conflicts a resident and day", loss_total: "loss", kl_k3: "step of the policy (KL)", batch_entropy_mean: "entropy of its choices", explained_variance: "explained variance of the critic", grad_norm: "gradient norm", queue_wait_mean: "minutes waited in queues", exits: "exits" };
 const MOST_RUNS = 6;
 const MOST_ALARMS = 20;
-const MEASURES = { return: "return", score: "score", conflicts: "conflicts a day", exits: "exits", attendance: "attendance", lateness: "late", wait_mean: "minutes waited" };
+const MEASURES = { return: "return", score: "score", lead: "lead", conflicts: "conflicts a day", exits: "exits", attendance: "attendance", lateness: "late", wait_mean: "minutes waited" };
 const RUN_COLOURS = ["h0", "h1", "h2", "h3", "h4", "h5"];
 
 /** Mean over a window that follows the line. @param {number[]} values */
-export function smoothed(values) {
+function smoothed(values) {
   let level = NaN;
   return values.map(v => (level = Number.isFinite(v) ? (Number.isFinite(level) ? level * 0.8 + v * 0.2 : v) : level));
 }
@@ -19,7 +20,8 @@ export function smoothed(values) {
 /** At most six characters, for an axis. @param {number} v */
 function shortNumber(v) {
   const size = Math.abs(v);
-  return size >= 10_000 || (size > 0 && size < 0.001) ? v.toExponential(0) : size < 0.1 ? v.toFixed(3) : v.toPrecision(3);
+  if (size >= 1000 && size < 100_000) return Math.round(v).toLocaleString("en");
+  return size >= 100_000 || (size > 0 && size < 0.001) ? v.toExponential(0) : size < 0.1 ? v.toFixed(3) : v.toPrecision(3);
 }
 
 /** @param {string} title @param {any} one a case of a scorecard */
@@ -48,6 +50,7 @@ export class Runs {
     /** @type {any[]} */ this.runs = [];
     /** @type {Set<string>} */ this.chosen = new Set();
     /** @type {Map<string, {records: any[], alarms: any[], next: string}>} */ this.logs = new Map();
+    /** @type {Map<string, Promise<any>>} */ this.abouts = new Map(); // config and more, by run
     this.cursor = NaN; // steps under the pointer, common to all charts
   }
 
@@ -110,15 +113,25 @@ export class Runs {
     return this.fetching;
   }
 
+  /** @param {string} id */
+  about(id) {
+    const found = this.abouts.get(id) ?? askJson(`runs/${encodeURIComponent(id)}`);
+    found.catch(() => this.abouts.delete(id));
+    this.abouts.set(id, found);
+    return found;
+  }
+
   async fetchRecords() {
     for (const id of this.chosen) {
       const log = this.logs.get(id) ?? { records: [], alarms: [], next: "" };
       this.logs.set(id, log);
       try {
+        const { world, policy } = (await this.about(id)).config, decisions = world.ticks_per_day / (policy.action_level === "primitive" ? 1 : policy.decision_interval);
         for (let more = true; more; ) {
           const news = await askJson(`runs/${encodeURIComponent(id)}/records?after=${encodeURIComponent(log.next)}`);
           if (news.cut) log.records = log.alarms = [];
           log.records = log.records.concat(news.records.filter((/** @type {any} */ record) => (record.kind ?? "epoch") === "epoch"));
+          for (const record of log.records) record.return_a_day = record.episode_return_mean / record.episode_length_mean * decisions; // episodes are of any length
           log.alarms = log.alarms.concat(news.alarms ?? []);
           log.next = news.next;
           more = Boolean(news.more);
@@ -141,7 +154,7 @@ export class Runs {
   /** How the policies of a run did in towns they had not seen, and in what the configs of several runs differ. */
   async details() {
     const ids = [...this.chosen], nodes = [];
-    const [cards, runs] = await Promise.all([Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}/scorecard`))), Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}`)))]);
+    const [cards, runs] = await Promise.all([Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}/scorecard`))), Promise.all(ids.map(id => this.about(id)))]);
     for (const [k, { scorecards }] of cards.entries()) for (const card of scorecards) for (const one of card.cases ?? []) nodes.push(scoreTable(`${runs[k].name}: ${one.name}, ${one.towns} towns × ${one.days} days`, one));
     for (const { scorecards } of cards) for (const card of scorecards) if (card.problem) nodes.push(make("p", { text: card.problem }));
     const differing = differences(runs.map(run => run.config));
@@ -152,7 +165,7 @@ export class Runs {
 
   charts() {
     const box = byId("runs-charts");
-    const there = CHARTS.filter(name => [...this.chosen].some(id => this.logs.get(id)?.records.some(record => Number.isFinite(record[name]))));
+    const there = Object.keys(CHARTS).filter(name => [...this.chosen].some(id => this.logs.get(id)?.records.some(record => Number.isFinite(record[name]))));
     if (box.dataset.names !== there.join()) {
       box.dataset.names = there.join();
       box.replaceChildren(...there.map(name => {
@@ -160,7 +173,7 @@ export class Runs {
           pointermove: (/** @type {PointerEvent} */ e) => this.point(canvas, e.offsetX),
           pointerleave: () => this.point(canvas, NaN),
         } });
-        return make("figure", { class: "chart" }, make("figcaption", {}, make("span", { text: plain(name) }), make("output", { class: "soft" })), canvas);
+        return make("figure", { class: "chart" }, make("figcaption", {}, make("span", { text: CHARTS[/** @type {keyof typeof CHARTS} */ (name)], title: name }), make("output", { class: "soft" })), canvas);
       }));
     }
     for (const canvas of box.querySelectorAll("canvas")) this.drawChart(canvas);
@@ -234,7 +247,7 @@ export class Runs {
         told.push(near[name].toPrecision(4));
       } else if (raw.length) told.push(raw[raw.length - 1].toPrecision(4));
     });
-    canvas.setAttribute("aria-label", `${plain(name)}: last ${told.join(", ")}`);
+    canvas.setAttribute("aria-label", `${CHARTS[/** @type {keyof typeof CHARTS} */ (name)]}: last ${told.join(", ")}`);
     canvas.previousSibling.querySelector("output").textContent = told.join(" · ");
   }
 }

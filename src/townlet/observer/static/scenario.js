@@ -88,10 +88,10 @@ export class Scenario {
     const text = byId("scenario-text").value, rows = this.rows(), used = new Set(rows.flatMap(at => [...text.slice(at, text.indexOf("\n", at))].filter(mark => !(mark in TILE_MARKS)))), { head } = this.map.source;
     const kinds = new Map(head.things.map((/** @type {any} */ thing) => [text[(rows[thing.y] ?? -1) + thing.x], thing.kind]));
     byId("scenario-palette").hidden = !rows.length;
-    byId("scenario-palette").replaceChildren(...[...Object.entries(TILE_MARKS), ...[...used].sort().map(mark => [mark, plain(kinds.get(mark) ?? "mark")])].map(([mark, name]) => make("button", { text: mark, title: `Paint: ${name}`, "aria-label": `Paint ${name}`, "aria-pressed": String(mark === this.brush), on: { click: () => {
+    byId("scenario-palette").replaceChildren(...[...Object.entries(TILE_MARKS), ...[...used].sort().map(mark => [mark, plain(kinds.get(mark) ?? "mark")])].map(([mark, name]) => make("button", { title: `Paint: ${name}`, "aria-label": `Paint ${name}`, "aria-pressed": String(mark === this.brush), on: { click: () => {
       this.brush = mark === this.brush ? "" : mark;
       this.fillPalette();
-    } } })));
+    } } }, make("kbd", { text: mark }), ` ${name}`)));
   }
 
   /** @param {number} x @param {number} y */

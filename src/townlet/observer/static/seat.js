@@ -6,7 +6,7 @@ import { takeFile } from "./living.js";
 import { deflated } from "./source.js";
 
 /** The take of what was played, with every decision in it: whoever reads it needs no policy. @param {any} source of a living take */
-export async function playedTake(source) {
+async function playedTake(source) {
   const { head, store } = source, n = head.people.length, raw = new Uint8Array(n * store.decisions + 1);
   store.shots.forEach((/** @type {any} */ shot, /** @type {number} */ k) => shot.actions.forEach((/** @type {number} */ action, /** @type {number} */ slot) => (raw[slot * store.decisions + k] = shot.active[slot] ? action : 255)));
   raw[raw.length - 1] = 1;
@@ -65,7 +65,7 @@ export class Seat {
     byId("seat-said").textContent = `What does ${this.name} do now? Enter lets the policy decide.`;
     this.options = why.options;
     byId("seat-options").replaceChildren(...why.options.map((/** @type {any} */ one, /** @type {number} */ k) => make("button", { class: "option", on: { click: () => this.choose(one.name) } },
-      make("kbd", { text: k < 9 ? String(k + 1) : " " }), make("span", { text: optionText(one.name) }), make("span", { class: "figure soft", text: percent(one.probability) }))));
+      k < 9 ? make("kbd", { text: k + 1 }) : make("span"), make("span", { text: optionText(one.name) }), make("span", { class: "figure soft", text: percent(one.probability) }))));
     byId("seat-masked").replaceChildren(...why.masked.flatMap((/** @type {any} */ one) => [make("dt", { text: one.reason }), make("dd", { text: one.options.map(optionText).join(" · ") })]));
   }
 
@@ -108,7 +108,7 @@ export class Seat {
   /** Your return against the policy's, on the same luck. */
   end() {
     const { page } = this, mine = page.a.store.returnOf(this.slot), theirs = this.base.store.returnOf(this.slot);
-    byId("seat-said").textContent = `Your ${this.name} earned ${signed(mine)} over the day; its policy earned ${signed(theirs)} on the same luck.`;
+    byId("seat-said").textContent = page.a === this.base ? `You left every decision to the policy: ${this.name} earned ${signed(mine)} over the day, on the same luck.` : `Your ${this.name} earned ${signed(mine)} over the day; its policy earned ${signed(theirs)} on the same luck.`;
     byId("seat-options").replaceChildren();
     byId("seat-masked").replaceChildren();
     byId("seat-end").hidden = true;

@@ -101,6 +101,13 @@ function hearNews(page) {
         await page.library.refresh();
         page.fillTakes();
       });
+      news.addEventListener("shot", e => {
+        const { take, reels } = JSON.parse(e.data), film = page.library.films.get(take);
+        if (film) film.shot = reels;
+        if (film && film === page.a && reels === film.head.reels && !page.moments.length) page.findMoments();
+        page.timelineSoon();
+        page.showSeldom();
+      });
       news.addEventListener("record", () => page.view === "runs" && page.views.runs.refresh());
       news.addEventListener("alarm", e => page.tell(`Alarm: ${JSON.parse(e.data).text}`));
       news.addEventListener("checkpoint", () => {

@@ -30,8 +30,8 @@ export function fromBase64(text) {
   return bytes;
 }
 
-/** @param {any} column @param {number} size */
-function numbersFor(column, size) {
+/** An array for the whole numbers of a column. @param {any} column @param {number} size */
+export function numbersFor(column, size) {
   if (column.bytes === 1) return column.signed ? new Int8Array(size) : new Uint8Array(size);
   if (column.bytes === 2) return column.signed ? new Int16Array(size) : new Uint16Array(size);
   return column.signed ? new Int32Array(size) : new Uint32Array(size);
@@ -76,7 +76,7 @@ export async function decodeReel(data, table) {
 }
 
 /** One moment. Columns are views into a reel: residents by slot, objects by index. */
-export class Frame {
+class Frame {
   /** @param {any} head @param {any} reel @param {number} t */
   constructor(head, reel, t) {
     const k = t - reel.first, r = reel.groups.residents, o = reel.groups.objects, cut = (/** @type {any} */ a, /** @type {number} */ w) => a.subarray(k * w, k * w + w);
@@ -121,12 +121,18 @@ export class ReelSource extends EventTarget {
     /** @type {Map<string, Promise<any>>} */ this.answers = new Map();
     /** @type {Map<number, number>} */ this.failed = new Map();
     this.bytes = 0;
+    this.shot = head.lives ? head.reels : (head.shot ?? head.reels); // reels that are there without waiting; a server that still shoots says how many
     /** @type {any} */ this.lastFrame = null;
   }
 
   /** @param {number} t */
   clamp(t) {
     return Math.max(this.first, Math.min(this.last, t));
+  }
+
+  /** The tick from which on a moment has to be simulated first. */
+  get shotUntil() {
+    return Math.min(this.last + 1, this.first + this.shot * this.head.reel_ticks);
   }
 
   /** @param {number} t */

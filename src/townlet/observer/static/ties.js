@@ -7,7 +7,7 @@ const MOST_NODES = 60;
 const ROUNDS = 220;
 
 /** Places in the unit square by springs, the same for the same ties. @param {number[]} nodes @param {any[]} ties @returns {Map<number, number[]>} */
-export function springs(nodes, ties) {
+function springs(nodes, ties) {
   const place = new Map(nodes.map((slot, k) => [slot, [Math.cos(2 * Math.PI * k / nodes.length), Math.sin(2 * Math.PI * k / nodes.length)]]));
   const want = 1.6 / Math.sqrt(nodes.length + 1);
   for (let round = 0; round < ROUNDS; round++) {
@@ -89,9 +89,11 @@ export class Ties {
   list(ties) {
     const source = this.page.a, { head } = source, first = new Map();
     for (const e of source.eventsHere(source.first, this.page.player.t + 1)) if (e.name === "queue_conflict" && !first.has(pairKey(e.actor, e.rival))) first.set(pairKey(e.actor, e.rival), e.tick);
-    const rows = [...ties].sort((a, b) => b.rivalry - a.rivalry || b.trust - a.trust).slice(0, 40).map(tie => make("tr", {},
+    const told = (/** @type {any} */ tie) => `${tie.rivalry.toFixed(2)} ${tie.trust.toFixed(2)}`, byPair = new Map(ties.map(tie => [`${tie.a}~${tie.b}`, told(tie)]));
+    const mutual = (/** @type {any} */ tie) => byPair.get(`${tie.b}~${tie.a}`) === told(tie); // told once
+    const rows = ties.filter(tie => tie.a < tie.b || !mutual(tie)).sort((a, b) => b.rivalry - a.rivalry || b.trust - a.trust).slice(0, 40).map(tie => make("tr", {},
       make("th", { scope: "row" }, make("button", { class: "link", text: tie.a_name, on: { click: () => this.page.select(tie.a) } })),
-      make("td", {}, make("button", { class: "link", text: tie.b_name, on: { click: () => this.page.select(tie.b) } })),
+      make("td", {}, make("span", { class: "soft", text: mutual(tie) ? "and " : "of " }), make("button", { class: "link", text: tie.b_name, on: { click: () => this.page.select(tie.b) } })),
       make("td", { class: `number ${tie.rivalry >= head.avoid_line ? "bad" : ""}`, text: tie.rivalry.toFixed(2) }), make("td", { class: "number", text: tie.trust.toFixed(2) }),
       make("td", {}, this.since(first.get(pairKey(tie.a, tie.b)), tie.rivalry))));
     byId("ties-body").replaceChildren(...rows);

@@ -42,7 +42,7 @@ export class TimeLine {
   }
 
   get left() {
-    return this.canvas.clientWidth < 600 ? 8 : 104;
+    return this.canvas.clientWidth < 600 ? 8 : 118;
   }
 
   get small() {
@@ -250,6 +250,12 @@ export class TimeLine {
       c.textAlign = x > width - 40 ? "right" : x < this.left + 14 ? "left" : "center";
       c.fillText(clockTime(head, t), x, 8);
     }
+    if (this.source.shotUntil <= last) {
+      c.fillStyle = colour("hover");
+      c.fillRect(this.x(Math.max(this.from, this.source.shotUntil)), AXIS, width, height);
+      c.fillStyle = colour("accent");
+      c.fillRect(this.left, AXIS - 2, Math.max(0, this.x(this.source.shotUntil) - this.left), 2);
+    }
     this.drawConflicts(c, width);
     let y = AXIS + STRIP;
     if (this.other && !this.small) {
@@ -357,11 +363,18 @@ export class TimeLine {
     }
   }
 
-  /** The lane under a point, in words. @param {number} py @param {any} frame */
-  tell(py, frame) {
-    const k = Math.floor((py - this.top) / LANE);
-    if (this.small || k < 0 || k >= this.lanes.length || !frame) return null;
-    const lane = this.lanes[k], { head } = this.source;
+  /** What is under a point, in words. @param {number} py @param {number} t */
+  tell(py, t) {
+    const frame = this.source.glance(t), { head } = this.source, differs = this.other ? DIFFERS : 0, bin = Math.floor((t - this.source.first) / BIN);
+    const clashes = (/** @type {any[]} */ list) => list.filter(one => (one.kind === "queue_conflict" || one.kind === "quarrel") && Math.floor((one.tick - this.source.first) / BIN) === bin).length;
+    if (t >= this.source.shotUntil) return "not simulated yet: a jump to here takes a moment";
+    if (py < AXIS) return "";
+    if (py < AXIS + STRIP) return this.other ? `conflicts in ten minutes: ${clashes(this.moments)} in A (red), ${clashes(this.otherMoments)} in B (amber)` : `conflicts in ten minutes: ${clashes(this.moments)}`;
+    if (this.small) return "";
+    if (py < AXIS + STRIP + differs) return `${Math.max(0, this.differs()[t - this.source.first])} residents do something else in B`;
+    if (py < this.top) return "surprise: how far what came was from what the policy expected";
+    const lane = this.lanes[Math.floor((py - this.top) / LANE)];
+    if (lane === undefined || !frame) return "";
     if (this.lanesOf === "people") return `${nameOf(head, frame, lane)} ${doingText(head, frame, lane)}`;
     return `${head.things[lane].id}: ${frame.user[lane] ? nameOf(head, frame, frame.user[lane] - 1) : "free"}${frame.waiting[lane] ? `, ${frame.waiting[lane]} waiting` : ""}`;
   }

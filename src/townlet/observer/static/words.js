@@ -42,15 +42,16 @@ export function plain(text) {
   return text.replaceAll("_", " ");
 }
 
-const WAYS = { near: "nearest", calm: "calmest", 1: "nearest", 2: "second nearest", 3: "third nearest", 4: "fourth nearest" };
+const OPTIONS = { work: "go to work", home: "go home", leave: "step back", rest_sleep: "sleep" }; // where the name says too little
+export const WAYS = { near: "nearest", calm: "calmest", 1: "nearest", 2: "second nearest", 3: "third nearest", 4: "fourth nearest" };
 
 /** An option for people: `use_shower:calm` → `use shower, calmest`; `observer/words.py` says the same. @param {string} option */
 export function optionText(option) {
   const [what, way] = option.split(":");
-  return plain(what) + (way === undefined ? "" : way in WAYS ? `, ${WAYS[/** @type {keyof typeof WAYS} */ (way)]}` : ` ${plain(way)}`);
+  return plain(OPTIONS[/** @type {keyof typeof OPTIONS} */ (what)] ?? what) + (way === undefined ? "" : way in WAYS ? `, ${WAYS[/** @type {keyof typeof WAYS} */ (way)]}` : ` ${plain(way)}`);
 }
 
-export const DOING_TEXT = {
+const DOING_TEXT = {
   absent: "is not there", idle: "idles", walks: "walks to", uses: "uses", queues: "waits for", called: "is called to",
   works: "works", to_work: "goes to work", to_home: "goes home", to_chat: "looks for a chat", leaves: "steps back",
 };
@@ -73,7 +74,6 @@ export function eventSentence(head, e) {
     b: e.rival >= 0 ? nameOfLife(head, e.rival, e.rival_life) : "somebody",
     o: e.object >= 0 ? head.things[e.object].id : "something",
     reason: head.reason_words[reason] ?? plain(reason),
-    intensity: e.intensity.toFixed(1),
     waited: e.waited > 0 ? ` after ${e.waited} min` : "",
     amount: e.amount.toFixed(0),
     done: e.amount > 0 ? "is done with" : "leaves",

@@ -76,7 +76,7 @@ def stored(data: ReplayDataset, *, actions: int, state_width: int, gamma: float,
         truncated[-1] |= ~batch.terminated[-1]
         shown = {name: seen[name] for name in SHOWN if name in seen}
         shown["returns"] = _returns(batch.rewards, seen["active"], batch.terminated, truncated, gamma)
-        parts.append(Trajectory(**padded(shown, longest)))
+        parts.append(Trajectory(**{name: padded(array, longest) for name, array in shown.items()}))
     lives = joined(parts)
     lives["masks"][..., 0] |= ~lives["active"]  # a row that does not count still needs something it may do
     count = lives["actions"].shape[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from townlet.policy.network import NetworkSpec
 from townlet.policy.replay import ReplayBatch, ReplayDataset
 from townlet.policy.training.collect import Rollout
 from townlet.policy.training.estimates import gae
-from townlet.policy.trajectory import Trajectory
+from townlet.policy.trajectory import Trajectory, padded
 from townlet.world.actions import Catalogue
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def lives_of(batches: Iterator[Trajectory]) -> Lives:
     for batch in batches:
         columns, steps = batch.columns(), batch.steps
         sees_end = batch.sees_end
-        for name in ("features", "maps", "masks"):
+        for name in AFTER:
             if name in columns and len(columns[name]) == steps:
                 columns[name] = np.concatenate([columns[name], columns[name][-1:]])
         columns["truncated"] = columns["truncated"].copy()
@@ -119,21 +119,15 @@ def lives_of(batches: Iterator[Trajectory]) -> Lives:
         raise UsageError("The data hold no batch to learn from; lower training.replay.batch_size, or do not drop the last batch.")
     longest = max(part.steps for part in parts)
     seen = {
-        name: np.concatenate([_longer(part.columns()[name], longest + (name in AFTER)) for part in parts], axis=1)
+        name: np.concatenate([padded(part.columns()[name], longest + (name in AFTER)) for part in parts], axis=1)
         for name in parts[0].columns()
     }
     seen["masks"][..., 0] |= ~seen["masks"].any(-1)  # a row that does not count still needs something it may do
-    return Lives(Trajectory(**seen), np.concatenate([_longer(rows, longest) for rows in known], axis=1))
+    return Lives(Trajectory(**seen), np.concatenate([padded(rows, longest) for rows in known], axis=1))
 
 
 USED = ("features", "maps", "masks", "actions", "log_probs", "rewards", "terminated", "truncated", "active", "expert")
 AFTER = ("features", "maps", "masks")
-
-
-def _longer(array: NDArray[Any], steps: int) -> NDArray[Any]:
-    if len(array) == steps:
-        return array
-    return np.concatenate([array, np.zeros((steps - len(array), *array.shape[1:]), array.dtype)])
 
 
 def refuse_memory(spec: NetworkSpec, algorithm: str) -> None:

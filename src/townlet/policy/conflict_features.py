@@ -10,7 +10,7 @@ from pydantic import Field
 
 from townlet.dto import Frozen
 from townlet.errors import ReplayError
-from townlet.observations.spec import CONFLICT, ObservationSpec
+from townlet.observations.spec import CONFLICT, TOLD_WEIGHT, ObservationSpec
 from townlet.policy.sample import ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.types import Array
@@ -19,7 +19,7 @@ from townlet.world.actions import affordances_of
 QUEUE_COUNTS = ("queue_conflict_events", "queue_conflict_intensity_sum", "wait_count", "wait_sum")
 
 
-def conflict_stats(features: Array, feature_names: Sequence[str], metrics: Sequence[Mapping[str, Any]] = ()) -> dict[str, float]:
+def conflict_stats(features: Array, feature_names: Sequence[str], metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Mean and maximum of `rivalry_max` and `rivalry_avoid_count` over features (…, F), and the sums of the queue counts that
     every sample's `metrics` holds."""
     stats = {}
@@ -36,7 +36,7 @@ def conflict_columns(meta: SampleMeta) -> tuple[str, ...]:
     names = meta.action_names
     affordances = affordances_of(meta.action_level, names)
     needs = tuple(name.removeprefix("need_") for name in meta.feature_names if name.startswith("need_"))
-    spec = ObservationSpec(meta.variant, names, affordances, needs)
+    spec = ObservationSpec(meta.variant, names, affordances, needs, TOLD_WEIGHT in meta.feature_names)
     if spec.feature_names != meta.feature_names:
         return RIVALRY_FIELDS
     return tuple(spec.feature_names[i] for i in spec.columns(CONFLICT))

@@ -1,4 +1,6 @@
-"""The generated pages: JSON Schemas, field reference, samples. `python -m townlet.telemetry.reference` writes them to docs/."""
+#!/usr/bin/env python
+"""The generated pages of the telemetry: JSON Schemas, field reference, samples. `python scripts/telemetry_reference.py` writes
+them to docs/."""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from townlet.telemetry.schema import (
     Field,
 )
 
-COMMAND = "python -m townlet.telemetry.reference"
+COMMAND = "python scripts/telemetry_reference.py"
 REFERENCE = "telemetry/REFERENCE.md"
 POINTER = "design/PPO_TELEMETRY_SCHEMA_PLAN.md"
 
