@@ -49,6 +49,7 @@ MEASURES: dict[str, MeasureSpec] = {
 }
 
 
+BESIDE = ("exits", "return", "attendance", "conflicts")  # measures of neighbours that a table shows
 LOOKS = ("return", "conflicts")  # measures told of a network that is shown the conflict fields of others
 
 
@@ -107,6 +108,9 @@ class PolicyCard(FrozenStrict):
     )
     kind: str
     measures: Annotated[dict[str, Measure], AfterValidator(_all_measures)]
+    neighbours: dict[str, Measure] | None = Field(
+        default=None, description="the measures of everybody else, where they follow another policy; null: nobody does"
+    )
     effects: dict[str, Effect] = Field(description="against the baseline; empty for the baseline itself")
     actions: dict[str, int] = Field(description="how often each action was chosen")
     rivalry_histogram: tuple[int, ...] = Field(description="decisions by the highest rivalry seen, ten bins over [0, 1]")
@@ -159,7 +163,7 @@ class CaseCard(FrozenStrict):
     name: str
     scenario: str
     overrides: tuple[str, ...]
-    learners: str = Field(description="whose residents the evaluated policy controls: all, first, newcomers")
+    learners: str = Field(description="whose residents the evaluated policy controls: all, first, half, newcomers")
     neighbours: str | None = Field(description="who controls the others; null: the policy itself")
     config_id: str
     config_hash: str

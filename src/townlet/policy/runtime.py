@@ -41,7 +41,7 @@ class Decision(NamedTuple):
     values: Array  # (E, N) f4
     expert: Array | None = None  # (E, N) i8
     targets: Array | None = None  # (E, N) i8: object meant, -1 = the option's own choice
-    scripted: Array | None = None  # (E, N) bool: the script decided in place of the network
+    scripted: Array | None = None  # (E, N) bool: somebody else decided in place of the network: the script, or a partner
 
 
 class Policy(Protocol):
