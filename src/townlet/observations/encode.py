@@ -31,6 +31,7 @@ from townlet.world.state import (
     FAR,
     HALF_QUEUE,
     HALF_WAIT,
+    HALF_WEIGHT,
     MAX_EDGES,
     MAX_MEALS,
     MONEY,
@@ -122,6 +123,8 @@ def write_own(t: Town, i: int, tables: Tables, at: Any, out: np.ndarray) -> None
     for kind in range(len(PERTURBATIONS)):
         out[at["town"] + kind] = 1.0 if clock["active_until"][kind] > clock["tick"] else 0.0
     out[at["extroversion"]], out[at["forgiveness"]], out[at["ambition"]] = me["extroversion"], me["forgiveness"], me["ambition"]
+    if at["conflict_weight"] < out.shape[0]:
+        out[at["conflict_weight"]] = squash(rules["told_weight"], HALF_WEIGHT)
 
 
 @leaf

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from townlet.envs.vector import VectorTown
+from townlet.errors import UsageError
+from townlet.evaluation.scorecard import locate
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.rollout import TrajectoryRecorder
-from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, mix, values_of
+from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, make_policy, mix, values_of
 from townlet.policy.trajectory import FIELDS, Trajectory, joined
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
@@ -126,11 +128,43 @@ class StraightRecorder(TrajectoryRecorder):
         return seen if self.steps == 0 else {name: value for name, value in seen.items() if name not in SEEN}
 
 
-class Collector(Probe):
-    """Steps one batch of towns and keeps what happens."""
+class AmongPartners:
+    """Learners in towns of which each has a partner policy, or none, in turn: it decides for every other resident."""
 
-    def __init__(self, vec: VectorTown, seed: int, *, maps: bool, state_width: int = 0) -> None:
+    kind, has_values = "among partners", True
+
+    def __init__(self, learners: NetworkPolicy | GuidedPolicy, partners: Sequence[Policy]) -> None:
+        self.learners, self.partners = learners, partners
+
+    def reset(self, vec: VectorTown) -> None:
+        self.learners.reset(vec)
+
+    def act(self, vec: VectorTown) -> Decision:
+        own = self.learners.act(vec)
+        decided = [own, *(partner.act(vec) for partner in self.partners)]
+        town, slot = vec.state.towns["id"].astype(np.int64)[:, None], np.arange(vec.num_residents)
+        owner = town % len(decided) * ((slot + town // len(decided)) % 2)  # (E, N): 0 for a learner
+        others = (owner > 0) if own.scripted is None else (owner > 0) | own.scripted
+        return mix(decided, owner)._replace(values=own.values, expert=own.expert, scripted=others)
+
+    def values(self, vec: VectorTown) -> Array:
+        return self.learners.values(vec)
+
+
+def partner_of(spec: str, vec: VectorTown, seed: int) -> Policy:
+    """A policy of `training.partners`; one that remembers is refused: a checkpoint of the run would not hold its memory."""
+    policy = make_policy(locate(spec), vec, seed=seed)
+    if any(array.size for array in policy.memory().values()):
+        raise UsageError(f"training.partners: {spec} has a memory, which a run cannot keep; take partners without one")
+    return policy
+
+
+class Collector(Probe):
+    """Steps one batch of towns and keeps what happens; `partners` live beside whoever learns."""
+
+    def __init__(self, vec: VectorTown, seed: int, *, maps: bool, state_width: int = 0, partners: Sequence[str] = ()) -> None:
         self.vec, self.seed = vec, seed
+        self.partners = [partner_of(spec, vec, seed) for spec in partners]
         self.maps = maps and vec.maps is not None
         E, N = vec.num_towns, vec.num_residents
         self.state = np.zeros((E, N, state_width), np.float32)  # recurrent state of the network
@@ -194,13 +228,11 @@ class Collector(Probe):
         recorder.steps, self._decision, self._events = 0, 0, []
         acting = None if network is None else NetworkPolicy(network, self.seed)
         script = ScriptedPolicy(epsilon, self.seed)
-        policy: Policy
-        if acting is None:
-            policy = script
-        elif ask_script or scripted_share > 0:
-            policy = GuidedPolicy(acting, script, scripted_share)
-        else:
-            policy = acting
+        policy: Policy = script
+        if acting is not None:
+            guided = ask_script or scripted_share > 0
+            learners = GuidedPolicy(acting, script, scripted_share) if guided else acting
+            policy = AmongPartners(learners, self.partners) if self.partners else learners
         policy.reset(vec)
         if acting is not None:
             acting.state = self.state
