@@ -424,6 +424,8 @@ def scene(name: str) -> Scene:
             return Scene(default_config(), judging)
         case "guards":
             return Scene(default_config(), guarding)
+        case "told":
+            return Scene(load_config("town_day", [*TINY, "observations.conflict_weight=5"]), training("rollout"))
         case "snapshots":
             return Scene(load_config("town_day", ["snapshot.every_ticks=20"]), snapping)
         case "capture":
@@ -464,6 +466,7 @@ WHERE = {  # the longest beginning of a key that is listed: scenes it may show i
     "training": ("ppo", "own mode"),
     "training.rollout_auto_seed_agents": ("capture",),
     "training.rollout_mb": ("long collection",),
+    "training.conflict_weights": ("told",),
     "training.replay": ("replay",),
     "training.algorithm": ("awr",),
     "training.offline": ("awr", "iql", "cql"),
@@ -562,6 +565,9 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "training.start": ("scenario", 600),
     "training.episode_days": (1,),
     "training.wallets": ([0.0, 0.5],),
+    "training.conflict_weights": ([1.0, 50.0],),
+    "training.partners": (["random"],),
+    "observations.conflict_weight": (5.0,),
     "training.first_logits": ({"wait": 3.0},),
     "training.rollout_ticks": (30,),
     "training.rollout_mb": (1,),

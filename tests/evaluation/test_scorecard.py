@@ -144,6 +144,21 @@ def test_a_lone_resident_among_scripted_ones_is_measured_alone() -> None:
     assert row(lone, "random").effects["return"].difference < 0
 
 
+def test_neighbours_are_measured_beside_the_learners() -> None:
+    """Every other resident follows the policy; with the same policy in all seats the two halves make up the whole town."""
+    half = replace(TOWN, towns=2, learners="half", neighbours="scripted")
+    card = row(evaluate({"random": "random", "scripted": "scripted"}, [half]), "scripted")
+    whole = row(evaluate({"scripted": "scripted"}, [replace(TOWN, towns=2)]), "scripted")
+    assert card.neighbours is not None
+    assert whole.neighbours is None
+    for name in ("return", "self_sufficiency", "attendance", "wallet"):  # means over as many residents each
+        halves = np.array([card.measures[name].values, card.neighbours[name].values], float)
+        np.testing.assert_allclose(halves.mean(axis=0), np.array(whole.measures[name].values, float))
+    lone = row(evaluate({"random": "random"}, [half]), "random")
+    assert lone.neighbours is not None
+    assert lone.neighbours["return"].mean > lone.measures["return"].mean + 10
+
+
 def test_a_mix_by_resident_seats_each_policy() -> None:
     vec = VectorTown("town_day", 2, seed=1)
     first, second = vec.resident_id(0, 0), vec.resident_id(0, 1)

@@ -80,7 +80,7 @@ def mask_towns(s: State, tables: Tables, masks: np.ndarray) -> None:
         t = Town(
             s.residents[e], s.ties[e], s.objects[e], s.towns[e], s.grid[e], s.events[e], s.terms[e], s.checked[e],
             tables.nearest[at], tables.towards[at], tables.bed_steps[at], tables.buildings[at], tables.jobs[at],
-            tables.affordances, tables.rules[0],
+            tables.affordances, tables.rules[e % tables.rules.shape[0]],
         )  # fmt: skip
         for i in range(t.residents.shape[0]):
             for action in range(masks.shape[2]):

@@ -47,7 +47,13 @@ Examples:
 @click.option(
     "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which of the evaluation seeds to use."
 )
-@click.option("--neighbours", help="Policy of everybody but the first resident, which then is measured alone.")
+@click.option(
+    "--neighbours",
+    multiple=True,
+    metavar="POLICY",
+    help="Policy of everybody but the first resident, which then is measured alone; may be repeated: each makes a case.",
+)
+@click.option("--half", is_flag=True, help="With --neighbours: measure every other resident, not the first alone.")
 @click.option("--release", help="Checkpoint that also serves as neighbours in the social suite.")
 @click.option("--baseline", help="Policy that effects are measured against; by default evaluation.baseline.")
 @click.option("--ends", type=PATH, help="Ends of the score, made by `townlet plan`, beside the shipped ones.")
@@ -68,7 +74,8 @@ def evaluate(
     seeds: int | None,
     days: int | None,
     window: int,
-    neighbours: str | None,
+    neighbours: tuple[str, ...],
+    half: bool,
     release: str | None,
     baseline: str | None,
     ends: Path | None,
@@ -93,7 +100,7 @@ def evaluate(
 
     sources = named_policies(policies, mix)
     rules = None if config is None else load_config(config, overrides).evaluation
-    cases = chosen_cases(suite, rules, scenarios, seeds, days, neighbours, release, overrides)
+    cases = chosen_cases(suite, rules, scenarios, seeds, days, neighbours, half, release, overrides)
     with progress("evaluating", len(cases) * len(sources)) as advance:
         card = measure(
             sources,
@@ -144,7 +151,8 @@ def chosen_cases(
     scenarios: Sequence[str],
     seeds: int | None,
     days: int | None,
-    neighbours: str | None,
+    neighbours: Sequence[str],
+    half: bool,
     release: str | None,
     overrides: Sequence[str],
 ) -> list[Case]:
@@ -154,9 +162,14 @@ def chosen_cases(
         cases = [Case(Path(name).stem, name, towns=seeds or 16) for name in scenarios]
     else:
         cases = list(suite_cases(suite, rules, towns=seeds, release=release))
-    alone = {} if neighbours is None else {"learners": "first", "neighbours": neighbours}
-    length = {} if days is None else {"days": days}
-    return [replace(case, overrides=tuple(overrides), **alone, **length) for case in cases]  # type: ignore[arg-type]
+    if half and not neighbours:
+        raise UsageError("--half says who is measured among --neighbours; name them, as in --neighbours scripted --half")
+    cases = [replace(case, overrides=tuple(overrides), days=days or case.days) for case in cases]
+    if not neighbours:
+        return cases
+    learners = "half" if half else "first"
+    names = {who: f" among {_short(who)}" if len(neighbours) > 1 else "" for who in neighbours}
+    return [replace(case, name=case.name + names[who], learners=learners, neighbours=who) for case in cases for who in names]
 
 
 def _draw(card: Scorecard, html: Path | None, png: Path | None) -> None:

@@ -203,12 +203,22 @@ class TrainingConfig(Section):
     wallets: Annotated[tuple[Positive, Positive] | None, Many] = Field(
         None, description="Coins between which first wallets are drawn in training; null: the scenario's."
     )
+    conflict_weights: Annotated[tuple[Positive, Positive] | None, Many] = Field(
+        None,
+        description="Weights of conflict over which training towns are spread, each with its own, which its residents are told; "
+        "null: all have rewards.conflict_weight.",
+    )
     first_logits: dict[str, float] = Field(
         default_factory=dict,
         description="Action → what a new network's logit of it is raised by: what chance hardly finds, such as `work`, is tried.",
     )
     scenarios: Annotated[tuple[str, ...], Many] = Field(
         (), description="Further scenarios to train on: their maps, people and jobs, under this config's rules."
+    )
+    partners: Annotated[tuple[str, ...], Many] = Field(
+        (),
+        description="Policies to learn among (scripted, scripted_plain, random, checkpoint folders): a town has one of them, or "
+        "none, in turn, for every other resident.",
     )
     rollout_auto_seed_agents: bool = Field(False, description="Place residents when the scenario has none.")
     replay_manifest: str | None = Field(None, description="Manifest of replay data.")
@@ -257,10 +267,11 @@ class TrainingConfig(Section):
             for before, after in pairwise(cycles):
                 if after <= before:
                     raise ValueError(f"{name}: cycle {after} follows {before}; cycles must grow")
-        if self.wallets is not None and self.wallets[0] > self.wallets[1]:
-            raise ValueError(
-                f"wallets {self.wallets[0]:g} to {self.wallets[1]:g} are in the wrong order; write the lower one first"
-            )
+        for name, bounds in (("wallets", self.wallets), ("conflict_weights", self.conflict_weights)):
+            if bounds is not None and bounds[0] > bounds[1]:
+                raise ValueError(f"{name} {bounds[0]:g} to {bounds[1]:g} are in the wrong order; write the lower one first")
+        if self.conflict_weights is not None and self.conflict_weights[0] == 0:
+            raise ValueError("conflict_weights begin at 0; they are spread by their ratio, so begin above it")
         return self
 
 

@@ -99,6 +99,9 @@ class SimulationConfig(Section):
             faults += undeclared(("queue_fairness", "cooldown_ticks", name), name, affordances, "the affordance file")
         for name in self.economy.stock.by_kind:
             faults += undeclared(("economy", "stock", name), name, kinds, "the affordance file")
+        if self.training.conflict_weights is not None and self.observations.conflict_weight is None:
+            told = "residents must be told the weight of their town: set observations.conflict_weight, the one of measurements"
+            faults.append((("training", "conflict_weights"), told))
         if faults:
             raise problems_at(faults)
         return self
@@ -183,10 +186,16 @@ def weights_of(needs: Mapping[str, NeedConfig], own: PersonalityConfig) -> tuple
     return tuple(need.weight * own.needs.get(name, 1.0) for name, need in needs.items())
 
 
+LATER_KEYS = (("observations", "conflict_weight"), ("training", "conflict_weights"), ("training", "partners"))
+
+
 def config_hash(config: SimulationConfig) -> str:
     """Sixteen hex digits that change with any value that can change a result: not with where the work is done, and by how
-    many (`training.engine`, `workers`, `cluster`)."""
+    many (`training.engine`, `workers`, `cluster`), nor with a later key that is not used, so that kept results stay known."""
     found = config.model_dump(mode="json")
     found["training"] |= {"engine": "local", "workers": 1}
     del found["training"]["cluster"]
+    for section, key in LATER_KEYS:
+        if not found[section][key]:
+            del found[section][key]
     return short_hash(json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=True))

@@ -42,6 +42,13 @@ class ObservationsConfig(Section):
         (), description="`conflict_fields` shows the conflict fields as zero; `conflict` also ranks `calm` by distance alone."
     )
     compact_map: bool = Field(False, description="Give the compact variant a 5×7×7 map.")
+    conflict_weight: float | None = Field(
+        None,
+        gt=0,
+        le=100,
+        description="Weight of conflict that residents are told, where the network was trained over `training.conflict_weights`: "
+        "more of it keeps more peace; null: they see no such field.",
+    )
 
 
 class RewardsConfig(Section):

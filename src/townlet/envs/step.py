@@ -91,7 +91,7 @@ def step_towns(
         t = Town(
             s.residents[e], s.ties[e], s.objects[e], s.towns[e], s.grid[e], s.events[e], s.terms[e], s.checked[e],
             tables.nearest[at], tables.towards[at], tables.bed_steps[at], tables.buildings[at], tables.jobs[at],
-            tables.affordances, tables.rules[0],
+            tables.affordances, tables.rules[e % tables.rules.shape[0]],
         )  # fmt: skip
         clock = t.clock
         clock["events"] = 0

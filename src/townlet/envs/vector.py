@@ -46,6 +46,7 @@ from townlet.world.state import (
 )
 
 Scenario = str | Path | SimulationConfig
+GOLDEN_SECTION = (5**0.5 - 1) / 2
 FINGERPRINT = ("residents", "ties", "objects", "towns", "grid", "terms")  # state that a digest and a snapshot hold
 
 
@@ -54,6 +55,7 @@ class VectorTown:
 
     `start` is the clock time of an episode's first tick: None (the scenario's), "random" (drawn per town) or "06:30".
     `wallets` are the bounds between which every first wallet is drawn, in coins; None takes the scenario's.
+    `conflict_weights` are bounds, too: each town has its own weight of conflict, and tells its residents.
     `stagger` ends the first episode of each town after a drawn number of decisions, so that the towns do not end together.
     """
 
@@ -67,6 +69,7 @@ class VectorTown:
         start: str | None = None,
         stagger: bool = False,
         wallets: tuple[float, float] | None = None,
+        conflict_weights: tuple[float, float] | None = None,
         threads: int = 1,
     ) -> None:
         if num_towns < 1 or threads < 1:
@@ -85,6 +88,9 @@ class VectorTown:
         self.catalogue: Catalogue = catalogue(self.config.policy.action_level, affordances)
         self.spec = ObservationSpec.of(self.config)
         self.tables = _stack(self.towns, self.spec, random_start=start == "random", stagger=stagger, wallets=wallets)
+        self._weights = conflict_weights
+        if conflict_weights is not None:
+            self.tables = self.tables._replace(rules=np.repeat(self.tables.rules, num_towns))
         self.start_minute = self.config.scenario.start if start in (None, "random") else int(minutes(start))
         self.num_residents = self.tables.start.shape[1]
         self.num_actions = len(self.catalogue)
@@ -149,6 +155,9 @@ class VectorTown:
             self.seed = _checked(seed)
         if first_town is not None:
             self.state.towns["id"] = first_town + np.arange(self.num_towns)
+        if self._weights is not None:
+            told = spread_weights(self.state.towns["id"], *self._weights)
+            self.tables.rules["conflict_weight"] = self.tables.rules["told_weight"] = told
         self.state.towns["seed"] = np.uint64(self.seed)
         self.state.towns["episode"] = -1
         self.state.towns["events_lost"] = 0
@@ -203,7 +212,7 @@ class VectorTown:
     def events(self) -> Array:
         """Events of the last step: EVENT rows by town, then by number."""
         filled = np.arange(self.state.events.shape[1]) < self.state.towns["events"][:, None]  # (E, C)
-        return self.state.events[filled]
+        return self.state.events.reshape(-1).take(np.flatnonzero(filled))
 
     @property
     def events_lost(self) -> int:
@@ -266,6 +275,11 @@ class VectorTown:
 def make_vec(scenario: Scenario | Sequence[Scenario], num_towns: int = 64, **options: Any) -> VectorTown:
     """A batch of towns; see VectorTown. Without a `seed` it is the scenario's: two such batches are the same towns."""
     return VectorTown(scenario, num_towns, **options)
+
+
+def spread_weights(town: Array, low: float, high: float) -> Array:
+    """A weight for each town by its number, evenly in their ratio: steps of the golden section fill any number of towns."""
+    return np.asarray(low * (high / low) ** ((0.5 + town * GOLDEN_SECTION) % 1.0))
 
 
 def _blank_state(tables: Tables, config: SimulationConfig, towns: int) -> State:

@@ -11,6 +11,7 @@ import numpy as np
 
 from townlet.dto.evaluation import MEASURES, LateRow
 from townlet.envs.vector import VectorTown
+from townlet.evaluation.suites import learner_slots
 from townlet.policy.sample_metrics import histogram
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
@@ -30,10 +31,12 @@ ALIVE = ("conflicts", "intensity", "quarrels", "overtakes")  # per day lived: wh
 class Tally(Probe):
     """Sums over one episode of E towns; `row` gives one value per measure and town."""
 
-    def __init__(self, vec: VectorTown, *, learners: str = "all") -> None:
+    def __init__(self, vec: VectorTown, *, learners: str = "all", beside: bool = False) -> None:
+        """Watches the learners of a case; or, `beside` another tally and before it in every step, their neighbours."""
         E, N = vec.num_towns, vec.num_residents
-        self.vec = vec
-        self.learners = learners
+        self.vec, self.beside = vec, beside
+        self.newcomers = learners == "newcomers"
+        self.slots = learner_slots(learners, N) != beside  # (N,)
         self.ticks_per_day = vec.config.world.ticks_per_day
         self.avoid = vec.config.conflict.rivalry.avoid_threshold
         self.rivalry_column = vec.spec.offsets["rivalry_max"]
@@ -80,14 +83,14 @@ class Tally(Probe):
         dawn = self.open & (day != self.day)
         self._close_day(dawn)
         self.day[dawn] = day[dawn]
-        residents["low"][dawn] = 0  # a statistic of the town's memory, begun anew each day
-        if self.learners == "newcomers":
+        if not self.beside:
+            residents["low"][dawn] = 0  # a statistic of the town's memory, begun anew each day
+        if self.newcomers and not self.beside:
             arrived = present & ~self.watched & (residents["life"] > 0)
             self._watch(arrived)
             self.resident_days += (arrived & ~dawn[:, None]).sum(axis=1)  # the day of arrival
         else:
-            chosen = present if self.learners == "all" else present & (np.arange(present.shape[1]) == 0)
-            self._watch(chosen & (day == 0)[:, None] & dawn[:, None])
+            self._watch(present & self.slots & (day == 0)[:, None] & dawn[:, None])
         self.resident_days[dawn] += self.watched[dawn].sum(axis=1)
         self.shift_open[dawn] = self.shift_seen[dawn] = False
         self.alive = self.watched & ~self.gone & present  # (E, N)

@@ -20,13 +20,13 @@ from townlet.errors import InterruptedRun, UsageError
 from townlet.evaluation.compare import effect_of, summarise, with_effects
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.score_scale import shipped_scales, town_hash
-from townlet.evaluation.suites import Case, Purpose, draw_seed
+from townlet.evaluation.suites import Case, Purpose, draw_seed, learner_slots
 from townlet.files import short_hash
 from townlet.observations.spec import CONFLICT
 from townlet.optional import versions
 from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
 from townlet.policy.jobs import run_jobs
-from townlet.policy.runtime import GREEDY, POLICIES, Decision, NetworkPolicy, Policy, PolicyRuntime, carried, make_policy
+from townlet.policy.runtime import GREEDY, POLICIES, Decision, NetworkPolicy, Policy, PolicyRuntime, carried, fitted, make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.types import Array
 from townlet.world.rng import SHUFFLE
@@ -111,7 +111,8 @@ def measure_case(
     looks: bool,
 ) -> tuple[int, PolicyCard]:
     """Residents of a case, and one policy in it; the towns are built once by whoever measures several policies in them."""
-    vec = _towns(case.town(rules).model_dump_json(), case.towns, seed, threads)
+    config = fitted(fitted(case.town(rules), case.neighbours), source)
+    vec = _towns(config.model_dump_json(), case.towns, seed, threads)
     card = run_case(vec, name, source, case, ends)
     if looks and case.learners == "all" and card.sampled is not None:
         shuffled = run_case(vec, name, partial(_shuffled, source=source), case)
@@ -149,7 +150,8 @@ def run_case(
     policy = seat(vec, source, case)
     policy.reset(vec)
     tally = Tally(vec, learners=case.learners)
-    loop = SimulationLoop(vec, policy, [tally])
+    others = None if case.neighbours is None or case.learners == "all" else Tally(vec, learners=case.learners, beside=True)
+    loop = SimulationLoop(vec, policy, [tally] if others is None else [others, tally])
     started, uncounted = time.perf_counter(), 0
     while tally.open.any():
         if stop():
@@ -161,12 +163,16 @@ def run_case(
     rows, scale = tally.row(), scale_of(vec.config, case, ends)
     if scale is not None:
         rows |= scale.place(rows["return"])
-    measures = {key: summarise(values, vec.config.evaluation) for key, values in rows.items()}
+    measures, beside = (
+        {key: summarise(values, vec.config.evaluation) for key, values in found.items()}
+        for found in (rows, {} if others is None else others.row())
+    )
     return PolicyCard(
         name=name,
         **origin(source),
         kind=policy.kind,
         measures=measures,
+        neighbours=beside or None,
         effects={},
         actions={action: int(count) for action, count in zip(vec.catalogue.names, tally.actions)},
         rivalry_histogram=tuple(int(count) for count in tally.rivalry),
@@ -242,8 +248,9 @@ def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
     policy = _made(source, vec)
     if case.learners == "all" or case.neighbours is None:
         return policy
-    learner = vec.resident_id(0, 0) if case.learners == "first" else "newcomer_*"
-    return PolicyRuntime(vec, {learner: policy, "*": make_policy(locate(case.neighbours), vec, seed=vec.seed)})
+    learners = [vec.resident_id(0, int(slot)) for slot in np.flatnonzero(learner_slots(case.learners, vec.num_residents))]
+    neighbours = make_policy(locate(case.neighbours), vec, seed=vec.seed)
+    return PolicyRuntime(vec, dict.fromkeys(learners or ["newcomer_*"], policy) | {"*": neighbours})
 
 
 def _case_card(

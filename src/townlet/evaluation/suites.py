@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+import numpy as np
+
 from townlet.config.learning import EvaluationConfig
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.errors import UsageError
+from townlet.types import Array
 
 WINDOWS = 500_000  # windows of each purpose; two seeds apart, so a range of a million
 Purpose = Literal["training", "validation", "evaluation", "promotion"]
@@ -40,7 +43,7 @@ class Case:
 
     name: str
     scenario: str
-    learners: str = "all"  # whose residents the evaluated policy controls: all, first, newcomers
+    learners: str = "all"  # whose residents the evaluated policy controls: all, first, half (every other one), newcomers
     neighbours: str | None = None  # policy of the others; None: the evaluated policy itself
     towns: int = 16
     days: int | None = 28  # None: as long as the scenario's episode
@@ -58,6 +61,12 @@ class Case:
             config = config.model_copy(update={"evaluation": evaluation})
         config = config.model_copy(update={"rewards": config.evaluation.rewards, "needs": config.measured_needs()})
         return config if self.days is None else config.lasting(self.days * config.world.ticks_per_day)
+
+
+def learner_slots(learners: str, residents: int) -> Array:
+    """Which of the founders the evaluated policy controls.  # (N,) bool"""
+    slot = np.arange(residents)
+    return np.asarray({"all": slot >= 0, "first": slot == 0, "half": slot % 2 == 0, "newcomers": slot < 0}[learners])
 
 
 def suite_cases(

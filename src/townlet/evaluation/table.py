@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from io import StringIO
 
 from rich import box
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from townlet.dto.evaluation import LOOKS, MEASURES, CaseCard, Effect, PolicyCard, Scorecard
+from townlet.dto.evaluation import BESIDE, LOOKS, MEASURES, CaseCard, Effect, Measure, PolicyCard, Scorecard
 
 COLUMNS = (
     *("exits", "founders", "score", "lead", "return", "self_sufficiency", "attendance", "lateness", "late_minutes"),
@@ -45,6 +46,8 @@ def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) 
     console.print(beside[form], soft_wrap=True)
     if any(policy.looks is not None for case in card.cases for policy in case.policies):
         console.print("looks at conflict: what changes when the conflict fields are shuffled among residents.", soft_wrap=True)
+    if any(policy.neighbours is not None for case in card.cases for policy in case.policies):
+        console.print("beside: the same of everybody else, who follows another policy.", soft_wrap=True)
     for sentence in card.notes:
         console.print(sentence, soft_wrap=True)
     return out.getvalue().rstrip("\n")
@@ -57,13 +60,18 @@ def percent(level: float) -> str:
 
 def _table(case: CaseCard, form: str) -> Table:
     """A row per measure, a column per policy: nothing is left out because it does not fit."""
-    title = f"{case.name}: {case.towns} towns × {case.residents} residents × {case.days:g} days, seed {case.seed}"
+    title = f"{case.name}: {case.size}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("", no_wrap=True)
     for policy in case.policies:
         table.add_column(policy.name, justify="right", no_wrap=True)
     for name in COLUMNS:
-        table.add_row(MEASURES[name].label, *(_cell(policy, name, form) for policy in case.policies))
+        table.add_row(MEASURES[name].label, *(_cell(policy.measures, policy.effects, name, form) for policy in case.policies))
+    if any(policy.neighbours is not None for policy in case.policies):
+        for name in BESIDE:
+            table.add_row(
+                f"beside: {MEASURES[name].label}", *(_cell(policy.neighbours or {}, {}, name, form) for policy in case.policies)
+            )
     if any(policy.looks is not None for policy in case.policies):
         for name in LOOKS:
             table.add_row(f"looks: {MEASURES[name].label}", *(_look(policy, name) for policy in case.policies))
@@ -86,9 +94,9 @@ def _change(effect: Effect, digits: int) -> str:
     return f"{effect.difference:+.{digits}f}{ends}"
 
 
-def _cell(policy: PolicyCard, name: str, form: str) -> Text:
-    measure, spec, effect = policy.measures[name], MEASURES[name], policy.effects.get(name)
-    if measure.mean is None:
+def _cell(measures: Mapping[str, Measure], effects: Mapping[str, Effect], name: str, form: str) -> Text:
+    measure, spec, effect = measures.get(name), MEASURES[name], effects.get(name)
+    if measure is None or measure.mean is None:
         return Text("none", style="dim")
     digits = spec.decimals
     style = "" if effect is None else {1: "green", -1: "red", 0: "dim"}[effect.sign * spec.better]

@@ -19,6 +19,7 @@ from townlet.world.actions import WAYS, catalogue
 from townlet.world.state import PERTURBATIONS, SHIFT_STATES
 
 CONFLICT = "conflict"
+TOLD_WEIGHT = "conflict_weight"
 WAY_FIELDS = ("dx", "dy", "distance")
 CANDIDATE_FIELDS = (*WAY_FIELDS, "queue", "busy", "rivalry")
 CHOICE_FIELDS = (*CANDIDATE_FIELDS, "wait", "mine")  # of a candidate that the policy itself chooses among
@@ -49,6 +50,7 @@ class ObservationSpec:
     action_names: tuple[str, ...]
     affordances: tuple[str, ...]
     needs: tuple[str, ...]
+    told_weight: bool = False  # they see what conflict weighs
 
     @classmethod
     def of(cls, config: SimulationConfig) -> ObservationSpec:
@@ -57,11 +59,12 @@ class ObservationSpec:
         if variant == "compact" and config.observations.compact_map:
             variant = "compact_map"
         affordances = tuple(spec.id for spec in config.affordances.specs)
-        return cls(variant, catalogue(config.policy.action_level, affordances).names, affordances, tuple(config.needs))
+        names, told = catalogue(config.policy.action_level, affordances).names, config.observations.conflict_weight is not None
+        return cls(variant, names, affordances, tuple(config.needs), told)
 
     @cached_property
     def blocks(self) -> dict[str, list[ObservationField]]:
-        return _blocks(self.action_names, self.affordances, self.needs)
+        return _blocks(self.action_names, self.affordances, self.needs, self.told_weight)
 
     @cached_property
     def fields(self) -> tuple[ObservationField, ...]:
@@ -105,7 +108,9 @@ class ObservationSpec:
         return tuple(i for i, field in enumerate(self.fields) if field.group == group)
 
 
-def _blocks(action_names: Sequence[str], affordances: Sequence[str], needs: Sequence[str]) -> dict[str, list[ObservationField]]:
+def _blocks(
+    action_names: Sequence[str], affordances: Sequence[str], needs: Sequence[str], told_weight: bool = False
+) -> dict[str, list[ObservationField]]:
     """The table itself: blocks in the order in which they are seen."""
     rows: dict[str, list[ObservationField]] = {}
 
@@ -159,6 +164,7 @@ def _blocks(action_names: Sequence[str], affordances: Sequence[str], needs: Sequ
     one("social", "ties_filled")
     one("social", "trust_mean", "familiarity_mean", low=-1.0)
     one(CONFLICT, "rivalry_mean")
+    rows[TOLD_WEIGHT] = [ObservationField(TOLD_WEIGHT, "town")] * told_weight  # last: without it the row ends before
     return rows
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from townlet.dto import Frozen
 from townlet.errors import ReplayError
-from townlet.observations.spec import CONFLICT, ObservationSpec
+from townlet.observations.spec import CONFLICT, TOLD_WEIGHT, ObservationSpec
 from townlet.policy.sample import ReplaySample, SampleMeta
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.types import Array
@@ -36,7 +36,7 @@ def conflict_columns(meta: SampleMeta) -> tuple[str, ...]:
     names = meta.action_names
     affordances = affordances_of(meta.action_level, names)
     needs = tuple(name.removeprefix("need_") for name in meta.feature_names if name.startswith("need_"))
-    spec = ObservationSpec(meta.variant, names, affordances, needs)
+    spec = ObservationSpec(meta.variant, names, affordances, needs, TOLD_WEIGHT in meta.feature_names)
     if spec.feature_names != meta.feature_names:
         return RIVALRY_FIELDS
     return tuple(spec.feature_names[i] for i in spec.columns(CONFLICT))

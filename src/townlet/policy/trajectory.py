@@ -70,7 +70,9 @@ class Trajectory:
     )  # fmt: skip
     active: Array = column("", "?", "moment", "the row takes a true decision", after=True)
     starts: Array | None = column("", "?", "moment", "the first decision of a life")
-    scripted: Array | None = column("", "?", "decision", "the script decided in place of the network")
+    scripted: Array | None = column(
+        "", "?", "decision", "somebody else decided in place of the network: the script, or a partner"
+    )
     terms: Array | None = column("R", "f4", "step", "the reward by term")
     advantages: Array | None = column("", "f4", "", "how much better than expected (`estimates.gae`)")
     returns: Array | None = column("", "f4", "", "discounted rewards to come")

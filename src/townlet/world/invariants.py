@@ -89,7 +89,7 @@ def problems(vec: Batch) -> list[str]:
             s.grid[e],
             s.events[e],
             vec.tables.affordances,
-            vec.tables.rules[0],
+            vec.tables.rules[e % len(vec.tables.rules)],
             vec.spec.needs,
         )
         where = f"town {t.clock['id']}, tick {t.clock['tick']}"

@@ -38,6 +38,7 @@ def make_rules(
     r["wallet_low"], r["wallet_spread"] = low, high - low
     r["blind_conflict"] = "conflict" in config.observations.blind
     r["blind_fields"] = len(config.observations.blind) > 0
+    r["told_weight"] = config.observations.conflict_weight or 0.0
     r["calm_rivalry_ticks"] = config.policy.calm_rivalry_ticks
     r["queue_reach"] = QUEUE_REACH
     _fill_queues_and_conflict(r, config)

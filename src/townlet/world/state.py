@@ -236,6 +236,7 @@ FAR = 8191  # distance of the unreachable in packed fields
 HALF_WAIT = 20.0  # a wait of this many ticks is seen as 0.5
 HALF_DISTANCE = 20.0  # a way of this many steps is seen as 0.5
 HALF_QUEUE = 2.0  # so many people who wait are seen as 0.5
+HALF_WEIGHT = 6.0  # a told weight of conflict of this much is seen as 0.5
 HALF_OFFSET = 5.0  # another so many tiles away along one axis is seen at 0.5
 
 
@@ -302,7 +303,7 @@ _FLOAT_RULES = (
     "survival", "misery_below", "needs_weight", "wage_rate", "spending", "punctuality", "conflict_weight",
     "chat_reward", "chat_reward_trust",
     "chat_reward_familiarity", "avoid_bonus", "reconcile_bonus", "reward_clip", "terminal_collapse", "terminal_eviction",
-    "calm_rivalry_ticks", "price_spike_factor", "newcomer_need", "index_cost", "quality_floor", "meet_min_rivalry",
+    "told_weight", "calm_rivalry_ticks", "price_spike_factor", "newcomer_need", "index_cost", "quality_floor", "meet_min_rivalry",
 )  # fmt: skip
 _INT_RULES = (
     "ticks_per_day", "interval", "episode_ticks", "ghost_step_after", "queue_reach", "max_overtakes", "quarrel_ticks",
@@ -345,7 +346,7 @@ class Tables(NamedTuple):
     start: Array  # (L, N) RESIDENT
     start_ties: Array  # (L, N, MAX_EDGES) TIE
     affordances: Array  # (A,) AFFORDANCE
-    rules: Array  # (1,) RULES
+    rules: Array  # (1,) RULES; or (E,), where towns differ in what conflict weighs
     circle: Array  # (1440, 2) f4: sine and cosine of the time of day
     nearness: Array  # (FAR + 2,) f4: a walking distance as it is seen; the last is that of what is not there
     steps: Array  # (8, 2) f4: the first step of a packed way as it is seen

@@ -16,11 +16,12 @@ from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.policy import EvaluationPoint
 from townlet.envs.vector import VectorTown
-from townlet.errors import ReplayError, StorageError, UsageError
+from townlet.errors import ConfigError, ReplayError, StorageError, UsageError
 from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.runtime import Policy, make_policy
+from townlet.policy.training.collect import Collector
 from townlet.policy.training.guards import score_guards
 from townlet.policy.training.run_folder import RunFolder, check_disk, disk_estimate
 from townlet.policy.training.services import (
@@ -31,7 +32,9 @@ from townlet.policy.training.services import (
     TrainingServices,
     intervals,
 )
+from townlet.policy.training.session import network_spec
 from townlet.sim.loop import SimulationLoop
+from townlet.world.state import TERMS
 
 Small = Callable[..., SimulationConfig]
 
@@ -173,3 +176,53 @@ def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a run folder"):
         RunFolder(tmp_path).card()
+
+
+def test_towns_are_spread_over_the_weights_of_conflict_and_tell_theirs(small_town: Small) -> None:
+    words = ("observations.conflict_weight=4", "training.conflict_weights=[1, 16]")
+    service = RolloutCaptureService(small_town(*words))
+    vec = service.towns(32)
+    weights = vec.tables.rules["conflict_weight"]
+    assert (weights.min() < 1.2, weights.max() > 13) == (True, True)
+    assert np.median(weights) == pytest.approx(4.0, rel=0.15)  # as many below as above, by their ratio
+    told = vec.features[..., vec.spec.offsets["conflict_weight"]]
+    np.testing.assert_allclose(told, np.repeat(weights / (weights + 6.0), vec.num_residents).reshape(told.shape), rtol=1e-6)
+    part = service.towns(8, first_town=8)  # as another worker has them
+    np.testing.assert_array_equal(part.tables.rules["conflict_weight"], weights[8:16])
+    with pytest.raises(ConfigError, match="must be told the weight"):
+        small_town("training.conflict_weights=[1, 16]")
+
+
+def test_a_conflict_costs_what_it_weighs_in_its_town(small_town: Small) -> None:
+    """The same towns with another weight each: nobody sees to it, so that all but the price of conflicts is the same."""
+    config = small_town("observations.conflict_weight=1", "rewards.clip=1000", "rewards.conflict_weight=1")
+    one, spread = VectorTown(config, 8), VectorTown(config, 8, conflict_weights=(1.0, 16.0))
+    paid = [np.zeros(8), np.zeros(8)]
+    for sums, vec in zip(paid, (one, spread)):
+        loop = SimulationLoop(vec, make_policy("random", vec))
+        for _ in range(100):
+            loop.step()
+            sums += vec.terms[..., TERMS.index("conflict")].sum(axis=1)
+    assert (paid[0] < 0).any()
+    np.testing.assert_allclose(paid[1], paid[0] * spread.tables.rules["conflict_weight"])
+
+
+def test_partners_decide_for_every_other_resident_of_their_towns(small_town: Small) -> None:
+    pytest.importorskip("torch")
+    from townlet.policy.training import learner
+
+    config = small_town("training.towns=6")
+    vec = RolloutCaptureService(config).towns(6)
+    collector = Collector(vec, 0, maps=False, partners=("scripted", "random"))
+    network = learner.PPOLearner(network_spec(config), config.ppo)
+    rollout = collector.collect(network, 2)
+    others = rollout.scripted[0]
+    assert not others[[0, 3]].any()  # towns without a partner
+    np.testing.assert_array_equal(others[1], others[2])
+    np.testing.assert_array_equal(others[1], ~others[4])
+    script = make_policy("scripted", vec)
+    vec.reset()
+    np.testing.assert_array_equal(rollout.actions[0, 1][others[1]], script.act(vec).actions[1][others[1]])
+    np.testing.assert_array_equal(rollout.learning, rollout.active[:-1] & ~rollout.scripted)
+    with pytest.raises(UsageError, match=r"schedule has a memory"):
+        Collector(VectorTown("kitchen_breakfast", 1), 0, maps=False, partners=("schedule",))

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from townlet.envs.vector import VectorTown
+from townlet.errors import UsageError
+from townlet.evaluation.scorecard import locate
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.rollout import TrajectoryRecorder
-from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, mix, values_of
+from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, make_policy, mix, values_of
 from townlet.policy.trajectory import FIELDS, Trajectory, joined
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
@@ -22,6 +24,8 @@ from townlet.sim.probes import Probe
 from townlet.sim.tally import EventTally
 from townlet.types import Array
 from townlet.world.rng import DAILY, SHARE
+
+EVENTS_AT_ONCE = 16  # steps whose events are counted together: counting is a dozen calls, however many there are
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -95,11 +99,43 @@ class GuidedPolicy:
         return self.network.values(vec)
 
 
-class Collector(Probe):
-    """Steps one batch of towns and keeps what happens."""
+class AmongPartners:
+    """Learners in towns of which each has a partner policy, or none, in turn: it decides for every other resident."""
 
-    def __init__(self, vec: VectorTown, seed: int, *, maps: bool, state_width: int = 0) -> None:
+    kind, has_values = "among partners", True
+
+    def __init__(self, learners: NetworkPolicy | GuidedPolicy, partners: Sequence[Policy]) -> None:
+        self.learners, self.partners = learners, partners
+
+    def reset(self, vec: VectorTown) -> None:
+        self.learners.reset(vec)
+
+    def act(self, vec: VectorTown) -> Decision:
+        own = self.learners.act(vec)
+        decided = [own, *(partner.act(vec) for partner in self.partners)]
+        town, slot = vec.state.towns["id"].astype(np.int64)[:, None], np.arange(vec.num_residents)
+        owner = town % len(decided) * ((slot + town // len(decided)) % 2)  # (E, N): 0 for a learner
+        others = (owner > 0) if own.scripted is None else (owner > 0) | own.scripted
+        return mix(decided, owner)._replace(values=own.values, expert=own.expert, scripted=others)
+
+    def values(self, vec: VectorTown) -> Array:
+        return self.learners.values(vec)
+
+
+def partner_of(spec: str, vec: VectorTown, seed: int) -> Policy:
+    """A policy of `training.partners`; one that remembers is refused: a checkpoint of the run would not hold its memory."""
+    policy = make_policy(locate(spec), vec, seed=seed)
+    if any(array.size for array in policy.memory().values()):
+        raise UsageError(f"training.partners: {spec} has a memory, which a run cannot keep; take partners without one")
+    return policy
+
+
+class Collector(Probe):
+    """Steps one batch of towns and keeps what happens; `partners` live beside whoever learns."""
+
+    def __init__(self, vec: VectorTown, seed: int, *, maps: bool, state_width: int = 0, partners: Sequence[str] = ()) -> None:
         self.vec, self.seed = vec, seed
+        self.partners = [partner_of(spec, vec, seed) for spec in partners]
         self.maps = maps and vec.maps is not None
         E, N = vec.num_towns, vec.num_residents
         self.state = np.zeros((E, N, state_width), np.float32)  # recurrent state of the network
@@ -111,6 +147,7 @@ class Collector(Probe):
         self._decision_bytes = sum(int(array[0].nbytes) for array in rows)
         self._recorder: TrajectoryRecorder | None = None
         self._out: Rollout | None = None
+        self._events: list[Array] = []  # of steps that are not counted yet
 
     @property
     def spec(self) -> ObservationSpec:
@@ -159,16 +196,14 @@ class Collector(Probe):
             self._recorder = self._out = None  # the memory of the one before, first
             self._recorder = TrajectoryRecorder(vec, horizon, self._leave_out)
         recorder, before = self._recorder, self.state.copy()
-        recorder.steps = self._decision = 0
+        recorder.steps, self._decision, self._events = 0, 0, []
         acting = None if network is None else NetworkPolicy(network, self.seed)
         script = ScriptedPolicy(epsilon, self.seed)
-        policy: Policy
-        if acting is None:
-            policy = script
-        elif ask_script or scripted_share > 0:
-            policy = GuidedPolicy(acting, script, scripted_share)
-        else:
-            policy = acting
+        policy: Policy = script
+        if acting is not None:
+            guided = ask_script or scripted_share > 0
+            learners = GuidedPolicy(acting, script, scripted_share) if guided else acting
+            policy = AmongPartners(learners, self.partners) if self.partners else learners
         policy.reset(vec)
         if acting is not None:
             acting.state = self.state
@@ -176,6 +211,7 @@ class Collector(Probe):
             **recorder.data.columns(), state=before, tally=EventTally(), life_returns=[], life_lengths=[], life_ends=[]
         )
         SimulationLoop(vec, policy, [recorder, self]).run_decisions(horizon)
+        self._count_events()
         recorder.bootstrap(values_of(policy, vec))
         if acting is not None:
             self.state = acting.state
@@ -188,7 +224,9 @@ class Collector(Probe):
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         out, live = self._out, self._live
         assert out is not None
-        out.tally.add(world.events())
+        self._events.append(world.events())
+        if len(self._events) == EVENTS_AT_ONCE:
+            self._count_events()
         np.add(self.returns, world.rewards, out=self.returns, where=live)
         self.lengths += live
         ended = live & ((world.terminated != 0) | (world.truncated != 0))
@@ -199,3 +237,9 @@ class Collector(Probe):
             out.life_ends.extend([self._decision] * int(told.sum()))
             self.returns[ended] = 0.0
             self.lengths[ended] = 0
+
+    def _count_events(self) -> None:
+        if self._events:
+            assert self._out is not None
+            self._out.tally.add(np.concatenate(self._events))
+            self._events = []

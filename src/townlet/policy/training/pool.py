@@ -47,7 +47,8 @@ class PoolShare:
 
     def __init__(self, config: SimulationConfig, spec: NetworkSpec, first_town: int, towns: int) -> None:
         vec = RolloutCaptureService(config).towns(towns, first_town=first_town, stagger=True)
-        self.collector = Collector(vec, config.seed, maps=spec.sees_map, state_width=spec.state_width)
+        partners = config.training.partners
+        self.collector = Collector(vec, config.seed, maps=spec.sees_map, state_width=spec.state_width, partners=partners)
         self.spec, self.fused = spec, can_fuse(spec) and config.ppo.update == "fused"
 
     def world(self) -> dict[str, Array]:

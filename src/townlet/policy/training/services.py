@@ -62,6 +62,7 @@ class RolloutCaptureService:
             start=clock,
             stagger=stagger,
             wallets=training.wallets,
+            conflict_weights=training.conflict_weights,
             threads=simulator_threads(training),
             first_town=first_town,
         )

@@ -214,7 +214,8 @@ def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) 
     if config.training.engine != "local":
         return CollectorPool(config, spec, town_tables(config)[1])
     vec = context.services.capture.towns(config.training.towns, stagger=True, config=config)
-    return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
+    partners = config.training.partners
+    return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width, partners=partners)
 
 
 def open_session(context: TrainingContext, collector: Collector | CollectorPool | None) -> Session:
