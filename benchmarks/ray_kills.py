@@ -1,6 +1,6 @@
 """A training and a study on a two-node Ray cluster whose workers and nodes are killed: are they the local ones, byte for byte?
 
-python benchmarks/ray_kills.py --kills 50 --nodes 5 --output benchmarks/ray/kills.json
+python benchmarks/ray_kills.py --kills 50 --nodes 5 --output benchmarks/cluster/kills.json
 """
 
 from __future__ import annotations

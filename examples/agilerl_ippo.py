@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 from agilerl.algorithms import IPPO
 
@@ -10,13 +13,13 @@ import townlet
 FIELDS = ("states", "actions", "log_probs", "rewards", "dones", "values")  # as `learn` wants them, per agent and step
 
 
-def main(steps: int = 144, rounds: int = 4, scenario: str = "town_day") -> int:
+def main(steps: int = 144, rounds: Iterable[int] = range(4), scenario: str = "town_day") -> tuple[int, Any]:
     env = townlet.parallel_env(scenario, agents="fixed", names="numbered", infos="none", map="none")
     agents = env.possible_agents
     seen = [env.observation_space(agent)["observation"] for agent in agents]
     learner = IPPO(seen, [env.action_space(agent) for agent in agents], agent_ids=agents, batch_size=256, lr=3e-4)
     observations, _ = env.reset(seed=2)
-    for number in range(rounds):
+    for number in rounds:
         kept: dict[str, dict[str, list[np.ndarray]]] = {field: {agent: [] for agent in agents} for field in FIELDS}
         for _ in range(steps):
             rows = {agent: one["observation"][None] for agent, one in observations.items()}
@@ -34,7 +37,8 @@ def main(steps: int = 144, rounds: int = 4, scenario: str = "town_day") -> int:
         learner.learn((*kept.values(), after, {agent: np.array([done[agent]], np.float32) for agent in agents}))
         mean = np.mean([kept["rewards"][agent] for agent in agents])
         print(f"round {number}: reward per decision {mean:.3f}, illegal actions {env.illegal}")
-    return int(env.illegal)
+    actor = learner.actors["resident"]
+    return env.illegal, lambda rows, masks: actor.head_net.wrapped(actor.extract_features(rows.flatten(0, -2)))
 
 
 if __name__ == "__main__":

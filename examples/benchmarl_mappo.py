@@ -9,6 +9,7 @@ from benchmarl.algorithms import MappoConfig
 from benchmarl.environments.pettingzoo.common import PettingZooClass
 from benchmarl.experiment import Experiment, ExperimentConfig
 from benchmarl.models import MlpConfig
+from tensordict import TensorDict
 from torch import nn
 from torchrl.envs.libs.pettingzoo import PettingZooWrapper
 
@@ -32,9 +33,9 @@ class Town(PettingZooClass):  # type: ignore[misc]
     supports_discrete_actions = has_state
 
 
-def main(frames: int = 1440, cycles: int = 72, folder: str = ".") -> int:
+def main(frames: int = 1440, batch: int = 720, cycles: int = 72, folder: str = ".") -> tuple[int, Any]:
     config = ExperimentConfig.get_from_yaml()
-    config.max_n_frames, config.on_policy_collected_frames_per_batch = frames, frames // 2
+    config.max_n_frames, config.on_policy_collected_frames_per_batch = frames, batch
     config.on_policy_n_envs_per_worker, config.on_policy_minibatch_size, config.on_policy_n_minibatch_iters = 2, 144, 2
     config.evaluation, config.loggers, config.create_json, config.save_folder = False, [], False, folder
     model = MlpConfig(num_cells=[64, 64], activation_class=nn.Tanh, layer_class=nn.Linear)
@@ -43,7 +44,12 @@ def main(frames: int = 1440, cycles: int = 72, folder: str = ".") -> int:
     experiment.run()
     illegal = sum(town.illegal for town in towns)
     print(f"{experiment.total_frames} decisions of the town, mean return {experiment.mean_return:.2f}, {illegal} illegal")
-    return illegal
+
+    def scores(rows: Any, masks: Any) -> Any:
+        seen = TensorDict({"observation": {"observation": rows}, "action_mask": masks}, rows.shape[:-1])
+        return experiment.policy(TensorDict({"resident": seen}, rows.shape[:-2]))["resident", "logits"]
+
+    return illegal, scores
 
 
 if __name__ == "__main__":

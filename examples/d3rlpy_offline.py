@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import d3rlpy
 import numpy as np
-import torch
 
 import townlet
 from townlet.policy.replay_report import samples_of
 
 
-def main(towns: int = 4, steps: int = 2000) -> float:
+def main(towns: int = 8, rounds: Iterable[int] = range(10)) -> tuple[float, Any]:
     with tempfile.TemporaryDirectory() as place:
         townlet.capture("town_day", Path(place) / "capture", policy="scripted", epsilon=0.1, towns=towns)
         lives = [sample for sample in samples_of(Path(place) / "capture") if sample.steps > 1]
@@ -28,20 +29,12 @@ def main(towns: int = 4, steps: int = 2000) -> float:
         action_space=d3rlpy.ActionSpace.DISCRETE,
     )
     bc = d3rlpy.algos.DiscreteBCConfig(batch_size=256).create()
-    bc.fit(
-        dataset, n_steps=steps, n_steps_per_epoch=steps, show_progress=False, logger_adapter=d3rlpy.logging.NoopAdapterFactory()
-    )
-    logits = bc.impl.modules.imitator  # probabilities are masked here: d3rlpy knows no masks
-
-    def choose(town: townlet.VectorTown) -> np.ndarray:
-        rows = torch.from_numpy(town.features.reshape(-1, town.features.shape[-1]).copy())
-        with torch.no_grad():
-            scores = logits(rows).logits.numpy().reshape(town.masks.shape)
-        return np.where(town.masks, scores, -np.inf).argmax(-1)
-
-    scores = townlet.evaluate({"scripted": "scripted", "d3rlpy": townlet.own_policy(choose)}, towns=2)
-    print(scores)
-    return float(scores.card.cases[0].policy("d3rlpy").measures["return"].mean or 0.0)
+    quiet = d3rlpy.logging.NoopAdapterFactory()
+    epochs = bc.fitter(dataset, n_steps=10**9, n_steps_per_epoch=200, show_progress=False, logger_adapter=quiet)
+    for _, (_, figures) in zip(rounds, epochs):
+        loss = figures["loss"]
+    print(f"loss {loss:.3f} on {len(lives)} lives of the script")
+    return loss, lambda rows, masks: bc.impl.modules.imitator(rows.flatten(0, -2)).logits
 
 
 if __name__ == "__main__":

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from sb3_contrib import MaskablePPO
 
 from townlet.envs.sb3 import LivingRolloutBuffer, TownVecEnv
 
 
-def main(towns: int = 8, steps: int = 8192) -> float:
-    env = TownVecEnv("town_day", towns, start="random")  # a VecEnv of towns × residents; masks through env_method
+def main(towns: int = 8, steps: int = 8192, callback: Callable[..., bool] | None = None) -> tuple[float, Any]:
+    env = TownVecEnv("town_day", towns, start="random", map="none")  # a VecEnv of towns × residents; masks through env_method
     options = {"rollout_buffer_class": LivingRolloutBuffer}  # learns from residents, not from slots that wait for a newcomer
     model = MaskablePPO("MlpPolicy", env, n_steps=64, batch_size=512, n_epochs=4, seed=0, **options)
-    model.learn(steps)
+    model.learn(steps, callback)
     seen, total = env.reset(), 0.0
     for _ in range(144):  # a day of decisions
         actions, _ = model.predict(seen, action_masks=env.action_masks())
         seen, rewards, _, _ = env.step(actions)
         total += float(rewards.sum())
     print(f"return of a resident's day after {model.num_timesteps} decisions: {total / env.num_envs:.1f}")
-    return total / env.num_envs
+    flat = lambda rows, masks: (rows.flatten(0, -2), masks.flatten(0, -2).numpy())  # noqa: E731
+    return total / env.num_envs, lambda rows, masks: model.policy.get_distribution(*flat(rows, masks)).distribution.logits
 
 
 if __name__ == "__main__":

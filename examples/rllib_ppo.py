@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module import MultiRLModuleSpec, RLModuleSpec
 from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaskingTorchRLModule
@@ -10,7 +13,7 @@ from ray.tune.registry import register_env
 from townlet.envs.rllib import TownMultiAgentEnv
 
 
-def main(rounds: int = 2, batch: int = 576, scenario: str = "town_day") -> int:
+def main(rounds: Iterable[int] = range(2), batch: int = 576, scenario: str = "town_day") -> tuple[int, Any]:
     towns: list[TownMultiAgentEnv] = []
 
     def make(config: object) -> TownMultiAgentEnv:
@@ -28,12 +31,16 @@ def main(rounds: int = 2, batch: int = 576, scenario: str = "town_day") -> int:
         .training(train_batch_size=batch, minibatch_size=min(batch, 288), num_epochs=2)
     )
     algorithm = config.build_algo()
-    figures = [algorithm.train()["env_runners"] for _ in range(rounds)][-1]
+    figures = [algorithm.train()["env_runners"] for _ in rounds][-1]
     illegal = sum(town.env.illegal for town in towns)
-    print(
-        f"{figures['num_env_steps_sampled_lifetime']} decisions, return {figures.get('episode_return_mean')}, {illegal} illegal"
-    )
-    return illegal
+    print(f"{figures['num_env_steps_sampled_lifetime']} steps, return {figures.get('episode_return_mean')}, {illegal} illegal")
+    resident = algorithm.get_module("resident")
+
+    def scores(rows: Any, masks: Any) -> Any:
+        seen = {"observations": rows, "action_mask": masks.float()}
+        return resident.forward_inference({"obs": seen})["action_dist_inputs"]
+
+    return illegal, scores
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import gymnasium as gym
@@ -23,7 +24,7 @@ class Masked(gym.ObservationWrapper):  # type: ignore[type-arg]
         return {"obs": observation, "mask": self.unwrapped.action_masks()}  # type: ignore[attr-defined]
 
 
-def main(steps: int = 2000, towns: int = 4) -> int:
+def main(rounds: Iterable[int] = range(10), towns: int = 4) -> tuple[int, Any]:
     make = lambda: Masked(gym.make("Townlet/TownDay-v0", map="none", infos="numeric"))  # noqa: E731
     envs, one = DummyVectorEnv([make] * towns), make()
     net = Net(state_shape=one.observation_space.shape, action_shape=one.action_space.n, hidden_sizes=[128, 128])
@@ -32,14 +33,14 @@ def main(steps: int = 2000, towns: int = 4) -> int:
     buffer = VectorReplayBuffer(20_000, towns)
     collector = Collector(dqn, envs, buffer, exploration_noise=True)
     collector.reset()
-    for _ in range(steps // 200):
+    for _ in rounds:
         with policy_within_training_step(dqn.policy):
             collector.collect(n_step=200)
             for _ in range(20):
                 dqn.update(buffer=buffer, sample_size=128)
     illegal = int(buffer.info.illegal.sum())
-    print(f"{steps} decisions, reward per decision {buffer.rew[: len(buffer)].mean():.3f}, illegal actions {illegal}")
-    return illegal
+    print(f"reward per decision {buffer.rew[: len(buffer)].mean():.3f}, illegal actions {illegal}")
+    return illegal, lambda rows, masks: net(rows.flatten(0, -2))[0]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 from tensordict.nn import TensorDictModule
 from torchrl.envs.libs.pettingzoo import PettingZooWrapper
@@ -13,7 +16,7 @@ import townlet
 GROUP = "resident"  # TorchRL groups agents by what stands before the last underscore of their names
 
 
-def main(steps: int = 144, rounds: int = 4) -> int:
+def main(steps: int = 144, rounds: Iterable[int] = range(4)) -> tuple[int, Any]:
     town = townlet.parallel_env("town_day", agents="fixed", names="numbered", infos="none", map="none")
     env = PettingZooWrapper(env=town, categorical_actions=True, done_on_any=False)
     agents, actions = len(town.possible_agents), town.vec.num_actions
@@ -31,7 +34,7 @@ def main(steps: int = 144, rounds: int = 4) -> int:
     loss.set_keys(sample_log_prob=(GROUP, "log_prob"), **{name: (GROUP, key) for name, key in keys.items()})
     loss.make_value_estimator(ValueEstimators.GAE, gamma=0.99, lmbda=0.95)
     optimiser = torch.optim.Adam(loss.parameters(), 3e-4)
-    for number in range(rounds):
+    for number in rounds:
         with torch.no_grad():
             data = loss.value_estimator(env.rollout(steps, actor, break_when_any_done=False))
         for _ in range(4):
@@ -39,7 +42,7 @@ def main(steps: int = 144, rounds: int = 4) -> int:
             sum(value for name, value in parts.items() if name.startswith("loss")).backward()
             optimiser.step(), optimiser.zero_grad()
         print(f"round {number}: reward per decision {data['next', GROUP, 'reward'].mean():.3f}, illegal actions {town.illegal}")
-    return int(town.illegal)
+    return town.illegal, lambda rows, masks: trunk(rows)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""What tests of the engine share: towns, networks and the digests that the native town ends with."""
+"""What tests of the engine share: towns, networks and the digests that the native town ends with.
+
+python engine_tools.py TOWN POLICY SEED DECISIONS THREADS prints one, for tests that run it in another process
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,8 +45,9 @@ def some_network(vec: VectorTown, activation: str = "relu") -> NumpyPolicy:
     return NumpyPolicy(spec, weights)
 
 
-def native_digest(name: str, policy: str, seed: int, decisions: int) -> str:
-    vec = VectorTown(name, 1, seed=seed)
+def native_digest(name: str, policy: str, seed: int, decisions: int, threads: int = 1) -> str:
+    """Of the first of as many towns as there are threads."""
+    vec = VectorTown(name, threads, seed=seed, threads=threads)
     if policy == "network":
         chooser: Any = NetworkPolicy(KernelNetwork(some_network(vec)), seed)
         chooser.reset(vec)
@@ -50,7 +55,7 @@ def native_digest(name: str, policy: str, seed: int, decisions: int) -> str:
         chooser = make_policy(policy, vec, seed=seed)
     for _ in range(decisions):
         vec.step(chooser.act(vec).actions)
-    return vec.digest()
+    return vec.digest(0)
 
 
 def write_image(folder: Path, name: str) -> None:
@@ -83,3 +88,7 @@ def runs_of(towns: list[str], seeds: list[int], decisions: int) -> list[dict[str
 
 def native_digests(runs: Sequence[dict[str, Any]]) -> list[str]:
     return [native_digest(run["town"], run["policy"], seed, run["decisions"]) for run in runs for seed in run["seeds"]]
+
+
+if __name__ == "__main__":
+    print(native_digest(*sys.argv[1:3], *map(int, sys.argv[3:])))

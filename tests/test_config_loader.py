@@ -411,7 +411,7 @@ PROBLEMS = [
     ("extends: {a: b}\n", "town.yaml:1: `extends` names a file or a list of files, found a mapping"),
     ("extends: [town_day, 3]\n", "town.yaml:1: `extends` names a file or a list of files, found the value 3"),
     ("extends: []\n", "town.yaml:1: `extends` names 0 files, expected 1 to 16"),
-    ("extends: town_dya\n", "town.yaml:1: there is no config called 'town_dya'; did you mean town_day?"),
+    ("extends: town_dya\n", "town.yaml:1: there is no scenario called 'town_dya'; did you mean town_day?"),
     ("extends: /etc/passwd\n", "town.yaml:1: '/etc/passwd' leads out of"),
     ("extends: town.yaml\n", "extends itself: "),
 ]
@@ -451,11 +451,11 @@ def test_all_problems_come_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("town_dai", "there is no config called 'town_dai'; did you mean town_day?; `townlet scenarios list` shows all"),
-        ("zzzzzz", "there is no config called 'zzzzzz'; `townlet scenarios list` shows all"),
+        ("town_dai", "there is no scenario called 'town_dai'; did you mean town_day? `townlet scenarios list` shows all"),
+        ("zzzzzz", "there is no scenario called 'zzzzzz'; `townlet scenarios list` shows all"),
         ("configs/examples/poc_hybird.yaml", "there is no config file configs/examples/poc_hybird.yaml"),
         ("/", "/ is a folder without config.json; name a config file"),
-        ("x" * 5000, "there is no config called 'xxx"),
+        ("x" * 5000, "there is no scenario called 'xxx"),
         ("a\0b.yaml", "there is no config file"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,12 +136,3 @@ def test_uncompiled_code_gives_the_same_town_in_every_scenario(scenario: str, de
     overrides = ("policy.decision_interval=2",) if scenario == "metropolis" else ("policy.decision_interval=10",)
     here = chain(VectorTown(load_config(scenario, overrides), 1, seed=3), decisions)
     assert run(scenario, decisions, *overrides, NUMBA_DISABLE_JIT="1") == here
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processor", ["generic", "x86-64-v3", "x86-64-v4"])
-def test_code_for_another_processor_gives_the_same_town(processor: str) -> None:
-    if processor == "x86-64-v4" and "avx512f" not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("this processor cannot run it")
-    here = chain(VectorTown(load_config("queue_conflict"), 1, seed=3), 40)
-    assert run("queue_conflict", 40, NUMBA_CPU_NAME=processor, NUMBA_CPU_FEATURES="") == here

@@ -32,6 +32,7 @@ import pytest
 from places import ROOT
 from townlet.cli.app import COMMANDS, app, main
 from townlet.config.loader import default_config
+from townlet.evaluation.compare import load_scorecard
 from townlet.optional import installed
 
 EVERY_PAGE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -290,3 +291,12 @@ def test_the_site_builds_without_warnings_and_holds_every_page(tmp_path: Path) -
     assert len(linked) >= 3
     for town in linked:
         assert 'id="engine"' in (tmp_path / "site" / town).read_text(encoding="utf-8")  # it lives
+
+
+def test_the_guide_shows_what_the_trained_bakery_was_measured_at() -> None:
+    page = (ROOT / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    case = load_scorecard(ROOT / "docs" / "samples" / "bakery_scorecard.json").cases[0]
+    for key in ("return", "conflicts"):
+        for name in ("scripted", "trained"):
+            one = case.policy(name).measures[key]
+            assert f"{one.mean:.2f} ({one.low:.2f} … {one.high:.2f})" in page, (key, name)

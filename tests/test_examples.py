@@ -45,7 +45,7 @@ def test_maskable_ppo_trains_on_a_resident() -> None:
 
 def test_maskable_ppo_trains_on_a_batch_of_towns() -> None:
     pytest.importorskip("sb3_contrib")
-    assert main_of("maskable_ppo_vector")(towns=2, steps=1024) > 0
+    assert main_of("maskable_ppo_vector")(towns=2, steps=1024)[0] > 0
 
 
 def test_maskable_ppo_trains_through_pettingzoo_and_keeps_to_the_mask() -> None:
@@ -56,34 +56,34 @@ def test_maskable_ppo_trains_through_pettingzoo_and_keeps_to_the_mask() -> None:
 
 def test_torchrl_trains_with_masks_and_fixed_agents() -> None:
     pytest.importorskip("torchrl")
-    assert main_of("torchrl_ppo")(steps=18, rounds=2) == 0
+    assert main_of("torchrl_ppo")(steps=18, rounds=range(2))[0] == 0
 
 
 def test_benchmarl_trains_with_masks_and_fixed_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("benchmarl")
     monkeypatch.syspath_prepend(str(EXAMPLES))  # it pickles the task, and `main_of("benchmarl_mappo")` gives it no module
-    assert import_module("benchmarl_mappo").main(frames=288, cycles=18, folder=str(tmp_path)) == 0
+    assert import_module("benchmarl_mappo").main(frames=288, batch=144, cycles=18, folder=str(tmp_path))[0] == 0
 
 
 def test_rllib_trains_with_masks_while_residents_come_and_go() -> None:
     pytest.importorskip("ray.rllib")
-    assert main_of("rllib_ppo")(rounds=1, batch=300, scenario="newcomer") == 0
+    assert main_of("rllib_ppo")(rounds=range(1), batch=300, scenario="newcomer")[0] == 0
 
 
 @pytest.mark.filterwarnings("ignore")  # of AgileRL itself
 def test_agilerl_trains_with_masks_while_residents_come_and_go() -> None:
     pytest.importorskip("agilerl")
-    assert main_of("agilerl_ippo")(steps=40, rounds=2, scenario="newcomer") == 0
+    assert main_of("agilerl_ippo")(steps=40, rounds=range(2), scenario="newcomer")[0] == 0
 
 
 def test_tianshou_trains_with_masks() -> None:
     pytest.importorskip("tianshou")
-    assert main_of("tianshou_dqn")(steps=400, towns=2) == 0
+    assert main_of("tianshou_dqn")(rounds=range(2), towns=2)[0] == 0
 
 
 def test_d3rlpy_learns_from_a_capture() -> None:
     pytest.importorskip("d3rlpy")
-    assert main_of("d3rlpy_offline")(towns=1, steps=100) > 0
+    assert main_of("d3rlpy_offline")(towns=1, rounds=range(1))[0] > 0
 
 
 def test_examples_of_trainers_are_short() -> None:

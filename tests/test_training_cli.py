@@ -90,7 +90,7 @@ def test_every_flag_that_changes_the_config_names_a_key_of_it() -> None:
         (("town_day", "--ppo-learning-rate", "0"), 2, "ppo.learning_rate"),
         (("town_day", "--mode", "fly"), 2, "--mode"),
         (("town_dya", "--mode", "rollout"), 2, "town_day"),
-        ((), 2, "There is no config"),
+        ((), 2, "There is nothing to train on; name a scenario"),
         (("town_day", "--replay-meta", "x.json"), 2, "--replay-sample"),
         (("town_day", "--mode", "replay"), 2, "There is no replay data"),
         (("town_day", "--replay-manifest", "none.json", "--train-ppo"), 3, "none.json does not exist"),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import engine_tools
 from engine_tools import digests_in_node, native_digests, runs_of, write_runs
 from townlet.config.loader import shipped_configs
 from townlet.engine.image import fits_a_page
@@ -79,3 +83,22 @@ def test_every_shipped_town_is_the_same_natively_in_node_and_in_a_browser(
     assert len(set(expected)) == 2
     assert digests_in_node(tmp_path) == expected
     assert digests_in_chromium(tmp_path) == expected
+
+
+@pytest.mark.slow
+def test_one_digest_on_every_processor_on_two_threads_uncompiled_and_in_browsers(
+    tmp_path: Path, digests_in_chromium: Callable[[Path], list[str]]
+) -> None:
+    run: dict[str, Any] = {"town": "queue_conflict", "policy": "scripted", "seeds": [3], "decisions": 60}
+    write_runs(tmp_path, engine_module(), [run])
+    names = ["generic", "x86-64-v3", *(["x86-64-v4"] if "avx512f" in Path("/proc/cpuinfo").read_text() else [])]
+    processors = {name: {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""} for name in names}
+    ways: dict[str, tuple[int, dict[str, str]]] = {name: (1, words) for name, words in processors.items()}
+    ways |= {"as it is": (1, {}), "two threads": (2, {}), "uncompiled": (1, {"NUMBA_DISABLE_JIT": "1"})}
+    found = {"Chromium": digests_in_chromium(tmp_path)[0], "Node": digests_in_node(tmp_path)[0]}
+    for name, (threads, words) in ways.items():
+        command = [sys.executable, engine_tools.__file__, "queue_conflict", "scripted", "3", "60", str(threads)]
+        done = subprocess.run(command, env=os.environ | words, capture_output=True, text=True, check=True)
+        found[name] = done.stdout.strip()
+    print("\n".join(f"{name}: {digest}" for name, digest in found.items()))
+    assert len(set(found.values())) == 1, found

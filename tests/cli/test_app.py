@@ -135,7 +135,7 @@ def test_debug_may_stand_anywhere_and_shows_the_traceback(args: tuple[str, ...],
     code, _, err = call(*args, capsys=capsys)
     assert code == 2
     assert "Traceback" in err
-    assert "there is no config called 'nowhere'" in err
+    assert "there is no scenario called 'nowhere'" in err
 
 
 def test_a_bug_is_not_hidden() -> None:

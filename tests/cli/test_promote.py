@@ -96,12 +96,12 @@ def test_a_candidate_is_judged_in_the_town_it_was_trained_for_and_the_towns_are_
     candidate = tmp_path / "run" / "checkpoints" / "000001"
     _, out, _ = call(capsys, "evaluate", candidate, "--scenario", "--seeds", "5", "--days", "1", "--json", *ledger_options)
     found = json.loads(out)
-    assert found["towns"] == ["bakery (5 towns × 1 days, seed 2000001)"]
+    assert found["towns"] == ["bakery (5 towns × 3 residents × 1 day, seed 2000001)"]
     assert found["gates"]  # it was judged, not refused for its towns
     _, out, _ = call(
         capsys, "evaluate", candidate, "--scenario", "queue_conflict", "--seeds", "2", "--days", "1", *ledger_options
     )
-    assert "judged in queue_conflict (2 towns × 1 days, seed 2000003)" in out
+    assert "judged in queue_conflict (2 towns × 3 residents × 1 day, seed 2000003)" in out
     code, _, err = call(capsys, "evaluate", candidate, "--scenario", "--scorecard", tmp_path / "s.json", *ledger_options)
     assert (code, "leave out --scenario" in err) == (64, True)
     checkpoint_folder(tmp_path / "stray", "stray")

@@ -1,11 +1,11 @@
 """SIGINT and SIGTERM at random moments of five commands: the right code, one sentence, within 5 s, and nothing lost.
 
-python tests/faults/moments.py [--moments 200] [--anew 20] [--commands a,b] [--output FILE]
+python tests/faults/moments.py [--moments 200] [--commands a,b] [--minutes 60] [--output FILE]
 
-A moment lies anywhere between the instruction that sets the handlers and the last of the process. Most processes are forked from
-one that has imported everything, so that moments fall into the work; `--anew` of each command are started from nothing, so that
-they fall into the imports too. After the signal the command is run again, or resumed, and what it leaves is compared with an
-uninterrupted run.
+Each command is started from nothing. A moment lies anywhere between the instruction that sets the handlers and the last of the
+process, and is counted in seconds it has computed, so that a busy machine does not move it; nor does waiting for a processor
+count as the command's own. After the signal the command is run again, or resumed (forked from this process, in which everything
+is imported), and what it leaves is compared with an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import os
 import random
 import re
@@ -68,67 +69,74 @@ def commands() -> dict[str, Command]:
 class Ended:
     code: int
     said: str
-    seconds: float = 0.0  # from the signal to the end
+    seconds: float = 0.0  # from the signal to the end, but for those in which it waited for a processor that others had
+    computed: float = 0.0  # of processors, also from the signal to the end
     sent: bool = True
 
 
-class Starter:
-    """Starts commands: forked from this process, in which everything is imported, or anew."""
+def start(words: tuple[str, ...], place: Path) -> int:
+    """A command from nothing; the process's number."""
+    with (place / "said").open("wb") as said:
+        command = [sys.executable, "-m", "townlet", *words]
+        process = subprocess.Popen(command, cwd=place / "in", stderr=said, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    process.returncode = 0  # waited for by number
+    return process.pid
 
-    def __init__(self) -> None:
-        self.child = False
 
-    def start(self, words: tuple[str, ...], place: Path, *, anew: bool) -> int | None:
-        """The process's number; None in the forked process itself."""
-        errors = os.open(place / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        if anew:
-            process = subprocess.Popen([sys.executable, "-m", "townlet", *words], cwd=place / "in", stderr=errors, stdout=nothing)
-            process.returncode = 0  # waited for by number
-            number: int | None = process.pid
-        else:
-            number = os.fork() or None
-            if number is None:
-                os.dup2(errors, 2)
-                os.dup2(nothing, 1)
-                os.dup2(nothing, 0)
-                os.chdir(place / "in")
-                for one in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(one, signal.SIG_DFL)
-                sys.argv = ["townlet", *words]
-                self.child = True
-        os.close(errors)
-        os.close(nothing)
-        return number
+def fork(words: tuple[str, ...], place: Path) -> int | None:
+    """The same from this process, in which everything is imported; None in the forked process itself, which is to go on."""
+    number = os.fork() or None
+    if number is None:
+        os.dup2(os.open(place / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+        os.chdir(place / "in")
+        sys.argv = ["townlet", *words]
+    return number
 
 
 def interrupted(number: int, place: Path, moment: float | None, how: signal.Signals) -> Ended:
-    """Wait for the handlers, then for the moment, then send; the whole life of the process where there is no moment."""
+    """Wait for the handlers, then until the process has computed for `moment` seconds more, then send; its whole life where there
+    is no moment."""
     while not _answers(number):
         time.sleep(0.0005)
-    ready = time.monotonic()
-    if moment is None:
-        _, status = os.waitpid(number, 0)
-        return Ended(os.waitstatus_to_exitcode(status), _said(place), time.monotonic() - ready)
-    while time.monotonic() - ready < moment:
-        time.sleep(0.0005)
-    done, status = os.waitpid(number, os.WNOHANG)
-    if done:
-        return Ended(os.waitstatus_to_exitcode(status), _said(place), sent=False)
-    os.kill(number, how)
-    sent = time.monotonic()
+    before = _computed(number)
+    if moment is not None:
+        until = before + moment
+        while before < until and not _ended(number):
+            time.sleep(0.002)
+            before = _computed(number)
+        time.sleep(moment % 0.01)  # the system counts in hundredths
+        if _ended(number):
+            _, status = os.waitpid(number, 0)
+            return Ended(os.waitstatus_to_exitcode(status), _said(place), sent=False)
+        os.kill(number, how)
+    began, waited = time.monotonic(), _waited(number)
+    os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
+    seconds, computed = time.monotonic() - began - (_waited(number) - waited), _computed(number) - before
     _, status = os.waitpid(number, 0)
-    return Ended(os.waitstatus_to_exitcode(status), _said(place), time.monotonic() - sent)
+    return Ended(os.waitstatus_to_exitcode(status), _said(place), seconds, computed)
+
+
+def _stat(number: int) -> list[str]:
+    return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+
+
+def _ended(number: int) -> bool:
+    return _stat(number)[0] == "Z"
+
+
+def _computed(number: int) -> float:
+    return sum(map(int, _stat(number)[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def _waited(number: int) -> float:
+    return int(Path(f"/proc/{number}/schedstat").read_text().split()[1]) / 1e9
 
 
 def _answers(number: int) -> bool:
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{number}/status").read_text().splitlines():
-            if line.startswith("SigCgt:"):
-                return bool(int(line.split()[1], 16) & _TERM)
-            if line.startswith("State:") and "Z" in line:
-                return True
-    return True
+    """It has set its handlers, or is gone."""
+    lines = dict(line.split(":\t", 1) for line in Path(f"/proc/{number}/status").read_text().splitlines() if ":\t" in line)
+    return lines["State"].startswith("Z") or bool(int(lines["SigCgt"], 16) & _TERM)
 
 
 def _said(place: Path) -> str:
@@ -139,29 +147,31 @@ def _said(place: Path) -> str:
 class Trial:
     name: str
     command: Command
+    slowest: float
+    computed: float
+    kinds: Counter[str]
+    life: float = 0.0  # seconds that it computes when it is left alone
     whole: dict[str, Any] = field(default_factory=dict)
-    kinds: Counter[str] = field(default_factory=Counter)
-    slowest: float = 0.0
-    examples: list[str] = field(default_factory=list)
 
     def judge(self, ended: Ended, how: signal.Signals) -> None:
         """Code, words and time."""
         told = SENTENCE.sub("", ended.said)
         if ended.code == 128 + how and SENTENCE.search(ended.said) and not told.startswith("Traceback"):
             kind = "stopped"
-        elif ended.code == 0 and "Traceback" not in ended.said:
+        elif ended.code == 0 and ended.computed < self.life / 2 and "Traceback" not in ended.said:
             kind = "had ended its work"
         else:
             kind = "wrong code or words"
         if ended.seconds > LIMIT:
             kind = "too slow"
-        self.slowest = max(self.slowest, ended.seconds)
-        self.count(kind, f"{how.name}, code {ended.code}, {ended.seconds:.1f} s: {ended.said[-300:]}")
+        self.slowest, self.computed = max(self.slowest, ended.seconds), max(self.computed, ended.computed)
+        told = f"{how.name}, code {ended.code}, {ended.seconds:.1f} s, {ended.computed:.1f} s computed: {ended.said[-300:]}"
+        self.count(kind, told)
 
     def count(self, kind: str, words: str) -> None:
         self.kinds[kind] += 1
-        if kind not in FINE and len(self.examples) < 5:
-            self.examples.append(f"{self.name}: {kind}: {words}")
+        if kind not in FINE:
+            print(f"{self.name}: {kind}: {words}", file=sys.stderr, flush=True)
 
 
 FINE = ("stopped", "had ended its work")
@@ -170,50 +180,43 @@ FINE = ("stopped", "had ended its work")
 def main() -> int | None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moments", type=int, default=200)
-    parser.add_argument("--anew", type=int, default=20, help="of them, in processes started from nothing")
     parser.add_argument("--commands", default="")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which it stops; the next call goes on")
     parser.add_argument("--output", type=Path, required=True)
     asked = parser.parse_args()
     sys.path.insert(0, str(HERE.parent))
     from faults import fault_tools as tools
 
-    starter, draw = Starter(), random.Random(SEED)
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_DFL)  # a shell may have let us ignore them, and so would whoever is started here
+    end = time.monotonic() + asked.minutes * 60
     rows = {row["command"]: row for row in json.loads(asked.output.read_text())} if asked.output.exists() else {}
     listed, place = commands(), Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     for name in asked.commands.split(",") if asked.commands else listed:
-        trial = Trial(name, listed[name])
-        times = {}
+        row = rows.setdefault(name, {"command": name, "moments": 0, "slowest_seconds": 0.0, "computed_seconds": 0.0, "ends": {}})
+        if row["moments"] >= asked.moments or time.monotonic() > end:
+            continue
+        trial = Trial(name, listed[name], row["slowest_seconds"], row["computed_seconds"], Counter(row["ends"]))
         _warm(trial.command.words, _emptied(place))
-        for anew in (False, True):
-            number = starter.start(trial.command.words, _emptied(place), anew=anew)
-            if number is None:
-                return None
-            whole = interrupted(number, place, None, signal.SIGTERM)
-            assert whole.code == 0, whole.said
-            times[anew] = whole.seconds
-            trial.whole = tools.left(place / "in")
-        sent = 0
-        while sent < asked.moments:
-            anew, how = sent < asked.anew, draw.choice((signal.SIGINT, signal.SIGTERM))
-            number = starter.start(trial.command.words, _emptied(place), anew=anew)
-            if number is None:
-                return None
-            ended = interrupted(number, place, draw.random() * times[anew], how)
+        whole = interrupted(start(trial.command.words, _emptied(place)), place, None, signal.SIGTERM)
+        assert whole.code == 0, whole.said
+        trial.life, trial.whole = whole.computed, tools.left(place / "in")
+        draw = random.Random(f"{SEED} {name} {row['moments']}")
+        while row["moments"] < asked.moments and time.monotonic() < end:
+            how = draw.choice((signal.SIGINT, signal.SIGTERM))
+            ended = interrupted(start(trial.command.words, _emptied(place)), place, draw.random() * trial.life, how)
             if not ended.sent:
                 continue
-            sent += 1
             trial.judge(ended, how)
             go_on = trial.command.again if (place / "in" / trial.command.there).exists() else trial.command.words
-            number = starter.start(go_on, place, anew=False)
-            if number is None:
+            if (child := fork(go_on, place)) is None:
                 return None
-            _compare(trial, interrupted(number, place, None, how), place, tools)
-            rows[name] = {"command": name, "moments": sent, "anew": min(sent, asked.anew)}
-            rows[name] |= {"slowest_seconds": round(trial.slowest, 2), "ends": dict(trial.kinds)}
+            _compare(trial, interrupted(child, place, None, how), place, tools)
+            row["moments"] += 1
+            row |= {"slowest_seconds": round(trial.slowest, 2), "computed_seconds": round(trial.computed, 2)}
+            row["ends"] = dict(trial.kinds)
             asked.output.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
-        print(json.dumps(rows[name]), file=sys.stderr, flush=True)
-        for line in trial.examples:
-            print("   ", line, file=sys.stderr, flush=True)
+        print(json.dumps(row), file=sys.stderr, flush=True)
     shutil.rmtree(place)  # by this process: forked ones leave by another way
     return int(any(kind not in FINE for row in rows.values() for kind in row["ends"]))
 

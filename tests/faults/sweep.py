@@ -1,9 +1,9 @@
 """The whole sweep: every operation of every writer, once and in pairs, under both layers; one table of figures.
 
-python tests/faults/sweep.py [--layer seam|preload|both] [--writers a,b] [--stride n] [--pairs n] [--output FILE]
+python tests/faults/sweep.py [--layer seam|preload|both] [--writers a,b] [--stride n] [--pairs n] [--minutes n] [--output FILE]
 
-A line of the output is a layer, a writer and a kind of fault, with the stride; what stands there of as many operations is not run
-again, so that a sweep can be stopped.
+A line of the output is a layer, a writer and a kind of fault, with the stride: how many of how many cases were run, and what was
+found. A sweep goes on where the output says that it stopped.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import gc
 import json
 import logging
+import math
 import os
 import random
 import shutil
@@ -19,13 +20,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 SEED = 17
+KEPT = 20  # cases after which the output is written
 
 
 def library(folder: Path) -> Path | None:
@@ -38,7 +39,11 @@ def library(folder: Path) -> Path | None:
     return built
 
 
-def sweep(layer_name: str, names: list[str], stride: int, pairs: int, known: set[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+Rows = dict[tuple[str, ...], dict[str, Any]]
+
+
+def sweep(layer_name: str, names: list[str], stride: int, pairs: int, rows: Rows) -> Iterator[None]:
+    """Run what the rows lack, and tell when they have changed."""
     from faults import fault_tools as tools
 
     layer: tools.Layer = tools.Seam(fork=True) if layer_name == "seam" else tools.Preloaded()
@@ -46,8 +51,7 @@ def sweep(layer_name: str, names: list[str], stride: int, pairs: int, known: set
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         place = Path(folder) / "case"
         for name in names:
-            todo = [what for what in (*once, "two kills") if (layer_name, name, what) not in known]
-            if not todo:
+            if all(_done(rows.get((layer_name, name, what)), stride, pairs) for what in (*once, "two kills")):
                 continue
             draw = random.Random(f"{SEED} {layer_name} {name}")
             whole = tools.uninterrupted(tools.WRITERS[name], place)
@@ -58,32 +62,38 @@ def sweep(layer_name: str, names: list[str], stride: int, pairs: int, known: set
             cases["two kills"] = [tools.Case(name, tuple(kills)) for kills in twice]
             gc.collect()
             gc.freeze()  # what is forked shares it
-            for what in todo:
-                yield _run(tools, layer, what, cases[what], whole, place, count) | {"stride": stride}
+            for what, wanted in cases.items():
+                key = layer_name, name, what
+                if _done(rows.get(key), stride, pairs):
+                    continue
+                known = rows.get(key, {"stride": 0})
+                if known["stride"] != stride or known["operations"] != count:
+                    about = {"operations": count, "stride": stride, "cases": 0, "of": 0, "findings": {}}
+                    rows[key] = {"layer": layer_name, "writer": name, "fault": what} | about
+                rows[key]["of"] = len(wanted)
+                yield from _run(tools, layer, wanted, rows[key], whole, place)
 
 
-def _run(tools: Any, layer: Any, what: str, cases: list[Any], whole: Any, place: Path, count: int) -> dict[str, Any]:
-    kinds: Counter[str] = Counter()
-    examples, began, floor = [], time.perf_counter(), tools.Floor()
-    for case in cases:
-        for finding in tools.findings(layer, case, whole, place, floor):
-            kinds[finding.kind] += 1
-            if len(examples) < 3:
-                examples.append(f"{case}: {finding.kind}: {finding.words}")
-    name = cases[0].writer if cases else ""
-    row = {"layer": layer.name, "writer": name, "fault": what, "operations": count, "cases": len(cases), "findings": dict(kinds)}
+def _done(row: dict[str, Any] | None, stride: int, pairs: int) -> bool:
+    return row is not None and row["stride"] <= stride and row["cases"] == row["of"] >= (row["fault"] == "two kills") * pairs
+
+
+def _run(tools: Any, layer: Any, cases: list[Any], row: dict[str, Any], whole: Any, place: Path) -> Iterator[None]:
+    """What is left of the cases; the last that was run is run again, because it says what is safe from there on."""
+    begin, began, floor = row["cases"], time.perf_counter(), tools.Floor()
+    for number in range(max(0, begin - 1), len(cases)):
+        for finding in tools.findings(layer, cases[number], whole, place, floor):
+            if number >= begin:
+                row["findings"][finding.kind] = row["findings"].get(finding.kind, 0) + 1
+                print(f"{cases[number]}: {finding.kind}: {finding.words}", file=sys.stderr, flush=True)
+        row["cases"] = max(begin, number + 1)
+        if number % KEPT == 0 or number + 1 == len(cases):
+            yield
     print(json.dumps(row), f"{time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    for line in examples:
-        print("   ", line, file=sys.stderr, flush=True)
-    return row
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    return row["layer"], row["writer"], row["fault"]
 
 
 def main() -> int:
@@ -92,6 +102,7 @@ def main() -> int:
     parser.add_argument("--writers", default="")
     parser.add_argument("--stride", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after which it stops")
     parser.add_argument("--output", type=Path, required=True)
     asked = parser.parse_args()
     if asked.layer == "both":
@@ -102,11 +113,12 @@ def main() -> int:
 
         logging.getLogger("townlet").setLevel(logging.ERROR)  # a log that stops says so
         names = asked.writers.split(",") if asked.writers else list(tools.WRITERS)
-        rows = {_key(row): row for row in read_rows(asked.output)}
-        known = {key for key, row in rows.items() if row["stride"] <= asked.stride}
-        for row in sweep(asked.layer, names, asked.stride, asked.pairs, known):
-            rows[_key(row)] = row
+        rows = {(row["layer"], row["writer"], row["fault"]): row for row in read_rows(asked.output)}
+        end = time.monotonic() + asked.minutes * 60
+        for _ in sweep(asked.layer, names, asked.stride, asked.pairs, rows):
             asked.output.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
+            if time.monotonic() > end:
+                break
     return 1 if any(row["findings"] for row in read_rows(asked.output)) else 0
 
 
@@ -122,6 +134,7 @@ def _both(asked: argparse.Namespace) -> None:
                     continue
                 environment["LD_PRELOAD"] = str(built)
             words = [sys.executable, __file__, "--layer", layer, "--stride", str(asked.stride), "--pairs", str(asked.pairs)]
+            words += ["--minutes", str(asked.minutes)]
             subprocess.run([*words, "--writers", asked.writers, "--output", str(asked.output)], env=environment, check=False)
 
 

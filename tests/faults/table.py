@@ -19,15 +19,22 @@ def faults(rows: list[dict[str, Any]]) -> str:
     for layer, writer in dict.fromkeys((row["layer"], row["writer"]) for row in rows if row["cases"]):
         mine = {row["fault"]: row for row in rows if (row["layer"], row["writer"]) == (layer, writer)}
         one = next(iter(mine.values()))
-        cells = [f"{sum(mine[name]['findings'].values())} of {mine[name]['cases']}" if name in mine else "–" for name in FAULTS]
-        every = f"{one['operations']}" + (f", every {one['stride']}th" if one["stride"] > 1 else "")
-        lines.append(f"| {layer} | {writer} | {every} | " + " | ".join(cells) + " |")
+        cells = [_cell(mine.get(name)) for name in FAULTS]
+        lines.append(f"| {layer} | {writer} | {one['operations']} | " + " | ".join(cells) + " |")
     kinds: Counter[str] = Counter()
     for row in rows:
         kinds.update(row["findings"])
     found = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"
     pairs = sum(row["cases"] for row in rows if row["fault"] == "two kills")
     return "\n".join([*lines, "", f"Cases: {sum(row['cases'] for row in rows):,}, of them {pairs:,} pairs. Findings: {found}."])
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "–"
+    left, stride = row["of"] - row["cases"], 1 if row["fault"] == "two kills" else row["stride"]
+    told = f"{sum(row['findings'].values())} of {row['cases']}" + (f", {left} not run" if left else "")
+    return told + (f", every {stride}th" if stride > 1 else "")
 
 
 def flips(rows: list[dict[str, Any]]) -> str:
@@ -52,11 +59,12 @@ def fuzz(rows: list[dict[str, Any]]) -> str:
 
 
 def signals(rows: list[dict[str, Any]]) -> str:
-    lines = _head("command", "moments", "started anew", "stopped", "had ended its work", "anything else", "slowest, s", left=1)
+    lines = _head("command", "moments", "stopped", "had ended its work", "anything else", "slowest, s", "computed, s", left=1)
     for row in rows:
         ends = Counter(row["ends"])
         other = ends.total() - ends["stopped"] - ends["had ended its work"]
-        cells = [row["moments"], row["anew"], ends["stopped"], ends["had ended its work"], other, row["slowest_seconds"]]
+        cells = [row["moments"], ends["stopped"], ends["had ended its work"], other]
+        cells += [row["slowest_seconds"], row["computed_seconds"]]
         lines.append(f"| {row['command']} | " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 

@@ -135,7 +135,7 @@ def test_the_page_shows_the_committed_figures() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes as Linux shows them")
 def test_signals_at_some_moments_of_every_command(tmp_path: Path) -> None:
-    words = [sys.executable, moments.__file__, "--moments", "5", "--anew", "1", "--output", str(tmp_path / "rows.json")]
+    words = [sys.executable, moments.__file__, "--moments", "5", "--output", str(tmp_path / "rows.json")]
     subprocess.run(words, check=False)
     ends = {kind for row in json.loads((tmp_path / "rows.json").read_text()) for kind in row["ends"]}
     assert ends <= set(moments.FINE)

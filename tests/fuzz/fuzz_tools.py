@@ -297,7 +297,7 @@ TARGETS = {target.name: target for target in _targets()}
 def tried(target: Target, seed: int, folder: Path, *, use: bool = True) -> str:
     """One mutation: "" when the reader answered as it should, else the end of its traceback. The store stays as it was."""
     place = store(folder)
-    kept = {place / path: (place / path).read_bytes() for path in target.paths}
+    kept = _originals(place, target.paths)
     target.mutate(Mutator(seed), place)
     try:
         target.read(place)
@@ -309,5 +309,12 @@ def tried(target: Target, seed: int, folder: Path, *, use: bool = True) -> str:
         return traceback.format_exc(limit=-4)
     finally:
         for path, data in kept.items():
-            path.write_bytes(data)
+            if path.read_bytes() != data:
+                path.write_bytes(data)
     return ""
+
+
+@cache
+def _originals(place: Path, paths: tuple[str, ...]) -> dict[Path, bytes]:
+    """Read once: after each mutation they are put back."""
+    return {place / path: (place / path).read_bytes() for path in paths}

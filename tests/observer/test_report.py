@@ -160,8 +160,13 @@ def test_an_anneal_run_shows_its_verdict_and_what_promotion_said(run: Path) -> N
     )
     for status, reasons, decision, says in (
         ("PASS", (), gates, ("anneal PASS", "promotion HOLD", "1 of 2 windows in a row")),
-        ("HOLD", ("stage 1: KL rose",), None, ("anneal HOLD", "stage 1: KL rose", "promotion was not considered")),
-        ("PASS", (), None, ("promotion was not asked for: `townlet promote evaluate runs/x`",)),
+        (
+            "HOLD",
+            ("stage 1: KL rose",),
+            None,
+            ("anneal HOLD", "stage 1: KL rose", "not judged for promotion: only a run that passes is"),
+        ),
+        ("PASS", (), None, ("not judged for promotion: `townlet promote evaluate runs/x`",)),
     ):
         result = AnnealSummary(
             duration_sec=1.0, run_dir="runs/x", status=status, reasons=reasons, epochs=1, stages=(), promotion=decision

@@ -14,10 +14,11 @@ from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ScheduleStep
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, ScenarioError, UsageError
-from townlet.evaluation.scorecard import policy_hash
+from townlet.evaluation.scorecard import evaluate, policy_hash
+from townlet.evaluation.suites import Case
 from townlet.policy.checkpoint import weights_hash
 from townlet.policy.inference import NumpyPolicy
-from townlet.policy.runtime import PolicyRuntime, make_policy, soften
+from townlet.policy.runtime import CarriedPolicy, PolicyRuntime, fitted, make_policy, soften
 from townlet.sim.loop import SimulationLoop
 
 
@@ -159,6 +160,23 @@ def test_a_checkpoint_of_other_actions_or_fields_is_refused_whatever_their_numbe
     )
     with pytest.raises(CheckpointError, match=f"was trained with {what} 0123, this town has .*; use the affordances"):
         make_policy(str(untrained(tmp_path / "other", vec, **{what: "0123"})), vec)
+
+
+def test_a_checkpoint_brings_its_actions_and_observations_to_a_town_that_has_others(tmp_path: Path) -> None:
+    """Who trained with a recipe that chooses among candidates need not say so again wherever the policy is used."""
+    plain = load_config("two_bathrooms")
+    other = load_config("two_bathrooms", ["policy.action_level=candidates", "features.systems.observations=full"])
+    vec = VectorTown(other, 1)
+    hashes = {"action_catalogue_hash": vec.catalogue.hash, "observation_hash": vec.spec.hash}
+    folder = str(untrained(tmp_path / "net", vec, **hashes))
+    for named in (folder, f"greedy:{folder}", {"alice": "scripted", "*": folder}, CarriedPolicy(folder)):
+        made = fitted(plain, named)
+        assert (made.policy.action_level, made.features.systems.observations) == ("candidates", "full")
+    make_policy(folder, VectorTown(fitted(plain, folder), 1))
+    for left in ("scripted", None, str(tmp_path / "nothing"), str(untrained(tmp_path / "own", VectorTown(plain, 1)))):
+        assert fitted(plain, left) is plain
+    card = evaluate({"mine": folder, "scripted": "scripted"}, [Case("town", "two_bathrooms", towns=1, days=1)])
+    assert len(card.cases[0].policy("mine").actions) == vec.num_actions
 
 
 # --- schedules -----------------------------------------------------------------------------------------------------------

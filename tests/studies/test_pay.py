@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
+from townlet.files import read_json
 from townlet.studies.pay import lives, pay_verdict
 from townlet.testing import CHARACTERS, MUST_FAIL, CharacterPolicy, check_policy
 
@@ -41,6 +43,20 @@ def test_over_a_month_who_fails_in_a_duty_scores_below_a_half() -> None:
     in_order(earned)
     scores = {name: ends.score(value) or 0.0 for name, value in earned.items()}
     assert all(scores[name] < 0.5 for name in MUST_FAIL), scores
+
+
+def test_where_nothing_was_chosen_a_month_ranks_as_a_day_and_no_failing_earns_half() -> None:
+    """The committed lives of another window and of two other towns (`benchmarks/ends/characters.py`)."""
+    found = read_json(Path("benchmarks/ends/characters.json"))["found"]
+    assert {one["town"] for one in found} == {"town_day", "two_bathrooms", "rush_hour"}
+    for one in found:
+        if one["town"] == "town_day":
+            in_order(one["returns"])
+        if one["days"] == 28:
+            assert all(one["returns"][name] < 0.5 * one["returns"]["plain"] for name in MUST_FAIL), one["town"]
+    month = next(one["returns"] for one in found if (one["town"], one["days"]) == ("town_day", 28))
+    ends = shipped_scales()[town_hash(town(28))]
+    assert all((ends.score(month[name]) or 0.0) < 0.5 for name in MUST_FAIL)
 
 
 def test_the_linter_says_what_does_not_pay() -> None:

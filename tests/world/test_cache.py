@@ -19,8 +19,11 @@ from townlet.world import _cache, _jit
 
 CALLER = """
 import sys
+from townlet.world import _cache
 from townlet.world._jit import entry
 from townlet.world.systems.relationships import clamp
+
+_cache.SECONDS_TOLD = 0.0
 
 
 @entry
@@ -38,7 +41,7 @@ if __name__ == "__main__":
         EntryModule.finalize = interrupt
     print(doubled(0.25), sum(doubled.stats.cache_misses.values()))
 """
-TOLD = "compiling doubled for this machine, once per version: 2 functions, about 1 s …\n"
+TOLD = "compiling doubled, once per version: 2 functions, about 1 s …\n"
 
 
 def a_clone(place: Path) -> Path:
@@ -138,9 +141,10 @@ def test_on_a_terminal_the_line_counts(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(_cache, "tell", lambda words, end="\n": told.append(words + end))
     monkeypatch.setattr(_cache, "REDRAW_SECONDS", 0.0)
+    monkeypatch.setattr(_cache, "SECONDS_TOLD", 0.0)
     monkeypatch.setattr(_cache, "_on_a_terminal", lambda: True)
     assert _jit.entry(_halves)(1.0) == 0.5
-    what = "compiling _halves for this machine, once per version"
+    what = "compiling _halves, once per version"
     assert [re.sub(r"\d+ s\b", "N s", line) for line in told] == [
         f"{what}: 3 functions …",
         f"\r{what}: 1 of 3 functions, N s\x1b[K",

@@ -135,7 +135,7 @@ def save_page(
     """
     studio = Studio()
     named = str(what.path if isinstance(what, Run) else what)
-    first = open_take(studio, named, policy=policy, seed=seed, overrides=tuple(overrides))
+    first = open_take(studio, named, policy=policy, seed=seed, overrides=tuple(overrides), vs=vs)
     takes = [first] if vs is None else [first, studio.branch(first, [], policy=policy_id(studio, vs)).take.id]
     write_page(Path(path), film_parts(studio, takes))
     return Path(path)

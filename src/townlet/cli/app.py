@@ -25,28 +25,28 @@ class Command(NamedTuple):
 SIMULATE, DATA, LEARN, PROVE, TOOLS = "Simulate", "Data", "Learn", "Prove", "Tools"
 COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "run": Command(SIMULATE, "Simulate a scenario, with a live table of residents and queues."),
-    "observe": Command(SIMULATE, "The town in the browser: scrub, compare, ask why, what if."),
-    "ask": Command(SIMULATE, "Who hates whom, the worst conflict, why not, why late, what differs."),
+    "observe": Command(SIMULATE, "Watch a town in the browser: play a day, compare, ask why and what if."),
+    "ask": Command(SIMULATE, "Ask about a day: feuds, the worst conflict, who was late and why."),
     "scenarios": Command(SIMULATE, "List, show, lint, compare and make scenarios."),
-    "snapshot": Command(SIMULATE, "Save, load and compare worlds; find the first tick at which two runs part."),
-    "fork": Command(SIMULATE, "Counterfactuals: edit a snapshot and compare its futures."),
-    "capture": Command(DATA, "Write replay samples, manifest, metrics and events of scenarios."),
+    "snapshot": Command(SIMULATE, "Save, load and compare worlds; find the first difference of two runs."),
+    "fork": Command(SIMULATE, "Change a town at one moment and compare its futures."),
+    "capture": Command(DATA, "Record replay data: samples, metrics and events."),
     "replay": Command(DATA, "Inspect, validate, filter and export replay data."),
     "train": Command(LEARN, "Train a policy: behaviour cloning, PPO, anneal."),
     "runs": Command(LEARN, "List and compare training runs."),
     "telemetry": Command(LEARN, "Validate, watch, summarise, compare, plot and export training logs."),
-    "evaluate": Command(PROVE, "Measure policies over scenarios and held-out seeds."),
-    "tune": Command(PROVE, "Retune the scripted townspeople for a town."),
-    "plan": Command(PROVE, "How well can a town do: improve a joint plan in the simulator."),
-    "bound": Command(PROVE, "What no policy can exceed in a town."),
-    "ablate": Command(PROVE, "Train with and without a sense, and report what it is worth."),
+    "evaluate": Command(PROVE, "Measure policies in towns that training never saw."),
+    "tune": Command(PROVE, "Tune the script for a town."),
+    "plan": Command(PROVE, "Plan with knowledge of the future: how good can a town be?"),
+    "bound": Command(PROVE, "Compute a return that no policy can exceed."),
+    "ablate": Command(PROVE, "Train with and without an observation: what is it worth?"),
     "study": Command(PROVE, "Run an experiment: every arm on every seed. Can be stopped and continued."),
-    "promote": Command(PROVE, "Gate, promote, roll back; the ledger of champions.", 64),
+    "promote": Command(PROVE, "Judge, release and roll back policies; every decision is recorded.", 64),
     "accept": Command(PROVE, "Run the acceptance cycles and write their reports."),
-    "report": Command(TOOLS, "One self-contained HTML page of a run."),
+    "report": Command(TOOLS, "Write one HTML page about a run."),
     "bench": Command(TOOLS, "Measure speed: simulator, training, replay, telemetry."),
     "config": Command(TOOLS, "Show a resolved config, or the schema of all keys."),
-    "doctor": Command(TOOLS, "What is installed, what works, what to install for the rest."),
+    "doctor": Command(TOOLS, "Show what is installed and how to install the rest."),
 }
 EPILOG = """\b
 Examples:
@@ -125,9 +125,11 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader is gone: say nothing, also when closing
         return 141
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return usage_code
     except click.UsageError as error:
-        context = f"; see `{error.ctx.command_path} --help`" if error.ctx is not None else ""
-        return _say(error.format_message().rstrip(".") + context, usage_code)
+        return _say(_plain(error), usage_code)
     except click.ClickException as error:
         return _say(error.format_message(), error.exit_code)
     except UsageError as error:
@@ -144,6 +146,18 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
     return code if isinstance(code, int) else 0
 
 
+def _plain(error: click.UsageError) -> str:
+    """What Click found wrong, in our words, and where to read on."""
+    message = error.format_message().rstrip(".")
+    message = message.replace("is not a valid integer range", "is not a whole number").replace("valid float range", "number")
+    if error.ctx is None:
+        return message
+    known = error.ctx.command.list_commands(error.ctx) if isinstance(error.ctx.command, click.Group) else []
+    return message + (f"; known are {', '.join(known)}" if known else "") + f"; see `{error.ctx.command_path} --help`"
+
+
 def _say(message: str, code: int) -> int:
-    click.echo(f"townlet: {message}", err=True)
+    from townlet.cli.common import fit
+
+    click.echo(fit(f"townlet: {message}", sys.stderr), err=True)
     return code

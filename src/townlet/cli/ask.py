@@ -22,7 +22,7 @@ Examples:
 POLICY = "Who decides: scripted, random, schedule or the folder of a checkpoint."
 
 
-@click.group(short_help="Who hates whom, the worst conflict, why not, why late, what differs.", epilog=EPILOG)
+@click.group(epilog=EPILOG)
 def ask() -> None:
     """Ask about a day of a town: a scenario, a run, a take or a snapshot."""
 
@@ -30,12 +30,14 @@ def ask() -> None:
 _common = options(click.option("--policy", help=POLICY), seed_option, set_option, json_option)
 
 
-def _open(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...]) -> tuple[Studio, str]:
+def _open(
+    what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], vs: str | None = None
+) -> tuple[Studio, str]:
     from townlet.observer.open_take import open_take
     from townlet.observer.studio import Studio
 
     studio = Studio()
-    return studio, open_take(studio, what, policy=policy, seed=seed, overrides=overrides)
+    return studio, open_take(studio, what, policy=policy, seed=seed, overrides=overrides, vs=vs)
 
 
 @ask.command()
@@ -141,7 +143,7 @@ def differs(
     from townlet.observer.open_take import policy_id
     from townlet.observer.story import divergence
 
-    studio, a = _open(what, policy_a, seed, overrides)
+    studio, a = _open(what, policy_a, seed, overrides, policy_b)
     b = studio.branch(a, [], policy=policy_id(studio, policy_b)).take.id
     found = divergence(studio, a, b)
     rows = [] if at is None else asked(studio, a, b, tick_in(studio.known(a).header, at))

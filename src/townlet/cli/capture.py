@@ -85,7 +85,7 @@ capture_options = options(
 )
 
 
-@click.command(short_help="Write replay samples, manifest, metrics and events of scenarios.")
+@click.command()
 @click.argument("scenarios", nargs=-1, metavar="SCENARIO...")
 @capture_options
 def capture(scenarios: tuple[str, ...], **options: Any) -> None:
@@ -103,7 +103,7 @@ def capture(scenarios: tuple[str, ...], **options: Any) -> None:
     _capture(scenarios, **options)
 
 
-@click.command(short_help="Capture the founding scenarios, or those named.")
+@click.command()
 @click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
 @capture_options
 def capture_suite(scenarios: tuple[str, ...], **options: Any) -> None:
@@ -187,7 +187,7 @@ def _of_take(path: Path, configs: list[SimulationConfig], agents: tuple[str, ...
 def _told(result: CaptureResult) -> str:
     from townlet.telemetry.drawing import short, table
 
-    head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "highest rivalry")
+    head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "rivalry")
     keys = ("samples", "transitions", "reward_sum", "queue_conflict_events", "queue_conflict_intensity_sum", "wait_count")
     rows = [(name, *(short(totals[key]) for key in (*keys, "rivalry_max_max"))) for name, totals in result.scenarios.items()]
     size = f"{result.bytes / 1e6:.1f} MB"

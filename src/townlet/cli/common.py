@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import click
 
@@ -125,12 +127,29 @@ def _finite(value: object) -> object:
 
 def emit(value: object, text: str | Callable[[], str], as_json: bool) -> None:
     """The result of a command on stdout: JSON when asked for, else its text."""
-    click.echo(dumps(value) if as_json else text() if callable(text) else text)
+    click.echo(dumps(value) if as_json else fit(text() if callable(text) else text, sys.stdout))
 
 
 def note(message: str) -> None:
     """A word to the person at the terminal, on stderr."""
-    click.echo(message, err=True)
+    click.echo(fit(message, sys.stderr), err=True)
+
+
+def fit(text: str, stream: TextIO) -> str:
+    """On a terminal, lines that are too long are broken between words; a file or a pipe gets them whole."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size((80, 24)).columns
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if len(line) <= width or "\x1b" in line:  # colours take no room
+            lines.append(line)
+            continue
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        lines += textwrap.wrap(
+            line, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+        )
+    return "\n".join(lines)
 
 
 def leave(code: int) -> None:

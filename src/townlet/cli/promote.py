@@ -253,7 +253,7 @@ def _towns(scorecard: Path) -> list[str]:
         cases = load_scorecard(scorecard).cases
     except DamagedFileError:
         return []
-    return [f"{case.name} ({case.towns} towns × {case.days:g} days, seed {case.seed})" for case in cases]
+    return [f"{case.name} ({case.size})" for case in cases]
 
 
 def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, cases: tuple[Case, ...], suite: str) -> Path:

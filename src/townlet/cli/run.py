@@ -39,16 +39,17 @@ EXITS_TOLD = {"collapse": "collapsed of hunger", "eviction": "was evicted", "sch
 MOST_EXITS = 24
 
 
-def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, town: int = 0) -> VectorTown:
-    """One town of a scenario."""
+def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, policy: str, town: int = 0) -> VectorTown:
+    """One town of a scenario, as the policy knows it."""
     from townlet.config.loader import load_config
     from townlet.envs.vector import VectorTown
+    from townlet.policy.runtime import fitted
 
-    config = load_config(scenario, overrides)
+    config = fitted(load_config(scenario, overrides), policy)
     return VectorTown(config, 1, seed=seed, first_town=town)
 
 
-@click.command(short_help="Simulate a scenario, with a live table of residents and queues.")
+@click.command()
 @click.argument("scenario", required=False)
 @click.option("--scenario", "named", metavar="NAME|FILE", help="The scenario, in place of the argument.")
 @click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns; of many, sums and digests are kept.")
@@ -111,7 +112,7 @@ def run(
     from townlet.errors import UsageError
     from townlet.files import check_free
     from townlet.observer.follow import Follow
-    from townlet.policy.runtime import make_policy
+    from townlet.policy.runtime import fitted, make_policy
     from townlet.signals import StopFlag
     from townlet.sim.loop import SimulationLoop
     from townlet.sim.probes import Counts, Digests, EventLog, Exits, Film, SnapshotEvery
@@ -132,13 +133,13 @@ def run(
         }.items():
             if given is not None:
                 raise UsageError(f"{flag} is for one town here; leave it out, or run that town alone: --town K.")
-        config = load_config(scenario, overrides)
+        config = fitted(load_config(scenario, overrides), policy)
         options = {"policy": policy, "seed": seed, "epsilon": epsilon, "ticks": ticks}
         _many(spread_over(config, engine, workers, address), config, range(town, town + towns), digests, as_json, options)
         return
     if render is not None:
         check_picture_name(render)
-    vec = open_scenario(scenario, overrides, seed, town)
+    vec = open_scenario(scenario, overrides, seed, policy, town)
     decides = make_policy(policy, vec, epsilon=epsilon, seed=vec.seed)
     first, episode = tick_of(vec.config, at), vec.config.scenario.episode_ticks
     if first >= episode:
@@ -306,7 +307,7 @@ def told(vec: VectorTown, report: dict[str, Any]) -> str:
         *plain_table(scene),
         "",
         *exit_lines(report["exits"]),
-        f"conflicts: {reasons}; {report['events'].get('quarrel', 0)} quarrels",
+        f"conflicts: {reasons}; quarrels: {report['events'].get('quarrel', 0)}",
         f"per resident-day: {report['conflicts_per_resident_day']:.2f} conflicts, {report['uses_per_resident_day']:.1f} uses, "
         f"reward {report['reward_per_resident_day']:+.2f}",
     ]
@@ -318,10 +319,13 @@ def told(vec: VectorTown, report: dict[str, Any]) -> str:
 
 def plain_table(scene: Scene) -> list[str]:
     """The same for a file or a pipe."""
-    lines = [f"{'resident':<14}" + "".join(f"{need:>9}" for need in scene.need_names) + f"{'coins':>8}{'rivalry':>9}  doing"]
-    for one in scene.residents[:MOST_ROWS]:
-        needs = "".join(f"{level:9.2f}" for level in one.needs.values())
-        lines.append(f"{one.id:<14}{needs}{one.wallet:8.2f}{one.rivalry:9.2f}  {'quarrels, ' if one.quarrels else ''}{one.doing}")
+    shown = scene.residents[:MOST_ROWS]
+    wide = max([8, *(len(one.id) for one in shown)])
+    lines = [f"{'resident':<{wide}}" + "".join(f" {need:>5}" for need in scene.need_names) + "  coins rivalry  doing"]
+    for one in shown:
+        needs = "".join(f" {level:{max(5, len(need))}.2f}" for need, level in one.needs.items())
+        doing = f"{'quarrels, ' if one.quarrels else ''}{one.doing}"
+        lines.append(f"{one.id:<{wide}}{needs}{one.wallet:7.2f}{one.rivalry:8.2f}  {doing}")
     if len(scene.residents) > MOST_ROWS:
         lines.append(f"… and {len(scene.residents) - MOST_ROWS} more")
     return lines

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from townlet.scenarios.plan import Plan
 
 
-@click.group(short_help="List, show, lint, compare and make scenarios.")
+@click.group()
 def scenarios() -> None:
     """Scenarios: what there is, whether it can work, how two differ, and new ones.
 
@@ -112,15 +112,30 @@ def _drawing(config: SimulationConfig, plan: Plan) -> str:
         lines.append(f"{one.id}: lives in {one.home}, works as {one.job or '–'}")
     if len(plan.residents) > shown:
         lines.append(f"… and {len(plan.residents) - shown:,} more residents")
-    for tie in plan.ties[:shown]:
-        lines.append(
-            f"{tie.resident} → {tie.other}: trust {tie.trust:+.2f}, familiarity {tie.familiarity:+.2f}, rivalry {tie.rivalry:.2f}"
-        )
+    lines += _ties(plan)[:shown]
     for event in config.perturbations.events:
         lines.append(f"{clock(event.at)}: {event.kind} for {event.duration} ticks")
     for leaving in config.lifecycle.exits:
         lines.append(f"{clock(leaving.at)}: {leaving.resident} leaves")
     return "\n".join(lines)
+
+
+def _ties(plan: Plan) -> list[str]:
+    """Who feels what for whom, once where it is mutual."""
+    told = {
+        (tie.resident, tie.other): ", ".join(
+            f"{name} {value:.2f}"
+            for name, value in (("trust", tie.trust), ("familiarity", tie.familiarity), ("rivalry", tie.rivalry))
+            if value
+        )
+        for tie in plan.ties
+    }
+    mutual = {(one, other) for (one, other), feels in told.items() if told.get((other, one)) == feels}
+    return [
+        f"{one} {'and' if (one, other) in mutual else '→'} {other}: {feels}"
+        for (one, other), feels in told.items()
+        if feels and ((one, other) not in mutual or one < other)
+    ]
 
 
 @scenarios.command("lint")

@@ -19,7 +19,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 SHOWN = 20
 
 
-@click.group(short_help="Save, load and compare worlds; find the first tick at which two runs part.")
+@click.group()
 def snapshot() -> None:
     """Worlds in a file: save one, continue it exactly, compare two, find where two runs begin to differ.
 
@@ -62,7 +62,7 @@ def save(
     from townlet.sim.snapshot import save_snapshot, take_snapshot
 
     check_free(file, overwrite)
-    vec = open_scenario(scenario, overrides, seed)
+    vec = open_scenario(scenario, overrides, seed, policy)
     decides = make_policy(policy, vec, seed=vec.seed)
     if ticks := tick_of(vec.config, at):
         SimulationLoop(vec, decides).run(ticks)
@@ -109,7 +109,7 @@ def load(
     taken = take_snapshot(vec, policy=spec, memory=decides.memory(), start=found.header.start)
     if output is not None:
         save_snapshot(taken, output, compress=vec.config.snapshot.compress)
-    words = f"{file} is whole" + (f"; {made} ticks later" if made else "") + (f", saved to {output}" if output else "")
+    words = f"{file} is valid" + (f"; {made} ticks later" if made else "") + (f", saved to {output}" if output else "")
     _show(
         taken.header, words, as_json, {"file": str(file), "ticks_made": made, "output": None if output is None else str(output)}
     )
@@ -203,7 +203,7 @@ def _open(name: str, policy: str, seed: int | None, overrides: tuple[str, ...]) 
     from townlet.policy.runtime import make_policy
 
     if not (name.endswith((".npz", ".snapshot")) and Path(name).is_file()):
-        vec = open_scenario(name, overrides, seed)
+        vec = open_scenario(name, overrides, seed, policy)
         return vec, make_policy(policy, vec, seed=vec.seed)
     if overrides or seed is not None:
         raise UsageError(f"{name} is a snapshot, which has its own config and seed; leave out --set and --seed for it")

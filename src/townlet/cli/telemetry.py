@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import LOG, dumps, json_option, leave, note
+from townlet.cli.common import LOG, dumps, fit, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
 from townlet.errors import UsageError
 
@@ -136,9 +138,13 @@ def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as
     if not found.records:
         raise TelemetryError(f"{log} holds no epoch record; give the log of a training run")
     form = "json" if as_json else form
-    text = {"text": as_text, "markdown": as_markdown}.get(form, lambda s: dumps(s.as_dict()) + "\n")(found)
+    width = shutil.get_terminal_size((80, 24)).columns if output is None and sys.stdout.isatty() else None
+    if form == "text":
+        text = as_text(found, width)
+    else:
+        text = as_markdown(found) if form == "markdown" else dumps(found.as_dict()) + "\n"
     if output is None:
-        click.echo(text, nl=False)
+        click.echo(fit(text, sys.stdout) if form == "text" else text, nl=False)
     else:
         write_text(output, text)
 

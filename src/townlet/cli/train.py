@@ -105,7 +105,7 @@ def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-@click.command(short_help="Train a policy: behaviour cloning, PPO, anneal.")
+@click.command()
 @click.argument("config", required=False)
 @founding_flags
 def train(config: str | None, **flags: object) -> None:
@@ -193,7 +193,9 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
     overrides = overrides_of(flags)
     if flags["resume"] is None:
         if source is None:
-            raise UsageError("There is no config; name one, such as town_day, or continue a run with --resume RUN.")
+            raise UsageError(
+                "There is nothing to train on; name a scenario, such as town_day, or continue a run with --resume RUN."
+            )
         config = load_config(source, overrides, recipe=flags["recipe"])
         if flags["epochs"] is not None and config.training.source == "bc":  # cloning counts its own
             config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"), recipe=flags["recipe"])

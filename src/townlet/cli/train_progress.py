@@ -16,7 +16,7 @@ from townlet.cli.common import interactive
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, OfflineTrainingResult, PPOTrainingResult, TrainingResult
 
 LABELS = {  # what is told of an epoch, the most important first: a narrow terminal cuts the end
-    "episode_return_mean": "return",
+    "episode_return_mean": "return/life",
     "conflicts_per_resident_day": "conflicts/resident-day",
     "conflict.rivalry_max_mean_avg": "rivalry",
     "kl_k3": "KL",
@@ -130,5 +130,5 @@ def _headline(result: TrainingResult) -> str:
     score = "" if result.episode_return_mean is None else f", return {result.episode_return_mean:.2f}"
     return (
         f"ppo {result.data_mode}: {result.epochs} epochs, {result.steps:,} decisions, value loss "
-        f"{result.loss_value_first:.3f} → {result.loss_value:.3f}, kl_k3 {result.kl_k3:.4f}{score}, {result.duration_sec:.1f} s"
+        f"{result.loss_value_first:.3f} → {result.loss_value:.3f}, KL {result.kl_k3:.4f}{score}, {result.duration_sec:.1f} s"
     )

@@ -58,7 +58,8 @@ def _recipe(name: str) -> Node:
     """What a training config says itself, and the one it extends: not the town, and not its name."""
     known = shipped_configs("training")
     if name not in known:
-        raise ConfigError(f"there is no recipe called {name!r:.80}{_nearest(name, known)}; known are {', '.join(known)}")
+        hint = _nearest(name, known, f"known are {', '.join(known)}")
+        raise ConfigError(f"there is no recipe called {name!r:.80}{hint}")
     tree = read_tree(known[name])
     own = Node({key: node for key, node in tree.value.items() if key not in ("extends", "config_id")}, tree.source)
     below = tree.value["extends"].value
@@ -109,7 +110,8 @@ def find_config(path_or_name: str | Path) -> Path:
         names = _all_shipped()
         if text in names:
             return names[text]
-        raise ConfigError(f"there is no config called {text!r:.80}{_nearest(text, names)}; `townlet scenarios list` shows all")
+        hint = _nearest(text, names, "`townlet scenarios list` shows all")
+        raise ConfigError(f"there is no scenario called {text!r:.80}{hint}")
     if path.parts[:1] == ("configs",) and SHIPPED.joinpath(*path.parts[1:]).is_file():
         return SHIPPED.joinpath(*path.parts[1:])
     beside = [str(found) for found in path.parent.glob("*.yaml")] if _there(path.parent, Path.is_dir) else []
@@ -128,9 +130,10 @@ def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
         return False
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
-    found = did_you_mean(word, known, cutoff=0.5)
-    return found and f"; {found}"
+def _nearest(word: str, known: Iterable[str], more: str = "") -> str:
+    """What to add to a sentence about an unknown word: the nearest known one, then `more`."""
+    hint = " ".join(part for part in (did_you_mean(word, known, cutoff=0.5), more) if part)
+    return hint and f"; {hint}"
 
 
 # --- from tree to config ------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ MEASURES: dict[str, MeasureSpec] = {
     "wait_mean": MeasureSpec("wait", "ticks", -1, 1, "mean length of the waits that ended"),
     "wait_p95": MeasureSpec("wait p95", "ticks", -1, 1, "95th percentile of the waits that ended"),
     "wait_gini": MeasureSpec("wait Gini", "0 to 1", -1, 3, "inequality of the time waited, over residents"),
-    "wallet": MeasureSpec("wallet", "coins", 1, 2, "of a founder at the end; who is gone has none"),
+    "wallet": MeasureSpec("wallet", "coins", 1, 2, "of a founder at the end; 0 after an exit"),
     "debt": MeasureSpec("debt", "coins", -1, 2, "rent and penalties a founder owes at the end"),
     "reconciliation": MeasureSpec(
         "reconciled", "ticks", -1, 0, "time from a pair's last conflict above the avoidance line to below half of it"
@@ -173,6 +173,11 @@ class CaseCard(FrozenStrict):
     days: float
     ends: ScoreScale | None = Field(default=None, description="the scale of `score`; null: nobody has planned this town")
     policies: tuple[PolicyCard, ...]
+
+    @property
+    def size(self) -> str:
+        days = f"{self.days:g} day{'' if self.days == 1 else 's'}"
+        return f"{self.towns} towns × {self.residents} residents × {days}, seed {self.seed}"
 
     def policy(self, name: str) -> PolicyCard:
         return next(card for card in self.policies if card.name == name)

@@ -206,9 +206,9 @@ class AnnealSummary(TrainingResult):
         if self.promotion is not None:
             return (*verdict, f"promotion {self.promotion.outcome.value}", *(f"  {reason}" for reason in self.promotion.reasons))
         if self.status != "PASS":
-            return (*verdict, "promotion was not considered: only an anneal run that passes is")
-        asked = f"`townlet promote evaluate {self.run_dir}` judges it now, training.promote=true at the end of a run"
-        return (*verdict, f"promotion was not asked for: {asked}")
+            return (*verdict, "not judged for promotion: only a run that passes is")
+        judge = f"`townlet promote evaluate {self.run_dir}` does that; with training.promote=true every run does it at its end"
+        return (*verdict, f"not judged for promotion: {judge}")
 
 
 # Work package 4 calls them both ways.

@@ -212,7 +212,7 @@ class VectorTown:
     def events(self) -> Array:
         """Events of the last step: EVENT rows by town, then by number."""
         filled = np.arange(self.state.events.shape[1]) < self.state.towns["events"][:, None]  # (E, C)
-        return self.state.events[filled]
+        return self.state.events.reshape(-1).take(np.flatnonzero(filled))
 
     @property
     def events_lost(self) -> int:

@@ -26,7 +26,7 @@ from townlet.observations.spec import CONFLICT
 from townlet.optional import versions
 from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
 from townlet.policy.jobs import run_jobs
-from townlet.policy.runtime import GREEDY, POLICIES, Decision, NetworkPolicy, Policy, PolicyRuntime, carried, make_policy
+from townlet.policy.runtime import GREEDY, POLICIES, Decision, NetworkPolicy, Policy, PolicyRuntime, carried, fitted, make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.types import Array
 from townlet.world.rng import SHUFFLE
@@ -111,7 +111,8 @@ def measure_case(
     looks: bool,
 ) -> tuple[int, PolicyCard]:
     """Residents of a case, and one policy in it; the towns are built once by whoever measures several policies in them."""
-    vec = _towns(case.town(rules).model_dump_json(), case.towns, seed, threads)
+    config = fitted(fitted(case.town(rules), case.neighbours), source)
+    vec = _towns(config.model_dump_json(), case.towns, seed, threads)
     card = run_case(vec, name, source, case, ends)
     if looks and case.learners == "all" and card.sampled is not None:
         shuffled = run_case(vec, name, partial(_shuffled, source=source), case)

@@ -60,7 +60,7 @@ def percent(level: float) -> str:
 
 def _table(case: CaseCard, form: str) -> Table:
     """A row per measure, a column per policy: nothing is left out because it does not fit."""
-    title = f"{case.name}: {case.towns} towns × {case.residents} residents × {case.days:g} days, seed {case.seed}"
+    title = f"{case.name}: {case.size}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("", no_wrap=True)
     for policy in case.policies:

@@ -144,16 +144,8 @@ def write_candidate(t: Town, thing: int, packed: int, grudge: float, tables: Tab
 
 
 @leaf
-def write_free(packed: int, tables: Tables, out: np.ndarray, f: int) -> None:
-    write_way(packed, tables, out, f)
-    out[f + QUEUE] = 0.0
-    out[f + BUSY] = 0.0
-    out[f + RIVALRY] = 0.0
-
-
-@leaf
 def write_candidates(t: Town, i: int, tables: Tables, out: np.ndarray, f: int, mask: np.ndarray, options: bool) -> None:
-    """Both candidates of every affordance, and at option level their part of the mask."""
+    """Both candidates of every affordance in a row of zeros, and at option level their part of the mask."""
     me = t.residents[i]
     here = t.nearest[me["y"], me["x"]]
     waits_for = me["affordance"] if me["queued"] >= 0 or me["called"] >= 0 else -1
@@ -193,9 +185,9 @@ def write_candidates(t: Town, i: int, tables: Tables, out: np.ndarray, f: int, m
         if crowded:
             write_candidate(t, near, near_way, near_grudge, tables, out, f)
             write_candidate(t, calm, calm_way, calm_grudge, tables, out, f + CANDIDATE)
-        else:  # none, or one that is nearest and calmest at once
-            write_free(near_way, tables, out, f)
-            write_free(near_way, tables, out, f + CANDIDATE)
+        else:  # none, or one that is nearest and calmest at once, and nobody is there
+            write_way(near_way, tables, out, f)
+            write_way(near_way, tables, out, f + CANDIDATE)
         f += 2 * CANDIDATE
         if options:
             legal = 1 if idle & ((near >= 0) | (waits_for == a)) else 0
@@ -205,7 +197,7 @@ def write_candidates(t: Town, i: int, tables: Tables, out: np.ndarray, f: int, m
 
 @kernel
 def write_choices(t: Town, i: int, tables: Tables, out: np.ndarray, f: int, mask: np.ndarray) -> None:
-    """Every candidate of every affordance as the catalogue `candidates` shows it, and its part of the mask."""
+    """Every candidate of every affordance as the catalogue `candidates` shows it, in a row of zeros, and its part of the mask."""
     me, action = t.residents[i], FIRST_AFFORDANCE
     free = me["using"] < 0
     own = max(me["queued"], me["called"]) if me["queued"] >= 0 or me["called"] >= 0 else me["target"]
@@ -222,9 +214,7 @@ def write_choices(t: Town, i: int, tables: Tables, out: np.ndarray, f: int, mask
                 out[f + CHOICE_MINE] = 1.0 if thing == own else 0.0
                 mask[action] = 1 if free else 0
             else:
-                write_free(NOWHERE, tables, out, f)
-                out[f + CHOICE_WAIT] = 0.0
-                out[f + CHOICE_MINE] = 0.0
+                write_way(NOWHERE, tables, out, f)
             f += CHOICE
             action += 1
     mask[action + RESERVE] = 1 if may_reserve(t, i) else 0
@@ -373,9 +363,7 @@ def observe(
         mask[:] = 0
         mask[0] = 1
         return
-    for field in range(at["candidates"]):
-        out[field] = 0.0
-    for field in range(at["work"], out.shape[0]):  # the candidates in between are written field by field
+    for field in range(out.shape[0]):  # what is zero is not written again below
         out[field] = 0.0
     write_own(t, i, tables, at, out)
     if t.rules["candidates"] == 1:

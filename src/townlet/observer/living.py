@@ -142,6 +142,7 @@ def _knowledge(vec: VectorTown) -> dict[str, Any]:
         "tie_fields": TIE_FIELDS,
         "terms": TERMS,
         "primitive": vec.primitive,
+        "nearest": vec.catalogue.level == "candidates",
         "recorded": RECORDED,
         "first_use": FIRST_INTERACT if vec.primitive else FIRST_AFFORDANCE,
         "uses_each": vec.catalogue.per_affordance,

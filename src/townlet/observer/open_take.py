@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from townlet.config.loader import load_config
-from townlet.errors import CheckpointError
+from townlet.errors import CheckpointError, UsageError
 from townlet.observer.library import checkpoint_name
 from townlet.observer.studio import Studio
 from townlet.observer.take import read_take
 from townlet.policy.checkpoint import resolve, weights_hash
 from townlet.policy.inference import NumpyPolicy
-from townlet.policy.runtime import POLICIES
+from townlet.policy.runtime import POLICIES, fitted
 from townlet.policy.training.run_folder import RunFolder
 
 
-def open_take(studio: Studio, what: str, *, policy: str | None, seed: int | None, overrides: tuple[str, ...] = ()) -> str:
-    """The id of the take that WHAT means."""
+def open_take(
+    studio: Studio, what: str, *, policy: str | None, seed: int | None, overrides: tuple[str, ...] = (), vs: str | None = None
+) -> str:
+    """The id of the take that WHAT means; a scenario is opened so that the policies, also one that is to play beside, fit it."""
     path = Path(what)
     if path.suffix == ".take":
         return studio.open(read_take(path)).take.id
@@ -32,7 +34,11 @@ def open_take(studio: Studio, what: str, *, policy: str | None, seed: int | None
         run = RunFolder(path.resolve().parent.parent)
         config = run.resolved_config() if run.exists else load_config("town_day", overrides)
         return studio.new_take(config, seed=seed, policy=policy_id(studio, policy or what)).take.id
-    return studio.new_take(load_config(what, overrides), seed=seed, policy=policy_id(studio, policy or "scripted")).take.id
+    if len(path.parts) > 1 and not path.suffix and not path.exists():
+        raise UsageError(f"there is nothing at {what}; name a scenario, or the path of a run, a checkpoint, a take or a snapshot")
+    chosen = policy or "scripted"
+    config = fitted(fitted(load_config(what, overrides), vs), chosen)
+    return studio.new_take(config, seed=seed, policy=policy_id(studio, chosen)).take.id
 
 
 def policy_id(studio: Studio, policy: str) -> str:

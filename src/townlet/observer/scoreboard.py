@@ -51,8 +51,7 @@ def _case(card: Scorecard, case: CaseCard) -> str:
     )
     charts = "".join(_chart(case, name) for name in CHARTED)
     return (
-        f'<h2>{escape(case.name)}</h2><p class="soft">{case.towns} towns × {case.residents} residents × {case.days:g} days, '
-        f"seed {case.seed}{who}</p>"
+        f'<h2>{escape(case.name)}</h2><p class="soft">{case.size}{who}</p>'
         f'<div class="scroll"><table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
         f'<div class="grid2" style="margin-top:16px">{charts}</div>{_looks(case)}{_late(case)}'
     )

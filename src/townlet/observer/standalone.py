@@ -119,7 +119,7 @@ def page_html(parts: Mapping[str, object], blobs: Mapping[str, bytes] | None = N
         for name, data in {"film": film, **(blobs or {})}.items()
     )
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n{carried}'
-    shell = _SERVED.sub("", static("index.html"))
+    shell = re.sub(r"^ +", "", _SERVED.sub("", static("index.html")), flags=re.MULTILINE)
     whole = _LINKS.sub(lambda _: head, shell)
     return whole.replace("</body>", f'<script type="module">{script}</script>\n</body>')
 

@@ -31,7 +31,7 @@ from townlet.policy.manifest import (
 )
 from townlet.policy.replay_report import entries_of
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
-from townlet.policy.runtime import SCRIPTS, Policy, PolicyRuntime, carried, make_policy
+from townlet.policy.runtime import SCRIPTS, Policy, PolicyRuntime, carried, fitted, make_policy
 from townlet.policy.sample import (
     SAMPLE_LIMIT,
     ReplaySample,
@@ -392,7 +392,7 @@ def run_towns(
     stop: Callable[[], bool] | None = None,
 ) -> CapturedTowns:
     """A group of towns, lived through and cut into lives."""
-    vec = VectorTown(config, towns, seed=options.seed, first_town=first, start=options.start)
+    vec = VectorTown(fitted(config, options.policy), towns, seed=options.seed, first_town=first, start=options.start)
     policy = policy_of(vec, options)
     buffer = RolloutBuffer(vec, max(1, ticks // vec.interval))
     collect(policy, buffer, [] if watch is None else [watch], stop=stop)

@@ -40,7 +40,7 @@ class Segment(NamedTuple):
 
 
 class Layout:
-    """Blocks of a tile, the plan of layers, and where each number of the flat parameter vector stands in `wide` and `turned`."""
+    """Blocks of a tile, the plan of layers, and where each number of the flat parameter vector stands in `wide`."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str]) -> None:
         self.spec, self.tile = spec, 0
@@ -93,22 +93,18 @@ class Layout:
         active = {"relu": passes.RELU, "tanh": passes.TANH}[self.spec.activation]
         lines, wide, turned = [], 0, 0
         place: dict[str, Array] = {}
-        turned_place: dict[str, Array] = {}
         for (x, y, seen), parts in zip(layers, owners, strict=True):
             weights, bias = wide, wide + y.padded * x.padded
             for name, rows, columns in parts:
                 place[f"{name}.weight"] = weights + rows[:, None] * x.padded + columns[None, :]
                 place[f"{name}.bias"] = bias + rows
-                turned_place[f"{name}.weight"] = turned + columns[None, :] * y.padded + rows[:, None]
             kind = 0 if y is self.out else active
             where = (weights, bias, turned, kind, int(seen), x.row, y.row)
             lines.append((x.at, x.size, x.padded, y.at, y.size, y.padded, *where))
-            wide, turned = bias + y.padded, turned + x.size * y.padded
+            wide, turned = bias + y.padded, turned + x.padded * y.padded
         self.plan = np.array(lines, np.int64)  # (layers, PLAN)
         self.wide, self.turned = wide, turned
         self.place = np.concatenate([place[name].ravel() for name in shapes])
-        nowhere = {name: np.full(shape, -1) for name, shape in shapes.items()}
-        self.turned_place = np.concatenate([(nowhere | turned_place)[name].ravel() for name in shapes])
 
 
 class Observations(NamedTuple):
@@ -125,13 +121,13 @@ class Workspace:
         self.act, self.grad = _aligned(layout.tile), _aligned(layout.tile)
         self.ones = np.ones(1, np.float32)
         self.row, self.weights = np.empty(layout.spec.features, np.float32), np.empty(layout.spec.actions)
-        self.chances, self.logs = (np.zeros((layout.spec.actions, passes.TILE), np.float32) for _ in range(2))
-        self.tops, self.totals, self.spreads = (np.zeros(passes.TILE, np.float32) for _ in range(3))
+        self.chances, self.logs = (_aligned(layout.out.padded * passes.TILE) for _ in range(2))
+        self.lanes, self.ratios = _aligned(passes.ERRORS + passes.TILE), np.zeros(2 * passes.TILE)
 
     @property
     def learning(self) -> tuple[Array, ...]:
         """What `learn_ppo` and `learn_cloning` need beside a tile and its gradients."""
-        return self.ones, self.chances, self.logs, self.tops, self.totals, self.spreads
+        return self.ones, self.chances, self.logs, self.lanes, self.ratios
 
 
 class FusedNetwork:
@@ -160,9 +156,7 @@ class FusedNetwork:
     def load(self, vector: Floats, statistics: Mapping[str, Array]) -> None:
         """Take over parameters as one vector, and the running statistics by name (which are read when they are needed)."""
         self.statistics = statistics
-        if not np.array_equal(vector, self._vector):
-            self._vector[:] = vector
-            passes.spread(vector, self.layout.place, self.layout.turned_place, self.wide, self.turned)
+        passes.spread(vector, self._vector, self.layout.plan, self.layout.place, self.wide, self.turned)
 
     def run(self, job: Callable[[Workspace, int], None], shares: int) -> None:
         """job(workspace, k) for every k below `shares`, each in a thread; there may be as many as `threads`."""

@@ -30,6 +30,7 @@ intrinsic: Any = extending.intrinsic  # what it makes is called without the cont
 make_array: Any = arrayobj.make_array
 get_or_insert_function: Any = cgutils.get_or_insert_function
 raw_memcpy: Any = cgutils.raw_memcpy
+for_range: Any = cgutils.for_range
 
 PLAN = (
     "input", "inputs", "inputs_padded", "output", "outputs", "outputs_padded", "weights", "bias", "turned", "active", "seen",
@@ -41,6 +42,7 @@ BLOCK = 6  # rows of a product that are kept in registers
 TILE = 96  # rows: activations, gradients and weights stay in the second cache
 TERMS = ("policy", "value", "entropy", "clipped", "kl_k1", "kl_k3")  # sums over rows of `learn_ppo`
 CLONING = ("crossed", "error", "hits")  # and of `learn_cloning`
+TOPS, TOTALS, SPREADS, GAINS, RETURNS, VALUES, ERRORS = range(0, 7 * TILE, TILE)  # where each begins in `lanes`, by row of a tile
 
 ZERO, ONE, TWO, HALF = np.float32(0.0), np.float32(1.0), np.float32(2.0), np.float32(0.5)
 LEAST = np.float32(-87.0)  # exp of it is the smallest that is exact to the last bits
@@ -55,83 +57,172 @@ _vector = ir.VectorType(_f4, LANES)
 
 
 # --- matrix products -------------------------------------------------------------------------------------------------
-def _block(rows: int, start: str, end: str) -> Any:
-    """A block of `rows` × LANES of C ← A B, kept in registers while the sum runs:
+def _product(start: str, end: str, least: int = 2) -> Any:
+    """C ← A B for LANES columns, BLOCK rows of them at a time in registers while the sum runs, `least` where fewer are left:
 
-        c_ij = (bias_j | 0) + Σ_p a_ip b_pj        then: stored | at least 0 | 0 where other_ij ≤ 0 | added to what stands there
+        c_ij = (bias_j | 0) + Σ_p a_ip b_pj        then: added to what stands there | through the activation | times its slope
 
-    A is read with two strides, so that it may be turned; rows of B and C are contiguous. `other` is the bias, or laid out like C.
+    A is read with two strides, so that it may be turned; rows of B and C are contiguous. `other` is the bias, or what the
+    activation made, laid out like C. `active` says which it is; tanh itself is left to `_forward`.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def block(
+    def product(
         _: Type, C: Type, c: Type, c_row: Type, A: Type, a: Type, a_row: Type, a_sum: Type, B: Type, b: Type, b_row: Type,
-        n: Type, other: Type, o: Type,
+        n: Type, other: Type, o: Type, rows: Type, active: Type,
     ) -> tuple[Signature, Callable[..., ir.Value]]:  # fmt: skip
         whole = types.int64
-        signature = types.void(C, whole, whole, A, whole, whole, whole, B, whole, whole, whole, other, whole)
+        signature = types.void(C, whole, whole, A, whole, whole, whole, B, whole, whole, whole, other, whole, whole, whole)
 
         def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
-            _, c, c_row, _, a, a_row, a_sum, _, b, b_row, n, _, o = args
+            _, c, c_row, _, a, a_row, a_sum, _, b, b_row, n, _, o, rows, active = args
             to, left, right, beside = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 3, 7, 11))
-
-            def whole_number(value: int) -> ir.Constant:
-                return ir.Constant(_i8, value)
-
-            def place(base: ir.Value, index: ir.Value) -> ir.Value:
-                return builder.bitcast(builder.gep(base, [index]), _vector.as_pointer())
-
-            def spread(scalar: ir.Value) -> ir.Value:
-                undefined = ir.Constant(_vector, ir.Undefined)
-                first = builder.insert_element(undefined, scalar, ir.Constant(_i4, 0))
-                return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_i4, LANES), [0] * LANES))
-
+            zero, one = (ir.Constant(_vector, [number] * LANES) for number in (0.0, 1.0))
+            relu = builder.icmp_signed("==", active, _whole(RELU))
+            tanh = builder.icmp_signed("==", active, _whole(TANH))
             fma = get_or_insert_function(builder.module, ir.FunctionType(_vector, [_vector] * 3), f"llvm.fma.v{LANES}f32")
-            zero = ir.Constant(_vector, [0.0] * LANES)
-            first = builder.load(place(beside, o), align=4) if start == "bias" else zero
-            before, body, after = builder.block, builder.append_basic_block("sum"), builder.append_basic_block("summed")
-            builder.branch(body)
-            builder.position_at_end(body)
-            p = builder.phi(_i8)
-            sums = [builder.phi(_vector) for _ in range(rows)]
-            row = builder.load(place(right, builder.add(b, builder.mul(p, b_row))), align=4)
-            column = builder.add(a, builder.mul(p, a_sum))
-            following = []
-            for i in range(rows):
-                at = builder.add(column, builder.mul(a_row, whole_number(i)))
-                following.append(builder.call(fma, [spread(builder.load(builder.gep(left, [at]))), row, sums[i]]))
-            further = builder.add(p, whole_number(1))
-            p.add_incoming(whole_number(0), before)
-            p.add_incoming(further, body)
-            for now, then in zip(sums, following):
-                now.add_incoming(first, before)
-                now.add_incoming(then, body)
-            builder.cbranch(builder.icmp_signed("<", further, n), body, after)
-            builder.position_at_end(after)
-            for i, total in enumerate(following):
-                step = builder.mul(c_row, whole_number(i))
-                goal = place(to, builder.add(c, step))
-                if end == "relu":  # a number that is none stays none
-                    total = builder.select(builder.fcmp_ordered("<=", total, zero), zero, total)
-                elif end == "gate":
-                    reached = builder.load(place(beside, builder.add(o, step)), align=4)
-                    total = builder.select(builder.fcmp_ordered(">", reached, zero), total, zero)
-                elif end == "add":
-                    total = builder.fadd(builder.load(goal, align=4), total)
-                builder.store(total, goal, align=4)
+            first = builder.load(_place(builder, beside, o), align=4) if start == "bias" else zero
+
+            def finished(total: ir.Value, goal: ir.Value, step: ir.Value) -> ir.Value:
+                if end == "add":
+                    return builder.fadd(builder.load(goal, align=4), total)
+                if end == "activate":  # a number that is none stays none
+                    above = builder.select(builder.fcmp_ordered("<=", total, zero), zero, total)
+                    return builder.select(relu, above, total)
+                reached = builder.load(_place(builder, beside, builder.add(o, step)), align=4)
+                slope = builder.fsub(one, builder.fmul(reached, reached))
+                passed = builder.select(builder.fcmp_ordered(">", reached, zero), total, zero)
+                return builder.select(tanh, builder.fmul(total, slope), passed)
+
+            def block(size: int, at: ir.Value) -> None:
+                """Rows `at` to at + size."""
+                steps = [builder.mul(c_row, builder.add(at, _whole(i))) for i in range(size)]
+                starts = [builder.add(a, builder.mul(a_row, builder.add(at, _whole(i)))) for i in range(size)]
+                before, body, after = builder.block, builder.append_basic_block("sum"), builder.append_basic_block("summed")
+                builder.branch(body)
+                builder.position_at_end(body)
+                p = builder.phi(_i8)
+                sums = [builder.phi(_vector) for _ in range(size)]
+                row = builder.load(_place(builder, right, builder.add(b, builder.mul(p, b_row))), align=4)
+                column = builder.mul(p, a_sum)
+                following = []
+                for begin, so_far in zip(starts, sums):
+                    factor = builder.load(builder.gep(left, [builder.add(begin, column)]))
+                    following.append(builder.call(fma, [_spread(builder, factor), row, so_far]))
+                further = builder.add(p, _whole(1))
+                p.add_incoming(_whole(0), before)
+                p.add_incoming(further, body)
+                for now, then in zip(sums, following):
+                    now.add_incoming(first, before)
+                    now.add_incoming(then, body)
+                builder.cbranch(builder.icmp_signed("<", further, n), body, after)
+                builder.position_at_end(after)
+                for step, total in zip(steps, following):
+                    goal = _place(builder, to, builder.add(c, step))
+                    builder.store(finished(total, goal, step), goal, align=4)
+
+            whole_blocks = builder.sdiv(rows, _whole(BLOCK))
+            done = builder.mul(whole_blocks, _whole(BLOCK))
+            with for_range(builder, whole_blocks) as loop:
+                block(BLOCK, builder.mul(loop.index, _whole(BLOCK)))
+            with for_range(builder, builder.sdiv(builder.sub(rows, done), _whole(least))) as loop:
+                block(least, builder.add(done, builder.mul(loop.index, _whole(least))))
             return context.get_dummy_value()
 
         return signature, code
 
-    return block
+    return product
 
 
-_forward6, _forward2 = _block(6, "bias", ""), _block(2, "bias", "")
-_relu6, _relu2 = _block(6, "bias", "relu"), _block(2, "bias", "relu")
-_back6, _back2 = _block(6, "", ""), _block(2, "", "")
-_gated6, _gated2 = _block(6, "", "gate"), _block(2, "", "gate")
-_weights6, _weights2 = _block(6, "", "add"), _block(2, "", "add")
-_sum = _block(1, "", "add")  # of rows, with an A of ones
+def _whole(value: int) -> ir.Constant:
+    return ir.Constant(_i8, value)
+
+
+def _place(builder: ir.IRBuilder, base: ir.Value, index: ir.Value) -> ir.Value:
+    """Where LANES numbers of an array begin."""
+    return builder.bitcast(builder.gep(base, [index]), _vector.as_pointer())
+
+
+def _spread(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
+    """One number in all lanes."""
+    undefined = ir.Constant(_vector, ir.Undefined)
+    first = builder.insert_element(undefined, scalar, ir.Constant(_i4, 0))
+    return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_i4, LANES), [0] * LANES))
+
+
+_outputs = _product("bias", "activate")
+_inputs = _product("", "slope")  # gradients of them
+_weights = _product("", "add")
+_biases = _product("", "add", least=1)  # sums of rows: A is one row of ones
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _turn(
+    _: Type, to: Type, at: Type, to_row: Type, source: Type, begin: Type, source_row: Type,
+) -> tuple[Signature, Callable[..., ir.Value]]:  # fmt: skip
+    """LANES rows of LANES numbers each, from source[begin:], as columns to to[at:]."""
+    whole = types.int64
+
+    def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
+        goal, given = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 3))
+        _, at, to_row, _, begin, source_row = args
+
+        def row(base: ir.Value, first: ir.Value, stride: ir.Value, i: int) -> ir.Value:
+            return _place(builder, base, builder.add(first, builder.mul(stride, _whole(i))))
+
+        rows = [builder.load(row(given, begin, source_row, i), align=4) for i in range(LANES)]
+        apart = 1
+        while apart < LANES:  # squares of this size change places with their neighbours
+            for i in range(LANES):
+                if not i & apart:
+                    upper, lower = rows[i], rows[i + apart]
+                    kept = [k if not k & apart else LANES + k - apart for k in range(LANES)]
+                    moved = [k + apart if not k & apart else LANES + k for k in range(LANES)]
+                    order = [ir.Constant(ir.VectorType(_i4, LANES), lanes) for lanes in (kept, moved)]
+                    rows[i], rows[i + apart] = (builder.shuffle_vector(upper, lower, lanes) for lanes in order)
+            apart *= 2
+        for i in range(LANES):
+            builder.store(rows[i], row(goal, at, to_row, i), align=4)
+        return context.get_dummy_value()
+
+    return types.void(to, whole, whole, source, whole, whole), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _mask(_: Type, act: Type, at: Type, masks: Type, begin: Type) -> tuple[Signature, Callable[..., ir.Value]]:
+    """LANES numbers of act[at:], MASKED where the flags from the begin-th on are not set."""
+    whole = types.int64
+
+    def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
+        logits, flags = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 2))
+        goal = _place(builder, logits, args[1])
+        bytes_ = ir.VectorType(ir.IntType(8), LANES)
+        flag = builder.load(builder.bitcast(builder.gep(flags, [args[3]]), bytes_.as_pointer()), align=1)
+        allowed = builder.icmp_unsigned("!=", flag, ir.Constant(bytes_, [0] * LANES))
+        never = ir.Constant(_vector, [float(MASKED)] * LANES)
+        builder.store(builder.select(allowed, builder.load(goal, align=4), never), goal, align=4)
+        return context.get_dummy_value()
+
+    return types.void(act, whole, masks, whole), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _fetch(_: Type, source: Type, begin: Type, count: Type) -> tuple[Signature, Callable[..., ir.Value]]:
+    """Let the second cache have `count` numbers of `source` from its begin-th on; nothing waits for them."""
+    whole = types.int64
+
+    def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
+        given = make_array(signature.args[0])(context, builder, args[0]).data
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _i4, _i4, _i4])
+        prefetch = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        with for_range(builder, builder.sdiv(builder.add(args[2], _whole(LANES - 1)), _whole(LANES))) as loop:
+            line = builder.gep(given, [builder.add(args[1], builder.mul(loop.index, _whole(LANES)))])
+            reading, second, data = (ir.Constant(_i4, number) for number in (0, 2, 1))
+            builder.call(prefetch, [builder.bitcast(line, byte), reading, second, data])
+        return context.get_dummy_value()
+
+    return types.void(source, whole, whole), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -187,12 +278,10 @@ def _exp32(x: np.float32) -> Any:
 @leaf
 def _exp64(x: float) -> Any:
     """eˣ to 1e-15; 0 below −700, and x itself times infinity above 700 or where it is no number."""
-    if x < -700.0:
-        return 0.0
-    if not x <= 700.0:
-        return x * np.inf
-    n = np.floor(x * 1.4426950408889634 + 0.5)
-    r = x - n * LN2_HIGH64 - n * LN2_LOW64
+    z = x if x > -700.0 else -700.0
+    z = z if z < 700.0 else 700.0
+    n = np.floor(z * 1.4426950408889634 + 0.5)
+    r = z - n * LN2_HIGH64 - n * LN2_LOW64
     y = 1.0 / 6227020800.0
     y = y * r + 1.0 / 479001600.0
     y = y * r + 1.0 / 39916800.0
@@ -205,18 +294,19 @@ def _exp64(x: float) -> Any:
     y = y * r + 1.0 / 24.0
     y = y * r + 1.0 / 6.0
     y = y * r + 0.5
-    return (y * (r * r) + r + 1.0) * _of_bits((np.int64(n) + 1023) << 52)
+    y = (y * (r * r) + r + 1.0) * _of_bits((np.int64(n) + 1023) << 52)
+    y = y if x >= -700.0 else 0.0
+    return y if x <= 700.0 else x * np.inf
 
 
 @leaf
 def _log64(x: float) -> Any:
     """ln x of a normal number above 0, to 1e-15: ln m + n ln 2, m between √½ and √2, ln m = 2 artanh((m − 1) / (m + 1))."""
     bits = _bits(x)
-    n = (bits >> 52) - 1023
     m = _of_bits((bits & 0xFFFFFFFFFFFFF) | (1023 << 52))
-    if m > 1.4142135623730951:
-        m *= 0.5
-        n += 1
+    large = m > 1.4142135623730951
+    m = m * 0.5 if large else m
+    n = (bits >> 52) - (1022 if large else 1023)
     f = (m - 1.0) / (m + 1.0)
     s = f * f
     y = 1.0 / 21.0
@@ -279,39 +369,23 @@ def _load(x: Array, maps: Array, places: tuple[int, int, int], order: Array, beg
 
 
 @kernel
-def _forward(plan: Array, wide: Array, turned: Array, act: Array, rows: int) -> None:
+def _forward(
+    plan: Array, wide: Array, turned: Array, act: Array, rows: int, x: Array, order: Array, ahead: int, end: int
+) -> None:
+    """Meanwhile rows order[ahead:end] of x, which the next tile will load, are called up from memory."""
     rows += rows % 2  # there is room; nobody reads it
     for k in range(plan.shape[0]):
-        x, inputs, y, outputs, padded = plan[k, 0], plan[k, 1], plan[k, 3], plan[k, 4], plan[k, 5]
+        begin, inputs, y, outputs, padded = plan[k, 0], plan[k, 1], plan[k, 3], plan[k, 4], plan[k, 5]
         bias, weights, active, x_row, y_row = plan[k, 7], plan[k, 8], plan[k, 9], plan[k, 11], plan[k, 12]
         for j in range(0, padded, LANES):
-            i = 0
-            if active == RELU:
-                while i + 6 <= rows:
-                    _relu6(
-                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
-                        wide, bias + j,
-                    )  # fmt: skip
-                    i += 6
-                while i < rows:
-                    _relu2(
-                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
-                        wide, bias + j,
-                    )  # fmt: skip
-                    i += 2
-            else:
-                while i + 6 <= rows:
-                    _forward6(
-                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
-                        wide, bias + j,
-                    )  # fmt: skip
-                    i += 6
-                while i < rows:
-                    _forward2(
-                        act, i * y_row + y + j, y_row, act, i * x_row + x, x_row, 1, turned, weights + j, padded, inputs,
-                        wide, bias + j,
-                    )  # fmt: skip
-                    i += 2
+            for i in range(0, rows, BLOCK):
+                if ahead < end:
+                    _fetch(x, order[ahead] * x.shape[1], x.shape[1])
+                    ahead += 1
+                _outputs(
+                    act, i * y_row + y + j, y_row, act, i * x_row + begin, x_row, 1, turned, weights + j, padded, inputs,
+                    wide, bias + j, min(BLOCK, rows - i), active,
+                )  # fmt: skip
         if active == TANH:
             for r in range(rows):
                 for j in range(outputs):
@@ -325,90 +399,65 @@ def _backward(plan: Array, wide: Array, act: Array, grad: Array, rows: int, ones
     for k in range(plan.shape[0] - 1, -1, -1):
         x, padded, y, outputs = plan[k, 0], plan[k, 2], plan[k, 3], plan[k, 4]
         weights, bias, x_row, y_row = plan[k, 6], plan[k, 7], plan[k, 11], plan[k, 12]
-        some = outputs + outputs % 2
         for j in range(0, padded, LANES):
-            i = 0
-            while i + 6 <= some:
-                _weights6(
-                    total, weights + i * padded + j, padded, grad, y + i, 1, y_row, act, x + j, x_row, rows, act, 0
-                )  # fmt: skip
-                i += 6
-            while i < some:
-                _weights2(
-                    total, weights + i * padded + j, padded, grad, y + i, 1, y_row, act, x + j, x_row, rows, act, 0
-                )  # fmt: skip
-                i += 2
-        for i in range(0, outputs, LANES):
-            _sum(total, bias + i, 0, ones, 0, 0, 0, grad, y + i, y_row, rows, act, 0)
+            _weights(
+                total, weights + j, padded, grad, y, 1, y_row, act, x + j, x_row, rows, act, 0, outputs + outputs % 2, 0
+            )  # fmt: skip
+        for j in range(0, outputs, LANES):
+            _biases(total, bias + j, 0, ones, 0, 0, 0, grad, y + j, y_row, rows, act, 0, 1, 0)
         if plan[k, 10]:
             continue
-        relu = plan[0, 9] == RELU  # of every hidden layer, and the inputs of this one are hidden
+        active = plan[0, 9]  # of every hidden layer, and the inputs of this one are hidden
         for j in range(0, padded, LANES):
-            i = 0
-            if relu:
-                while i + 6 <= even:
-                    _gated6(
-                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs,
-                        act, i * x_row + x + j,
-                    )  # fmt: skip
-                    i += 6
-                while i < even:
-                    _gated2(
-                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs,
-                        act, i * x_row + x + j,
-                    )  # fmt: skip
-                    i += 2
-            else:
-                while i + 6 <= even:
-                    _back6(
-                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs, act, 0
-                    )  # fmt: skip
-                    i += 6
-                while i < even:
-                    _back2(
-                        grad, i * x_row + x + j, x_row, grad, i * y_row + y, y_row, 1, wide, weights + j, padded, outputs, act, 0
-                    )  # fmt: skip
-                    i += 2
-        if not relu:
-            for r in range(rows):
-                for j in range(padded):
-                    reached = act[r * x_row + x + j]
-                    grad[r * x_row + x + j] *= ONE - reached * reached
+            _inputs(
+                grad, x + j, x_row, grad, y, y_row, 1, wide, weights + j, padded, outputs, act, x + j, even, active
+            )  # fmt: skip
 
 
 @kernel
 def _softmax(
-    act: Array, last: int, stride: int, rows: int, masks: Array, order: Array, begin: int, chances: Array, logs: Array,
-    tops: Array, totals: Array, spreads: Array,
+    act: Array, last: int, stride: int, actions: int, rows: int, masks: Array, order: Array, begin: int, chances: Array,
+    logs: Array, lanes: Array,
 ) -> None:  # fmt: skip
-    """p and log p of what the masks allow (p is 0 elsewhere), action by action, and the entropies. A logit that is no number
-    makes none of them one.  # chances, logs (A, TILE); tops, totals, spreads (TILE,)"""
-    actions = masks.shape[1]
+    """p and log p of what the masks allow (p is 0 elsewhere) and the entropies, then the values as they are: action by action,
+    the rows of the tile side by side. A logit that is no number makes none of them one.  # masks (R, A + 1 padded)"""
+    width = masks.shape[1]
     for r in range(rows):
         row, at = order[begin + r], r * stride + last
-        for j in range(actions):
-            logs[j, r] = act[at + j] if masks[row, j] else MASKED
-    for r in range(rows):
-        tops[r], totals[r], spreads[r] = logs[0, r], ZERO, ZERO
+        for j in range(0, width, LANES):
+            _mask(act, at + j, masks, row * width + j)
+    for r in range(0, rows, LANES):
+        for j in range(0, width, LANES):
+            _turn(logs, j * TILE + r, TILE, act, r * stride + last + j, stride)
+    for r in range(TILE):
+        lanes[TOPS + r], lanes[TOTALS + r], lanes[SPREADS + r] = logs[r], ZERO, ZERO
     for j in range(1, actions):
-        for r in range(rows):
-            z = logs[j, r]
-            tops[r] = z if z > tops[r] else tops[r]
+        for r in range(TILE):
+            z = logs[j * TILE + r]
+            lanes[TOPS + r] = z if z > lanes[TOPS + r] else lanes[TOPS + r]
     for j in range(actions):
-        for r in range(rows):
-            z = logs[j, r] - tops[r]
+        for r in range(TILE):
+            z = logs[j * TILE + r] - lanes[TOPS + r]
             e = _exp32(z if z > LEAST else LEAST)
             e = e if z > ALLOWED else ZERO
-            logs[j, r], chances[j, r] = z, e
-            totals[r] += e + z * ZERO
-    for r in range(rows):
-        tops[r] = np.float32(_log64(np.float64(totals[r]))) + totals[r] * ZERO
-        totals[r] = ONE / totals[r]
+            logs[j * TILE + r], chances[j * TILE + r] = z, e
+            lanes[TOTALS + r] += e + z * ZERO
+    for r in range(TILE):
+        lanes[TOPS + r] = np.float32(_log64(np.float64(lanes[TOTALS + r]))) + lanes[TOTALS + r] * ZERO
+        lanes[TOTALS + r] = ONE / lanes[TOTALS + r]
     for j in range(actions):
-        for r in range(rows):
-            log, p = logs[j, r] - tops[r], chances[j, r] * totals[r]
-            logs[j, r], chances[j, r] = log, p
-            spreads[r] -= p * log
+        for r in range(TILE):
+            log, p = logs[j * TILE + r] - lanes[TOPS + r], chances[j * TILE + r] * lanes[TOTALS + r]
+            logs[j * TILE + r], chances[j * TILE + r] = log, p
+            lanes[SPREADS + r] -= p * log
+
+
+@leaf
+def _back_to_rows(chances: Array, grad: Array, last: int, stride: int, width: int, rows: int) -> None:
+    """Gradients that lie action by action, into the last block of a tile."""
+    for r in range(0, rows, LANES):
+        for j in range(0, width, LANES):
+            _turn(grad, r * stride + last + j, stride, chances, j * TILE + r, TILE)
 
 
 # --- what Python calls -----------------------------------------------------------------------------------------------
@@ -424,22 +473,31 @@ def arrange(
 
 
 @entry
-def spread(vector: Array, place: Array, turned_place: Array, wide: Array, turned: Array) -> None:
-    """All parameters as one vector into the two layouts that the products read: outputs × inputs, and turned."""
+def spread(vector: Array, known: Array, plan: Array, place: Array, wide: Array, turned: Array) -> None:
+    """All parameters as one vector into the two layouts that the products read, outputs × inputs and turned, unless they are
+    those that are `known` there."""
+    other = False
     for i in range(vector.shape[0]):
-        wide[place[i]] = vector[i]
-        if turned_place[i] >= 0:
-            turned[turned_place[i]] = vector[i]
+        other |= vector[i] != known[i]
+    if other:
+        for i in range(vector.shape[0]):
+            known[i] = wide[place[i]] = vector[i]
+        for k in range(plan.shape[0]):
+            inputs, outputs, weights, at = plan[k, 2], plan[k, 5], plan[k, 6], plan[k, 8]
+            for i in range(0, outputs, LANES):
+                for j in range(0, inputs, LANES):
+                    _turn(turned, at + j * outputs + i, outputs, wide, weights + i * inputs + j, inputs)
 
 
 @entry
 def collect(shards: Array, place: Array, gradient: Array) -> None:
     """The gradients of all shards (S, ·), one after the other, added to the vector's; shards are zero then."""
-    for s in range(shards.shape[0]):
-        for i in range(place.shape[0]):
-            gradient[i] += shards[s, place[i]]
-        for i in range(shards.shape[1]):
-            shards[s, i] = ZERO
+    for i in range(place.shape[0]):
+        total = gradient[i]
+        for s in range(shards.shape[0]):
+            total += shards[s, place[i]]
+        gradient[i] = total
+    shards[:] = ZERO
 
 
 @entry
@@ -457,7 +515,7 @@ def answer(
             for j in range(town.shape[1]):
                 act[r * places[0] + town_at + j] = town[at + r, j]
             _load_map(maps, at + r, act, places[1] + r * places[2])
-        _forward(plan, wide, turned, act, rows)
+        _forward(plan, wide, turned, act, rows, features, place, 0, 0)
         for r in range(rows):
             for j in range(out.shape[1]):
                 out[at + r, j] = act[r * stride + last + j]
@@ -465,9 +523,9 @@ def answer(
 
 @entry
 def learn_ppo(
-    plan: Array, wide: Array, turned: Array, act: Array, grad: Array, ones: Array, chances: Array, logs: Array, tops: Array,
-    totals: Array, spreads: Array, x: Array, maps: Array, places: tuple[int, int, int], order: Array, edges: Array, first: int,
-    step: int, masks: Array, actions: Array, old: Array, advantages: Array, returns: Array, values: Array, numbers: Array,
+    plan: Array, wide: Array, turned: Array, act: Array, grad: Array, ones: Array, chances: Array, logs: Array, lanes: Array,
+    ratios: Array, x: Array, maps: Array, places: tuple[int, int, int], order: Array, edges: Array, first: int, step: int,
+    masks: Array, actions: Array, old: Array, advantages: Array, returns: Array, values: Array, numbers: Array,
     gradients: Array, sums: Array,
 ) -> None:  # fmt: skip
     """Of every step-th shard from the first on, rows order[edges[k]:edges[k + 1]]: gradients of the PPO loss, added to
@@ -475,84 +533,96 @@ def learn_ppo(
 
     L = 1/n Σ −min(ρ A, clip(ρ, 1 ± ε) A) + c_v max((V − R)², (V_old + clip(V − V_old, ±c) − R)²) − c_e H
 
-    `numbers`: mean and 1/std of the advantages, ε, c_v, c_e, c (0 for no clip), weight / n.
+    `numbers`: mean and 1/std of the advantages, ε, c_v, c_e, c (0 for no clip), weight / n. `ratios` (2 TILE,) f8 is scratch.
     """
     mean, inverse, clip, of_value = numbers[0], numbers[1], np.float64(numbers[2]), numbers[3]
     of_spread, held_within, share = numbers[4] * numbers[6], numbers[5], numbers[6]
-    last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], masks.shape[1]
+    last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], plan[plan.shape[0] - 1, 4] - 1
     for k in range(first, gradients.shape[0], step):
-        total, terms = gradients[k], sums[k]
         for at in range(edges[k], edges[k + 1], TILE):
             rows = min(TILE, edges[k + 1] - at)
             _load(x, maps, places, order, at, rows, act)
-            _forward(plan, wide, turned, act, rows)
-            _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
+            _forward(plan, wide, turned, act, rows, x, order, at + rows, min(at + rows + TILE, edges[k + 1]))
+            _softmax(act, last, stride, count, rows, masks, order, at, chances, logs, lanes)
             for r in range(rows):
-                row, place = order[at + r], r * stride + last
-                log_ratio = np.float64(logs[actions[row], r]) - np.float64(old[row])
-                ratio, gain = _exp64(log_ratio), np.float64((advantages[row] - mean) * inverse)
+                row = order[at + r]
+                ratios[r] = np.float64(logs[actions[row] * TILE + r]) - np.float64(old[row])
+                lanes[GAINS + r] = (advantages[row] - mean) * inverse
+                lanes[RETURNS + r], lanes[VALUES + r] = returns[row], values[row]
+            for r in range(TILE):
+                ratio, gain = _exp64(ratios[r]), np.float64(lanes[GAINS + r])
                 free, bound = ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain
-                inside = ratio > 1.0 - clip and ratio < 1.0 + clip
-                tops[r] = np.float32(-free) * share if free <= bound or inside else ZERO
-                value = act[place + count]
-                error = value - returns[row]
-                squared, of_error = error * error, TWO * error
-                if held_within > ZERO:
-                    moved = value - values[row]
-                    held = values[row] + min(max(moved, -held_within), held_within) - returns[row]
-                    if held * held > squared:
-                        squared = held * held
-                        of_error = TWO * held if moved > -held_within and moved < held_within else ZERO
-                grad[place + count] = of_value * of_error * share
-                terms[0] -= min(free, bound)
-                terms[1] += squared
-                terms[2] += spreads[r]
-                terms[3] += 1.0 if abs(ratio - 1.0) > clip else 0.0
-                terms[4] -= log_ratio
-                terms[5] += ratio - 1.0 - log_ratio
+                inside = (ratio > 1.0 - clip) & (ratio < 1.0 + clip)
+                lanes[TOPS + r] = np.float32(-free) * share if (free <= bound) | inside else ZERO
+                ratios[TILE + r] = ratio
+            for r in range(TILE):
+                value, goal, before = logs[count * TILE + r], lanes[RETURNS + r], lanes[VALUES + r]
+                error, moved = value - goal, value - before
+                held = before + min(max(moved, -held_within), held_within) - goal
+                clipped = (held_within > ZERO) & (held * held > error * error)
+                of_held = TWO * held if (moved > -held_within) & (moved < held_within) else ZERO
+                lanes[ERRORS + r] = held * held if clipped else error * error
+                chances[count * TILE + r] = of_value * (of_held if clipped else TWO * error) * share
+            _add_terms(lanes, ratios, rows, clip, sums[k])
             for j in range(count):
-                for r in range(rows):
-                    p = chances[j, r]
-                    chances[j, r] = of_spread * p * (logs[j, r] + spreads[r]) - tops[r] * p
+                for r in range(TILE):
+                    p = chances[j * TILE + r]
+                    tilt = of_spread * p * (logs[j * TILE + r] + lanes[SPREADS + r])
+                    chances[j * TILE + r] = tilt - lanes[TOPS + r] * p
             for r in range(rows):
-                place = r * stride + last
-                for j in range(count):
-                    grad[place + j] = chances[j, r]
-                grad[place + actions[order[at + r]]] += tops[r]
-            _backward(plan, wide, act, grad, rows, ones, total)
+                chances[actions[order[at + r]] * TILE + r] += lanes[TOPS + r]
+            _back_to_rows(chances, grad, last, stride, masks.shape[1], rows)
+            _backward(plan, wide, act, grad, rows, ones, gradients[k])
+
+
+@leaf
+def _add_terms(lanes: Array, ratios: Array, rows: int, clip: float, terms: Array) -> None:
+    """TERMS of the rows of a tile, one row after the other."""
+    policy, value, spread, clipped, k1, k3 = terms[0], terms[1], terms[2], terms[3], terms[4], terms[5]
+    for r in range(rows):
+        log_ratio, ratio, gain = ratios[r], ratios[TILE + r], np.float64(lanes[GAINS + r])
+        policy -= min(ratio * gain, min(max(ratio, 1.0 - clip), 1.0 + clip) * gain)
+        value += lanes[ERRORS + r]
+        spread += lanes[SPREADS + r]
+        clipped += 1.0 if abs(ratio - 1.0) > clip else 0.0
+        k1 -= log_ratio
+        k3 += ratio - 1.0 - log_ratio
+    terms[0], terms[1], terms[2], terms[3], terms[4], terms[5] = policy, value, spread, clipped, k1, k3
 
 
 @entry
 def learn_cloning(
-    plan: Array, wide: Array, turned: Array, act: Array, grad: Array, ones: Array, chances: Array, logs: Array, tops: Array,
-    totals: Array, spreads: Array, x: Array, maps: Array, places: tuple[int, int, int], order: Array, edges: Array, first: int,
-    step: int, masks: Array, experts: Array, returns: Array, of_value: float, share: float, gradients: Array, sums: Array,
+    plan: Array, wide: Array, turned: Array, act: Array, grad: Array, ones: Array, chances: Array, logs: Array, lanes: Array,
+    ratios: Array, x: Array, maps: Array, places: tuple[int, int, int], order: Array, edges: Array, first: int, step: int,
+    masks: Array, experts: Array, returns: Array, of_value: float, share: float, gradients: Array, sums: Array,
 ) -> None:  # fmt: skip
     """Gradients of the cloning loss, 1/n Σ −log π(expert) + c_v (V − R)², likewise; the latter where there are returns."""
-    last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], masks.shape[1]
+    last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], plan[plan.shape[0] - 1, 4] - 1
     for k in range(first, gradients.shape[0], step):
-        total, terms = gradients[k], sums[k]
+        terms = sums[k]
         for at in range(edges[k], edges[k + 1], TILE):
             rows = min(TILE, edges[k + 1] - at)
             _load(x, maps, places, order, at, rows, act)
-            _forward(plan, wide, turned, act, rows)
-            _softmax(act, last, stride, rows, masks, order, at, chances, logs, tops, totals, spreads)
+            _forward(plan, wide, turned, act, rows, x, order, at + rows, min(at + rows + TILE, edges[k + 1]))
+            _softmax(act, last, stride, count, rows, masks, order, at, chances, logs, lanes)
             for r in range(rows):
-                row, place, best = order[at + r], r * stride + last, 0
-                for j in range(count):
-                    grad[place + j] = chances[j, r] * share
-                    if logs[j, r] > logs[best, r]:
-                        best = j
-                expert, value = experts[row], act[place + count]
-                grad[place + expert] -= share
-                terms[0] -= max(logs[expert, r], NEVER)
-                terms[2] += 1.0 if best == expert else 0.0
-                grad[place + count] = ZERO
+                row, best = order[at + r], 0
+                for j in range(1, count):
+                    best = j if logs[j * TILE + r] > logs[best * TILE + r] else best
+                terms[0] -= max(logs[experts[row] * TILE + r], NEVER)
+                terms[2] += 1.0 if best == experts[row] else 0.0
+                chances[count * TILE + r] = ZERO
                 if returns.shape[0] > 0:
-                    error = value - returns[row]
+                    error = logs[count * TILE + r] - returns[row]
                     terms[1] += error * error
-                    grad[place + count] = of_value * TWO * error * share
-            _backward(plan, wide, act, grad, rows, ones, total)
+                    chances[count * TILE + r] = of_value * TWO * error * share
+            for j in range(count):
+                for r in range(TILE):
+                    chances[j * TILE + r] *= share
+            for r in range(rows):
+                chances[experts[order[at + r]] * TILE + r] -= share
+            _back_to_rows(chances, grad, last, stride, masks.shape[1], rows)
+            _backward(plan, wide, act, grad, rows, ones, gradients[k])
 
 
 @entry
@@ -582,7 +652,7 @@ def column_sums(rows: Array, order: Array, about: Array, first: Array, second: A
 @entry
 def multiply_add(line: Array, sums: Array, n: int) -> None:
     """A block of a product over n times the same line of the cache: what a core does where nothing waits for memory."""
-    _weights6(sums, 0, LANES, line, 0, 1, 0, line, 0, 0, n, line, 0)
+    _weights(sums, 0, LANES, line, 0, 1, 0, line, 0, 0, n, line, 0, BLOCK, 0)
 
 
 @entry

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
+from townlet.config.models import SimulationConfig
 from townlet.config.town import BehaviorConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, UsageError
-from townlet.policy.checkpoint import mix_hash, resolve, weights_hash
+from townlet.observations.spec import MAPS, ObservationSpec
+from townlet.policy.checkpoint import mix_hash, read_state, resolve, weights_hash
 from townlet.policy.inference import Acted, NumpyPolicy
-from townlet.policy.sample import LEVELS
 from townlet.policy.schedule import Schedules
 from townlet.types import Array
-from townlet.world.actions import catalogue
+from townlet.world.actions import LEVELS, catalogue
 from townlet.world.rng import ACT, PICK, SLIP
 from townlet.world.townspeople import PLAIN, choose_random, choose_scripted, make_script
 
@@ -234,6 +236,37 @@ class CarriedPolicy:
 def carried(spec: str) -> str | CarriedPolicy:
     """A built-in policy by its name, a checkpoint with all that it needs."""
     return spec if spec in POLICIES else CarriedPolicy(spec)
+
+
+def fitted(config: SimulationConfig, policy: object) -> SimulationConfig:
+    """The same town with the actions and observations that a checkpoint was trained with, as far as only these differ; the
+    town itself for every other policy."""
+    if isinstance(policy, Mapping):
+        for one in policy.values():
+            config = fitted(config, one)
+        return config
+    if isinstance(policy, str) and policy not in POLICIES and Path(policy.removeprefix(GREEDY)).exists():
+        about: Mapping[str, object] = read_state(resolve(policy.removeprefix(GREEDY)))
+    elif isinstance(policy, CarriedPolicy):
+        about = policy.network.about
+    else:
+        return config
+    affordances = [spec.id for spec in config.affordances.specs]
+    trained = (about.get("action_catalogue_hash"), about.get("observation_hash"))
+    for level, variant in product(LEVELS, MAPS):
+        if catalogue(level, affordances).hash != trained[0]:
+            continue
+        systems = config.features.systems.model_copy(update={"observations": variant.removesuffix("_map")})
+        made = config.model_copy(
+            update={
+                "policy": config.policy.model_copy(update={"action_level": level}),
+                "features": config.features.model_copy(update={"systems": systems}),
+                "observations": config.observations.model_copy(update={"compact_map": variant == "compact_map"}),
+            }
+        )
+        if ObservationSpec.of(made).hash == trained[1]:
+            return made
+    return config
 
 
 def check_network(network: NumpyPolicy, folder: str, vec: VectorTown) -> None:

@@ -22,7 +22,7 @@ from townlet.names import Name, NameOrNothing, name_from
 from townlet.policy.sample_metrics import RIVALRY_FIELDS, array_metrics, differing
 from townlet.policy.trajectory import STORED, Trajectory, from_disk, to_disk
 from townlet.types import Array
-from townlet.world.actions import WAYS, Catalogue, affordances_of
+from townlet.world.actions import LEVELS, Catalogue, affordances_of
 
 FIRST_GENERATION = "1.0"  # what a sample without a schema_version counts as
 SCHEMA_VERSION = "1.2"  # what is written
@@ -31,7 +31,6 @@ FIRST_GENERATION_WIDTHS = (36, 81)
 SAMPLE_LIMIT = 256 << 20  # bytes of one sample's arrays
 META_LIMIT = 4 << 20
 
-LEVELS = (*WAYS, "primitive")  # of actions
 OPTIONAL_ARRAYS = ("map", "expert_action", "last_map")
 
 

@@ -42,7 +42,8 @@ def _reason(vec: VectorTown, town: int, slot: int, me: np.void, action: int) -> 
     if name == "yield":
         return "nobody waits behind it"
     first, each = FIRST_INTERACT if vec.primitive else FIRST_AFFORDANCE, vec.catalogue.per_affordance
-    return _no_use(vec, town, me, (action - first) // each)
+    a, way = divmod(action - first, each)
+    return _no_use(vec, town, me, a, way if vec.catalogue.level == "candidates" else None)
 
 
 def _no_work(vec: VectorTown, town: int, me: np.void) -> str:
@@ -53,7 +54,8 @@ def _no_work(vec: VectorTown, town: int, me: np.void) -> str:
     return f"the shift is {clock(start)}–{clock(end % 1440)}; it opens {vec.config.employment.work_ahead} min before"
 
 
-def _no_use(vec: VectorTown, town: int, me: np.void, a: int) -> str:
+def _no_use(vec: VectorTown, town: int, me: np.void, a: int, nearest: int | None) -> str:
+    """Of any object of an affordance, or of its k-th `nearest`."""
     spec, now = vec.config.affordances.specs[a], vec.state.towns[town]
     factor = float(vec.tables.rules[0]["price_spike_factor"]) if now["active_until"][PRICE_SPIKE] > now["tick"] else 1.0
     price = int(vec.tables.affordances[a]["price"] * factor)
@@ -66,6 +68,10 @@ def _no_use(vec: VectorTown, town: int, me: np.void, a: int) -> str:
     things = _candidates(vec, town, me, a)
     if not things:
         return f"has no {' or '.join(spec.objects)} {'at home' if spec.own_home else 'that can be reached'}"
+    if nearest is not None:
+        if nearest >= len(things):
+            return f"there {'is' if len(things) == 1 else 'are'} only {len(things)}"
+        things = things[nearest : nearest + 1]
     left = {
         int(o): int(until - now["tick"]) for o, until in zip(me["cooldown_object"], me["cooldown_until"]) if until > now["tick"]
     }

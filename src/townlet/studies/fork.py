@@ -18,7 +18,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.compare import effect_of, summarise
 from townlet.evaluation.measures import Tally
-from townlet.policy.runtime import make_policy
+from townlet.policy.runtime import fitted, make_policy
 from townlet.scenarios.compile import compile_town
 from townlet.sim.edits import (
     ConfigEdit,
@@ -53,7 +53,7 @@ class Moment:
 
 def moment_of_scenario(scenario: str, at: int, policy: str = "scripted", overrides: Sequence[str] = ()) -> Moment:
     """A scenario's town after `at` ticks (rounded up to a decision) under a policy."""
-    config = load_config(scenario, overrides)
+    config = fitted(load_config(scenario, overrides), policy)
     if at >= config.scenario.episode_ticks:
         raise UsageError(f"the episode of {scenario} ends at tick {config.scenario.episode_ticks}; fork it before, not at {at}")
     vec = VectorTown(config, 1)

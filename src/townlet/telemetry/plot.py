@@ -336,7 +336,7 @@ def plot_scorecard(card: Scorecard, output: Path | str) -> Path:
 
 def scorecard_figure(card: Scorecard) -> Figure:
     rows = [(case, policy) for case in card.cases for policy in case.policies]
-    drawn = blank_figure(12, 1.6 + 2 * (0.9 + 0.3 * len(rows)), layout=None)
+    drawn = blank_figure(12, 1.6 + 2 * (0.9 + 0.3 * len(rows)))
     drawn.suptitle(f"Scorecard: {card.suite}", fontsize=12)
     grid = drawn.subplots(2, 3, sharey=True)
     several = len(card.cases) > 1

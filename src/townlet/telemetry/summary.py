@@ -280,15 +280,18 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts if text]
 
 
-def as_text(summary: Summary) -> str:
+def as_text(summary: Summary, width: int | None = None) -> str:
+    """The facts and the table; where the table is wider than `width`, without extremes and trend."""
     facts = _facts(summary)
     wide = max(len(name) for name, _ in facts)
     lines = [f"{name:<{wide}}  {text}" for name, text in facts]
-    head, rows = (
-        (*HEAD, "curve"),
-        [(*row, sparkline(column.sketch.curve(), 32)) for row, column in zip(_rows(summary), _moving(summary))],
-    )
-    lines += ["", *table(head, rows, left=(0, len(HEAD)))]
+    curves = [column.sketch.curve() for column in _moving(summary)]
+    rows = [(*row, sparkline(curve, 32)) for row, curve in zip(_rows(summary), curves)]
+    drawn = table((*HEAD, "curve"), rows, left=(0, len(HEAD)))
+    if width is not None and len(drawn[1]) > width:
+        drawn = table((*HEAD[:3], "curve"), [(*row[:3], sparkline(curve, 16)) for row, curve in zip(rows, curves)], left=(0, 3))
+        drawn.append("a wider terminal, a file and --format markdown also show min, max and trend")
+    lines += ["", *drawn]
     if constants := _constants(summary):
         lines += ["", "the same in every record: " + constants]
     if summary.drift:

@@ -32,6 +32,7 @@ KEPT_CACHES = 12
 NO_KERNELS = ("_cache", "invariants", "layout", "preconditions", "rules")
 ALONE = ("policy/passes.py",)  # its kernels reach no other file; the text of their own is in the name of what is kept
 SECONDS_PER_FUNCTION = 0.2
+SECONDS_TOLD = 1.5  # a shorter wait is not announced
 REDRAW_SECONDS = 0.1
 
 
@@ -209,7 +210,10 @@ class _Count(event.Listener):
 def _progress(compiled: Any) -> Iterator[None]:
     """A line that counts on a terminal, one sentence elsewhere."""
     total = len(functions_of(compiled))
-    what = f"compiling {compiled.__name__} for this machine, once per version"
+    if total * SECONDS_PER_FUNCTION < SECONDS_TOLD:
+        yield
+        return
+    what = f"compiling {compiled.__name__}, once per version"
     if not _on_a_terminal():
         tell(f"{what}: {total} functions, about {max(1, round(total * SECONDS_PER_FUNCTION))} s …")
         yield

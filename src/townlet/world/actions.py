@@ -13,6 +13,7 @@ from townlet.world.state import CANDIDATES
 WAIT, WORK, HOME, CHAT, LEAVE, FIRST_AFFORDANCE = range(6)
 OPTION_VERBS = ("wait", "work", "home", "chat", "leave")
 WAYS = {"option": ("near", "calm"), "candidates": tuple(str(k + 1) for k in range(CANDIDATES))}
+LEVELS = (*WAYS, "primitive")  # of actions
 PLACE_VERBS = ("reserve", "yield")
 RESERVE, YIELD = range(2)  # counted from behind the last affordance
 # Leading entries of the primitive catalogue; affordances follow as `interact:X`.

@@ -164,7 +164,7 @@ export class Inspector {
     const terms = Object.entries(why.reward.terms).filter(([, v]) => Math.abs(/** @type {number} */ (v)) >= 0.00005).sort((a, b) => Math.abs(/** @type {number} */ (b[1])) - Math.abs(/** @type {number} */ (a[1])));
     const most = Math.max(0.001, ...terms.map(([, v]) => Math.abs(/** @type {number} */ (v))));
     nodes.push(make("div", { class: "bars" }, ...terms.map(([name, v]) => barRow(plain(name), Math.abs(/** @type {number} */ (v)) / most, signed(/** @type {number} */ (v)), /** @type {number} */ (v) < 0 ? "minus" : "plus"))));
-    nodes.push(make("p", { class: "small", text: `Reward ${signed(why.reward.total)}${why.value === null ? "" : ` · value ${signed(why.value, 2)}`}` }));
+    nodes.push(make("p", { class: "small", text: `Reward ${signed(why.reward.total)}${why.value === null ? "" : `; expected from here on: ${signed(why.value, 2)}`}` }));
     if (why.masked.length) nodes.push(make("details", {}, make("summary", { text: "What it could not do" }), make("dl", { class: "masked" }, ...why.masked.flatMap((/** @type {any} */ m) => [make("dt", { text: m.options.map(optionText).join(" · ") }), make("dd", { text: m.reason })]))));
     return nodes;
   }

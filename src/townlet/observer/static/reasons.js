@@ -34,19 +34,21 @@ function reasonOf(take, slot, name, action) {
   if (name.startsWith("move_")) return "no way there";
   if (name === "reserve") return "is not on its way to an object that is taken and that nobody waits for";
   if (name === "yield") return "nobody waits behind it";
-  return noUse(take, slot, Math.floor((action - living.first_use) / living.uses_each));
+  const at = action - living.first_use;
+  return noUse(take, slot, Math.floor(at / living.uses_each), living.nearest ? at % living.uses_each : -1);
 }
 
-/** @param {any} take @param {number} slot @param {number} a */
-function noUse(take, slot, a) {
+/** @param {any} take @param {number} slot @param {number} a @param {number} nearest which of its things, -1 any */
+function noUse(take, slot, a, nearest) {
   const { engine, town, living, head } = take, me = (/** @type {string} */ field, k = 0) => town.of(slot, field, k), spec = living.affordances[a], tick = town.clock("tick"), minute = town.clock("minute");
   const spike = engine.get("s.towns", 0, "active_until", head.perturbations.indexOf("price_spike")) > tick ? engine.get("tables.rules", 0, "price_spike_factor") : 1;
   const price = Math.trunc(engine.get("tables.affordances", a, "price") * spike);
   if (me("wallet") < price) return `costs ${(price / living.money).toFixed(2)} and the wallet holds ${(me("wallet") / living.money).toFixed(2)}`;
   if (me("meals") < spec.takes_meals) return "has no meal in hand";
   if (me("meals") + spec.gives_meals > living.max_meals) return `has ${me("meals")} meals in hand, ${living.max_meals} are the most`;
-  const things = candidatesOf(take, slot, a);
-  if (!things.length) return `has no ${spec.objects.join(" or ")} ${spec.own_home ? "at home" : "that can be reached"}`;
+  const all = candidatesOf(take, slot, a), things = nearest < 0 ? all : all.slice(nearest, nearest + 1);
+  if (!all.length) return `has no ${spec.objects.join(" or ")} ${spec.own_home ? "at home" : "that can be reached"}`;
+  if (!things.length) return `there ${all.length === 1 ? "is" : "are"} only ${all.length}`;
   const left = new Map();
   for (let k = 0; k < engine.header.arrays["s.residents"].fields.cooldown_object[2]; k++) if (me("cooldown_until", k) > tick) left.set(me("cooldown_object", k), me("cooldown_until", k) - tick);
   const free = things.filter(thing => !left.has(thing));

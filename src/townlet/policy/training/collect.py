@@ -25,6 +25,8 @@ from townlet.sim.tally import EventTally
 from townlet.types import Array
 from townlet.world.rng import DAILY, SHARE
 
+EVENTS_AT_ONCE = 16  # steps whose events are counted together: counting is a dozen calls, however many there are
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rollout(Trajectory):
@@ -145,6 +147,7 @@ class Collector(Probe):
         self._decision_bytes = sum(int(array[0].nbytes) for array in rows)
         self._recorder: TrajectoryRecorder | None = None
         self._out: Rollout | None = None
+        self._events: list[Array] = []  # of steps that are not counted yet
 
     @property
     def spec(self) -> ObservationSpec:
@@ -193,7 +196,7 @@ class Collector(Probe):
             self._recorder = self._out = None  # the memory of the one before, first
             self._recorder = TrajectoryRecorder(vec, horizon, self._leave_out)
         recorder, before = self._recorder, self.state.copy()
-        recorder.steps = self._decision = 0
+        recorder.steps, self._decision, self._events = 0, 0, []
         acting = None if network is None else NetworkPolicy(network, self.seed)
         script = ScriptedPolicy(epsilon, self.seed)
         policy: Policy = script
@@ -208,6 +211,7 @@ class Collector(Probe):
             **recorder.data.columns(), state=before, tally=EventTally(), life_returns=[], life_lengths=[], life_ends=[]
         )
         SimulationLoop(vec, policy, [recorder, self]).run_decisions(horizon)
+        self._count_events()
         recorder.bootstrap(values_of(policy, vec))
         if acting is not None:
             self.state = acting.state
@@ -220,7 +224,9 @@ class Collector(Probe):
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         out, live = self._out, self._live
         assert out is not None
-        out.tally.add(world.events())
+        self._events.append(world.events())
+        if len(self._events) == EVENTS_AT_ONCE:
+            self._count_events()
         np.add(self.returns, world.rewards, out=self.returns, where=live)
         self.lengths += live
         ended = live & ((world.terminated != 0) | (world.truncated != 0))
@@ -231,3 +237,9 @@ class Collector(Probe):
             out.life_ends.extend([self._decision] * int(told.sum()))
             self.returns[ended] = 0.0
             self.lengths[ended] = 0
+
+    def _count_events(self) -> None:
+        if self._events:
+            assert self._out is not None
+            self._out.tally.add(np.concatenate(self._events))
+            self._events = []

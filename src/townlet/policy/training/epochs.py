@@ -122,7 +122,7 @@ def _rollout_chunk(session: Session, context: TrainingContext, progress: float, 
         sim_seconds=seconds,
     )
     live = rollout.active[:-1]
-    data.rivalry.add(*rollout.features[:-1][live][:, columns].T)
+    data.rivalry.add(*rollout.features[:-1][..., columns][live].T)
     return data
 
 

@@ -31,7 +31,7 @@ class Rows:
     """R decisions that count."""
 
     seen: Observations
-    masks: NDArray[np.bool_]  # (R, A)
+    masks: NDArray[np.bool_]  # (R, A + 1 padded): the value and what is padding are never masked
     columns: Mapping[str, Array]  # (R, …)
 
 
@@ -82,11 +82,13 @@ class Fused:
         room = "cloning" if "expert" in columns else "ppo"
         seen = self.refresh().observed(batch.features, batch.maps, chosen, room=room)
 
-        def rows(array: Array, dtype: Any = None) -> Array:
+        def rows(array: Array) -> Array:
             flat = array.reshape(-1, *array.shape[2:])
-            return np.require(flat if chosen is None else flat[chosen], dtype, ["C", "W"])
+            return np.require(flat if chosen is None else flat[chosen], requirements=["C", "W"])
 
-        return Rows(seen, rows(np.asarray(batch.masks), np.bool_), {name: rows(array) for name, array in columns.items()})
+        masks = np.ones((len(seen.x), self.network.layout.out.padded), np.bool_)
+        masks[:, : self.spec.actions] = rows(np.asarray(batch.masks))
+        return Rows(seen, masks, {name: rows(array) for name, array in columns.items()})
 
     def size(self, data: Rows) -> tuple[int, int]:
         return len(data.masks), 1
@@ -143,9 +145,10 @@ class FusedOptimizer(Optimizer):
     """The same steps in one pass over the numbers."""
 
     def clip(self, bound: float) -> float:
-        norm = float(passes.norm(self.gradient.numpy()))
+        gradient = self.gradient.numpy()
+        norm = float(passes.norm(gradient))
         if norm > bound:
-            self.gradient.mul_(bound / (norm + 1e-6))
+            gradient *= np.float32(bound / (norm + 1e-6))
         return norm
 
     def step(self, rate: float, decay: float = 0.0) -> None:

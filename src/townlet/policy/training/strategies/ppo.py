@@ -159,7 +159,7 @@ class PPOStrategy:
             point = session.evaluate(context)
             best = counters.best is None or point.episode_return > counters.best
             counters.best = point.episode_return if best else counters.best
-            context.progress.say(f"epoch {counters.epoch}: return {point.episode_return:.2f} on held-out seeds")
+            context.progress.say(f"epoch {counters.epoch}: return {point.episode_return:.2f} per resident-day on held-out seeds")
         if best or last or counters.epoch % training.checkpoint_every == 0:
             session.save(context, best=best)
 
