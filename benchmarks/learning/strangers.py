@@ -6,8 +6,8 @@ and among others. It is compared with the tuned script in the same seats; the ne
 of the lead over the script is lost among unseen partners; attendance of at least 0.98 where everybody follows it in two_bathrooms
 and market_square.
 
-Partners that are held out: the script before it was tuned, and two networks of `nine_weights.py` that know town_day alone, a
-clone of the script and one trained for a conflict weight of 1.
+Partners that are held out: two networks of `nine_weights.py` that know town_day alone, a clone of the script and one trained for
+a conflict weight of 1.
 
     python benchmarks/learning/strangers.py [--seeds 2] [--report-only]
 """
@@ -33,7 +33,7 @@ from townlet.statistics import mean_interval
 
 SEEN_TOWNS, SEEN_MEASURED, UNSEEN_TOWNS = 15, 3, 4  # drawn ones; town_day is seen and two_bathrooms unseen besides
 PARTNERS = ("scripted", "random")
-STRANGERS = {"scripted_plain": None, "clone": lambda: cloned("clone", 0), "rough network": lambda: own_network(1.0, 0)}
+STRANGERS = {"clone": lambda: cloned("clone", 0), "rough network": lambda: own_network(1.0, 0)}
 ELSEWHERE = {"two_bathrooms": (8, 7), "market_square": (1, 7)}  # towns and days
 EPOCHS, TOWNS, DAYS = 60, 4, 3
 MOST_LOST, LEAST_ATTENDANCE = 0.10, 0.98
@@ -136,7 +136,8 @@ def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
                     ends = [mean_of(rows, whose, name, policy=policy, **where) for policy in ("trained", "scripted")]
                     entry[f"{name} of {'the measured' if whose == 'measures' else whose}"] = ends
             table.append(entry)
-            print(entry)
+            both = "; ".join("{} {:.2f}, {:.2f}".format(name, *entry[name]) for name in entry if " of " in name)
+            print(f"{met} towns, {known} partners: lead {lead:+.2f} ({low:+.2f} … {high:+.2f}); trained, script: {both}")
     lost = {}
     for met in ("seen", "unseen"):
         known, unknown = (entry["lead"] for entry in table if entry["towns"] == met)

@@ -1,6 +1,6 @@
 """The pictures of docs/observe.md: each view at 1440, 1024 and 390 px, light above dark, in one file; page.png is one view.
 
-python benchmarks/page/pictures.py [RUN]        the demo's run by default, beside the script
+python benchmarks/page/pictures.py [RUN] [--views scenario …]       the demo's run by default, beside the script
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ STEPS = {
     "releases": ["townlet.openView('releases')"],
     "scenario": ["townlet.openView('scenario')"],
 }
+# what a view waits for
+THERE = {"runs": "#runs-details table", "scenario": "#scenario-findings .ok", "ties": "#ties-body tr"}
 
 
-def shots(browser: Any, address: str, width: int, height: int, scheme: str) -> dict[str, Image.Image]:
+def shots(browser: Any, address: str, views: list[str], width: int, height: int, scheme: str) -> dict[str, Image.Image]:
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
     page.set_default_timeout(300_000)
@@ -47,6 +49,10 @@ def shots(browser: Any, address: str, width: int, height: int, scheme: str) -> d
         for step in steps:
             page.evaluate(f"async () => {{ await {step}; }}")
             page.wait_for_timeout(400)
+        if view not in views:
+            continue
+        if view in THERE:
+            page.locator(THERE[view]).first.wait_for()
         page.wait_for_timeout(900)
         found[view] = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     context.close()
@@ -72,11 +78,13 @@ def sheet(rows: list[list[Image.Image]]) -> Image.Image:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="?", default="runs/demo")
-    with served(parser.parse_args().run, "--vs", "scripted") as (_, address), chromium() as browser:
-        rows = [[shots(browser, address, *size, scheme) for size in SIZES] for scheme in ("light", "dark")]
-    large = rows[0][0]["town"]
-    large.quantize(256, dither=Image.Dither.NONE).save(IMAGES / "page.png", optimize=True)
-    for view in STEPS:
+    parser.add_argument("--views", nargs="+", default=list(STEPS), choices=list(STEPS))
+    asked = parser.parse_args()
+    with served(asked.run, "--vs", "scripted") as (_, address), chromium() as browser:
+        rows = [[shots(browser, address, asked.views, *size, scheme) for size in SIZES] for scheme in ("light", "dark")]
+    if "town" in asked.views:
+        rows[0][0]["town"].quantize(256, dither=Image.Dither.NONE).save(IMAGES / "page.png", optimize=True)
+    for view in asked.views:
         sheet([[one[view] for one in row] for row in rows]).save(IMAGES / f"page_{view}.png", optimize=True)
         print(f"→ {IMAGES / f'page_{view}.png'} ({(IMAGES / f'page_{view}.png').stat().st_size / 1000:,.0f} kB)")
 

@@ -22,7 +22,7 @@ Examples:
 POLICY = "Who decides: scripted, random, schedule or the folder of a checkpoint."
 
 
-@click.group(short_help="Who hates whom, the worst conflict, why not, why late, what differs.", epilog=EPILOG)
+@click.group(epilog=EPILOG)
 def ask() -> None:
     """Ask about a day of a town: a scenario, a run, a take or a snapshot."""
 

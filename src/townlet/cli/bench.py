@@ -16,7 +16,7 @@ check_option = click.option("--check", is_flag=True, help="Exit with 1 when a ro
 PEERS = Path("benchmarks")  # beside the package in the source tree, not part of it: {sim,train}_peers.py
 
 
-@click.group(short_help="Measure speed: simulator, training, replay, telemetry.")
+@click.group()
 def bench() -> None:
     """Measure speed. Each row has its bar; the bars hold for an idle machine with two cores.
 

@@ -85,7 +85,7 @@ capture_options = options(
 )
 
 
-@click.command(short_help="Write replay samples, manifest, metrics and events of scenarios.")
+@click.command()
 @click.argument("scenarios", nargs=-1, metavar="SCENARIO...")
 @capture_options
 def capture(scenarios: tuple[str, ...], **options: Any) -> None:
@@ -103,7 +103,7 @@ def capture(scenarios: tuple[str, ...], **options: Any) -> None:
     _capture(scenarios, **options)
 
 
-@click.command(short_help="Capture the founding scenarios, or those named.")
+@click.command()
 @click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...")
 @capture_options
 def capture_suite(scenarios: tuple[str, ...], **options: Any) -> None:

@@ -8,7 +8,7 @@ from townlet.cli.common import dumps, emit, json_option, set_option
 from townlet.errors import UsageError
 
 
-@click.group(short_help="Show a resolved config, or the schema of all keys.")
+@click.group()
 def config() -> None:
     """Look at configs: what a file means with everything it extends, and which keys there are.
 

@@ -51,7 +51,7 @@ TOOLS = {  # extra -> what it is for, and its distributions; Townlet itself neve
 }
 
 
-@click.command(short_help="What is installed, what works, what to install for the rest.")
+@click.command()
 @json_option
 def doctor(as_json: bool) -> None:
     """Look at this machine: Python, packages, what works, and the line that installs the rest.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@click.command(short_help="The town in the browser: scrub, compare, ask why, what if.")
+@click.command()
 @click.argument("what", default="town_day", metavar="[SCENARIO|RUN|TAKE|SNAPSHOT|CHECKPOINT]")
 @click.option("--policy", help="Who decides: scripted, random, schedule or the folder of a checkpoint.")
 @click.option("--vs", help="Open a second take beside it, with this policy.")

@@ -12,7 +12,7 @@ from townlet.cli.common import NAME, emit, json_option, leave, note
 path_argument = click.argument("path", type=click.Path(path_type=Path))
 
 
-@click.group(short_help="Inspect, validate, filter and export replay data.")
+@click.group()
 def replay() -> None:
     """Look at replay data. PATH is a sample (.npz), a manifest (.json, .yaml) or a capture folder.
 

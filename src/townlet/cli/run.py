@@ -49,7 +49,7 @@ def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, p
     return VectorTown(config, 1, seed=seed, first_town=town)
 
 
-@click.command(short_help="Simulate a scenario, with a live table of residents and queues.")
+@click.command()
 @click.argument("scenario", required=False)
 @click.option("--scenario", "named", metavar="NAME|FILE", help="The scenario, in place of the argument.")
 @click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns; of many, sums and digests are kept.")

@@ -17,7 +17,7 @@ FOLDER = click.Path(path_type=Path)
 MEASURES = ("loss_value", "kl_k3", "episode_return_mean", "queue_conflict_events", "accuracy", "change_accuracy", "guards")
 
 
-@click.group(short_help="List and compare training runs.")
+@click.group()
 def runs() -> None:
     """Look at the folders that `townlet train` leaves.
 

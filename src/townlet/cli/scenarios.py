@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from townlet.scenarios.plan import Plan
 
 
-@click.group(short_help="List, show, lint, compare and make scenarios.")
+@click.group()
 def scenarios() -> None:
     """Scenarios: what there is, whether it can work, how two differ, and new ones.
 

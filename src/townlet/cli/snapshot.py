@@ -19,7 +19,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 SHOWN = 20
 
 
-@click.group(short_help="Save, load and compare worlds; find the first tick at which two runs part.")
+@click.group()
 def snapshot() -> None:
     """Worlds in a file: save one, continue it exactly, compare two, find where two runs begin to differ.
 

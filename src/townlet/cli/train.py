@@ -105,7 +105,7 @@ def overrides_of(flags: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-@click.command(short_help="Train a policy: behaviour cloning, PPO, anneal.")
+@click.command()
 @click.argument("config", required=False)
 @founding_flags
 def train(config: str | None, **flags: object) -> None:

@@ -23,7 +23,6 @@ from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.runtime import Policy, make_policy
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.guards import score_guards
-from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.run_folder import RunFolder, check_disk, disk_estimate
 from townlet.policy.training.services import (
     EvaluationService,
@@ -209,10 +208,13 @@ def test_a_conflict_costs_what_it_weighs_in_its_town(small_town: Small) -> None:
 
 
 def test_partners_decide_for_every_other_resident_of_their_towns(small_town: Small) -> None:
+    pytest.importorskip("torch")
+    from townlet.policy.training import learner
+
     config = small_town("training.towns=6")
     vec = RolloutCaptureService(config).towns(6)
     collector = Collector(vec, 0, maps=False, partners=("scripted", "random"))
-    network = PPOLearner(network_spec(config), config.ppo)
+    network = learner.PPOLearner(network_spec(config), config.ppo)
     rollout = collector.collect(network, 2)
     others = rollout.scripted[0]
     assert not others[[0, 3]].any()  # towns without a partner

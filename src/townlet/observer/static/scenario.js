@@ -56,6 +56,7 @@ export class Scenario {
 
   async lint() {
     const text = byId("scenario-text").value;
+    if (!this.map.source) this.tell([{ level: "…", text: "Looking at the town" }]);
     try {
       const { ok, findings, town } = await askJson("lint", { yaml: text });
       if (byId("scenario-text").value !== text) return;
