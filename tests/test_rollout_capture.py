@@ -324,6 +324,18 @@ def test_a_scenario_without_residents_gets_some_on_request(tmp_path: Path) -> No
     assert seed_residents(config) is config
 
 
+def test_a_capture_whose_writer_was_killed_before_the_old_one_was_gone_is_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has taken its place and carries the mark that says what is to be done with the one before."""
+    out = tmp_path / "c"
+    taken(out, "queue_conflict", ticks=50)
+    monkeypatch.setattr(files, "_settle", lambda final: None)
+    taken(out, "queue_conflict", ticks=50, append=True)
+    assert (out / files.PUBLISHING).exists()
+    assert validate(out).problems == []
+
+
 def test_a_stop_leaves_a_valid_smaller_capture(tmp_path: Path) -> None:
     steps = [0]
 

@@ -185,6 +185,8 @@ def _figures(
     records = [list(read_records(one.log)) for one in watched]
     gaps = sum([record["log_stream_offset"] for record in found] != list(range(1, len(found) + 1)) for found in records)
     sound = sum(bool(load_checkpoint(one.folder / "checkpoints").weights) for one in watched)
+    reports = [validate(place / f"capture{n}") for n in range(captures)]
+    print("".join(f"{problem}\n" for report in reports for problem in report.problems), end="", file=sys.stderr)
     counted = [int((place / f"capture{n}.count").read_text()) for n in range(captures)]
     delays = sorted(delay for one in watched for delay in one.delays)
     growth = {}
@@ -208,7 +210,7 @@ def _figures(
         },
         "checkpoints sound": sound,
         "captures": sum(counted),
-        "captures valid": sum(validate(place / f"capture{n}").ok for n in range(captures)),
+        "captures valid": sum(report.ok for report in reports),
         "largest growth of memory, last third over first": {kind: round(share, 3) for kind, share in growth.items()},
         "largest memory in MB": {
             kind: max(max(weights) for name, weights in memory.items() if name.startswith(kind)) >> 10

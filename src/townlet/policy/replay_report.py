@@ -117,7 +117,7 @@ def _survey(path: Path, report: ReplayReport) -> tuple[ReplayEntry, ...]:
 def _check_folder(folder: Path, manifest: Path, entries: tuple[ReplayEntry, ...], report: ReplayReport) -> None:
     """Every file against SHA256SUMS, both ways, and the events line by line."""
     sums = files.read_sums(folder, error=ReplayError)
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {files.SUMS}
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {files.SUMS, files.PUBLISHING}
     report.problems += [f"{folder / name}: is missing, though {files.SUMS} lists it" for name in sorted(set(sums) - there)]
     report.problems += [f"{folder / name}: is not listed in {files.SUMS}" for name in sorted(there - set(sums))]
     hashed = {entry.sample for entry in entries} | {entry.meta for entry in entries}
