@@ -68,27 +68,30 @@ class DecisionRecorder(Probe):
     def __init__(self, world: VectorTown, town: int = 0) -> None:
         self.world, self.town = world, town
         most = -(-world.config.scenario.episode_ticks // world.interval)
-        self._kept: deque[tuple[bytes, bytes | None]] = deque(maxlen=most)  # actions and targets (E, N) of each decision
+        self._kept: deque[tuple[bytes, bytes | None]] = deque(maxlen=most)  # actions and targets (N,) of each decision
+        self._alone = world.num_towns == 1
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
-        """All of the batch, and as bytes: one town decides in 20 µs, of which a cut out of an array would be the hundredth."""
-        meant = decision.targets
-        self._kept.append((decision.actions.tobytes(), None if meant is None else meant.tobytes()))
+        """As bytes, and of a lone town without a cut: it decides in 20 µs, of which a cut out of an array is the hundredth."""
+        actions, meant = decision.actions, decision.targets
+        if not self._alone:
+            actions, meant = actions[self.town], None if meant is None else meant[self.town]
+        self._kept.append((actions.tobytes(), None if meant is None else meant.tobytes()))
 
     @property
     def decisions(self) -> Decisions:
         """What was decided for an empty place stands among them and moves nobody."""
-        shape, interval = self.world.active.shape, self.world.interval
+        residents, interval = self.world.num_residents, self.world.interval
         made = -(-int(self.world.state.towns[self.town]["tick"]) // interval)  # in this episode; it may have been joined late
         kept = list(self._kept)[max(0, len(self._kept) - made) :] if made else []
-        actions = _of_town(self.town, shape, [one for one, _ in kept])
-        nothing = np.full(shape, -1, np.int64).tobytes()
-        targets = _of_town(self.town, shape, [nothing if one is None else one for _, one in kept]) + 1
+        actions = _rows([one for one, _ in kept], residents)
+        nothing = np.full(residents, -1, np.int64).tobytes()
+        targets = _rows([nothing if one is None else one for _, one in kept], residents) + 1
         named = targets.astype(np.uint16) if targets.any() else None
         return Decisions((made - len(kept)) * interval, actions.astype(np.uint8), named)
 
 
-def _of_town(town: int, shape: tuple[int, ...], kept: list[bytes]) -> Array:
-    """(D, N) of one town of a batch, in whichever size of whole numbers a policy decides."""
-    size = len(kept[0]) // (shape[0] * shape[1]) if kept else 8
-    return np.frombuffer(b"".join(kept), f"i{size}").reshape(len(kept), *shape)[:, town]
+def _rows(kept: list[bytes], residents: int) -> Array:
+    """(D, N), in whichever size of whole numbers a policy decides."""
+    size = len(kept[0]) // residents if kept else 8
+    return np.frombuffer(b"".join(kept), f"i{size}").reshape(len(kept), residents)
