@@ -15,21 +15,26 @@ class Threads:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._ends: SimpleQueue[BaseException | None] = SimpleQueue()
-        for _ in range(count - 1):
-            Thread(target=_work, args=(self._jobs, self._ends), daemon=True).start()
-            finalize(self, self._jobs.put, None)
+        self._queues: tuple[SimpleQueue[Job | None], SimpleQueue[BaseException | None]] | None = None
+        if count > 1:  # towns that are stepped by one thread can be pickled
+            jobs, ends = self._queues = SimpleQueue(), SimpleQueue()
+            for _ in range(count - 1):
+                Thread(target=_work, args=(jobs, ends), daemon=True).start()
+                finalize(self, jobs.put, None)
 
     def run(self, jobs: Sequence[Job]) -> None:
         """As many jobs as there are threads, at most. The first is done here."""
+        if self._queues is None:
+            jobs[0]()
+            return
+        handed, ends = self._queues
         for job in jobs[1:]:
-            self._jobs.put(job)
+            handed.put(job)
         try:
             jobs[0]()
         finally:
-            ends = [self._ends.get() for _ in jobs[1:]]
-        for error in ends:
+            errors = [ends.get() for _ in jobs[1:]]
+        for error in errors:
             if error is not None:
                 raise error
 
