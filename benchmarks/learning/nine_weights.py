@@ -24,7 +24,7 @@ from townlet.types import Array
 
 WEIGHTS = (1.0, 1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0, 30.0)
 EPOCHS, TOWNS, DAYS = 40, 8, 7
-MARGIN = 0.1  # return per resident-day that the mean over all weights may fall behind
+MARGIN = 0.5  # return per resident-day: "not worse" is shown where the whole interval stays above minus this
 SHOWN = ("return", "conflicts", "lateness", "attendance", "founders", "self_sufficiency")
 RECIPE = (*ONE_THREAD, "training.towns=32", f"training.epochs={EPOCHS}", "training.bc.towns=64")
 RUNS = Path("runs/nine_weights")
@@ -91,9 +91,20 @@ def report(rows: list[dict[str, Any]]) -> dict[str, Any]:
         shown = "; ".join("{:.3f}, {:.3f}".format(*both[name]) for name in ("conflicts", "lateness", "founders"))
         print(f"{weight:5g}: {first:.2f}, {second:.2f}; {gap[0]:+.2f} ({gap[1]:+.2f} … {gap[2]:+.2f}); {shown}")
     overall = _interval(np.mean(gaps, axis=0))
-    ok = all(entry["difference"][2] >= 0.0 for entry in table) and overall[0] > -MARGIN
-    print(f"over the nine: {overall[0]:+.2f} ({overall[1]:+.2f} … {overall[2]:+.2f}); bar {'met' if ok else 'missed'}")
+    shown, worse = (sum(test(entry["difference"]) for entry in table) for test in (_not_worse, _worse))
+    ok = shown == len(table)
+    print(
+        f"over the nine: {overall[0]:+.2f} ({overall[1]:+.2f} … {overall[2]:+.2f}); not worse shown at {shown}, worse at {worse}"
+    )
     return {"ok": ok, "margin": MARGIN, "epochs": EPOCHS, "towns": TOWNS, "days": DAYS, "over_all": overall, "table": table}
+
+
+def _not_worse(difference: tuple[float, float, float]) -> bool:
+    return difference[1] > -MARGIN
+
+
+def _worse(difference: tuple[float, float, float]) -> bool:
+    return difference[2] < 0.0
 
 
 def _interval(values: Array) -> tuple[float, float, float]:
