@@ -21,8 +21,8 @@ SPREAD = {"return": 3.0, "self_sufficiency": 0.05, "attendance": 0.01, "conflict
 def town_days(seed: int, towns: int, shift: Mapping[str, float] | None = None) -> dict[str, list[float | None]]:
     """Plausible values per measure and town; `shift` moves the mean of some."""
     rng = np.random.default_rng(seed)
-    rows: dict[str, list[float | None]] = {}
-    for name in MEASURES:
+    rows: dict[str, list[float | None]] = {"lead": [None] * towns}  # nobody has planned these towns
+    for name in [name for name in MEASURES if name not in rows]:
         values = TYPICAL.get(name, 0.0) + SPREAD.get(name, 0.0) * rng.normal(size=towns) + (shift or {}).get(name, 0.0)
         rows[name] = [float(value) for value in values]
     return rows
