@@ -14,6 +14,7 @@ import pytest
 from places import ROOT
 from townlet.errors import TelemetryError, UsageError
 from townlet.telemetry.drift import (
+    OF_TRAINING,
     Delta,
     aligned,
     block_bootstrap,
@@ -114,15 +115,18 @@ def test_the_interval_covers_the_mean_of_a_series_whose_neighbours_are_alike() -
 
 
 def run(seed: int, *, shift: float = 0.0, epochs: int = 60, level: float = 0.03) -> LogSeries:
-    """Conflicts that fall as the run learns, with a seed's own level and noise between neighbours, as real runs have them."""
+    """Conflicts that fall, with a seed's own level and noise between neighbours, as in towns under one policy."""
     rng = np.random.default_rng(seed)
     own = 1 + level * rng.normal() * 0.3
     noise, out = 0.0, []
     for n in range(1, epochs + 1):
         noise = 0.4 * noise + rng.normal() * level
         conflicts = (900 - 400 * (1 - math.exp(-n / 20))) * own * (1 + shift) * (1 + noise)
-        record = example_record(n, seed=seed, queue_conflict_events=conflicts, queue_conflict_intensity_sum=conflicts * 0.8)
-        out.append(record)
+        out.append(
+            example_record(
+                n, seed=seed, queue_conflict_events=conflicts, queue_conflict_intensity_sum=conflicts * 0.8, **{OF_TRAINING: None}
+            )
+        )
     return series_of(out)
 
 
@@ -187,10 +191,11 @@ def test_the_page_of_the_study_is_written_from_its_result_which_keeps_the_bars(m
     result = json.loads((ROOT / "benchmarks" / "telemetry" / "drift_results.json").read_text())
     assert study["page"](result) == (ROOT / "docs" / "telemetry" / "DRIFT.md").read_text()
     assert result["ok"]
+    assert set(result["families"]) == {"town", "ppo"}
     usual = {name: next(row for row in found["rows"] if row["min_effect"] == 0.05) for name, found in result["families"].items()}
     assert all(row["false_any"] <= 0.05 for row in usual.values())
-    assert usual["town"]["found_metric"] >= 0.80
-    assert all(found["pairs"] == 200 and found["alike"] == 40 for found in result["families"].values())
+    assert min(row["found_metric"] for row in usual.values()) >= 0.80
+    assert all(found["pairs"] == 200 for found in result["families"].values())
 
 
 def test_the_page_of_alerts_is_written_from_a_result_without_false_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,8 +231,9 @@ def test_a_field_in_which_equal_runs_differ_more_needs_a_larger_difference() -> 
         )
 
     names = ["batch_entropy_mean", "queue_conflict_events"]
-    assert compare(run(1.1, 11.0), run(1.0, 10.0), names).alarms == ["queue_conflict_events"]
-    assert "batch_entropy_mean" in compare(run(1.2, 10.0), run(1.0, 10.0), names).alarms
+    assert compare(run(1.1, 11.0), run(1.0, 10.0), names).alarms == []
+    assert compare(run(1.3, 13.0), run(1.0, 10.0), names).alarms == names
+    assert compare(run(math.nan, 11.0), run(math.nan, 10.0), names).alarms == ["queue_conflict_events"]  # nothing learns here
 
 
 def test_a_log_has_not_drifted_from_itself_in_either_command(tmp_path: Path) -> None:

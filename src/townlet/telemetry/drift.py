@@ -4,7 +4,7 @@ Two logs are compared epoch by epoch over the later half, so that the common tre
 difference comes from a block bootstrap, because neighbouring epochs resemble each other: the more they do, the longer the blocks.
 An alarm needs both: an interval clear of zero (at `level`, shared out over all metrics compared) and a difference of at least
 `min_effect` of the baseline's mean or spread, whichever is larger; `drift_scale` of the schema widens it for a field in which
-runs that differ in nothing but their seed come to rest at different levels, which no interval from inside a run can know.
+trainings that differ in nothing but their seed come to rest at different levels, which no interval from inside a run can know.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from townlet.telemetry.series import LogSeries, number, read_series
 from townlet.types import Doubles, Record
 
 DRIFT_NAMES = tuple(item.name for item in FIELDS if item.drift)
+OF_TRAINING = "batch_entropy_mean"  # a number in the log of whatever learns
 MAX_BASELINE = 64 << 20
 DRAWS = 2000
 ROUNDING = 1e-12
@@ -329,7 +330,10 @@ def compare(
     mixes = [(name, a, b) for name, a, b in _mixes(current, baseline, window) if len(a)]
     tests = max(1, len(pairs) + len(mixes))
     shared_level = 1 - (1 - level) / tests
-    metrics = tuple(_metric(name, a, b, shared_level, min_effect, seed) for name, a, b in pairs)
+    learns = current.has(OF_TRAINING) and baseline.has(OF_TRAINING)
+    metrics = tuple(
+        _metric(name, a, b, shared_level, min_effect * (field(name).drift_scale if learns else 1.0), seed) for name, a, b in pairs
+    )
     distances = tuple(_mix(name, a, b, (1 - level) / tests, max_distance, seed) for name, a, b in mixes)
     return DriftReport(current.label, baseline.label, metrics, distances)
 
@@ -340,7 +344,7 @@ def _metric(name: str, a: Doubles, b: Doubles, level: float, min_effect: float, 
     clear = low > 0 or high < 0
     change = change_point(a, seed=seed) if a.size >= 8 and np.ptp(a) > 0 else None
     scale = max(abs(delta.baseline), float(b.std()))  # a mean near zero is no measure of size
-    alarm = clear and abs(delta.absolute) >= min_effect * field(name).drift_scale * scale
+    alarm = clear and abs(delta.absolute) >= min_effect * scale
     return MetricDrift(name, delta.value, delta.baseline, delta.absolute, delta.relative, low, high, a.size, alarm, change)
 
 
@@ -382,4 +386,5 @@ def _shares(rows: Doubles) -> Doubles:
 
 
 def compare_logs(current: Path | str, baseline: Path | str, names: Sequence[str] = DRIFT_NAMES, **options: Any) -> DriftReport:
-    return compare(read_series(current, names), read_series(baseline, names), names, **options)
+    known = (*names, OF_TRAINING)
+    return compare(read_series(current, known), read_series(baseline, known), names, **options)

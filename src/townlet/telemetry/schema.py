@@ -58,7 +58,7 @@ class Field:
     panel: Panel = ""
     choices: tuple[str, ...] = ()
     drift: bool = False  # compared with a baseline unless the caller chooses others
-    drift_scale: float = 1.0  # multiplies the smallest difference that counts: equal runs differ so much more in this field
+    drift_scale: float = 1.0  # multiplies the smallest difference that counts between trainings: equal ones differ so much more
 
     @property
     def numeric(self) -> bool:
@@ -133,7 +133,7 @@ FIELDS: tuple[Field, ...] = (
     Field("data_mode", "choice", "", V11, "Where this epoch's data came from.", choices=DATA_MODES),
     Field("cycle_id", "whole", "count", V11, "Collection cycle; −1 before the first collection. Never falls.", low=-1),
     Field("batch_entropy_mean", "number", "nats", V11, "Policy entropy per mini-batch, mean.",
-          low=0, alert=Alert("below", 0.01, "--entropy-threshold"), panel="entropy", drift=True, drift_scale=3.0),
+          low=0, alert=Alert("below", 0.01, "--entropy-threshold"), panel="entropy", drift=True, drift_scale=4.0),
     Field("batch_entropy_std", "number", "nats", V11, "Policy entropy per mini-batch, standard deviation.", low=0),
     Field("grad_norm_max", "number", "1", V11, "Largest global gradient norm of a mini-batch, before clipping.", low=0),
     Field("kl_divergence_max", "number", "nats", V11, "Largest mini-batch value of kl_divergence."),
@@ -142,9 +142,11 @@ FIELDS: tuple[Field, ...] = (
     Field("rollout_ticks", "whole", "ticks", V11, "Ticks simulated per town for this epoch; 0 for pure replay.", low=0),
     Field("log_stream_offset", "whole", "count", V11, "Number of this record in the log, over rotations and resumes.", low=0),
     Field("queue_conflict_events", "number", "count", V11, "Queue conflicts in the epoch's data.",
-          low=0, null_when=NO_METRICS, panel="conflicts", drift=True, alert=Alert("below", None, "--queue-events-min")),
+          low=0, null_when=NO_METRICS, panel="conflicts", drift=True, drift_scale=4.0,
+          alert=Alert("below", None, "--queue-events-min")),
     Field("queue_conflict_intensity_sum", "number", "intensity", V11, "Sum of the intensities of those conflicts.",
-          low=0, null_when=NO_METRICS, panel="conflicts", drift=True, alert=Alert("below", None, "--queue-intensity-min")),
+          low=0, null_when=NO_METRICS, panel="conflicts", drift=True, drift_scale=4.0,
+          alert=Alert("below", None, "--queue-intensity-min")),
     Field("shared_meal_events", "number", "count", V11, "Shared meals in the epoch's data.",
           required=False, low=0, alert=Alert("below", None, "--shared-meal-min")),
     Field("late_help_events", "number", "count", V11, "Late colleagues that were covered for.",
@@ -219,7 +221,8 @@ FIELDS: tuple[Field, ...] = (
     # --- version 1.4 -------------------------------------------------------------------------------------------------
     Field("conflicts_per_resident_day", "number", "1/day", V14,
           "Queue conflicts per day that a resident lived in the epoch's data (decisions × interval / ticks per day).",
-          low=0, null_when=NO_METRICS, panel="per resident-day", drift=True, alert=Alert("above", None, "--conflicts-max")),
+          low=0, null_when=NO_METRICS, panel="per resident-day", drift=True, drift_scale=4.0,
+          alert=Alert("above", None, "--conflicts-max")),
     Field("exits_per_resident_day", "number", "1/day", V14, "Exits per day that a resident lived in the epoch's data.",
           low=0, null_when=NO_METRICS, panel="per resident-day", alert=Alert("above", None, "--exit-rate-max")),
     Field("late_share", "number", "share", V14,

@@ -25,6 +25,7 @@ from townlet.sim.tally import EventTally
 from townlet.types import Array
 from townlet.world.rng import DAILY, SHARE
 
+SEEN = ("features", "maps", "masks", "active")  # buffers of the towns that are columns of a trajectory
 EVENTS_AT_ONCE = 16  # steps whose events are counted together: counting is a dozen calls, however many there are
 
 
@@ -99,6 +100,34 @@ class GuidedPolicy:
         return self.network.values(vec)
 
 
+class StraightRecorder(TrajectoryRecorder):
+    """The towns write what is seen after a step into the trajectory itself, so that nothing is copied. It comes last of the
+    hooks: those before it still see the moment of the decision. `end` gives the towns their own buffers back."""
+
+    def __init__(self, vec: VectorTown, capacity: int, leave_out: Sequence[str] = ()) -> None:
+        super().__init__(vec, capacity, leave_out)
+        self._own = vec.buffers
+
+    def before_step(self, world: VectorTown, decision: Decided) -> None:
+        super().before_step(world, decision)
+        rows = {name: self._columns[name][self.steps + 1] for name in SEEN if name in self._columns}
+        world.set_buffers(
+            self._own._replace(**{name: row.view(np.uint8) if row.dtype == bool else row for name, row in rows.items()})
+        )
+
+    def end(self) -> None:
+        last = self.vec.buffers._asdict()
+        for name, own in self._own._asdict().items():
+            if name in SEEN:
+                own[...] = last[name]
+        self.vec.set_buffers(self._own)
+
+    def _moment(self, vec: VectorTown) -> dict[str, Array | None]:
+        """After the first step only what is not there already."""
+        seen = super()._moment(vec)
+        return seen if self.steps == 0 else {name: value for name, value in seen.items() if name not in SEEN}
+
+
 class AmongPartners:
     """Learners in towns of which each has a partner policy, or none, in turn: it decides for every other resident."""
 
@@ -145,7 +174,7 @@ class Collector(Probe):
         self._leave_out = ("terms",) if self.maps else ("terms", "maps")
         rows = TrajectoryRecorder(vec, 1, self._leave_out).data.columns().values()
         self._decision_bytes = sum(int(array[0].nbytes) for array in rows)
-        self._recorder: TrajectoryRecorder | None = None
+        self._recorder: StraightRecorder | None = None
         self._out: Rollout | None = None
         self._events: list[Array] = []  # of steps that are not counted yet
 
@@ -194,7 +223,7 @@ class Collector(Probe):
         vec = self.vec
         if self._recorder is None or self._recorder.capacity != horizon:
             self._recorder = self._out = None  # the memory of the one before, first
-            self._recorder = TrajectoryRecorder(vec, horizon, self._leave_out)
+            self._recorder = StraightRecorder(vec, horizon, self._leave_out)
         recorder, before = self._recorder, self.state.copy()
         recorder.steps, self._decision, self._events = 0, 0, []
         acting = None if network is None else NetworkPolicy(network, self.seed)
@@ -210,9 +239,10 @@ class Collector(Probe):
         self._out = out = Rollout(
             **recorder.data.columns(), state=before, tally=EventTally(), life_returns=[], life_lengths=[], life_ends=[]
         )
-        SimulationLoop(vec, policy, [recorder, self]).run_decisions(horizon)
+        SimulationLoop(vec, policy, [self, recorder]).run_decisions(horizon)
         self._count_events()
         recorder.bootstrap(values_of(policy, vec))
+        recorder.end()
         if acting is not None:
             self.state = acting.state
         return out
