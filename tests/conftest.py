@@ -23,6 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job passes that on to every process of a test
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--no-bfloat16"):
         bfloat16.TRY = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     if config.getoption("--no-torch"):
