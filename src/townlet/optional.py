@@ -30,7 +30,9 @@ EXTRA_OF = {
 
 
 def installed(name: str) -> bool:
-    return find_spec(name) is not None
+    """A folder of that name on the path (a namespace package, which has no origin) is not the package."""
+    spec = find_spec(name)
+    return spec is not None and spec.origin is not None
 
 
 def torch_available() -> bool:
