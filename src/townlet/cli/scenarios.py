@@ -158,12 +158,12 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
         report = lint(config, days=days)
         verdicts = [asdict(verdict) for verdict in report.verdicts]
         if sight and report.ok:
-            from townlet.studies.sight import sight_verdict
+            from townlet.studies.town_checks import sight_verdict
 
             note(f"{name}: measuring the value of sight over 64 days")
             verdicts.append(asdict(sight_verdict(config)))
         if pay and report.ok:
-            from townlet.studies.pay import pay_verdict
+            from townlet.studies.town_checks import pay_verdict
 
             note(f"{name}: living a month in seven ways")
             verdicts.append(asdict(pay_verdict(config)))

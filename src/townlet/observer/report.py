@@ -16,13 +16,14 @@ from townlet.dto.evaluation import CaseCard, Scorecard
 from townlet.dto.policy import AnnealSummary
 from townlet.errors import DamagedFileError, first_problem
 from townlet.evaluation.compare import load_scorecard, save_scorecard
-from townlet.evaluation.scorecard import Progress, evaluate, locate
+from townlet.evaluation.scorecard import Progress, evaluate
 from townlet.evaluation.suites import Case
 from townlet.evaluation.table import percent
 from townlet.observer.charts import Series, heat_strip, line_chart
 from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
 from townlet.policy.checkpoint import RUN_CHECKPOINTS
+from townlet.policy.runtime import locate
 from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder
 from townlet.telemetry.ndjson import read_records
 

@@ -21,8 +21,8 @@ from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.runtime import Policy, make_policy
+from townlet.policy.training.anneal import score_guards
 from townlet.policy.training.collect import Collector
-from townlet.policy.training.guards import score_guards
 from townlet.policy.training.run_folder import RunFolder, check_disk, disk_estimate
 from townlet.policy.training.services import (
     EvaluationService,
