@@ -49,7 +49,7 @@ def demo() -> int:
         note(f"the trained policy earns {trained}, no more than behaviour cloning at {cloned}: the demo failed")
         return 1
     do("promote", "evaluate", RUN, "--scenario", "--seeds", "16", "--days", "7")
-    note("that was one window before the gates of a release: no column may be worse than the script's, in two windows in a row")
+    note("a release needs two such windows in a row, and in both of them no column may be worse than the script's")
     do("observe", RUN, "--vs", "scripted", "--save", RUN / "town.html", "--overwrite")
     note(f"open {RUN / 'town.html'} in a browser: the trained town beside the scripted one")
     note(f"open {RUN / 'report.html'} for the figures")

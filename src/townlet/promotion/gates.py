@@ -86,8 +86,8 @@ def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]], le
 
 def _words(gate: GateConfig, verdict: Verdict) -> str:
     by = f" by more than {gate.bound:g}" if gate.bound else ""
-    better = {"pass": f"is better{by}", "hold": f"is not shown to be better{by}", "fail": "is worse than the champion's"}
-    no_worse = {"pass": f"is not worse{by}", "hold": f"is not shown to be no worse{by}", "fail": f"is worse{by}"}
+    better = {"pass": f"is better{by}", "hold": f"may not be better{by}", "fail": "is worse than the champion's"}
+    no_worse = {"pass": f"is not worse{by}", "hold": f"may be worse{by}", "fail": f"is worse{by}"}
     return (better if gate.rule == "better" else no_worse)[verdict]
 
 
@@ -102,7 +102,7 @@ def _floor(gate: GateConfig, values: Sequence[float], level: float) -> GateResul
     else:
         verdict = "pass" if interval.high <= gate.bound else "fail" if interval.low > gate.bound else "hold"
         wanted = f"at most {gate.bound:g}"
-    found = {"pass": "is", "hold": "is not shown to be", "fail": "is not"}[verdict]
+    found = {"pass": "is", "hold": "may not be", "fail": "is not"}[verdict]
     return _result(gate, verdict, interval, len(values), f"{gate.metric} {found} {wanted}: {_range(interval)}")
 
 
@@ -149,4 +149,5 @@ def _result(gate: GateConfig, verdict: Verdict, interval: Interval | None, pairs
 
 
 def _range(interval: Interval) -> str:
-    return f"{interval.value:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"
+    value, low, high = (f"{number + 0.0:+.4g}" for number in interval)  # + 0.0: never "-0"
+    return f"{value} [{low}, {high}]"
