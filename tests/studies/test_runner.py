@@ -71,6 +71,7 @@ def test_jobs_go_seed_by_seed_and_their_hash_covers_what_they_depend_on() -> Non
     hashes = {job.hash for job in jobs_of(spec)}
     assert len(hashes) == 4
     assert job_of(spec, "plain", 0).hash == job_of(tiny(name="renamed", seeds=5), "plain", 0).hash
+    assert job_of(tiny(overrides=(*TINY, "promotion.required_passes=5")), "plain", 0).hash in hashes  # learns the same
     assert job_of(tiny(towns=3), "plain", 0).hash not in hashes
     assert job_of(tiny(minutes=2.0), "plain", 0).hash not in hashes
     assert job_of(spec, "plain", 1).config.seed == 1

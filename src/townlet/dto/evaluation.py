@@ -38,7 +38,11 @@ MEASURES: dict[str, MeasureSpec] = {
     "wait_mean": MeasureSpec("wait", "ticks", -1, 1, "mean length of the waits that ended"),
     "wait_p95": MeasureSpec("wait p95", "ticks", -1, 1, "95th percentile of the waits that ended"),
     "wait_gini": MeasureSpec("wait Gini", "0 to 1", -1, 3, "inequality of the waiting time among residents"),
+    "wait_most": MeasureSpec("wait most", "minutes a day", -1, 1, "time in queues of the founder who waits most"),
     "wallet": MeasureSpec("wallet", "coins", 1, 2, "of a founder at the end; 0 after an exit"),
+    "overspent": MeasureSpec(
+        "overspent", "coins", -1, 2, "how much poorer a founder is at the end than at the start, debt included; else 0"
+    ),
     "debt": MeasureSpec("debt", "coins", -1, 2, "rent and penalties a founder owes at the end"),
     "reconciliation": MeasureSpec(
         "reconciled",
@@ -72,6 +76,9 @@ def _all_measures(found: dict[str, Measure]) -> dict[str, Measure]:
     """A measure that a card of an earlier day does not have yet was not taken."""
     nothing = Measure(values=(), count=0, mean=None, iqm=None, low=None, high=None)
     return {name: found.get(name, nothing) for name in MEASURES} | found
+
+
+Measures = Annotated[dict[str, Measure], AfterValidator(_all_measures)]
 
 
 class Effect(FrozenStrict):
@@ -111,7 +118,7 @@ class PolicyCard(FrozenStrict):
         default=None, description="hash of the data a checkpoint was trained on; null: it was given none, or it is no checkpoint"
     )
     kind: str
-    measures: Annotated[dict[str, Measure], AfterValidator(_all_measures)]
+    measures: Measures
     neighbours: dict[str, Measure] | None = Field(
         default=None, description="the measures of everybody else, where they follow another policy; null: nobody does"
     )

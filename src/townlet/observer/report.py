@@ -29,7 +29,7 @@ from townlet.telemetry.ndjson import read_records
 SCORECARD = "scorecard.json"
 Part = TypeVar("Part")
 LEARNING = (  # title, unit, telemetry fields
-    ("Return per episode", "", ("episode_return_mean",)),
+    ("Return", "per resident-day", ("return_per_resident_day",)),
     ("Policy and value loss", "", ("loss_policy", "loss_value")),
     ("KL to the policy before", "k3", ("kl_k3",)),
     ("Entropy", "nats", ("batch_entropy_mean",)),

@@ -79,6 +79,7 @@ def job_of(spec: StudySpec, arm: str, seed: int) -> StudyJob:
     if spec.minutes is not None:
         words.append(f"training.time_limit={spec.minutes}")
     config = load_config(spec.config, words, recipe=spec.recipe)
-    trained = [__version__, config_hash(config), spec.mode]
+    learned = config_hash(config, without=["promotion"])  # by what gates a policy is released changes nothing in it
+    trained = [__version__, learned, spec.mode]
     facts = [*trained, spec.towns, spec.days, spec.scenario]
     return StudyJob(arm, seed, config, short_hash(json.dumps(facts)), short_hash(json.dumps(trained)))

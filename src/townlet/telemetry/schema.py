@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 VERSIONS = (1.0, 1.1, 1.2, 1.3, 1.4)
 CURRENT = 1.4  # what is written
@@ -25,12 +25,20 @@ RIVALRY_BINS = 10  # equal bins over [0, 1]
 
 Kind = Literal["whole", "number", "flag", "text", "choice", "histogram", "counts", "names"]
 Panel = Literal[
-    "", "losses", "kl and clip", "entropy", "returns", "per resident-day", "shifts", "conflicts", "waits", "rivalry", "throughput"
+    "",
+    "return a day",
+    "losses",
+    "kl and clip",
+    "entropy",
+    "returns",
+    "per resident-day",
+    "shifts",
+    "conflicts",
+    "waits",
+    "rivalry",
+    "throughput",
 ]
-PANELS: tuple[Panel, ...] = (
-    *("losses", "kl and clip", "entropy", "returns", "per resident-day", "shifts"),
-    *("conflicts", "waits", "rivalry", "throughput"),
-)
+PANELS: tuple[Panel, ...] = get_args(Panel)[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +241,9 @@ FIELDS: tuple[Field, ...] = (
     Field("dataset_return", "number", "reward", V14,
           "Return of the lives in the replay data that were seen to their end, mean; not that of the policy in training.",
           null_when=NO_DATA),
+    Field("return_per_resident_day", "number", "reward/day", V14,
+          "Reward per day that a learning resident lived in the epoch's towns: comparable whatever the length of their episodes.",
+          required=False, null_when=NO_TOWN, panel="return a day"),
     Field("seal", "text", "", V14,
           "First 32 hexadecimal digits of the SHA-256 of the line before this last field: a changed record is seen.",
           required=False, volatile=True),

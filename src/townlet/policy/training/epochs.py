@@ -110,11 +110,14 @@ def _rollout_chunk(session: Session, context: TrainingContext, progress: float, 
         batch = replace(batch, watched=batch.features[..., columns])
     update = learner.update(batch, progress=progress, bc_batch=script, bc_weight=bc_weight)
     days = resident_days(rollout.decided, context.config.policy.interval, context)
+    learning = rollout.learning
     data = EpochData(
         updates=[update],
         minibatches=learner.minibatches,
         town=town_record(rollout.tally, days),
         resident_days=days,
+        earned=float(rollout.rewards.sum(dtype=np.float64, where=learning)),
+        earning_days=resident_days(int(learning.sum()), context.config.policy.interval, context),
         returns=rollout.life_returns,
         lengths=rollout.life_lengths,
         ticks=decisions * context.config.policy.interval,

@@ -15,7 +15,7 @@ from townlet.observations.spec import ObservationSpec
 from townlet.policy.network import NetworkSpec
 from townlet.policy.replay import ReplayBatch, ReplayDataset
 from townlet.policy.training.collect import Rollout
-from townlet.policy.training.estimates import gae
+from townlet.policy.training.estimates import gae, team_rewards
 from townlet.policy.trajectory import Trajectory, padded
 from townlet.world.actions import Catalogue
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 def rollout_batch(rollout: Rollout, ppo: PPOConfig) -> Trajectory:
     """Advantages over everybody's decisions; only the rows whose action the network chose are learned from."""
     lives, learning = rollout.flat(), rollout.learning
+    if ppo.team_share > 0:
+        shared = team_rewards(rollout.rewards, rollout.active[: rollout.steps], ppo.team_share)
+        lives = replace(lives, rewards=shared.reshape(lives.rewards.shape))
     return replace(with_advantages(lives, ppo), active=learning.reshape(lives.actions.shape))
 
 

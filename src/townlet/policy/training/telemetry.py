@@ -94,6 +94,8 @@ class EpochData:
     lengths: list[int] = field(default_factory=list)
     dataset_returns: list[float] = field(default_factory=list)  # of the lives in replay data
     resident_days: float = 0.0  # that the town fields were counted over
+    earned: float = 0.0  # reward of the residents that learn
+    earning_days: float = 0.0  # that they lived
     ticks: int = 0
     simulated: int = 0  # decisions
     sim_seconds: float = 0.0
@@ -110,6 +112,8 @@ class EpochData:
         self.lengths += other.lengths
         self.dataset_returns += other.dataset_returns
         self.resident_days += other.resident_days
+        self.earned += other.earned
+        self.earning_days += other.earning_days
         self.ticks += other.ticks
         self.simulated += other.simulated
         self.sim_seconds += other.sim_seconds
@@ -193,6 +197,7 @@ def epoch_record(data: EpochData, ids: Mapping[str, object], seconds: float) -> 
         "episode_return_mean": float(np.mean(data.returns)) if data.returns else None,
         "episode_length_mean": float(np.mean(data.lengths)) if data.lengths else None,
         "dataset_return": float(np.mean(data.dataset_returns)) if data.dataset_returns else None,
+        "return_per_resident_day": data.earned / data.earning_days if data.earning_days else None,
         "rollout_ticks": data.ticks,
         "epoch_duration_sec": seconds,
         "steps_per_second": merged["transitions"] / max(seconds, 1e-9),

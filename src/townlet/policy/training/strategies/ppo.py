@@ -116,7 +116,7 @@ class PPOStrategy:
         counters.last = comparable(record)
         if record["episode_return_mean"] is not None:
             counters.last_return = record["episode_return_mean"]
-        context.progress.advance(record | {"episode_return_mean": counters.last_return})
+        context.progress.advance(record)
 
     def _learn(self, session: Session, context: TrainingContext, progress: float) -> EpochData:
         data = EpochData()
@@ -188,6 +188,7 @@ class PPOStrategy:
             loss_total=last["loss_total"],
             kl_k3=last["kl_k3"],
             episode_return_mean=counters.last_return,
+            return_per_resident_day=last.get("return_per_resident_day"),
             queue_conflict_events=last["queue_conflict_events"],
             queue_conflict_intensity_sum=last["queue_conflict_intensity_sum"],
             recent=tuple(counters.recent),
