@@ -670,8 +670,8 @@ def test_a_wrong_name_is_told_with_its_line(place: Path) -> None:
     with pytest.raises(UsageError) as refused:
         load_config("strange.yaml")
     assert str(refused.value) == (
-        "strange.yaml:3: scenario.name: '../../victim' cannot be a name; expected small letters, digits, _, - and single dots, "
-        "a letter or digit first, at most 128"
+        "strange.yaml:3: scenario.name: '../../victim' cannot be a name; expected lower-case letters, digits, _, - and single "
+        "dots, a letter or digit first, at most 128"
     )
 
 

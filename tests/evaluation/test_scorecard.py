@@ -169,7 +169,7 @@ def test_a_mix_by_resident_seats_each_policy() -> None:
     np.testing.assert_array_equal(mixed[:, 1:], b[:, 1:])
     with pytest.raises(UsageError, match="no resident is called 'nobody'"):
         PolicyRuntime(vec, {"nobody": random, "*": scripted})
-    with pytest.raises(UsageError, match=rf"nobody decides for the residents beside {second}"):
+    with pytest.raises(UsageError, match=rf"nobody decides for the residents other than {second}"):
         PolicyRuntime(vec, {second: random})
 
 
@@ -188,7 +188,7 @@ def test_suites_come_from_the_config() -> None:
     cases = suite_cases("mine", own, release="random")
     assert [case.name for case in cases] == ["town_day", "town_day/alone among scripted", "town_day/alone among the release"]
     assert {case.towns for case in cases} == {3}
-    with pytest.raises(UsageError, match="no suite 'none'; known are standard"):
+    with pytest.raises(UsageError, match="no suite 'none'; choose from standard"):
         suite_cases("none")
 
 

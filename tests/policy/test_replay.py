@@ -165,14 +165,14 @@ def test_events_are_counted_per_step_of_their_actor(folder: Path, tmp_path: Path
     assert all(counts is not None and counts.sum() == 0 for counts in others)
 
 
-def test_what_does_not_go_together_names_both_files(tmp_path: Path) -> None:
+def test_samples_that_do_not_fit_together_name_both_files(tmp_path: Path) -> None:
     write_generated(tmp_path, 1, timesteps=4)
     other = generated_sample(generated_source("full"), 7, 4)
     writer = CaptureWriter(tmp_path, "other")
     writer.put(other)
     names = ["rollout_sample_resident_0_000.npz", f"{other.meta.sample_id}.npz"]
     files.write_json(tmp_path / "m.json", names)
-    with pytest.raises(ReplayError, match="do not go together: the observation variant differs") as error:
+    with pytest.raises(ReplayError, match="do not fit into one dataset: the observation variant differs") as error:
         ReplayDataset(ReplayDatasetConfig.from_manifest(tmp_path / "m.json"))
     assert all(name in str(error.value) for name in names)
 

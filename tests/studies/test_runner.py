@@ -83,7 +83,7 @@ def test_a_spec_is_read_from_yaml_and_a_wrong_one_refused_in_words(tmp_path: Pat
     spec = load_spec(path)
     assert job_of(spec, "b", 0).config.observations.blind == ("conflict",)
     path.write_text("name: one\nconfig: town_day\narms: {a: []}\ncontrasts: [[a, c]]\n")
-    with pytest.raises(ConfigError, match=r"study\.yaml:1: contrasts names the arm 'c'; known are a"):
+    with pytest.raises(ConfigError, match=r"study\.yaml:1: contrasts names the arm 'c'; choose from a"):
         load_spec(path)
     path.write_text("name: one\nconfig: town_day\narms: {a: []}\nminuts: 4\n")
     with pytest.raises(ConfigError, match="minuts"):

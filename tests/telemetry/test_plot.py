@@ -247,7 +247,7 @@ def test_unknown_exports_and_trackers_that_are_not_installed_are_told(
 ) -> None:
     with pytest.raises(UsageError, match="'excel' is not an export format; choose one of tensorboard, csv"):
         export(log, tmp_path / "a", "excel")
-    monkeypatch.setattr("townlet.telemetry.export.installed", lambda name: False)
+    monkeypatch.setattr("townlet.optional.installed", lambda name: False)
     for name in ("wandb", "mlflow"):
         with pytest.raises(MissingPackageError, match=f"pip install {name}"):
             export(log, tmp_path / "a", name)
@@ -296,7 +296,7 @@ class Recorder:
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_an_installed_tracker_gets_every_epoch(name: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = Recorder()
-    monkeypatch.setattr("townlet.telemetry.export.tracker", lambda asked: {name: tracker}[asked])
+    monkeypatch.setattr("townlet.telemetry.export.require", lambda asked, why: {name: tracker}[asked])
     EXPORTS[name](log, tmp_path / "out")
     assert [step for step, _ in tracker.logged] == [8192 * n for n in range(1, 51)]
     assert tracker.logged[2][1]["losses/loss_total"] == example_record(3)["loss_total"]

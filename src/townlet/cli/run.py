@@ -195,8 +195,8 @@ def run(
         report["followed"] = follows.rows
     emit(report, lambda: told(vec, report), as_json)
     if stop.asked:
-        left = f"; go on with: townlet snapshot load {snapshot} --ticks {wanted - made}" if snapshot is not None else ""
-        raise stop.interruption(f"after {made} of {wanted} ticks; what was made is kept{left}")
+        left = f"; continue with: townlet snapshot load {snapshot} --ticks {wanted - made}" if snapshot is not None else ""
+        raise stop.interruption(f"after {made} of {wanted} ticks; what was simulated so far is kept{left}")
 
 
 def named_once(scenario: str | None, named: str | None) -> str:
@@ -312,7 +312,7 @@ def told(vec: VectorTown, report: dict[str, Any]) -> str:
         f"reward {report['reward_per_resident_day']:+.2f}",
     ]
     if report["events_lost"]:
-        lines.append(f"{report['events_lost']} events did not fit into their columns; raise world.event_capacity")
+        lines.append(f"{report['events_lost']} events did not fit; raise world.event_capacity to keep them all")
     lines += [f"→ {name}" for name in report["files"]]
     return "\n".join(lines)
 

@@ -37,7 +37,8 @@ def list_runs(folder: Path, as_json: bool) -> None:
 
     rows = [_row_or_problem(run) for run in find_runs(folder)]
     columns = ("run", "mode", "config", "state", "stages", "epochs", "planned", "return", "checkpoint")
-    text = _table(rows, columns) if rows else f"no runs in {folder}"
+    shown = [row | {"checkpoint": Path(str(row["checkpoint"])).name} if row.get("checkpoint") else row for row in rows]
+    text = _table(shown, columns) if rows else f"no runs in {folder}"
     emit(rows, text, as_json)
     for row in rows:
         if "problem" in row:

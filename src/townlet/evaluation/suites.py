@@ -86,7 +86,7 @@ def suite_cases(
     """
     evaluation = evaluation or EvaluationConfig()
     if name not in evaluation.suites:
-        raise UsageError(f"there is no suite {name!r}; known are {', '.join(evaluation.suites)}")
+        raise UsageError(f"there is no suite {name!r}; choose from {', '.join(evaluation.suites)}")
     suite = evaluation.suites[name]
     cases: list[Case] = []
     for scenario in suite.scenarios:

@@ -22,7 +22,7 @@ def open_engine(training: TrainingConfig) -> Engine:
     if training.engine not in ENGINES:
         hint = did_you_mean(training.engine, ENGINES)
         known = ", ".join(ENGINES)
-        raise UsageError(f"training.engine is {training.engine!r}, which is none of {known}" + (f"; {hint}" if hint else "."))
+        raise UsageError(f"training.engine is {training.engine!r}, which is not one of {known}" + (f"; {hint}" if hint else "."))
     return ENGINES[training.engine](training)
 
 

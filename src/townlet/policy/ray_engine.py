@@ -50,7 +50,9 @@ class RayEngine:
             try:
                 self._ray.init(**options)
             except (ConnectionError, ValueError, RuntimeError, self._ray.exceptions.RayError) as error:
-                raise ClusterError(f"The Ray cluster at {address} lets nobody in ({_why(error)}); {TOKEN}{REMEDY}") from error
+                raise ClusterError(
+                    f"The Ray cluster at {address} refuses the connection ({_why(error)}); {TOKEN}{REMEDY}"
+                ) from error
 
     def worker(self, make: Callable[..., object], *args: object) -> Worker:
         return RayWorker(self._ray, self.cluster, make, args)
@@ -170,7 +172,9 @@ def _knock(address: str) -> None:
         number = int(port)
         socket.create_connection((host.strip("[]"), number), timeout=ANSWERS_WITHIN).close()
     except ValueError:
-        raise ClusterError(f"{address!r} is no address of a Ray cluster; expected HOST:PORT, such as 10.0.0.4:6379.") from None
+        raise ClusterError(
+            f"{address!r} is not an address of a Ray cluster; expected HOST:PORT, such as 10.0.0.4:6379."
+        ) from None
     except OSError as error:
         raise ClusterError(f"No Ray cluster answers at {address} ({error.strerror or error}); {REMEDY}") from error
 

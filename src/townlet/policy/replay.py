@@ -298,7 +298,7 @@ class ReplayDataset:
         for i, meta in enumerate(self.metas):
             for name in ALIKE:
                 if (found := difference(self.metas[0], meta, name)) is not None:
-                    raise ReplayError(f"{self._name(0)} and {self._name(i)} do not go together: {found}")
+                    raise ReplayError(f"{self._name(0)} and {self._name(i)} do not fit into one dataset: {found}")
 
     def _bucket(self) -> dict[BatchShape, list[int]]:
         buckets: dict[BatchShape, list[int]] = {}
@@ -329,8 +329,8 @@ class ReplayDataset:
                     stacked[name] = np.empty((len(array), len(rows), *array.shape[1:]), array.dtype)
                 if array.dtype != stacked[name].dtype:
                     raise ReplayError(
-                        f"{self._name(rows[0])} and {self._name(i)} do not go together: their {name} are "
-                        f"{stacked[name].dtype.name} and {array.dtype.name}; put them into datasets of their own"
+                        f"{self._name(rows[0])} and {self._name(i)} do not fit into one dataset: their {name} are "
+                        f"{stacked[name].dtype.name} and {array.dtype.name}; put them into separate datasets"
                     )
                 stacked[name][:, k] = array
         metas = tuple(self.metas[i] for i in rows)
@@ -365,7 +365,7 @@ def difference(one: SampleMeta, other: SampleMeta, name: str) -> str | None:
         told = [f"schema {meta.schema_version}" if meta.generation == 2 else "first" for meta in (one, other)]
     if name == "feature_names":
         told = [f"{len(meta.feature_names)} names" for meta in (one, other)]
-    return f"{ALIKE[name]} ({told[0]} against {told[1]}); put them into datasets of their own"
+    return f"{ALIKE[name]} ({told[0]} against {told[1]}); put them into separate datasets"
 
 
 def table_problems(name: object, row: Metrics, meta: SampleMeta) -> list[str]:

@@ -137,7 +137,7 @@ def _compare(known: list[tuple[ReplayEntry, SampleMeta]], report: ReplayReport) 
     for other, meta in known[1:]:
         for name in ALIKE:
             if (found := difference(first, meta, name)) is not None:
-                report.problems.append(f"{entry.sample} and {other.sample} do not go together: {found}")
+                report.problems.append(f"{entry.sample} and {other.sample} do not fit into one dataset: {found}")
     lengths = Counter(meta.timesteps for _, meta in known)
     if len(lengths) > 1:
         told = ", ".join(f"{count} of {length} decisions" for length, count in sorted(lengths.items()))

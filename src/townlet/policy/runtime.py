@@ -321,7 +321,7 @@ def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int =
     if spec in SCRIPTS:
         policy = ScriptedPolicy(epsilon, seed, kind=spec)
     elif epsilon > 0.0:
-        raise UsageError(f"epsilon is {epsilon} but the policy is {spec!r}; only {', '.join(SCRIPTS)} are made ε-soft")
+        raise UsageError(f"epsilon is {epsilon} but the policy is {spec!r}; only {', '.join(SCRIPTS)} make random choices")
     elif spec == "random":
         policy = RandomPolicy(seed)
     elif Path(folder).exists():
@@ -341,7 +341,7 @@ class PolicyRuntime:
         given = dict(policies) if isinstance(policies, Mapping) else {"*": policies}
         if "*" not in given:
             raise UsageError(
-                f"nobody decides for the residents beside {', '.join(given) or 'nobody'}; add '*=scripted' or another policy"
+                f"nobody decides for the residents other than {', '.join(given) or 'nobody'}; add '*=scripted' or another policy"
             )
         known = vec.town_of(0).resident_ids
         for pattern in given:

@@ -86,8 +86,8 @@ def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]], le
 
 def _words(gate: GateConfig, verdict: Verdict) -> str:
     by = f" by more than {gate.bound:g}" if gate.bound else ""
-    better = {"pass": f"is better{by}", "hold": f"is not shown to be better{by}", "fail": "is worse than the champion's"}
-    no_worse = {"pass": f"is not worse{by}", "hold": f"is not shown to be no worse{by}", "fail": f"is worse{by}"}
+    better = {"pass": f"is better{by}", "hold": f"may not be better{by}", "fail": "is worse than the champion's"}
+    no_worse = {"pass": f"is not worse{by}", "hold": f"may be worse{by}", "fail": f"is worse{by}"}
     return (better if gate.rule == "better" else no_worse)[verdict]
 
 
@@ -100,7 +100,7 @@ def _floor(gate: GateConfig, values: Sequence[float], level: float) -> GateResul
     else:
         clear, missed = interval.high <= gate.bound, interval.low > gate.bound
     verdict: Verdict = "pass" if clear else "fail" if missed else "hold"
-    found = {"pass": "is", "hold": "is not shown to be", "fail": "is not"}[verdict]
+    found = {"pass": "is", "hold": "may not be", "fail": "is not"}[verdict]
     wanted = f"{gate.rule.replace('_', ' ')} {gate.bound:g}"
     return _result(gate, verdict, interval, len(values), f"{gate.metric} {found} {wanted}: {_range(interval)}")
 
@@ -139,4 +139,5 @@ def _result(gate: GateConfig, verdict: Verdict, interval: Interval | None, pairs
 
 
 def _range(interval: Interval) -> str:
-    return f"{interval.value:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"
+    value, low, high = (f"{number + 0.0:+.4g}" for number in interval)  # + 0.0: never "-0"
+    return f"{value} [{low}, {high}]"

@@ -124,7 +124,9 @@ class _Walk:
             raise UsageError(f"the ledger has no entry {self.number}, its entries are 0 to {len(entries) - 1}")
         name = self.releases.champion() if self.number is None else entries[self.number].candidate
         if name == FIRST_CHAMPION:
-            raise UsageError("the scripted townspeople were not trained, so nothing leads back; name the entry of a candidate")
+            raise UsageError(
+                "the scripted townspeople were not trained, so there is nothing to trace; name the entry of a candidate"
+            )
         entry = None if self.number is None else entries[self.number]
         if entry is None or entry.kind == "rollback":
             entry = next(e for e in reversed(entries) if e.kind == "promote" and e.candidate == name)
@@ -156,7 +158,7 @@ class _Walk:
         if Path(entry.source).exists():
             places.append(Path(entry.source))
         if not places:
-            raise DamagedFileError(f"{entry.source} is not there, and there is no release of it; restore the checkpoint")
+            raise DamagedFileError(f"{entry.source} is missing, and there is no release of it; restore the checkpoint")
         found = [read_checkpoint(place) for place in places]
         for one in found:
             if one.weights != entry.candidate:
@@ -180,7 +182,7 @@ class _Walk:
         above = Path(entry.source).parents
         found = [RunFolder(self.run)] if self.run is not None else [run for place in above if (run := RunFolder(place)).exists]
         if not found or not found[0].exists:
-            raise DamagedFileError(f"{self.run or entry.source} lies in no run folder (run.json); say where it is with --run")
+            raise DamagedFileError(f"{self.run or entry.source} is not in a run folder (run.json); say where that is with --run")
         folder, path = found[0], found[0].path / "run.json"
         card, config, state = folder.card(), folder.resolved_config(), checkpoint.state
         told, own = card.model_dump(), config_hash(config)
@@ -205,7 +207,7 @@ class _Walk:
         log = folder.path / card.telemetry
         skipped = (int(position["epochs"]) - 1) % folder.resolved_config().telemetry.frequency
         if skipped or position["records_dropped"]:
-            return "none was written of this epoch, by telemetry.frequency or for want of disk", log
+            return "none was written for this epoch: telemetry.frequency left it out, or the disk was full", log
         key = [expected.get(name) for name in RECORD_KEYS]
         found = [record for record in epoch_records(log) if [record.get(name) for name in RECORD_KEYS] == key]
         if len(found) != 1:

@@ -37,7 +37,9 @@ def bound(config: SimulationConfig) -> Bound:
     """An upper bound of the return over the episode of a config, with the rewards of the config."""
     day, ticks = config.world.ticks_per_day, config.scenario.episode_ticks
     if ticks > day and ticks % day:
-        raise UsageError(f"an episode of {ticks} ticks is no whole number of days; the bound knows whole days, or less than one")
+        raise UsageError(
+            f"an episode of {ticks} ticks is not a whole number of days; the bound needs whole days, or less than one"
+        )
     town = compile_town(config)
     known: dict[tuple[object, ...], float] = {}
     found = {}

@@ -19,7 +19,7 @@ from townlet.errors import DamagedFileError, TownletError, UsageError
 from townlet.evaluation.compare import interval_ends, summarise
 from townlet.evaluation.scorecard import policy_hash, run_case, scale_of
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.optional import versions
+from townlet.optional import check_installed, versions
 from townlet.policy.jobs import run_jobs
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
@@ -50,6 +50,8 @@ def run_study(
     jobs = jobs_of(spec)
     kept = read_results(results)
     todo = [job for job in jobs if job.hash not in kept]
+    if todo:
+        check_installed("torch", "a study")
     say(f"{spec.name}: {len(jobs)} jobs, {len(jobs) - len(todo)} finished before")
     _run_all(spec, todo, results, runs, where, say)
     return report_study(spec, results=results)
@@ -147,7 +149,7 @@ def parse_results(path: Path) -> Iterator[ArmResult]:
     """The finished jobs in one file, line by line."""
     *lines, torn = files.read_bytes(path, limit=RESULT_LIMIT).split(b"\n")  # what follows the last newline was never kept
     if files.seal_holds(torn[:-1]):
-        raise DamagedFileError(f"{path}, line {len(lines) + 1}: is whole, but what ends it is no new line; put one there")
+        raise DamagedFileError(f"{path}, line {len(lines) + 1}: the line is complete, but does not end with a newline; add one")
     for number, line in enumerate(lines, 1):
         result = files.unsealed(line)
         if result is None:
@@ -231,7 +233,7 @@ def _run_all(spec: StudySpec, todo: Sequence[StudyJob], results: Path, runs: Pat
                 failed.append(f"{names[done.number]} ({done.error})")
             say(f"  {names[done.number]}: {'finished' if done.error is None else 'failed'}")
         if stop.asked:
-            raise stop.interruption(f"with {len(todo) - ended} jobs left; run the study again to go on")
+            raise stop.interruption(f"with {len(todo) - ended} jobs left; run the study again to continue")
     if failed:
         raise JobFailed(f"{len(failed)} jobs failed: {', '.join(failed)}; run the study again to retry them, the others are kept")
 

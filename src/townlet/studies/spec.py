@@ -45,7 +45,7 @@ class StudySpec(Section):
         for pair in self.contrasts:
             for arm in pair:
                 if arm not in self.arms:
-                    raise ValueError(f"contrasts names the arm {arm!r}; known are {', '.join(self.arms)}")
+                    raise ValueError(f"contrasts names the arm {arm!r}; choose from {', '.join(self.arms)}")
         return self
 
 
@@ -106,7 +106,7 @@ def jobs_of(spec: StudySpec) -> list[StudyJob]:
 
 def job_of(spec: StudySpec, arm: str, seed: int) -> StudyJob:
     if arm not in spec.arms:
-        raise ConfigError(f"the study {spec.name} has no arm {arm!r}; known are {', '.join(spec.arms)}")
+        raise ConfigError(f"the study {spec.name} has no arm {arm!r}; choose from {', '.join(spec.arms)}")
     one_thread = ("training.threads=1", "training.workers=1", "training.engine=local")
     words = [*spec.overrides, *spec.arms[arm], f"seed={seed}", *one_thread]
     if spec.minutes is not None:

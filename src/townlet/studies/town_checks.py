@@ -68,7 +68,9 @@ def pay_verdict(config: SimulationConfig, *, days: int = MONTH) -> Verdict:
                 break
     if not told:
         worst = max(month[name] for name in MUST_FAIL)
-        found = f"who fails in a duty earns at most {worst:.1f} a day over {days} days, the script {month['plain']:.1f}"
+        found = (
+            f"residents who neglect a duty earn at most {worst:.1f} a day over {days} days, the script earns {month['plain']:.1f}"
+        )
         return Verdict("pay", True, found)
     return Verdict("pay", False, "; ".join(told), "raise rewards of work or lower what pays instead (`rewards`, `employment`)")
 

@@ -142,7 +142,7 @@ def rules_of(tree: object, name: str = "rules") -> RulesFile:
 def _known(tree: Mapping[object, object], keys: tuple[str, ...], where: str) -> None:
     for key in tree:
         if key not in keys:
-            hint = did_you_mean(str(key), keys) or f"known are {', '.join(keys)}"
+            hint = did_you_mean(str(key), keys) or f"choose from {', '.join(keys)}"
             raise ConfigError(f"{where}: {key!r} is not a key of a rule; {hint}")
 
 

@@ -336,7 +336,7 @@ class TornTail(NamedTuple):
 class LineTooLong(TelemetryError):
     def __init__(self, path: Path, number: int) -> None:
         self.number = number
-        self.reason = f"a line is longer than {MAX_LINE} bytes; this is no telemetry log"
+        self.reason = f"a line is longer than {MAX_LINE} bytes; this is not a telemetry log"
         super().__init__(f"{path}:{number}: {self.reason}")
 
 

@@ -264,7 +264,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     facts += [("anneal", f"cycle {cycle}: {stage}") for cycle, stage in summary.stages.items()]
     if "anneal_bc_accuracy" in summary.anneal:
         gate = summary.anneal.get("anneal_bc_threshold")
-        passed = summary.anneal.get("anneal_bc_passed")
+        passed = "yes" if summary.anneal.get("anneal_bc_passed") else "no"
         facts.append(("cloning", f"accuracy {short(summary.anneal['anneal_bc_accuracy'])}, gate {gate}, passed: {passed}"))
     return [(name, text) for name, text in facts if text]
 

@@ -43,6 +43,6 @@ def check_precision(ppo: PPOConfig) -> None:
     fault = bfloat16_fault() if ppo.bf16 else None
     if fault is not None:
         raise UsageError(
-            f"ppo.bf16 is true, but torch cannot compute in bfloat16 here (a try ended with: {fault}); set ppo.bf16 to false, or "
-            "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment if the machine forbids AMX"
+            f"ppo.bf16 is true, but torch cannot compute in bfloat16 here (a test ended with: {fault}); set ppo.bf16 to false, "
+            "or ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment if the machine forbids AMX"
         )
