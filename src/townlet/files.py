@@ -656,9 +656,9 @@ def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = 
             disk.rename(str(partial), str(final))
         elif not _exchanged(partial, final):
             return _swap_in_steps(partial, final, keep_old)
-        aside = _settle(final)
+        moved = _settle(final)
         _sync_folder(final.parent)
-    return aside
+    return moved
 
 
 def _exchanged(partial: Path, final: Path) -> bool:
@@ -677,36 +677,37 @@ def _settle(final: Path) -> Path | None:
     mark, partial = final / PUBLISHING, final.with_name(final.name + PARTIAL)
     if not mark.is_file() or final.name.endswith(PARTIAL):
         return None
-    aside: Path | None = None
+    moved: Path | None = None
     with _writing_to(final):
         if os.path.lexists(partial):
             if read_bytes(mark, limit=99) == b"drop\n":
                 remove(partial)
             else:
-                aside = _aside(final)
-                disk.rename(str(partial), str(aside))
+                moved = aside(final)
+                disk.rename(str(partial), str(moved))
         disk.unlink(str(mark))
-    return aside
+    return moved
 
 
-def _aside(final: Path) -> Path:
+def aside(final: Path) -> Path:
+    """Where what stands at a path can be moved: NAME.old-1, NAME.old-2, …"""
     return next(name for n in itertools.count(1) if not os.path.lexists(name := final.with_name(f"{final.name}.old-{n}")))
 
 
 def _swap_in_steps(partial: Path, final: Path, keep_old: bool) -> Path | None:
     """Without an exchange: an error in between is undone, a kill leaves the old folder aside."""
-    aside = _aside(final)
-    disk.rename(str(final), str(aside))
+    moved = aside(final)
+    disk.rename(str(final), str(moved))
     try:
         disk.rename(str(partial), str(final))
     except OSError:
-        disk.rename(str(aside), str(final))
+        disk.rename(str(moved), str(final))
         raise
     disk.unlink(str(final / PUBLISHING))
     _sync_folder(final.parent)
     if keep_old:
-        return aside
-    remove(aside)
+        return moved
+    remove(moved)
     return None
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from townlet.config.learning import TrainingConfig
 from townlet.errors import TownletError
+from townlet.signals import SIGNALS
 
 PATIENCE = 5.0  # seconds that a worker is given to end
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -158,7 +159,7 @@ class ProcessWorker:
 
 def _serve(pipe: Connection, make: Callable[..., object], args: tuple[object, ...]) -> None:
     """Answer questions until the owner closes the pipe. Signals are the owner's affair, or that of a run with a stop flag."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     host = Host(make, args)
     with suppress(EOFError, OSError):  # the owner is gone

@@ -34,6 +34,7 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
             stack.enter_context(files.FolderLock(options.run_dir))
             if not options.resume:
                 context.run.create(_card(context, context.run, log), context.config, _environment(context, options))
+            context.run.hold()
         elif options.resume:
             raise UsageError("There is nothing to resume without a run folder; name it with --resume RUN.")
         if options.start_from is not None:
@@ -110,10 +111,7 @@ def _environment(context: TrainingContext, options: RunOptions) -> RunEnvironmen
 
 def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions) -> None:
     if not options.resume:
-        if run.exists:
-            raise UsageError(
-                f"{run.path} already holds a run; continue it with --resume {run.path}, or choose another --run-dir."
-            )
+        run.check_new()
         check_disk(run.path, context.disk_needed)
         return
     card = run.card()
@@ -139,8 +137,7 @@ def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions)
 
 
 def _set_aside(log: Path) -> None:
-    """A new run begins a new log; what another run left there is kept as `<name>.previous`."""
-    if not log.exists():
-        return
-    for part in log_parts(log):
-        files.move(part, part.with_name(f"{part.name}.previous"))
+    """A new run begins a new log; what other runs left there is kept as `<name>.old-1`, `<name>.old-2`, …"""
+    if log.exists():
+        for part in log_parts(log):
+            files.move(part, files.aside(part))
