@@ -115,7 +115,7 @@ def failing(error: BaseException) -> click.Command:
         (DivergedError("NaN"), 5, "NaN"),
         (StorageError("full"), 74, "full"),
         (OSError(28, "No space left on device", "a.txt"), 74, "a.txt: No space left on device; check the path"),
-        (MemoryError(), 1, "the memory does not suffice"),
+        (MemoryError(), 1, "there is not enough memory"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.Abort(), 130, "interrupted"),
         (click.ClickException("odd"), 1, "odd"),
