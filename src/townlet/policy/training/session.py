@@ -29,7 +29,7 @@ from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies import strategy_of
 from townlet.policy.workers import learner_threads
 from townlet.scenarios.compile import compile_town
-from townlet.world.actions import Catalogue, catalogue
+from townlet.world.actions import Catalogue
 
 if TYPE_CHECKING:
     from townlet.policy.training.learner import PPOLearner
@@ -64,9 +64,7 @@ class RunCounters(BaseModel):
 
 def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
     """The action catalogue and the observation of a config, without building a town."""
-    affordances = tuple(spec.id for spec in config.affordances.specs)
-    actions = catalogue(config.policy.action_level, affordances)
-    return actions, ObservationSpec.of(config)
+    return Catalogue.of(config), ObservationSpec.of(config)
 
 
 def network_spec(config: SimulationConfig) -> NetworkSpec:
