@@ -17,6 +17,14 @@ from townlet.types import Array, Doubles, Floats
 
 
 # --- advantages and returns ------------------------------------------------------------------------------------------
+def team_rewards(rewards: Array, active: Array, share: float) -> Floats:
+    """(1 − share) r + share · the mean of r over those of one's town who decided, all (T, E, N)."""
+    there = active.astype(bool)
+    total = np.where(there, rewards, 0.0).sum(axis=2, keepdims=True, dtype=np.float64)
+    mean = total / np.maximum(there.sum(axis=2, keepdims=True), 1)
+    return np.asarray((1.0 - share) * rewards + share * mean, np.float32)
+
+
 def gae(
     rewards: Array,  # (T, B)
     values: Array,  # (T, B)
