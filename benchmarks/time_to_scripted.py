@@ -12,8 +12,8 @@ from sb3_contrib import MaskablePPO
 
 from townlet.bench.rows import row
 from townlet.config.models import SimulationConfig
-from townlet.envs.flat import Sight
 from townlet.envs.sb3 import TownVecEnv
+from townlet.envs.spaces import Sight
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import Decision, NetworkPolicy
 from townlet.policy.training.collect import Collector

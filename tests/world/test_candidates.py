@@ -13,7 +13,7 @@ from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import make_policy
 from townlet.testing import check_scenario, tiny_town
-from townlet.world.actions import affordances_of, catalogue
+from townlet.world.actions import Catalogue, affordances_of
 from townlet.world.invariants import problems
 from world_tools import Play, people
 
@@ -43,12 +43,12 @@ def sound(play: Play) -> bool:
 
 
 def test_the_catalogue_names_the_nearest_objects_and_what_is_done_about_a_place() -> None:
-    actions = catalogue("candidates", ("cook", "sit"))
+    actions = Catalogue("candidates", ("cook", "sit"))
     assert actions.names[5:] == (*(f"cook:{k}" for k in "1234"), *(f"sit:{k}" for k in "1234"), "reserve", "yield")
     assert (actions.index("sit"), actions.per_affordance) == (9, 4)
     for level in ("option", "candidates", "primitive"):
-        assert affordances_of(level, catalogue(level, ("cook", "sit")).names) == ("cook", "sit")
-    assert len({catalogue(level, ("cook",)).hash for level in ("option", "candidates", "primitive")}) == 3
+        assert affordances_of(level, Catalogue(level, ("cook", "sit")).names) == ("cook", "sit")
+    assert len({Catalogue(level, ("cook",)).hash for level in ("option", "candidates", "primitive")}) == 3
 
 
 def test_every_candidate_shows_its_way_queue_wait_and_rivalry() -> None:

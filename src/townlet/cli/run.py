@@ -115,7 +115,7 @@ def run(
     from townlet.policy.runtime import fitted, make_policy
     from townlet.signals import StopFlag
     from townlet.sim.loop import SimulationLoop
-    from townlet.sim.probes import Counts, Digests, EventLog, Exits, Film, SnapshotEvery
+    from townlet.sim.probes import Counts, Digests, EventLog, Exits, PictureEvery, SnapshotEvery
     from townlet.sim.snapshot import save_snapshot, take_snapshot
 
     scenario = named_once(scenario, named)
@@ -147,7 +147,7 @@ def run(
     wanted = first + (ticks or episode - first)
     counts, exits = Counts(), Exits()
     loop = SimulationLoop(vec, decides, [counts, exits])
-    film, marks = Film(), Digests()
+    film, marks = PictureEvery(), Digests()
     follows = None
     if follow is not None:
         say = (lambda text: None) if as_json else click.echo

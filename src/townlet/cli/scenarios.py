@@ -36,7 +36,7 @@ def list_(as_json: bool) -> None:
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
-    from townlet.scenarios.catalogue import facts_of, ordered_names
+    from townlet.scenarios.shipped import facts_of, ordered_names
 
     entries = [facts_of(load_config(name)) for name in ordered_names()]
     wide = max(len(one.name) for one in entries)
@@ -79,9 +79,9 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
-    from townlet.scenarios.catalogue import facts_of
     from townlet.scenarios.compile import read_plan
     from townlet.scenarios.random_town import picture
+    from townlet.scenarios.shipped import facts_of
 
     config = load_config(name, overrides)
     plan = read_plan(config)

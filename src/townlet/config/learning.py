@@ -387,7 +387,7 @@ class PromotionConfig(Section):
     @field_validator("ledger")
     @classmethod
     def _below(cls, ledger: str) -> str:
-        """A config may come from a stranger, and whoever writes a ledger makes folders and files beside it."""
+        """A config may come from a stranger, and writing a ledger makes folders and files."""
         if not leads_inside(ledger):
             raise ValueError(f"{ledger!r:.60} leads out of the current folder; name a file below it, or use --ledger FILE")
         return ledger

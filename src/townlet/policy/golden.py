@@ -15,7 +15,7 @@ from townlet.policy.manifest import EVENTS_NAME
 from townlet.policy.replay import samples_of
 from townlet.policy.sample import ReplaySample
 from townlet.policy.trajectory import to_disk
-from townlet.scenarios.catalogue import FOUNDING
+from townlet.scenarios.shipped import FOUNDING
 
 STATS, MANIFEST, EVENTS = "rollout_scenario_stats.json", "replay_manifest.json", "queue_conflict_events.ndjson"
 EXAMPLE_EVENTS = 12

@@ -24,7 +24,7 @@ from townlet.policy.checkpoint import mix_hash, read_state, resolve, weights_has
 from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.types import Array
-from townlet.world.actions import LEVELS, catalogue
+from townlet.world.actions import LEVELS, Catalogue
 from townlet.world.rng import ACT, PICK, SLIP
 from townlet.world.townspeople import PLAIN, choose_random, choose_scripted, make_script
 
@@ -259,10 +259,9 @@ def fitted(config: SimulationConfig, policy: object) -> SimulationConfig:
         about = policy.network.about
     else:
         return config
-    affordances = [spec.id for spec in config.affordances.specs]
     trained = (about.get("action_catalogue_hash"), about.get("observation_hash"))
     for level, variant in product(LEVELS, MAPS):
-        if catalogue(level, affordances).hash != trained[0]:
+        if Catalogue(level, config.affordances.ids).hash != trained[0]:
             continue
         systems = config.features.systems.model_copy(update={"observations": variant.removesuffix("_map")})
         made = config.model_copy(
@@ -282,7 +281,7 @@ def check_network(network: NumpyPolicy, folder: str, vec: VectorTown) -> None:
     spec, seen, choices = network.spec, vec.features.shape[2], vec.num_actions
     if (spec.features, spec.actions) != (seen, choices):
         trained = network.about.get("action_catalogue_hash")
-        fitting = [level for level in LEVELS if catalogue(level, vec.spec.affordances).hash == trained != vec.catalogue.hash]
+        fitting = [level for level in LEVELS if Catalogue(level, vec.spec.affordances).hash == trained != vec.catalogue.hash]
         remedy = f"use --set policy.action_level={fitting[0]}" if fitting else "use the observation variant it was trained with"
         raise CheckpointError(
             f"the checkpoint {folder} was trained on {spec.features} features and {spec.actions} actions, this town has "

@@ -1,4 +1,4 @@
-"""A run in its decisions: one byte each. With config and seed they are the whole run: a town draws its luck by counters."""
+"""A run as its decisions, one byte each. With config and seed they are the whole run: all draws are counter-based."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DecisionRecorder(Probe):
         self._alone = world.num_towns == 1
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
-        """As bytes, and of a lone town without a cut: it decides in 20 µs, of which a cut out of an array is the hundredth."""
+        """Kept as bytes. A single town is not sliced: that would be 1 % of the 20 µs of its decision."""
         actions, meant = decision.actions, decision.targets
         if not self._alone:
             actions, meant = actions[self.town], None if meant is None else meant[self.town]
@@ -82,7 +82,7 @@ class DecisionRecorder(Probe):
 
     @property
     def decisions(self) -> Decisions:
-        """What was decided for an empty place stands among them and moves nobody."""
+        """Of this episode. Decisions for an empty place are among them; they move nobody."""
         residents, interval = self.world.num_residents, self.world.interval
         made = -(-int(self.world.state.towns[self.town]["tick"]) // interval)  # in this episode; it may have been joined late
         kept = list(self._kept)[max(0, len(self._kept) - made) :] if made else []
