@@ -113,9 +113,20 @@ class EntryCache(FunctionCache):
         return super().load_overload(signature, target_context) if self._bitcode(signature).exists() else None
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        if self._enabled:
-            write_bytes(self._bitcode(signature), zlib.compress(result.library.portable, 6), sync=False)
-        super().save_overload(signature, result)
+        try:
+            if self._enabled:
+                write_bytes(self._bitcode(signature), zlib.compress(result.library.portable, 6), sync=False)
+            super().save_overload(signature, result)
+        except (StorageError, OSError) as reason:
+            self.do_without(reason)
+
+    def do_without(self, reason: Exception) -> None:
+        """The folder cannot be written: nothing is kept by this process, which says so once."""
+        global _told
+        self.disable()
+        if not _told:
+            tell(f"{reason}; until then every start compiles again (XDG_CACHE_HOME names another place)")
+        _told = True
 
     def _bitcode(self, signature: Any) -> Path:
         kind = hashlib.sha256(str(tuple(signature)).encode()).hexdigest()[:8]
@@ -128,6 +139,7 @@ class EntryCache(FunctionCache):
         return zlib.decompress(self._bitcode(signature).read_bytes())
 
 
+_told = False  # that nothing can be kept
 _compiling = False  # by this process; Numba's lock lets one thread at a time come here
 
 
@@ -166,8 +178,7 @@ def _alone(cache: EntryCache) -> Iterator[None]:
     try:
         lock = FolderLock(folder, waiting=lambda owner: tell(f"process {owner} is compiling the town's rules; waiting for it …"))
     except StorageError as reason:
-        cache.disable()
-        tell(f"{reason}; until then every start compiles again (XDG_CACHE_HOME names another place)")
+        cache.do_without(reason)
         yield
         return
     with lock:
