@@ -108,7 +108,7 @@ def test_a_flipped_bit_in_a_result_is_seen_and_so_is_a_lost_end_of_line(tmp_path
     with pytest.raises(DamagedFileError, match=r"line 1: is not what was written \(its seal is broken\)"):
         list(parse_results(path))
     path.write_bytes(line + b"\x0b")
-    with pytest.raises(DamagedFileError, match="line 1: is whole, but what ends it is no new line"):
+    with pytest.raises(DamagedFileError, match="line 1: the line is complete, but does not end with a newline"):
         list(parse_results(path))
 
 
