@@ -149,6 +149,10 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
 def _plain(error: click.UsageError) -> str:
     """What Click found wrong, in our words, and where to read on."""
     message = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        message = f"there is no option {error.option_name}; {did_you_mean(error.option_name, error.possibilities or ())}".rstrip(
+            "; "
+        )
     message = message.replace("is not a valid integer range", "is not a whole number").replace("valid float range", "number")
     if error.ctx is None:
         return message

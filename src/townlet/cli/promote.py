@@ -73,7 +73,7 @@ def evaluate(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Judge one window of a CANDIDATE (a checkpoint or a run) against the champion and write it into the ledger."""
+    """Judge one window of a CANDIDATE against the champion. CANDIDATE is a checkpoint or a run; the ledger keeps the verdict."""
     releases = open_releases(ledger, config, overrides)
     suite = NAMED_TOWNS if scenarios else releases.rules.suite
     if scorecard is None:
@@ -135,7 +135,7 @@ def history(ledger: Path | None, config: str | None, overrides: tuple[str, ...],
 @set_option
 @json_option
 def verify(ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Check every hash of ledger, evidence and releases; exit code 2 when one is wrong."""
+    """Check every hash of ledger, evidence and releases. Exits with 2 when one is wrong."""
     releases = open_releases(ledger, config, overrides)
     problems = releases.verify()
     text = "\n".join(problems) if problems else f"{releases.ledger}: {len(releases.entries())} entries, all hashes hold"
@@ -162,7 +162,7 @@ def trace(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Walk back from an ENTRY of the ledger (by default the champion's promotion) to the tick its data are from.
+    """Trace an ENTRY of the ledger back to its data. By default the champion's promotion; it ends at a tick and an event.
 
     Scorecard, weights, run folder, log record, dataset, sample, moment and event: every hash is compared, and the first link
     that does not hold is named, with exit code 2.

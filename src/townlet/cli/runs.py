@@ -32,7 +32,7 @@ def runs() -> None:
 @click.argument("folder", type=FOLDER, default=Path("runs"))
 @json_option
 def list_runs(folder: Path, as_json: bool) -> None:
-    """List the runs in FOLDER (by default runs/), with what each has reached."""
+    """List the runs in FOLDER and what each has reached. By default runs/."""
     from townlet.policy.training.run_folder import find_runs
 
     rows = [_row_or_problem(run) for run in find_runs(folder)]
@@ -49,7 +49,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
 @click.argument("folders", type=FOLDER, nargs=-1, required=True, metavar="RUN...")
 @json_option
 def compare(folders: tuple[Path, ...], as_json: bool) -> None:
-    """Put runs side by side: what they reached, and the config keys in which they differ."""
+    """Compare runs: what they reached, and how their configs differ."""
     from townlet.config.differences import differences
     from townlet.policy.training.run_folder import RunFolder
 

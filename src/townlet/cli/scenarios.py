@@ -58,7 +58,7 @@ def list_(as_json: bool) -> None:
 @click.option("--pictures", metavar="FOLDER", help="Also show the pictures of the page that are in this folder.")
 @set_option
 def rules(name: str, pictures: str | None, overrides: tuple[str, ...]) -> None:
-    """Explain how a town works (Markdown): needs, things, conflict, money, rewards, measures, actions, observations.
+    """Explain how a town works, as Markdown. Needs, things, conflict, money, rewards, measures, actions, observations.
 
     \b
     Example:
@@ -75,7 +75,7 @@ def rules(name: str, pictures: str | None, overrides: tuple[str, ...]) -> None:
 @set_option
 @json_option
 def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Draw one scenario: map, homes, jobs, residents, ties, what is scheduled."""
+    """Draw one scenario: map, jobs, residents, ties, what is scheduled."""
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
@@ -187,7 +187,7 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
 @click.argument("second", metavar="SCENARIO")
 @json_option
 def diff(first: str, second: str, as_json: bool) -> None:
-    """Show the config keys in which two scenarios differ; exits with 1 when they do."""
+    """Show the config keys in which two scenarios differ. Exits with 1 when they do."""
     from townlet.config.differences import differences
     from townlet.config.loader import load_config
 
@@ -231,7 +231,7 @@ def new(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Write a new scenario, and say what the linter thinks of it; exits with 1 when it cannot work.
+    """Write a new scenario and check it. Exits with 1 when the linter says that it cannot work.
 
     A small template to edit, with --generate a random town that passes the linter, or a town by --residents, --crowding and
     --feuds, whose feelings and personalities --generate draws.

@@ -162,7 +162,7 @@ def bisect(
     set_b: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run A and B (scenarios or snapshots) side by side and find the first tick, resident and field that differ.
+    """Run A and B side by side and find their first difference. A and B are scenarios or snapshots.
 
     Exits with 1 when they do.
 

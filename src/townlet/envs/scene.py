@@ -165,6 +165,9 @@ def _figure(vec: VectorTown, town: int, slot: int, name: str, mark: str, hot: bo
     )
 
 
+IDLE_TOLD = {"wait": "waits", "work": "goes to work", "home": "goes home", "chat": "looks for a chat", "leave": "leaves"}
+
+
 def doing_of(vec: VectorTown, town: int, me: np.void) -> str:
     """What it is doing, in a few words."""
     objects = vec.object_ids(town)
@@ -179,7 +182,7 @@ def doing_of(vec: VectorTown, town: int, me: np.void) -> str:
     option = vec.catalogue.names[int(me["action"])]
     if me["target"] >= 0:
         return f"goes to {objects[me['target']]}"
-    return {"work": "goes to work", "home": "goes home", "chat": "looks for a chat", "leave": "leaves"}.get(option, option)
+    return IDLE_TOLD.get(option, option)
 
 
 def marks_of(kinds: Sequence[str]) -> dict[str, str]:
