@@ -6,6 +6,7 @@ Every import counts, also one inside a function or under TYPE_CHECKING, and ther
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -177,6 +178,14 @@ def test_every_line_of_the_layers_names_something_that_exists_or_will() -> None:
     assert LEVEL["cli"] > LEVEL["policy.training"] > LEVEL["policy"] > LEVEL["world"] > LEVEL["config"] > LEVEL["errors"]
     for module in MODULES:
         part_of(module)
+
+
+def test_the_page_draws_the_layers_as_they_are() -> None:
+    page = (ROOT / "docs" / "ARCHITECTURE_INTERFACES.md").read_text()
+    block = page.partition("## Layers")[2].partition("```text\n")[2].partition("```")[0]
+    drawn = [re.split(" {3,}", line)[0].split() for line in block.splitlines()]
+    known = [[name for name in line.split() if "__" not in name] for line in LAYERS.split("\n")]
+    assert drawn == [line for line in known if line]
 
 
 @pytest.mark.parametrize("name", MOST_LINES)

@@ -32,6 +32,7 @@ import pytest
 from places import ROOT
 from townlet.cli.app import COMMANDS, app, main
 from townlet.config.loader import default_config
+from townlet.errors import MissingPackageError
 from townlet.evaluation.compare import load_scorecard
 from townlet.optional import installed
 
@@ -86,6 +87,8 @@ def run(line: str, code: int) -> str:
             left = int(leaving.code or 0)
         finally:
             sys.argv = before
+    if left == MissingPackageError.exit_code != code and not installed("torch"):
+        pytest.skip("followed to where the page trains, which is refused without torch")
     assert left == code, f"{line} left with {left}, the page says {code}\n{printed.getvalue()}"
     return printed.getvalue()
 
@@ -100,14 +103,15 @@ def assert_printed(expected: str, printed: str) -> None:
 
 def follow(page: Path, *, slow: bool) -> None:
     names: dict[str, object] = {"__name__": "__page__"}
-    printed = ""
+    printed: str | None = ""
     for block in steps(page, slow=slow):
         if block.mark.startswith("file: "):
             Path(block.mark.removeprefix("file: ")).write_text(block.body, encoding="utf-8")
         if block.mark.startswith("needs: ") and not installed(block.mark.removeprefix("needs: ")):
-            continue
-        if block.mark == "prints":
-            assert_printed(block.body, printed)
+            printed = None
+        elif block.mark == "prints":
+            if printed is not None:
+                assert_printed(block.body, printed)
         elif block.runs and block.language == "bash":
             printed = "".join(run(line, code) for line, code in block.commands)
         elif block.runs:
@@ -224,6 +228,7 @@ def test_the_examples_in_help_texts_are_commands_that_can_be_typed() -> None:
 
 
 def test_the_walk_of_a_transition_names_what_is_there() -> None:
+    pytest.importorskip("torch")
     page = (ROOT / "docs" / "ARCHITECTURE_INTERFACES.md").read_text(encoding="utf-8")
     walk = page.partition("## The walk of a transition")[2].partition("## Layers")[0]
     named = set(re.findall(r"`([a-z_]+(?:\.\w+)+)`", walk))

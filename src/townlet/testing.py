@@ -76,7 +76,7 @@ def check_scenario(scenario: Scenario, *, decisions: int = 60, towns: int = 2) -
         if vec.primitive and name == "scripted":
             continue
         SimulationLoop(vec, make_policy(name, vec), [_Invariants(f"{name} residents")]).run_decisions(decisions)
-        assert vec.events_lost == 0, f"{vec.events_lost} events found no room; raise world.event_capacity"
+        assert vec.events_lost == 0, f"{vec.events_lost} events did not fit; raise world.event_capacity"
         assert (vec.state.towns["tick"] > 0).any() or vec.interval > vec.config.scenario.episode_ticks
 
 

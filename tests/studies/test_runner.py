@@ -20,9 +20,9 @@ from townlet.evaluation.compare import summarise
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
 from townlet.files import AppendLog, sealed_line
-from townlet.studies.ablation import BLIND, SIGHTED, UNTOLD, ablation, report_text
+from townlet.studies.report import report_text
 from townlet.studies.runner import finished, parse_results, read_results, report_study, run_job, run_study
-from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of, load_spec
+from townlet.studies.spec import BLIND, SIGHTED, UNTOLD, StudyJob, StudySpec, ablation, job_of, jobs_of, load_spec
 
 TINY = ("training.towns=4", "training.horizon=6", "training.epochs=1", "training.eval_every=0", "training.checkpoint_every=1")
 
@@ -83,7 +83,7 @@ def test_a_spec_is_read_from_yaml_and_a_wrong_one_refused_in_words(tmp_path: Pat
     spec = load_spec(path)
     assert job_of(spec, "b", 0).config.observations.blind == ("conflict",)
     path.write_text("name: one\nconfig: town_day\narms: {a: []}\ncontrasts: [[a, c]]\n")
-    with pytest.raises(ConfigError, match=r"study\.yaml:1: contrasts names the arm 'c'; known are a"):
+    with pytest.raises(ConfigError, match=r"study\.yaml:1: contrasts names the arm 'c'; choose from a"):
         load_spec(path)
     path.write_text("name: one\nconfig: town_day\narms: {a: []}\nminuts: 4\n")
     with pytest.raises(ConfigError, match="minuts"):

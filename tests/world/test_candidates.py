@@ -178,17 +178,16 @@ def test_towns_are_sound_under_scripted_and_random_residents(scenario: str) -> N
 
 def test_lives_are_captured_read_and_refused_by_the_other_catalogue(tmp_path: Path) -> None:
     from townlet.errors import ReplayError
-    from townlet.policy.training.session import town_tables
     from townlet.policy.training.sources import check_samples
 
     config = load_config("queue_conflict", (LEVEL,))
     capture([config], tmp_path / "lives", CaptureOptions(ticks=200, epsilon=0.05, policy="scripted"))
     data = ReplayDataset(ReplayDatasetConfig.from_capture_dir(tmp_path / "lives", normalize_conflict_features=True))
-    check_samples(data, *town_tables(config), needs_map=True)
+    check_samples(data, config, needs_map=True)
     assert data.normalizer is not None
     assert "use_shower_2_wait" in data.normalizer.names
     batch = next(iter(data))
     assert batch.expert is not None
     assert np.take_along_axis(batch.masks[: batch.steps], batch.expert[..., None], axis=2).all()  # type: ignore[index]
     with pytest.raises(ReplayError, match="differ in"):
-        check_samples(data, *town_tables(load_config("queue_conflict")), needs_map=True)
+        check_samples(data, load_config("queue_conflict"), needs_map=True)

@@ -11,7 +11,7 @@ from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.capture import CaptureWriter
 from townlet.policy.manifest import PREFIX
-from townlet.policy.rollout import Life, SampleSource, frames_to_replay_sample
+from townlet.policy.rollout import Life, SampleSource, frames_to_replay_sample, next_sample_id
 from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample
 from townlet.policy.trajectory import Trajectory
 from townlet.world.actions import Catalogue, catalogue
@@ -56,9 +56,8 @@ def generated_sample(
         expert=actions.copy() if expert else None,
     )
     who = Life(agent_id=agent or f"resident_{seed % 8}", town=seed // 8, episode=0, life=0, first_tick=0)
-    number = source.numbers.get(who.agent_id, 0)
-    source.numbers[who.agent_id] = number + 1
-    return frames_to_replay_sample(frames, who, source, f"{source.prefix}_{who.agent_id}_{number:03d}", np.empty(0, EVENT))
+    name = next_sample_id(source.prefix, who.agent_id, source.numbers)
+    return frames_to_replay_sample(frames, who, source, name, np.empty(0, EVENT))
 
 
 def write_generated(

@@ -45,7 +45,7 @@ capture_options = options(
     click.option(
         "--output",
         type=click.Path(path_type=Path),
-        help="New folder. It is complete when it appears; a failed capture leaves nothing behind.",
+        help="New folder; it appears only when the capture is complete.",
     ),
     click.option(
         "--policy",

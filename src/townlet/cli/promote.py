@@ -54,7 +54,7 @@ def promote() -> None:
     is_flag=False,
     flag_value=OWN_TOWN,
     metavar="[NAME|FILE]",
-    help="Judge in this town instead of promotion.suite; without a name in the one the candidate was trained for.",
+    help="Judge in this town instead of promotion.suite; without a name, in the town it was trained for.",
 )
 @click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case of the evaluation.")
 @click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default those of the suite.")
@@ -104,7 +104,7 @@ def promote_candidate(
 
 
 @promote.command(epilog=EPILOG)
-@click.option("--reason", required=True, help="Why; it is kept in the ledger.")
+@click.option("--reason", required=True, help="The reason; it is kept in the ledger.")
 @click.option("--to", metavar="HASH", help="Weight hash (or its beginning) of an earlier champion, or `scripted`.")
 @ledger_option
 @config_option
@@ -204,7 +204,7 @@ def decision_text(decision: PromotionDecision) -> str:
 
 def history_text(entries: tuple[LedgerEntry, ...]) -> str:
     if not entries:
-        return "the ledger is empty; the scripted townspeople hold the place"
+        return "the ledger is empty; the champion is the script"
     lines = []
     for entry in entries:
         outcome = entry.decision.outcome.value if entry.decision is not None else ""
@@ -240,7 +240,7 @@ def _trained_for(candidate: Path) -> SimulationConfig:
 
     folder = next((one for one in (candidate, *candidate.resolve().parents) if RunFolder(one).exists), None)
     if folder is None:
-        raise UsageError(f"{candidate} lies in no run folder, so its town is not known; name it: --scenario FILE")
+        raise UsageError(f"{candidate} is not in a run folder, so its town is not known; name it: --scenario FILE")
     return RunFolder(folder).resolved_config()
 
 

@@ -37,7 +37,8 @@ def list_runs(folder: Path, as_json: bool) -> None:
 
     rows = [_row_or_problem(run) for run in find_runs(folder)]
     columns = ("run", "mode", "config", "state", "stages", "epochs", "planned", "return", "checkpoint")
-    text = _table(rows, columns) if rows else f"no runs in {folder}"
+    shown = [row | {"checkpoint": Path(str(row["checkpoint"])).name} if row.get("checkpoint") else row for row in rows]
+    text = _table(shown, columns) if rows else f"no runs in {folder}"
     emit(rows, text, as_json)
     for row in rows:
         if "problem" in row:
@@ -86,14 +87,14 @@ def _row(run: RunFolder) -> dict[str, object]:
         "stages": len(stages) if card.mode == "anneal" else None,
         "epochs": summary.get("epochs", made),
         "planned": card.epochs,
-        "return": best if best is not None else summary.get("episode_return_mean"),
+        "return": best if best is not None else summary.get("return_per_resident_day"),
         "checkpoint": None if latest is None else str(latest),
     }
 
 
 def _stages(run: RunFolder) -> list[AnnealStageResult]:
     """The stages that an anneal run has done; none for another."""
-    from townlet.policy.training.tracker import Tracker
+    from townlet.policy.training.anneal import Tracker
 
     return Tracker.read(run.path).done
 

@@ -158,14 +158,14 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
         report = lint(config, days=days)
         verdicts = [asdict(verdict) for verdict in report.verdicts]
         if sight and report.ok:
-            from townlet.studies.sight import sight_verdict
+            from townlet.studies.town_checks import sight_verdict
 
             note(f"{name}: measuring the value of sight over 64 days")
             verdicts.append(asdict(sight_verdict(config)))
         if pay and report.ok:
-            from townlet.studies.pay import pay_verdict
+            from townlet.studies.town_checks import pay_verdict
 
-            note(f"{name}: living a month in seven ways")
+            note(f"{name}: simulating a month of seven ways of life")
             verdicts.append(asdict(pay_verdict(config)))
         reports.append({"scenario": report.scenario, "ok": all(verdict["ok"] for verdict in verdicts), "verdicts": verdicts})
 
@@ -212,7 +212,11 @@ def _short(value: object) -> str:
     "--generate", "seed", type=click.IntRange(0), default=None, metavar="SEED", help="Draw a random town that can work."
 )
 @click.option("--residents", type=click.IntRange(1, 10_000), help="Draw a town of this many residents.")
-@click.option("--crowding", type=click.FloatRange(0.1, 20), help="So many times as many as usual share a shower, table, bench.")
+@click.option(
+    "--crowding",
+    type=click.FloatRange(0.1, 20),
+    help="How crowded: with 2, twice as many as usual share a shower, table or bench.",
+)
 @click.option("--feuds", type=click.FloatRange(0, 1), help="Share of the residents who have a feud at home.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="File to write; by default NAME.yaml.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
@@ -246,7 +250,7 @@ def new(
 
     path = Path(f"{name}.yaml") if output is None else output
     if path.exists() and not overwrite:
-        raise UsageError(f"{path} is there already; choose another name or give --overwrite")
+        raise UsageError(f"{path} already exists; choose another name, or use --overwrite")
     if residents is None and (crowding is not None or feuds is not None):
         raise UsageError("--crowding and --feuds say what a town of --residents N is like; give that number too")
     if residents is not None:
@@ -263,7 +267,7 @@ def new(
     report = lint(load_config(path))
     failed = [verdict for verdict in report.verdicts if not verdict.ok]
     lines = [f"{path} is written; `townlet run {path}` runs it"]
-    lines.append("the linter finds that it can work" if report.ok else "the linter finds that it cannot work:")
+    lines.append("the linter says that it can work" if report.ok else "the linter says that it cannot work:")
     lines += [f"  {verdict.name}: {verdict.found}; {verdict.remedy}" for verdict in failed]
     emit({"path": str(path), "ok": report.ok, "failed": [asdict(verdict) for verdict in failed]}, "\n".join(lines), as_json)
     leave(0 if report.ok else 1)

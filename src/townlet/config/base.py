@@ -56,7 +56,7 @@ def minutes(value: object) -> Any:
 def nearest_name(name: str, known: Iterable[str]) -> str:
     """`did you mean 'x'?`, or the whole list when nothing is close."""
     known = list(known)
-    return did_you_mean(name, known, show=repr) or f"known are {', '.join(known) or 'none'}"
+    return did_you_mean(name, known, show=repr) or (f"choose from {', '.join(known)}" if known else "none is declared")
 
 
 Fault = tuple[tuple[str | int, ...], str]  # a place below a section, and what is wrong there

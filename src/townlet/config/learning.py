@@ -87,7 +87,7 @@ class PPOConfig(Section):
         "devices leave to torch, or by torch, the reference.",
     )
     compile: bool = Field(False, description="Compile the update with torch.compile (slow to start).")
-    bf16: bool = Field(False, description="Compute the update in bfloat16; refused where a try in a child process fails.")
+    bf16: bool = Field(False, description="Compute the update in bfloat16; refused where a test in a child process fails.")
 
 
 class BCConfig(Section):
@@ -116,7 +116,7 @@ class OfflineConfig(Section):
     temperature: float = Field(
         0.5, gt=0, le=100, description="β: advantages, in their own deviations, are divided by it; lower trusts them more."
     )
-    weight_bound: float = Field(20.0, ge=1, le=1e6, description="Greatest weight exp(A/β) of a decision (awr, iql).")
+    weight_bound: float = Field(20.0, ge=1, le=1e6, description="Largest weight exp(A/β) of a decision (awr, iql).")
     expectile: float = Field(0.7, ge=0.5, lt=1, description="τ of iql: 0.5 values the data's policy, above it the better part.")
     conservatism: float = Field(1.0, ge=0, le=100, description="α of cql: weight of the penalty on actions the data do not show.")
     warm_share: Share = Field(
@@ -160,9 +160,9 @@ class SocialRewardStage(Section):
 
 
 class AnnealGuardsConfig(Section):
-    conflict_rise: Positive = Field(0.15, description="Greatest rise of conflict events and intensity per resident-day.")
-    return_fall: Share = Field(0.30, description="Greatest fall of return or self-sufficiency, as a share of (trained − random).")
-    value_loss_factor: float = Field(2.0, gt=0, description="Greatest value loss, as a multiple of its baseline.")
+    conflict_rise: Positive = Field(0.15, description="Largest rise of conflict events and intensity per resident-day.")
+    return_fall: Share = Field(0.30, description="Largest fall of return or self-sufficiency, as a share of (trained − random).")
+    value_loss_factor: float = Field(2.0, gt=0, description="Largest value loss, as a multiple of its baseline.")
     kl_bound: float = Field(0.1, gt=0, description="Greatest kl_k3.")
 
 
@@ -230,7 +230,9 @@ class TrainingConfig(Section):
     algorithm: Literal["ppo", "bc", "awr", "cql", "iql"] = Field(
         "awr", description="What learns from replay data alone: off-policy (bc, awr, cql, iql), or PPO on stored ratios."
     )
-    offline: OfflineConfig = Field(default_factory=OfflineConfig, description="Learning from replay data but by PPO.")
+    offline: OfflineConfig = Field(
+        default_factory=OfflineConfig, description="Settings for learning from replay data without PPO."
+    )
     replay: ReplayConfig = Field(default_factory=ReplayConfig, description="How replay data are read.")
     normalize_conflict_features: bool = Field(False, description="Normalise the conflict features of replay data.")
     checkpoint_every: int = Field(10, ge=1, description="Epochs between two checkpoints.")
@@ -238,7 +240,7 @@ class TrainingConfig(Section):
     eval_every: int = Field(20, ge=0, description="Epochs between two evaluations; 0 for none.")
     eval_towns: int = Field(16, ge=1, le=65536, description="Towns of a periodic evaluation.")
     eval_days: int = Field(7, ge=1, le=365, description="Days of a periodic evaluation, and of the one behind guards.")
-    promote: bool = Field(False, description="Put the checkpoint of an anneal run that passes before the promotion gates.")
+    promote: bool = Field(False, description="Judge the checkpoint of an anneal run that passes by the promotion gates.")
     time_limit: float | None = Field(
         None, gt=0, description="Minutes after which the whole run ends by itself; PPO stages of an anneal run share them."
     )
@@ -315,11 +317,11 @@ _SUITES = {
 class EvaluationConfig(Section):
     rewards: RewardsConfig = Field(
         RewardsConfig(conflict_weight=1.0),
-        description="The committed weights returns are measured with, whatever is trained on.",
+        description="Fixed weights for measuring returns, whatever the training uses.",
     )
     need_weights: dict[Id, Positive] = Field(
         {name: need.weight for name, need in THREE.items()},
-        description="Need → the committed weight returns are measured with; a need that is not named here has its own.",
+        description="Need → fixed weight for measuring returns; a need that is not named here keeps its own.",
     )
     first_seed: int = Field(
         1_000_001,
@@ -334,7 +336,10 @@ class EvaluationConfig(Section):
     )
     level: float = Field(0.95, gt=0, lt=1, description="Level of the intervals, and of those that gates decide by.")
     resamples: int = Field(
-        2000, ge=10, le=1_000_000, description="Resamples behind an interval of ten values or more; fewer take Student's."
+        2000,
+        ge=10,
+        le=1_000_000,
+        description="Bootstrap resamples for an interval of ten or more values; fewer values use Student's t.",
     )
 
     @model_validator(mode="after")
@@ -392,5 +397,5 @@ class PromotionConfig(Section):
 
 
 class SnapshotConfig(Section):
-    every_ticks: Ticks | None = Field(None, ge=1, description="Save a snapshot every so many ticks of a run; null for none.")
+    every_ticks: Ticks | None = Field(None, ge=1, description="Ticks between two snapshots of a run; null for none.")
     compress: bool = Field(False, description="Compress the arrays.")

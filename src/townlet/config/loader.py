@@ -58,7 +58,7 @@ def _recipe(name: str) -> Node:
     """What a training config says itself, and the one it extends: not the town, and not its name."""
     known = shipped_configs("training")
     if name not in known:
-        hint = _nearest(name, known, f"known are {', '.join(known)}")
+        hint = _nearest(name, known, f"choose from {', '.join(known)}")
         raise ConfigError(f"there is no recipe called {name!r:.80}{hint}")
     tree = read_tree(known[name])
     own = Node({key: node for key, node in tree.value.items() if key not in ("extends", "config_id")}, tree.source)
@@ -194,7 +194,7 @@ def _read_chain(path: Path, chain: tuple[Path, ...] = (), read: list[Path] | Non
     here = path.resolve()
     if here in chain:
         way = " → ".join(str(step) for step in (*chain[chain.index(here) :], here))
-        raise ConfigError(f"{path} extends itself: {way}; take one `extends` out")
+        raise ConfigError(f"{path} extends itself: {way}; remove one `extends`")
     if len(chain) >= MAX_CHAIN:
         raise ConfigError(
             f"{path} is the end of a chain of more than {MAX_CHAIN} files that extend each other; write some as one"
@@ -293,7 +293,7 @@ def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: t
                 anchors[anchor] = node
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
-                raise error(f"{source}: *{event.anchor} stands inside or before the value it refers to")
+                raise error(f"{source}: *{event.anchor} is used inside or before the value it refers to")
             node = anchors[event.anchor]
         elif isinstance(event, yaml.ScalarEvent):
             node = Node(_scalar(event, source, error), source)
@@ -336,7 +336,7 @@ def _key(event: object, container: Node, source: SourceLine, error: type[Townlet
         raise error(f"{source}: a key must be a plain word")
     if event.value in container.value:
         first = container.value[event.value].source.line
-        raise error(f"{source}: the key {event.value!r} stands twice (first in line {first}); take one out")
+        raise error(f"{source}: the key {event.value!r} appears twice (first in line {first}); remove one")
     return str(event.value)
 
 

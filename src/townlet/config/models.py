@@ -69,7 +69,7 @@ class SimulationConfig(Section):
         default_factory=PerturbationsConfig, description="Disturbances; off unless configured."
     )
     lifecycle: LifecycleConfig = Field(default_factory=LifecycleConfig, description="Exits and newcomers.")
-    affordances: AffordancesConfig = Field(default_factory=AffordancesConfig, description="What one can do with objects.")
+    affordances: AffordancesConfig = Field(default_factory=AffordancesConfig, description="What residents can do with objects.")
     scenario: ScenarioConfig = Field(default_factory=ScenarioConfig, description="The town itself.")
     ppo: PPOConfig = Field(default_factory=PPOConfig, description="Hyper-parameters of PPO.")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="The training run.")

@@ -146,6 +146,7 @@ class PPOTrainingResult(TrainingResult):
     loss_total: float
     kl_k3: float
     episode_return_mean: float | None
+    return_per_resident_day: float | None = Field(None, description="Of the towns of the last epoch.")
     queue_conflict_events: float | None
     queue_conflict_intensity_sum: float | None
     recent: tuple[EpochFigures, ...] = Field((), description="The last epochs, oldest first.")

@@ -243,7 +243,7 @@ def ansi(scene: Scene) -> str:
 def check_picture_name(path: Path) -> None:
     """Refuse, before anything is run, a file that could not be written at the end."""
     if path.suffix.lower() not in STILL + FILM:
-        raise UsageError(f"{path} is to hold a picture; name it .png (the last moment) or .gif (a film)")
+        raise UsageError(f"{path} is not a picture file; name it .png (the last moment) or .gif (a film)")
 
 
 def write_picture(path: Path, frames: Sequence[Array], *, seconds: float = 0.15) -> None:

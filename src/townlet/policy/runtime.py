@@ -62,7 +62,7 @@ class RememberingPolicy(Policy, Protocol):
 
 
 class Critic(Policy, Protocol):
-    """A policy that thinks something of a moment without deciding in it."""
+    """A policy that values a moment without deciding in it."""
 
     def values(self, vec: VectorTown) -> Array: ...  # (E, N) f4
 
@@ -84,7 +84,7 @@ class Network(Protocol):
 
 
 def values_of(policy: Policy, vec: VectorTown) -> Array:
-    """What the policy's critic thinks of this moment, zero without one: the bootstrap of what goes on.  # (E, N) f4"""
+    """The critic's values of this moment, zero without a critic: the bootstrap of lives that go on.  # (E, N) f4"""
     if not policy.has_values:
         return np.zeros(vec.active.shape, np.float32)
     return cast(Critic, policy).values(vec)
@@ -131,7 +131,7 @@ class RandomPolicy:
         return {}
 
     def recall(self, memory: Mapping[str, Array]) -> None:
-        """Its draws hang on the moment alone."""
+        """Nothing to recall: its draws depend on the moment alone."""
 
 
 class ScriptedPolicy:
@@ -227,7 +227,7 @@ class CarriedPolicy:
     """A checkpoint that a job takes along, to machines that do not have its folder."""
 
     def __init__(self, spec: str) -> None:
-        self.spec, self.network = spec, NumpyPolicy.load(resolve(spec.removeprefix(GREEDY)))
+        self.spec, self.network = spec, NumpyPolicy.load(spec.removeprefix(GREEDY))
 
     def __call__(self, vec: VectorTown) -> RememberingPolicy:
         return _network_policy(self.network, self.spec, vec, vec.seed)
@@ -238,9 +238,17 @@ def carried(spec: str) -> str | CarriedPolicy:
     return spec if spec in POLICIES else CarriedPolicy(spec)
 
 
+def locate(spec: str) -> str:
+    """A built-in policy's name as it is; otherwise the checkpoint folder meant by a folder, a pointer (`best`) or a run."""
+    if spec in POLICIES:
+        return spec
+    folder = spec.removeprefix(GREEDY)
+    return spec[: len(spec) - len(folder)] + str(resolve(folder))
+
+
 def fitted(config: SimulationConfig, policy: object) -> SimulationConfig:
-    """The same town with the actions and observations that a checkpoint was trained with, as far as only these differ; the
-    town itself for every other policy."""
+    """The config with the action level and observation variant that a checkpoint was trained with. It is returned as it is for a
+    policy that is no checkpoint, or where no level and variant would fit."""
     if isinstance(policy, Mapping):
         for one in policy.values():
             config = fitted(config, one)
@@ -313,7 +321,7 @@ def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int =
     if spec in SCRIPTS:
         policy = ScriptedPolicy(epsilon, seed, kind=spec)
     elif epsilon > 0.0:
-        raise UsageError(f"epsilon is {epsilon} but the policy is {spec!r}; only {', '.join(SCRIPTS)} are made ε-soft")
+        raise UsageError(f"epsilon is {epsilon} but the policy is {spec!r}; only {', '.join(SCRIPTS)} make random choices")
     elif spec == "random":
         policy = RandomPolicy(seed)
     elif Path(folder).exists():
@@ -333,7 +341,7 @@ class PolicyRuntime:
         given = dict(policies) if isinstance(policies, Mapping) else {"*": policies}
         if "*" not in given:
             raise UsageError(
-                f"nobody decides for the residents beside {', '.join(given) or 'nobody'}; add '*=scripted' or another policy"
+                f"nobody decides for the residents other than {', '.join(given) or 'nobody'}; add '*=scripted' or another policy"
             )
         known = vec.town_of(0).resident_ids
         for pattern in given:

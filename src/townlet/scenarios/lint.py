@@ -1,6 +1,6 @@
 """Can this town work? A verdict per question, each with its figure and its remedy, before a single tick is run.
 
-The static verdicts of world.md are here; the value of sight is measured by `studies.sight`, which needs the simulator.
+The static verdicts of world.md are here; the value of sight is measured by `studies.town_checks`, which needs the simulator.
 """
 
 from __future__ import annotations

@@ -51,7 +51,9 @@ class Decisions:
         flag, body = raw[-1:], raw[:-1]
         each = {b"\x01": 1, b"\x03": 3}.get(flag, 0)
         if not each or len(body) % (each * residents):
-            raise TakeError(f"the take holds {len(body)} bytes of decisions, which is no whole number of {residents} residents'")
+            raise TakeError(
+                f"the take holds {len(body)} bytes of decisions, which is not a whole number of {residents} residents'"
+            )
         count = len(body) // (each * residents)
         actions = np.frombuffer(body, np.uint8, count * residents).reshape(residents, count).T
         targets = None

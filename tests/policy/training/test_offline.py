@@ -178,7 +178,7 @@ def stored_lives(lengths: tuple[int, ...], *, last: bool = True) -> tuple[list[A
     batches = []
     for batch in ReplayDataset(ReplayDatasetConfig(batch_size=2), samples):
         assert batch.masks is not None
-        seen = observed(batch, batch.masks.shape[2], maps=False)
+        seen = observed(batch, NetworkSpec(features=1, actions=batch.masks.shape[2]))
         if not last:
             kept = seen.decisions()
             seen = type(seen)(**kept)

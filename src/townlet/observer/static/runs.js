@@ -5,7 +5,7 @@ import { askJson } from "./http.js";
 import { plain } from "./words.js";
 
 /** Fields of the log that are drawn, and what they are called. */
-const CHARTS = { return_a_day: "return a day", conflicts_per_resident_day: "conflicts a resident and day", loss_total: "loss", kl_k3: "step of the policy (KL)", batch_entropy_mean: "entropy of its choices", explained_variance: "explained variance of the critic", grad_norm: "gradient norm", queue_wait_mean: "minutes waited in queues", exits: "exits" };
+const CHARTS = { return_per_resident_day: "return a resident and day", conflicts_per_resident_day: "conflicts a resident and day", loss_total: "loss", kl_k3: "step of the policy (KL)", batch_entropy_mean: "entropy of its choices", explained_variance: "explained variance of the critic", grad_norm: "gradient norm", queue_wait_mean: "minutes waited in queues", exits: "exits" };
 const MOST_RUNS = 6;
 const MOST_ALARMS = 20;
 const MEASURES = { return: "return", score: "score", lead: "lead", conflicts: "conflicts a day", exits: "exits", attendance: "attendance", lateness: "late", wait_mean: "minutes waited" };
@@ -131,7 +131,7 @@ export class Runs {
           const news = await askJson(`runs/${encodeURIComponent(id)}/records?after=${encodeURIComponent(log.next)}`);
           if (news.cut) log.records = log.alarms = [];
           log.records = log.records.concat(news.records.filter((/** @type {any} */ record) => (record.kind ?? "epoch") === "epoch"));
-          for (const record of log.records) record.return_a_day = record.episode_return_mean / record.episode_length_mean * decisions; // episodes are of any length
+          for (const record of log.records) record.return_per_resident_day ??= record.episode_return_mean / record.episode_length_mean * decisions; // logs before it was a field
           log.alarms = log.alarms.concat(news.alarms ?? []);
           log.next = news.next;
           more = Boolean(news.more);
