@@ -119,7 +119,10 @@ class OfflineConfig(Section):
     weight_bound: float = Field(20.0, ge=1, le=1e6, description="Largest weight exp(A/β) of a decision (awr, iql).")
     expectile: float = Field(0.7, ge=0.5, lt=1, description="τ of iql: 0.5 values the data's policy, above it the better part.")
     conservatism: float = Field(1.0, ge=0, le=100, description="α of cql: weight of the penalty on actions the data do not show.")
-    target_rate: float = Field(0.005, gt=0, le=1, description="Share by which the slow copy of Q moves at each step (iql, cql).")
+    warm_share: Share = Field(
+        0.3, description="Share of the passes in which Q learns the data's own returns, before it backs up values (iql, cql)."
+    )
+    target_rate: float = Field(0.05, gt=0, le=1, description="Share by which the slow copy of Q moves at each step (iql, cql).")
 
 
 class ReplayConfig(Section):
