@@ -209,8 +209,10 @@ class VectorTown:
 
     def events(self) -> Array:
         """Events of the last step: EVENT rows by town, then by number."""
-        filled = np.arange(self.state.events.shape[1]) < self.state.towns["events"][:, None]  # (E, C)
-        return self.state.events.reshape(-1).take(np.flatnonzero(filled))
+        counts = self.state.towns["events"].astype(np.int64)  # (E,)
+        before = np.cumsum(counts) - counts
+        skipped = np.arange(self.num_towns) * self.state.events.shape[1] - before  # from a row's number to its place
+        return self.state.events.reshape(-1).take(np.repeat(skipped, counts) + np.arange(counts.sum()))
 
     @property
     def events_lost(self) -> int:

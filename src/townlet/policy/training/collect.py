@@ -23,8 +23,10 @@ from townlet.sim.probes import Probe
 from townlet.sim.tally import EventTally
 from townlet.types import Array
 from townlet.world.rng import DAILY, SHARE
+from townlet.world.state import EVENT
 
 SEEN = ("features", "maps", "masks", "active")  # buffers of the towns that are columns of a trajectory
+EVENT_BYTES = np.dtype((np.void, EVENT.itemsize))
 EVENTS_AT_ONCE = 16  # steps whose events are counted together: counting is a dozen calls, however many there are
 
 
@@ -270,5 +272,6 @@ class Collector(Probe):
     def _count_events(self) -> None:
         if self._events:
             assert self._out is not None
-            self._out.tally.add(np.concatenate(self._events))
+            rows = [events.view(EVENT_BYTES) for events in self._events]  # NumPy would compare each of their fields
+            self._out.tally.add(np.concatenate(rows).view(EVENT))
             self._events = []

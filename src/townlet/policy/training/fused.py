@@ -131,7 +131,7 @@ class Fused:
             )  # fmt: skip
 
         network.run(job, threads)
-        passes.collect(gradients, layout.place, self._gradient)
+        passes.collect(gradients, layout.runs, self._gradient)
         return np.asarray(sums.sum(axis=0))
 
     def weight(self, part: Part) -> float:
