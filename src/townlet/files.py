@@ -58,7 +58,7 @@ def safe_join(root: str | Path, name: str, *, error: type[TownletError] = Damage
     try:
         inside = not _has_link(root, name.split("/")) or path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError, ValueError):  # a loop of links, a name too long, a name that cannot be encoded
-        raise error(f"{name!r:.200} is not a name a file in {root} can have") from None
+        raise error(f"{name!r:.200} cannot be the name of a file in {root}") from None
     if not inside:
         raise error(f"{name!r:.200} leads out of {root} through a link; name a file inside it")
     return path
@@ -200,7 +200,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) < len(pairs):
         names = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in names if names.count(key) > 1)!r:.80} stands twice; take one out")
+        raise ValueError(f"the key {next(key for key in names if names.count(key) > 1)!r:.80} appears twice; remove one")
     return result
 
 
@@ -315,7 +315,7 @@ def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[z
         if not _MEMBER.fullmatch(name):
             raise ValueError(f"the member {name!r:.80} is not an array's name")
         if names.count(name) > 1:
-            raise ValueError(f"the member {name!r} stands twice")
+            raise ValueError(f"the member {name!r} appears twice")
     total = sum(member.file_size for member in members)
     if total > limit:
         raise ValueError(f"its members take {total} bytes, expected at most {limit}")
@@ -330,13 +330,13 @@ def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[z
             raise ValueError("it is cut short")
         name_size, extra_size = struct.unpack("<HH", head[26:30])
         if head[:4] != b"PK\3\4" or raw[end + 30 : end + 30 + name_size] != member.filename.encode():
-            raise ValueError(f"the member {member.filename} is called otherwise where it stands")
+            raise ValueError(f"the member {member.filename} has another name in its own header")
         end += 30 + name_size + extra_size + member.compress_size
         if member.flag_bits & 0x08:  # sizes follow the data
             signed = raw[end : end + 4] == b"PK\x07\x08"
             end += 12 if not signed else 16 if member.file_size <= 0xFFFFFFFF else 24
     if end != archive.start_dir:
-        raise ValueError(f"{archive.start_dir - end} bytes stand between its members and its directory")
+        raise ValueError(f"{archive.start_dir - end} bytes are between its members and its directory")
     return members
 
 

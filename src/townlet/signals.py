@@ -59,7 +59,7 @@ def _leave_terminal() -> None:
 
 
 def _ignore() -> None:
-    """The work is done and told: while the interpreter is taken apart, which gives signals their default back, none may kill."""
+    """The work is done: no signal may kill while the interpreter shuts down, which restores their defaults."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 

@@ -24,7 +24,7 @@ Example:
 @click.argument("run", type=PATH)
 @click.option("--output", type=PATH, help="Where to write it; by default RUN/report.html.")
 @click.option("--log", type=PATH, help="Telemetry log, when the run kept it outside its folder (--ppo-log).")
-@click.option("--scorecard", type=PATH, help="Scorecard to show; by default RUN/scorecard.json, made now if it is not there.")
+@click.option("--scorecard", type=PATH, help="Scorecard to show; by default RUN/scorecard.json, made now if it is missing.")
 @click.option(
     "--seeds", type=click.IntRange(1, 10_000), default=16, show_default=True, help="Towns, when the scorecard is made now."
 )

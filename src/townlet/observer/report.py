@@ -16,20 +16,21 @@ from townlet.dto.evaluation import CaseCard, Scorecard
 from townlet.dto.policy import AnnealSummary
 from townlet.errors import DamagedFileError, first_problem
 from townlet.evaluation.compare import load_scorecard
-from townlet.evaluation.scorecard import Progress, evaluate, locate
+from townlet.evaluation.scorecard import Progress, evaluate
 from townlet.evaluation.suites import Case
 from townlet.evaluation.table import percent
 from townlet.observer.charts import Series, heat_strip, line_chart
 from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
 from townlet.policy.checkpoint import RUN_CHECKPOINTS
+from townlet.policy.runtime import locate
 from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder
 from townlet.telemetry.ndjson import read_records
 
 SCORECARD = "scorecard.json"
 Part = TypeVar("Part")
 LEARNING = (  # title, unit, telemetry fields
-    ("Return per episode", "", ("episode_return_mean",)),
+    ("Return", "per resident-day", ("return_per_resident_day",)),
     ("Policy and value loss", "", ("loss_policy", "loss_value")),
     ("KL to the policy before", "k3", ("kl_k3",)),
     ("Entropy", "nats", ("batch_entropy_mean",)),

@@ -37,10 +37,10 @@ REDRAW_SECONDS = 0.1
 
 
 def kernel_sources() -> list[Path]:
-    """Files whose text decides what is compiled. Those named last hold no kernel."""
+    """Files whose text decides what is compiled: kernels, and tables whose rows are constants of kernels."""
     package = Path(__file__).parents[1]
     world = {*package.glob("world/**/*.py")} - {package / "world" / f"{name}.py" for name in NO_KERNELS}
-    tables = ("config/needs.py", "config/town.py", "observations/spec.py")  # their rows are constants of the kernels
+    tables = ("config/needs.py", "config/town.py", "observations/spec.py")
     others = ("observations/encode.py", "envs/step.py", "engine/network.py", "bench/roof.py")
     return sorted([*world, *(package / name for name in (*others, *tables))])
 
@@ -199,7 +199,7 @@ def functions_of(compiled: Any, found: dict[Any, None] | None = None) -> dict[An
 
 
 class _Count(event.Listener):
-    """Draws the line anew as functions are done."""
+    """Redraws the line as functions are done."""
 
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total, self.done = what, total, set[Any]()
@@ -241,7 +241,7 @@ def _progress(compiled: Any) -> Iterator[None]:
 
 
 def _on_a_terminal() -> bool:
-    """The line can be drawn anew: nothing, such as a live table, stands between us and the terminal."""
+    """The line can be redrawn: stderr is a terminal, and nothing such as a live table has replaced it."""
     return sys.__stderr__ is not None and sys.stderr is sys.__stderr__ and sys.__stderr__.isatty()
 
 

@@ -120,7 +120,7 @@ class RunSummary(_Read):
     epochs: int = 0
     evaluations: list[EvaluationPoint] = []
     stages: list[SummaryStage] = []
-    episode_return_mean: float | None = None
+    return_per_resident_day: float | None = None
 
 
 @dataclass
