@@ -6,7 +6,6 @@ Every import counts, also one inside a function or under TYPE_CHECKING, and ther
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -159,14 +158,6 @@ def test_the_rules_see_every_kind_of_import(tmp_path: Path, monkeypatch: pytest.
 def test_the_layers_name_every_module_and_nothing_else() -> None:
     assert LEVEL["cli"] > LEVEL["policy.training"] > LEVEL["policy"] > LEVEL["world"] > LEVEL["config"] > LEVEL["errors"]
     assert {part_of(module) for module in MODULES} == set(LEVEL)
-
-
-def test_the_page_draws_the_layers_as_they_are() -> None:
-    page = (ROOT / "docs" / "ARCHITECTURE_INTERFACES.md").read_text()
-    block = page.partition("## Layers")[2].partition("```text\n")[2].partition("```")[0]
-    drawn = [re.split(" {3,}", line)[0].split() for line in block.splitlines()]
-    known = [[name for name in line.split() if "__" not in name] for line in LAYERS.split("\n")]
-    assert drawn == [line for line in known if line]
 
 
 @pytest.mark.parametrize("name", MOST_LINES)
