@@ -127,7 +127,7 @@ class Studio:
             stage.go(min(last, stage.decisions - 1))
             stage.shoot()
         title = f"{take.town}, seed {take.seed}, {self._policy_name(take.policy)}"
-        title += f", {len(take.changes)} change{'s' if len(take.changes) > 1 else ''}" if take.changes else ""
+        title += f", {take.changes[0].do}" if len(take.changes) == 1 else f", {len(take.changes)} changes" if take.changes else ""
         known = KnownTake(take, title, parent, self._header(take, title, parent, stage))
         while len(self.takes) >= MOST_TAKES:
             self._forget(next(iter(self.takes)))
