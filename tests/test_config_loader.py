@@ -281,12 +281,12 @@ BAD_YAML = {
     "word": (b"hello\n", "expected sections such as `scenario:` at the top, found the value 'hello'"),
     "broken": (b"seed: [1,\nworld: {", "this is not valid YAML"),
     "tab": (b"world:\n\tevent_capacity: 3\n", "town.yaml:2: this is not valid YAML"),
-    "twice": (b"seed: 1\nworld: {}\nseed: 2\n", "town.yaml:3: the key 'seed' stands twice (first in line 1); take one out"),
+    "twice": (b"seed: 1\nworld: {}\nseed: 2\n", "town.yaml:3: the key 'seed' appears twice (first in line 1); remove one"),
     "object": (b"seed: !!python/object/apply:os.system ['true']\n", "town.yaml:1: the tag"),
     "tag": (b"seed: !mine 3\n", "town.yaml:1: the tag"),
     "two documents": (b"seed: 1\n---\nseed: 2\n", "town.yaml:2: a second YAML document begins here"),
     "no anchor": (b"seed: *x\n", "town.yaml:1"),
-    "itself": (b"seed: &x [*x]\n", "town.yaml:1: *x stands inside or before the value it refers to"),
+    "itself": (b"seed: &x [*x]\n", "town.yaml:1: *x is used inside or before the value it refers to"),
     "deep": (b"seed: " + b"[" * 5000, "levels deep"),
     "long number": (b"seed: " + b"9" * 5000, "a number of 5000 digits"),
     "list key": (b"? [1, 2]\n: 3\n", "a key must be a plain word"),
@@ -334,7 +334,7 @@ PROBLEMS = [
     ("seed: 1\nppo:\n  learning_rat: 3\n", "town.yaml:3: ppo.learning_rat is not a known key; did you mean learning_rate?"),
     ("learning_rate: 3\n", "town.yaml:1: learning_rate is not a known key; did you mean ppo.learning_rate?"),
     ("trainning: {}\n", "town.yaml:1: trainning is not a known key; did you mean training?"),
-    ("employment: {zzz: 1}\n", "employment.zzz is not a known key; known here are grace_ticks, absent_cutoff,"),
+    ("employment: {zzz: 1}\n", "employment.zzz is not a known key; choose from grace_ticks, absent_cutoff,"),
     ("seed: many\n", "town.yaml:1: seed is 'many'; expected a valid integer (Seed of all draws)"),
     ("seed: 1.5\n", "town.yaml:1: seed is 1.5; expected a valid integer"),
     ("ppo: {gamma: 1.5}\n", "town.yaml:1: ppo.gamma is 1.5; expected less than or equal to 1 (Discount per decision)"),
@@ -346,11 +346,11 @@ PROBLEMS = [
     ("economy: {rent_at: 7h}\n", "town.yaml:1: economy.rent_at: '7h' is not a clock time; write it as HH:MM"),
     ("economy:\n  rent_at: 25:00\n", "town.yaml:2: economy.rent_at: '25:00' is not a clock time"),
     ("jobs:\n  clerk: {site: office, start: '09:00'}\n", "town.yaml:2: jobs.clerk.end is missing (Clock time at which it ends"),
-    ("jobs:\n  Clerk: {site: office, start: '09:00', end: '17:00'}\n", "'Clerk' cannot be a name; expected a small letter"),
+    ("jobs:\n  Clerk: {site: office, start: '09:00', end: '17:00'}\n", "'Clerk' cannot be a name; expected a lower-case letter"),
     ("jobs: {clerk: {site: office, start: 09:00, end: 09:00}}\n", "jobs.clerk: a shift begins and ends at the same time"),
     (
         "jobs: {clerk: {site: office, start: 09:00, end: 10:00}}\n",
-        "town.yaml:1: jobs.clerk.site: 'office' is not declared in scenario.buildings; known are none",
+        "town.yaml:1: jobs.clerk.site: 'office' is not declared in scenario.buildings; none is declared",
     ),
     (
         "scenario:\n  residents:\n  - {id: al}\n  - {id: al}\n",
@@ -366,7 +366,7 @@ PROBLEMS = [
     ),
     (
         "scenario:\n  residents:\n  - {id: al}\n  - id: bo\n    job: clerk\n",
-        "town.yaml:5: scenario.residents[1].job: 'clerk' is not declared in jobs; known are none",
+        "town.yaml:5: scenario.residents[1].job: 'clerk' is not declared in jobs; none is declared",
     ),
     (
         "scenario:\n  residents:\n  - id: al\n    home: huose\n  buildings:\n    house: {at: [0, 0], size: [1, 1]}\n",
@@ -374,11 +374,11 @@ PROBLEMS = [
     ),
     (
         "jobs:\n  clerk:\n    start: 09:00\n    end: 10:00\n    site: office\n",
-        "town.yaml:5: jobs.clerk.site: 'office' is not declared in scenario.buildings; known are none",
+        "town.yaml:5: jobs.clerk.site: 'office' is not declared in scenario.buildings; none is declared",
     ),
     (
         "scenario:\n  residents: [{id: al}]\n  ties:\n  - a: al\n    b: bo\n",
-        "town.yaml:5: scenario.ties[0].b: 'bo' is not declared in scenario.residents; known are al",
+        "town.yaml:5: scenario.ties[0].b: 'bo' is not declared in scenario.residents; choose from al",
     ),
     (
         "scenario:\n  residents: [{id: al}]\n  ties:\n  - a: al\n    b: al\n",
@@ -390,7 +390,7 @@ PROBLEMS = [
     ),
     (
         "lifecycle:\n  exits:\n  - at: 09:00\n    resident: al\n",
-        "town.yaml:4: lifecycle.exits[0].resident: 'al' is not declared in scenario.residents; known are none",
+        "town.yaml:4: lifecycle.exits[0].resident: 'al' is not declared in scenario.residents; none is declared",
     ),
     (
         "queue_fairness:\n  cooldown_ticks:\n    use_shover: 5\n",
@@ -508,9 +508,7 @@ def test_an_include_cycle_names_its_way(tmp_path: Path) -> None:
     written(tmp_path, "extends: b.yaml\n", "a.yaml")
     written(tmp_path, "extends: c.yaml\n", "b.yaml")
     written(tmp_path, "extends: a.yaml\n", "c.yaml")
-    with pytest.raises(
-        ConfigError, match=r"extends itself: .*a\.yaml → .*b\.yaml → .*c\.yaml → .*a\.yaml; take one `extends` out"
-    ):
+    with pytest.raises(ConfigError, match=r"extends itself: .*a\.yaml → .*b\.yaml → .*c\.yaml → .*a\.yaml; remove one `extends`"):
         load_config(tmp_path / "a.yaml")
 
 
@@ -571,7 +569,7 @@ def test_overrides_reach_into_lists_and_the_last_one_wins(tmp_path: Path) -> Non
         ("ppo.gama=1", "--set ppo.gama=1: ppo.gama is not a known key; did you mean gamma?"),
         ("ppo.gamma=9", "--set ppo.gamma=9: ppo.gamma is 9; expected less than or equal to 1"),
         ("ppo.gamma=[", "--set ppo.gamma=[: this is not valid YAML"),
-        ("config_id.x=1", "'x' cannot be set, because what stands there is the single value"),
+        ("config_id.x=1", "'x' cannot be set, because its parent is the single value"),
         ("scenario.residents.7.meals=1", "'7' is not an item of a list of 1; count from 0"),
     ],
 )

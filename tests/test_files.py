@@ -351,7 +351,7 @@ def test_names_inside_are_kept(tmp_path: Path, name: str) -> None:
     [
         (b"", "not valid JSON"),
         (b"\xff\xfe{}", "not a text in UTF-8"),
-        (b'{"a": 1, "a": 2}', "'a' stands twice"),
+        (b'{"a": 1, "a": 2}', "'a' appears twice"),
         (b'{"a": NaN}', "found NaN"),
         (b'{"a": -Infinity}', "found -Infinity"),
         (b"[" * 100_000, "nested too deeply"),

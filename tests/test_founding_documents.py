@@ -8,29 +8,28 @@ import subprocess
 import sys
 
 import pytest
+from master_plan_progress import ABSENT, CLAIMS, PROGRESS, documents, page
 
 from places import ROOT
 from test_docs import MADE, blocks, with_steps
 
 PAGE = ROOT / "docs/founding_documents.md"
-ROWS = [
-    cells
-    for line in PAGE.read_text(encoding="utf-8").splitlines()
-    if line.startswith("|") and len(cells := [cell.strip() for cell in line.strip("|").split(" | ")]) == 3
-    if not set(cells[0]) <= {"-", " "} and cells[1] != "proof"
-]
+ROWS = [row for rows in documents().values() for row in rows]
 PROOFS = sorted({proof for row in ROWS for proof in re.findall(r"`([^`]+)`", row[1])})
 COMMANDS = [proof.removeprefix("$ ") for proof in PROOFS if proof.startswith("$ ")]
 NODES = [proof for proof in PROOFS if "::" in proof]
 NAMES = [proof for proof in PROOFS if proof.startswith("townlet.")]
 FILES = sorted({proof.partition("::")[0] for proof in set(PROOFS) - set(NAMES) if not proof.startswith("$ ")})
-CLAIMS = ("done", "met", "generated", "deleted")
-ABSENT = ("not there", "not handed down", "a pointer")
 
 
 def test_the_table_covers_all_five_documents() -> None:
     assert PAGE.read_text(encoding="utf-8").count("| what the document names | proof | status |") == 5
+    assert len(documents()) == 5
     assert len(ROWS) > 95
+
+
+def test_the_progress_is_counted_in_the_table() -> None:
+    assert (ROOT / "docs" / PROGRESS).read_text(encoding="utf-8") == page(), "run `python scripts/master_plan_progress.py`"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:40])

@@ -50,6 +50,14 @@ def gae_by_definition(r: Array, v: Array, last: Array, dead: Array, cut: Array, 
 
 
 # --- advantages ------------------------------------------------------------------------------------------------------
+def test_a_share_of_the_reward_is_the_mean_of_those_of_the_town_who_decided() -> None:
+    rewards = np.array([[[1.0, 3.0, 8.0], [2.0, 0.0, 0.0]]])  # one decision, two towns of three
+    active = np.array([[[1, 1, 0], [0, 0, 0]]], bool)
+    found = estimates.team_rewards(rewards, active, 0.25)
+    np.testing.assert_allclose(found[0, 0], [1.25, 2.75, 6.5])  # the mean of 1 and 3 is 2
+    np.testing.assert_allclose(found[0, 1], [1.5, 0.0, 0.0])  # nobody decided: the town's mean is 0
+
+
 def test_gae_of_three_steps_worked_out_by_hand() -> None:
     rewards, values = np.array([[1.0], [2.0], [3.0]]), np.array([[0.5], [1.0], [1.5]])
     never = np.zeros((3, 1), bool)

@@ -119,7 +119,7 @@ def test_a_list_and_a_report_over_damaged_runs_show_the_rest_and_name_the_damage
 
 def test_a_number_beyond_all_numbers_behind_a_seal_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "card.json").write_text('{"cases": 1e999, "seal": "x"}')
-    with pytest.raises(DamagedFileError, match=r"card\.json holds a number that is none; "):
+    with pytest.raises(DamagedFileError, match=r"card\.json holds a number that is not finite; "):
         load_scorecard(tmp_path / "card.json")
 
 

@@ -160,7 +160,7 @@ def test_bytes_that_are_no_text_and_endless_lines_are_findings(tmp_path: Path) -
     report = validate_log(tmp_path / "b.jsonl")
     assert report.records == 1
     assert [(p.line, p.message) for p in report.problems] == [
-        (2, "a line is longer than 1048576 bytes; this is no telemetry log")
+        (2, "a line is longer than 1048576 bytes; this is not a telemetry log")
     ]
 
 

@@ -58,7 +58,7 @@ def safe_join(root: str | Path, name: str, *, error: type[TownletError] = Damage
     try:
         inside = not _has_link(root, name.split("/")) or path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError, ValueError):  # a loop of links, a name too long, a name that cannot be encoded
-        raise error(f"{name!r:.200} is not a name a file in {root} can have") from None
+        raise error(f"{name!r:.200} cannot be the name of a file in {root}") from None
     if not inside:
         raise error(f"{name!r:.200} leads out of {root} through a link; name a file inside it")
     return path
@@ -200,7 +200,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) < len(pairs):
         names = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in names if names.count(key) > 1)!r:.80} stands twice; take one out")
+        raise ValueError(f"the key {next(key for key in names if names.count(key) > 1)!r:.80} appears twice; remove one")
     return result
 
 
@@ -315,7 +315,7 @@ def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[z
         if not _MEMBER.fullmatch(name):
             raise ValueError(f"the member {name!r:.80} is not an array's name")
         if names.count(name) > 1:
-            raise ValueError(f"the member {name!r} stands twice")
+            raise ValueError(f"the member {name!r} appears twice")
     total = sum(member.file_size for member in members)
     if total > limit:
         raise ValueError(f"its members take {total} bytes, expected at most {limit}")
@@ -330,13 +330,13 @@ def _checked_members(archive: zipfile.ZipFile, raw: bytes, limit: int) -> list[z
             raise ValueError("it is cut short")
         name_size, extra_size = struct.unpack("<HH", head[26:30])
         if head[:4] != b"PK\3\4" or raw[end + 30 : end + 30 + name_size] != member.filename.encode():
-            raise ValueError(f"the member {member.filename} is called otherwise where it stands")
+            raise ValueError(f"the member {member.filename} has another name in its own header")
         end += 30 + name_size + extra_size + member.compress_size
         if member.flag_bits & 0x08:  # sizes follow the data
             signed = raw[end : end + 4] == b"PK\x07\x08"
             end += 12 if not signed else 16 if member.file_size <= 0xFFFFFFFF else 24
     if end != archive.start_dir:
-        raise ValueError(f"{archive.start_dir - end} bytes stand between its members and its directory")
+        raise ValueError(f"{archive.start_dir - end} bytes are between its members and its directory")
     return members
 
 
@@ -656,9 +656,9 @@ def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = 
             disk.rename(str(partial), str(final))
         elif not _exchanged(partial, final):
             return _swap_in_steps(partial, final, keep_old)
-        aside = _settle(final)
+        moved = _settle(final)
         _sync_folder(final.parent)
-    return aside
+    return moved
 
 
 def _exchanged(partial: Path, final: Path) -> bool:
@@ -677,36 +677,37 @@ def _settle(final: Path) -> Path | None:
     mark, partial = final / PUBLISHING, final.with_name(final.name + PARTIAL)
     if not mark.is_file() or final.name.endswith(PARTIAL):
         return None
-    aside: Path | None = None
+    moved: Path | None = None
     with _writing_to(final):
         if os.path.lexists(partial):
             if read_bytes(mark, limit=99) == b"drop\n":
                 remove(partial)
             else:
-                aside = _aside(final)
-                disk.rename(str(partial), str(aside))
+                moved = aside(final)
+                disk.rename(str(partial), str(moved))
         disk.unlink(str(mark))
-    return aside
+    return moved
 
 
-def _aside(final: Path) -> Path:
+def aside(final: Path) -> Path:
+    """Where what stands at a path can be moved: NAME.old-1, NAME.old-2, …"""
     return next(name for n in itertools.count(1) if not os.path.lexists(name := final.with_name(f"{final.name}.old-{n}")))
 
 
 def _swap_in_steps(partial: Path, final: Path, keep_old: bool) -> Path | None:
     """Without an exchange: an error in between is undone, a kill leaves the old folder aside."""
-    aside = _aside(final)
-    disk.rename(str(final), str(aside))
+    moved = aside(final)
+    disk.rename(str(final), str(moved))
     try:
         disk.rename(str(partial), str(final))
     except OSError:
-        disk.rename(str(aside), str(final))
+        disk.rename(str(moved), str(final))
         raise
     disk.unlink(str(final / PUBLISHING))
     _sync_folder(final.parent)
     if keep_old:
-        return aside
-    remove(aside)
+        return moved
+    remove(moved)
     return None
 
 

@@ -15,7 +15,7 @@ from townlet.errors import TownletError, UsageError
 
 LONGEST = 128
 PATTERN = r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*$"
-EXPECTED = f"small letters, digits, _, - and single dots, a letter or digit first, at most {LONGEST}"
+EXPECTED = f"lower-case letters, digits, _, - and single dots, a letter or digit first, at most {LONGEST}"
 _NAME = re.compile(PATTERN.removeprefix("^").removesuffix("$"))
 _OTHER = re.compile(r"[^a-z0-9_-]+")
 

@@ -45,7 +45,8 @@ def versions(*packages: str) -> dict[str, str]:
 
 
 def install_line(name: str) -> str:
-    return f"pip install 'townlet[{EXTRA_OF[name]}]'"
+    """With the extra that brings the package, or the package alone where none does (wandb, mlflow)."""
+    return f"pip install 'townlet[{EXTRA_OF[name]}]'" if name in EXTRA_OF else f"pip install {name}"
 
 
 def check_installed(name: str, why: str) -> None:

@@ -49,6 +49,6 @@ def parse_sealed(
     except ValidationError as reason:
         raise error(f"{path} cannot be used ({first_problem(reason)}); {remedy}") from None
     except ValueError:  # of the seal
-        raise error(f"{path} holds a number that is none; {remedy}") from None
+        raise error(f"{path} holds a number that is not finite; {remedy}") from None
     except RecursionError:
         raise error(f"{path} is nested too deeply; {remedy}") from None

@@ -72,6 +72,22 @@ def test_help_shows_every_command_and_an_example(capsys: pytest.CaptureFixture[s
     assert "_TOWNLET_COMPLETE=bash_source" in out
 
 
+def test_a_mistyped_option_gets_one_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("run", "town_day", "--tick", "5", capsys=capsys) == (
+        2,
+        "",
+        "townlet: there is no option --tick; did you mean --ticks? see `townlet run --help`\n",
+    )
+
+
+def test_on_80_columns_no_command_of_a_group_is_explained_by_half_a_sentence() -> None:
+    for name in COMMANDS:
+        group = vars(import_module(f"townlet.cli.{name}"))[name]
+        commands = group.commands if isinstance(group, click.Group) else {}
+        room = 80 - 8 - max(map(len, commands), default=0)
+        assert [word for word, one in commands.items() if one.get_short_help_str(room).endswith("...")] == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_of_the_table_exists_and_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = vars(import_module(f"townlet.cli.{name}"))[name]
@@ -94,7 +110,7 @@ def test_a_misspelt_command_names_the_nearest(capsys: pytest.CaptureFixture[str]
 def test_wrong_options_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = call("config", "show", "--nope", capsys=capsys)
     assert (code, out) == (2, "")
-    assert err.startswith("townlet: No such option")
+    assert err.startswith("townlet: there is no option --")
     assert err.endswith(("--nope'; see `townlet config show --help`\n", "--nope; see `townlet config show --help`\n"))
 
 
@@ -115,7 +131,7 @@ def failing(error: BaseException) -> click.Command:
         (DivergedError("NaN"), 5, "NaN"),
         (StorageError("full"), 74, "full"),
         (OSError(28, "No space left on device", "a.txt"), 74, "a.txt: No space left on device; check the path"),
-        (MemoryError(), 1, "the memory does not suffice"),
+        (MemoryError(), 1, "there is not enough memory"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.Abort(), 130, "interrupted"),
         (click.ClickException("odd"), 1, "odd"),

@@ -181,7 +181,7 @@ def test_snapshot_save_load_diff_bisect(call: Any, tmp_path: Path) -> None:
     assert json.loads(out)["divergence"]["field"] == "action"
     code, out, _ = call("snapshot", "bisect", "queue_conflict", a, "--ticks", "20")
     assert code == 1
-    assert "part at tick" in out
+    assert "differ from tick" in out
     assert call("snapshot", "bisect", "queue_conflict", "queue_conflict", "--ticks", "100")[0] == 0
     code, _, err = call("snapshot", "load", a, "--config", "town_day")
     assert code == 3

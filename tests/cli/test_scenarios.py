@@ -12,8 +12,8 @@ from scenario_towns import redraw, tree
 from townlet.cli.scenarios import scenarios
 from townlet.config.loader import load_config, to_yaml
 from townlet.errors import ConfigError, UsageError
-from townlet.scenarios.catalogue import FOUNDING
 from townlet.scenarios.compile import read_plan
+from townlet.scenarios.shipped import FOUNDING
 
 
 def call(*words: str) -> Result:
@@ -95,7 +95,7 @@ def test_new_writes_a_template_and_refuses_to_overwrite_it(tmp_path: Path) -> No
     path = tmp_path / "mine.yaml"
     assert call("new", "mine", "--output", str(path)).exit_code == 0
     assert load_config(path).config_id == "mine"
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         call("new", "mine", "--output", str(path))
     assert call("new", "mine", "--output", str(path), "--overwrite").exit_code == 0
 
@@ -114,7 +114,7 @@ def test_new_draws_a_town_by_size_crowding_and_feuds_with_the_verdict_of_the_lin
         given = ("--residents", "30", "--crowding", str(crowding), "--feuds", str(share))
         result = call("new", "crowded", *given, "--output", str(path))
         assert result.exit_code == 0
-        assert "the linter finds that it can work" in result.stdout
+        assert "the linter says that it can work" in result.stdout
         plan = read_plan(load_config(path))
         assert len(plan.residents) == 30
         showers.append(sum(one.kind == "shower" for one in plan.objects))
@@ -131,7 +131,7 @@ def test_new_draws_a_town_by_size_crowding_and_feuds_with_the_verdict_of_the_lin
 def test_new_refuses_a_name_that_is_no_name() -> None:
     result = call("new", "My Town")
     assert result.exit_code == 2
-    assert "'My Town' cannot be a name; expected small letters, digits" in result.stderr
+    assert "'My Town' cannot be a name; expected lower-case letters, digits" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["2024", "null", "1e3", "true"])

@@ -128,6 +128,19 @@ def test_whoever_left_on_the_first_day_is_missing_on_the_second() -> None:
     assert one(tally, "attendance") == 0.75
     assert one(tally, "conflicts") == pytest.approx(1 / 3)  # of days lived: who is gone has none
     assert (one(tally, "wallet"), one(tally, "debt")) == (0.5, 0.25)  # who is gone has neither
+    assert one(tally, "overspent") == 0.5  # it had a coin; the other began with half a coin, after what it owed, and has it still
+
+
+def test_a_coin_that_one_puts_by_does_not_make_up_for_one_that_another_spends() -> None:
+    town = ToldTown()
+    town.state.residents["wallet"] = 10_000
+    tally = Tally(cast(VectorTown, town))
+    for coins in ([10_000, 10_000], [10_000, 10_000], [10_000, 10_000], [14_000, 6_000]):
+        tally.before_step(tally.vec, chose(np.zeros((1, 2), dtype=np.int64)))
+        town.state.residents["wallet"] = coins
+        town.step([1.0, 1.0], [])
+        tally.after_step(tally.vec, chose(np.zeros(0)))
+    assert (one(tally, "wallet"), one(tally, "overspent")) == (1.0, pytest.approx(0.2))
 
 
 def test_a_need_that_was_low_yesterday_does_not_spoil_today() -> None:
@@ -156,6 +169,7 @@ def test_conflicts_waits_and_their_inequality() -> None:
     assert one(tally, "wait_mean") == 20.0
     assert one(tally, "wait_p95") == pytest.approx(29.0)
     assert one(tally, "wait_gini") == pytest.approx(0.5)  # one waited 40, the other not at all
+    assert one(tally, "wait_most") == 40.0
 
 
 def test_shifts_fall_due_once() -> None:

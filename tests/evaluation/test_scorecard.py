@@ -22,7 +22,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, DamagedFileError, UsageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard, summarise
 from townlet.evaluation.measures import Tally
-from townlet.evaluation.scorecard import PolicySource, evaluate, policy_hash, run_case, seat
+from townlet.evaluation.scorecard import PolicySource, evaluate, policy_hash, policy_of_case, run_case
 from townlet.evaluation.suites import PURPOSES, WINDOWS, Case, draw_seed, suite_cases
 from townlet.evaluation.table import COLUMNS, scorecard_text
 from townlet.files import write_sums
@@ -70,7 +70,7 @@ def test_the_ranges_end_where_the_next_begins() -> None:
 def first_draws(window: int, source: PolicySource) -> NDArray[Any]:
     """What residents of one and the same town choose in the first hour, by the window the policy is seated in."""
     vec = VectorTown("town_day", 2, seed=draw_seed("evaluation", window))
-    policy = seat(vec, source, TOWN)
+    policy = policy_of_case(vec, source, TOWN)
     vec.reset(seed=1)
     chosen = []
     for _ in range(6):
@@ -169,7 +169,7 @@ def test_a_mix_by_resident_seats_each_policy() -> None:
     np.testing.assert_array_equal(mixed[:, 1:], b[:, 1:])
     with pytest.raises(UsageError, match="no resident is called 'nobody'"):
         PolicyRuntime(vec, {"nobody": random, "*": scripted})
-    with pytest.raises(UsageError, match=rf"nobody decides for the residents beside {second}"):
+    with pytest.raises(UsageError, match=rf"nobody decides for the residents other than {second}"):
         PolicyRuntime(vec, {second: random})
 
 
@@ -188,7 +188,7 @@ def test_suites_come_from_the_config() -> None:
     cases = suite_cases("mine", own, release="random")
     assert [case.name for case in cases] == ["town_day", "town_day/alone among scripted", "town_day/alone among the release"]
     assert {case.towns for case in cases} == {3}
-    with pytest.raises(UsageError, match="no suite 'none'; known are standard"):
+    with pytest.raises(UsageError, match="no suite 'none'; choose from standard"):
         suite_cases("none")
 
 
@@ -223,8 +223,9 @@ def test_the_table_begins_with_exits_and_names_the_baseline(card: Scorecard) -> 
     assert max(map(len, text.splitlines())) <= 118
     assert "…" in text
     assert "… " not in text, "an interval was cut"
-    # the default gates hold on every column; score and lead say what return says
-    assert set(COLUMNS) - {"score", "lead"} == {gate.metric for gate in PromotionConfig().gates}
+    # the default gates hold on every column, but for four: score and lead say what return says; who saves less may live better;
+    # where all wait little, little makes some wait much more than others
+    assert set(COLUMNS) - {"score", "lead", "wallet", "wait_gini"} == {gate.metric for gate in PromotionConfig().gates}
 
 
 def judged(*overrides: str, **options: Any) -> Scorecard:

@@ -192,7 +192,7 @@ def test_a_token_in_the_address_becomes_a_cookie(served: Served) -> None:
         assert (status, found["location"]) == (303, "/")
         assert found["set-cookie"] == f"townlet_{served.port}={token}; HttpOnly; SameSite=Strict; Path=/"
         assert told(served, "/api/about", role)["role"] == role
-    for wrong in ("", "x", "x" * 5000, f"{served.observatory.act_token}&token=x", "%00"):
+    for wrong in ("", "x", "x" * 5000, f"{served.observatory.act_token}&token=x", "%00", "x" + "&a=1" * 20):
         assert ask(served, "GET", f"/?token={wrong}", {"Host": served.host})[0] == 401
     token = served.observatory.act_token
     assert ask(served, "GET", f"/api/about?token={token}", {"Host": served.host})[0] == 401  # only at the door
@@ -211,12 +211,27 @@ def test_a_token_in_the_address_becomes_a_cookie(served: Served) -> None:
         "/api/runs/..%2f..%2fetc/records", "/api/scenarios/..%2fx", "/api/scenarios/%2fetc%2fpasswd",
         "/api/takes/x%00/reels/0", "/etc/passwd",
         "/api/takes/x/reels/-1", "/api/takes/x/reels/99999999999999999999", "/api/takes/x.take", "/api/jobs/../../x",
+        "/api/takes/TAKE/reels/" + "9" * 5000, "/api/takes/TAKE/why/0/" + "9" * 5000, "/api/takes/TAKE/snapshot/" + "9" * 30,
+        "/api/takes/TAKE/decisions?after=%C2%B2", "/api/takes/TAKE/story/0?to=%D9%A3",
     ],
 )  # fmt: skip
-def test_no_request_is_a_path(served: Served, target: str) -> None:
-    status, _, body = get(served, target, "act")
+def test_no_request_is_a_path_or_no_number(served: Served, target: str) -> None:
+    status, _, body = get(served, target.replace("TAKE", served.take), "act")
     assert status in (400, 404), body
+    assert json.loads(body)["error"]
     assert b"root:" not in body
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"town": ["town_day"]}, {"town": {"a": 1}}, {"parent": "TAKE", "changes": [{"at": 1, "do": "\ud800 x"}]},
+        {"town": "town_day", "policy": "\ud800"}, {"town": "town_day", "seed": float("nan")}, {"yaml": "\ud800: 1"},
+    ],
+)  # fmt: skip
+def test_what_no_take_can_be_made_of_is_refused(served: Served, asked: dict[str, Any]) -> None:
+    status, told = post(served, "/api/takes", json.loads(json.dumps(asked).replace("TAKE", served.take)))
+    assert (status, bool(told["error"])) == (400, True)
 
 
 def test_too_large_requests_end_early(served: Served) -> None:

@@ -94,7 +94,7 @@ def test_unknown_policies_are_refused_with_what_there_is(tmp_path: Path) -> None
         make_policy("scriptd", vec)
     with pytest.raises(CheckpointError, match="no checkpoint folder"):
         make_policy(str(tmp_path / "gone"), vec)
-    with pytest.raises(UsageError, match="only scripted, scripted_plain, schedule are made ε-soft"):
+    with pytest.raises(UsageError, match="only scripted, scripted_plain, schedule make random choices"):
         make_policy("random", vec, epsilon=0.1)
     with pytest.raises(UsageError, match=r"epsilon is 1\.5, expected 0 to 1"):
         make_policy("scripted", vec, epsilon=1.5)
@@ -120,7 +120,7 @@ def test_policies_mix_by_resident_id_and_follow_newcomers() -> None:
                 assert decision.log_probs[e, n] == chosen.log_probs[e, n]
         loop.step()
     assert seen["newcomer_1"] > 0
-    with pytest.raises(UsageError, match=r"nobody decides for the residents beside alice; add '\*=scripted'"):
+    with pytest.raises(UsageError, match=r"nobody decides for the residents other than alice; add '\*=scripted'"):
         PolicyRuntime(vec, {"alice": random})
 
 

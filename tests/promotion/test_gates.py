@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
+import numpy as np
 import pytest
 
 from scorecards import duel, policy_card, scorecard, town_days
 from townlet.config.learning import GateConfig, PromotionConfig
+from townlet.config.loader import load_config
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.promotion import Outcome, PromotionDecision
 from townlet.errors import UsageError
+from townlet.evaluation.scorecard import evaluate
+from townlet.evaluation.suites import Case
+from townlet.policy.characters import Character
 from townlet.promotion.gates import decide, gates_hash, judge
+from townlet.testing import CHARACTERS, MUST_FAIL, CharacterPolicy
 
 GATES = PromotionConfig().gates
 BETTER = {"return": 4.0}
@@ -38,7 +45,7 @@ def test_a_better_candidate_is_promoted_at_the_second_window_passed_in_a_row() -
 def test_an_equal_candidate_is_held_and_a_worse_one_fails_with_the_reason() -> None:
     equal = decided(duel(7))
     assert equal.outcome is Outcome.HOLD
-    assert "return is not shown to be better: difference" in equal.reasons[0]
+    assert "return may not be better: difference" in equal.reasons[0]
     worse = decided(duel(3, WORSE), passes=1)
     assert (worse.outcome, worse.passes) == (Outcome.FAIL, 0)
     assert worse.reasons[0].startswith("return is worse than the champion's: difference -")
@@ -46,6 +53,37 @@ def test_an_equal_candidate_is_held_and_a_worse_one_fails_with_the_reason() -> N
 
 def test_a_better_return_does_not_buy_more_conflicts() -> None:
     assert decided(duel(4, {"return": 4.0, "conflicts": 2.0})).outcome is Outcome.FAIL
+
+
+SPENDS = "dines out"  # works and comes on time; on the fifth day the first of them cannot pay
+
+
+@pytest.fixture(scope="module")
+def lived() -> Scorecard:
+    """Four days of ways of life that nobody would release, and of one that looks well but for its falling savings."""
+    names = [*MUST_FAIL, "shirker", SPENDS]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(CHARACTERS, SPENDS, Character(behavior=None, treats_from=17))
+        ways = {name: partial(lambda vec, name: CharacterPolicy(name), name=name) for name in names}
+        return evaluate({"scripted": "scripted"} | ways, [Case("four days", "town_day", towns=6, days=4)])
+
+
+@pytest.mark.parametrize("name", [*MUST_FAIL, "shirker", SPENDS])
+def test_who_spends_shirks_or_comes_late_fails(lived: Scorecard, name: str) -> None:
+    assert decide(lived, GATES, candidate=name, champion="scripted", passes=1, required=2).outcome is Outcome.FAIL
+
+
+def test_falling_savings_are_seen_before_anybody_has_left(lived: Scorecard) -> None:
+    """Not even by the mean of the wallets, which is above the first one: a few spend what the others put by."""
+    assert all(share == 1.0 for share in lived.values("founders", SPENDS))
+    assert np.mean(lived.values("wallet", SPENDS)) > load_config("town_day").economy.first_wallet
+    failed = [gate.metric for gate in GATES if judge(gate, lived, SPENDS, "scripted").verdict == "fail"]
+    assert failed == ["return", "overspent"]
+
+
+def test_whoever_saves_less_and_ends_no_poorer_is_not_held_back() -> None:
+    assert decided(duel(1, BETTER | {"wallet": -2.0})).window == "pass"
+    assert decided(duel(1, BETTER | {"overspent": 0.3})).outcome is Outcome.FAIL
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from townlet.evaluation.compare import summarise
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
 from townlet.files import AppendLog, sealed_line
-from townlet.studies.ablation import BLIND, SIGHTED, UNTOLD, ablation, report_text
+from townlet.studies.report import report_text
 from townlet.studies.runner import finished, parse_results, read_results, report_study, run_job, run_study
-from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of, load_spec
+from townlet.studies.spec import BLIND, SIGHTED, UNTOLD, StudyJob, StudySpec, ablation, job_of, jobs_of, load_spec
 
 TINY = ("training.towns=4", "training.horizon=6", "training.epochs=1", "training.eval_every=0", "training.checkpoint_every=1")
 
@@ -71,6 +71,7 @@ def test_jobs_go_seed_by_seed_and_their_hash_covers_what_they_depend_on() -> Non
     hashes = {job.hash for job in jobs_of(spec)}
     assert len(hashes) == 4
     assert job_of(spec, "plain", 0).hash == job_of(tiny(name="renamed", seeds=5), "plain", 0).hash
+    assert job_of(tiny(overrides=(*TINY, "promotion.required_passes=5")), "plain", 0).hash in hashes  # learns the same
     assert job_of(tiny(towns=3), "plain", 0).hash not in hashes
     assert job_of(tiny(minutes=2.0), "plain", 0).hash not in hashes
     assert job_of(spec, "plain", 1).config.seed == 1
@@ -82,7 +83,7 @@ def test_a_spec_is_read_from_yaml_and_a_wrong_one_refused_in_words(tmp_path: Pat
     spec = load_spec(path)
     assert job_of(spec, "b", 0).config.observations.blind == ("conflict",)
     path.write_text("name: one\nconfig: town_day\narms: {a: []}\ncontrasts: [[a, c]]\n")
-    with pytest.raises(ConfigError, match=r"study\.yaml:1: contrasts names the arm 'c'; known are a"):
+    with pytest.raises(ConfigError, match=r"study\.yaml:1: contrasts names the arm 'c'; choose from a"):
         load_spec(path)
     path.write_text("name: one\nconfig: town_day\narms: {a: []}\nminuts: 4\n")
     with pytest.raises(ConfigError, match="minuts"):
@@ -107,7 +108,7 @@ def test_a_flipped_bit_in_a_result_is_seen_and_so_is_a_lost_end_of_line(tmp_path
     with pytest.raises(DamagedFileError, match=r"line 1: is not what was written \(its seal is broken\)"):
         list(parse_results(path))
     path.write_bytes(line + b"\x0b")
-    with pytest.raises(DamagedFileError, match="line 1: is whole, but what ends it is no new line"):
+    with pytest.raises(DamagedFileError, match="line 1: the line is complete, but does not end with a newline"):
         list(parse_results(path))
 
 

@@ -118,7 +118,8 @@ def test_the_panels_hold_the_numbers_of_the_log(log: Path) -> None:
     drawn = plot.figure([run])
     titles = [axes.get_title(loc="left") for axes in drawn.axes]
     assert titles[: len(plot.PANELS)] == list(plot.PANELS)
-    curves = drawn.axes[0].get_lines()
+    losses = drawn.axes[titles.index("losses")]
+    curves = losses.get_lines()
     assert [curve.get_label() for curve in curves] == ["loss_policy", "loss_value", "loss_total"]
     expected = [example_record(n)["loss_value"] for n in range(1, 51)]
     assert list(curves[1].get_ydata()) == pytest.approx(expected)
@@ -126,13 +127,13 @@ def test_the_panels_hold_the_numbers_of_the_log(log: Path) -> None:
     assert {curve.get_color() for curve in curves} <= set(plot.OKABE_ITO)
     spans = {axes.get_xlim() for axes in drawn.axes[: len(plot.PANELS)]}
     assert len(spans) == 1  # what happened at the same time stands at the same place
-    assert drawn.axes[0].get_yscale() == "symlog"  # the policy loss is seen beside the value loss
+    assert losses.get_yscale() == "symlog"  # the policy loss is seen beside the value loss
 
 
 def test_runs_differ_in_more_than_colour_and_share_the_scale_of_their_strips(log: Path, other: Path) -> None:
     pytest.importorskip("matplotlib")
     drawn = plot.figure(plot.read_runs([log, other]))
-    curves = [curve for curve in drawn.axes[3].get_lines() if len(curve.get_xdata())]
+    curves = [curve for curve in drawn.axes[plot.PANELS.index("returns")].get_lines() if len(curve.get_xdata())]
     assert len({curve.get_marker() for curve in curves}) == len({curve.get_color() for curve in curves}) == 2
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["run_a", "run_b"]
     assert len({axes.images[0].get_clim() for axes in drawn.axes if axes.images}) == 1
@@ -246,7 +247,7 @@ def test_unknown_exports_and_trackers_that_are_not_installed_are_told(
 ) -> None:
     with pytest.raises(UsageError, match="'excel' is not an export format; choose one of tensorboard, csv"):
         export(log, tmp_path / "a", "excel")
-    monkeypatch.setattr("townlet.telemetry.export.installed", lambda name: False)
+    monkeypatch.setattr("townlet.optional.installed", lambda name: False)
     for name in ("wandb", "mlflow"):
         with pytest.raises(MissingPackageError, match=f"pip install {name}"):
             export(log, tmp_path / "a", name)
@@ -295,7 +296,7 @@ class Recorder:
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_an_installed_tracker_gets_every_epoch(name: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracker = Recorder()
-    monkeypatch.setattr("townlet.telemetry.export.tracker", lambda asked: {name: tracker}[asked])
+    monkeypatch.setattr("townlet.telemetry.export.require", lambda asked, why: {name: tracker}[asked])
     EXPORTS[name](log, tmp_path / "out")
     assert [step for step, _ in tracker.logged] == [8192 * n for n in range(1, 51)]
     assert tracker.logged[2][1]["losses/loss_total"] == example_record(3)["loss_total"]

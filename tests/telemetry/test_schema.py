@@ -38,7 +38,7 @@ OPTIONAL = {
     1.2: "anneal_cycle anneal_stage anneal_dataset anneal_bc_accuracy anneal_bc_threshold anneal_bc_passed anneal_loss_baseline "
     "anneal_queue_baseline anneal_intensity_baseline anneal_loss_flag anneal_queue_flag anneal_intensity_flag",
     1.3: "kind nonfinite",
-    1.4: "seal",
+    1.4: "return_per_resident_day seal",
 }
 
 

@@ -14,15 +14,16 @@ from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.evaluation.scorecard import PolicySource, locate
+from townlet.evaluation.scorecard import PolicySource
 from townlet.evaluation.scorecard import evaluate as measure
 from townlet.evaluation.suites import Case
+from townlet.observer.living import file_parts
 from townlet.observer.open_take import open_take, policy_id
-from townlet.observer.standalone import film_parts, write_page
+from townlet.observer.standalone import write_page
 from townlet.observer.studio import Studio
 from townlet.policy.capture import CaptureOptions
 from townlet.policy.capture import capture as run_capture
-from townlet.policy.runtime import Decision, make_policy
+from townlet.policy.runtime import Decision, locate, make_policy
 from townlet.policy.training.contexts import Progress, RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import next_free
@@ -127,7 +128,7 @@ def save_page(
     seed: int | None = None,
     overrides: Sequence[str] = (),
 ) -> Path:
-    """Write a day as one HTML file that opens in a browser without a server.
+    """Write a day as one HTML file that opens in a browser without a server, as `townlet observe --save` does.
 
     `what` is a scenario, a run (its best checkpoint plays), a take or a snapshot; `vs` is a second policy beside the first.
 
@@ -137,7 +138,7 @@ def save_page(
     named = str(what.path if isinstance(what, Run) else what)
     first = open_take(studio, named, policy=policy, seed=seed, overrides=tuple(overrides), vs=vs)
     takes = [first] if vs is None else [first, studio.branch(first, [], policy=policy_id(studio, vs)).take.id]
-    write_page(Path(path), film_parts(studio, takes))
+    write_page(Path(path), *file_parts(studio, takes))
     return Path(path)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -54,10 +55,10 @@ class Stage:
 
 def measure_machine(repeats: int = 5, *, megabytes: int = MEGABYTES, summands: int = SUMMANDS) -> Machine:
     memory = np.empty(megabytes << 20, np.uint8)
-    line, sums = np.ones(passes.LANES, np.float32), np.zeros((passes.BLOCK, passes.LANES), np.float32)
     filled = fastest(lambda: memory.fill(1), repeats)
-    added = fastest(lambda: passes.multiply_add(line, sums.reshape(-1), summands), repeats)
-    return Machine(memory.nbytes / filled, 2.0 * sums.size * summands / added)
+    sums, per_sum = np.full(max(passes.CHAINS) * passes.LANES, 0.5, np.float32), 2.0 * passes.LANES * summands
+    speeds = [count * per_sum / fastest(partial(passes.multiply_add, sums, summands, count), repeats) for count in passes.CHAINS]
+    return Machine(memory.nbytes / filled, max(speeds))
 
 
 def fastest(work: Callable[[], object], repeats: int) -> float:

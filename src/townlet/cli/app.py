@@ -90,7 +90,7 @@ class LazyGroup(click.Group):
 
 @click.command(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="townlet", message="%(prog)s %(version)s")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error; may stand anywhere.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error; works anywhere in the line.")
 def app(debug: bool) -> None:
     """A fast, deterministic small town, and the pipeline that trains, measures and promotes its policies."""
 
@@ -140,7 +140,7 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         place = f"{error.filename}: " if error.filename is not None else ""
         return _say(f"{place}{error.strerror or error}; check the path, its permissions and the space left", 74)
     except MemoryError:
-        return _say("the memory does not suffice; use fewer towns or residents, or a smaller batch", 1)
+        return _say("there is not enough memory; use fewer towns or residents, or a smaller batch", 1)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", 130)
     return code if isinstance(code, int) else 0
@@ -149,11 +149,16 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
 def _plain(error: click.UsageError) -> str:
     """What Click found wrong, in our words, and where to read on."""
     message = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        message = f"there is no option {error.option_name}; {did_you_mean(error.option_name, error.possibilities or ())}".rstrip(
+            "; "
+        )
     message = message.replace("is not a valid integer range", "is not a whole number").replace("valid float range", "number")
     if error.ctx is None:
         return message
     known = error.ctx.command.list_commands(error.ctx) if isinstance(error.ctx.command, click.Group) else []
-    return message + (f"; known are {', '.join(known)}" if known else "") + f"; see `{error.ctx.command_path} --help`"
+    choices = f"; choose from {', '.join(known)}" if known else ""
+    return f"{message}{choices}{'' if message.endswith('?') else ';'} see `{error.ctx.command_path} --help`"
 
 
 def _say(message: str, code: int) -> int:

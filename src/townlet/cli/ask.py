@@ -45,7 +45,7 @@ def _open(
 @at_option
 @_common
 def feuds(what: str, at: str | None, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Who is angry with whom, since when, and why; by default at the end of the day."""
+    """Who is angry with whom, since when, and why. By default at the end of the day."""
     from townlet.observer.answers import feuds as asked
     from townlet.observer.answers import tick_in
 
@@ -95,7 +95,7 @@ def why(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Why RESIDENT did not choose OPTION (such as use_shower, or use_shower:calm): at a moment, or over the whole day."""
+    """Why RESIDENT did not choose OPTION. At a moment, or over the whole day; OPTION is such as use_shower or use_shower:calm."""
     from townlet.observer.answers import tick_in, why_never, why_not
 
     studio, take = _open(what, policy, seed, overrides)
@@ -110,7 +110,7 @@ def why(
 @click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
 @_common
 def late(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Who was late or absent, by resident and hour, and what they did in the time before."""
+    """Who was late or absent, and what they did before."""
     from townlet.observer.answers import late as asked
 
     studio, take = _open(what, policy, seed, overrides)
@@ -137,7 +137,7 @@ def late(what: str, policy: str | None, seed: int | None, overrides: tuple[str, 
 def differs(
     what: str, policy_a: str, policy_b: str, at: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool
 ) -> None:
-    """How two policies differ on the same day: the first difference, and who does what at a moment."""
+    """How two policies differ on the same day. The first difference and, with --at, who does what at that moment."""
     from townlet.observer.answers import differs as asked
     from townlet.observer.answers import tick_in
     from townlet.observer.open_take import policy_id

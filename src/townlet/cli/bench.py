@@ -33,7 +33,7 @@ def bench() -> None:
 @check_option
 @json_option
 def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) -> None:
-    """The simulator: resident-ticks a second, growth from 80 to 8,000 residents, day 7 against day 2, starts.
+    """Measure the simulator. Resident-ticks a second, growth from 80 to 8,000 residents, day 7 against day 2, starts.
 
     \b
     Example:
@@ -56,7 +56,7 @@ def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) ->
 @click.option("--short", is_flag=True, help="Quick: small batches, each thing once.")
 @json_option
 def roof(output: Path | None, short: bool, as_json: bool) -> None:
-    """How close each stage comes to the limit of this machine: simulate, observe, mask, infer, advantage, update.
+    """Measure how close each stage is to this machine's limit. Simulate, observe, mask, infer, advantage, update.
 
     The last three need the extra ml; without it the first three are measured.
 
@@ -85,7 +85,7 @@ def roof(output: Path | None, short: bool, as_json: bool) -> None:
 @check_option
 @json_option
 def train(short: bool, check: bool, as_json: bool) -> None:
-    """PPO on the town: ours against Stable-Baselines3 and a CleanRL-style loop. Needs the extras ml and bench.
+    """Compare our PPO with Stable-Baselines3 and CleanRL's. Needs the extras ml and bench.
 
     The comparison stands in benchmarks/train_peers.py of the source tree. It takes some minutes.
 
@@ -135,7 +135,7 @@ def _peer_rows(script: Path, ours: float) -> list[dict[str, object]]:
 @check_option
 @json_option
 def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> None:
-    """Replay data: streaming against in-memory, also under PPO, recording against simulation, writing.
+    """Measure replay data: reading, streaming, recording, writing.
 
     The generated samples lie in a temporary folder (TMPDIR says where) and are removed.
 
@@ -170,7 +170,7 @@ def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> No
 @check_option
 @json_option
 def telemetry(log: Path | None, check: bool, as_json: bool) -> None:
-    """Training logs: milliseconds per record written, records validated a second.
+    """Measure training logs: writing and validating records.
 
     \b
     Example:

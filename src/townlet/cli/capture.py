@@ -45,7 +45,7 @@ capture_options = options(
     click.option(
         "--output",
         type=click.Path(path_type=Path),
-        help="New folder. It is complete when it appears; a failed capture leaves nothing behind.",
+        help="New folder; it appears only when the capture is complete.",
     ),
     click.option(
         "--policy",
@@ -113,7 +113,7 @@ def capture_suite(scenarios: tuple[str, ...], **options: Any) -> None:
     Example:
       python scripts/capture_rollout_suite.py --ticks 600 --output runs/suite
     """
-    from townlet.scenarios.catalogue import FOUNDING
+    from townlet.scenarios.shipped import FOUNDING
 
     _capture(scenarios or FOUNDING, **options)
 

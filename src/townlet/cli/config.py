@@ -26,7 +26,7 @@ def config() -> None:
 @set_option
 @json_option
 def show(source: str, section: str | None, only_hash: bool, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Print CONFIG (a file or a shipped name) with everything it extends and all defaults.
+    """Print CONFIG with all defaults. CONFIG is a file or a shipped name; what it extends is included.
 
     \b
     Example:
@@ -51,7 +51,7 @@ def show(source: str, section: str | None, only_hash: bool, overrides: tuple[str
 @click.option("--page", is_flag=True, help="Print the reference page (Markdown) instead of a table.")
 @json_option
 def schema(page: bool, as_json: bool) -> None:
-    """Print every key with type, range, default and meaning; --json gives the JSON Schema.
+    """Print every key with its type, range, default and meaning. --json gives the JSON Schema.
 
     \b
     Example:

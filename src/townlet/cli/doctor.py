@@ -33,10 +33,10 @@ BASE = (
 DISTRIBUTION = {"stable_baselines3": "stable-baselines3", "sb3_contrib": "sb3-contrib", "supersuit": "SuperSuit"}
 GIVES = {  # extra -> what works with it
     "ml": "training (townlet train, ablate, study)",
-    "plot": "plots and pictures (townlet telemetry plot, run --render)",
+    "plot": "figures (curves.png of a run, telemetry plot --output, evaluate --png)",
     "data": "exports (townlet replay export, telemetry export)",
     "bench": "comparisons with other trainers (townlet bench train)",
-    "observer": "the town in the browser (townlet observe)",
+    "observer": "the server of townlet observe; --save works without it",
     "vault": "joint episodes for OG-MARL (townlet replay export --format vault)",
     "dist": "more than one machine (--engine ray)",
 }
@@ -143,7 +143,7 @@ def describe(report: dict[str, Any]) -> str:
             lines.append(f"  install with: {part['install']}")
     short = report["bfloat16"]
     if short is not None:
-        works = "works" if short["ok"] else f"does not work here, a try ended with: {short['fault']}"
+        works = "works" if short["ok"] else f"does not work here; a test ended with: {short['fault']}"
         lines += ["", f"bfloat16 (ppo.bf16): {works}"]
     cache = report["kernel_cache"]
     if cache["folder"] is not None:

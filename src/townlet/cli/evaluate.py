@@ -31,14 +31,18 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("policies", nargs=-1, metavar="[NAME=]POLICY...")
-@click.option("--policy", "mix", multiple=True, metavar="RESIDENT=POLICY", help="Seat a policy by resident id; '*' for the rest.")
+@click.option(
+    "--policy", "mix", multiple=True, metavar="RESIDENT=POLICY", help="Policy of one resident; '*' means everybody else."
+)
 @click.option(
     "--suite",
     default="standard",
     show_default=True,
     help="Suite of towns: standard (28 days), short (7), social, stress, your own.",
 )
-@click.option("--config", metavar="NAME|FILE", help="Config whose `evaluation` section holds; by default that of the first town.")
+@click.option(
+    "--config", metavar="NAME|FILE", help="Config whose `evaluation` section is used; by default that of the first town."
+)
 @click.option(
     "--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="These towns instead of a suite; may be repeated."
 )
@@ -51,12 +55,14 @@ Examples:
     "--neighbours",
     multiple=True,
     metavar="POLICY",
-    help="Policy of everybody but the first resident, which then is measured alone; may be repeated: each makes a case.",
+    help="Policy of everybody except the first resident, who alone is measured; may be repeated: each is a case.",
 )
-@click.option("--half", is_flag=True, help="With --neighbours: measure every other resident, not the first alone.")
+@click.option("--half", is_flag=True, help="With --neighbours: measure every second resident instead of only the first.")
 @click.option("--release", help="Checkpoint that also serves as neighbours in the social suite.")
 @click.option("--baseline", help="Policy that effects are measured against; by default evaluation.baseline.")
-@click.option("--ends", type=PATH, help="Ends of the score, made by `townlet plan`, beside the shipped ones.")
+@click.option(
+    "--ends", type=PATH, help="File that says what scores 0 and 1 mean, made by `townlet plan --ends`; added to the shipped ones."
+)
 @click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Threads of the simulator.")
 @click.option("--looks/--no-looks", default=True, help="Also measure networks with the conflict fields shuffled among residents.")
 @click.option("--output", type=PATH, help="Write the scorecard as JSON.")

@@ -60,7 +60,7 @@ def fork(
     from townlet.studies.fork import fork as compare
 
     moment = _moment(source, at, policy, overrides)
-    note(f"{futures} futures from tick {moment.tick}, each lived twice")
+    note(f"{futures} futures from tick {moment.tick}, each simulated twice")
     result = compare(moment, edits, futures=futures, ticks=ticks, policy=policy)
     emit(result.model_dump(mode="json"), lambda: fork_text(result), as_json)
 

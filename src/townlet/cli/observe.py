@@ -16,6 +16,7 @@ from townlet.signals import ctrl_c_raises
 
 if TYPE_CHECKING:
     from townlet.observer.app import Observatory
+    from townlet.observer.library import Library
     from townlet.observer.studio import Studio
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -27,7 +28,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 @click.option("--vs", help="Open a second take beside it, with this policy.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="Port to listen on.")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; others than this machine's can then connect."
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; by default only this machine can connect."
 )
 @click.option(
     "--runs",
@@ -38,9 +39,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 )
 @click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
 @click.option(
-    "--save", type=click.Path(path_type=Path, dir_okay=False), help="Write one HTML file that needs no server, and end."
+    "--save", type=click.Path(path_type=Path, dir_okay=False), help="Write one HTML file that needs no server, then exit."
 )
-@click.option("--no-engine", is_flag=True, help="With --save: a film, also where the town could run in the page itself.")
+@click.option("--no-engine", is_flag=True, help="With --save: write a film even if the town could run in the page.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @seed_option
 @set_option
@@ -74,14 +75,14 @@ def observe(
 
     if save is not None:
         check_free(save, overwrite)
+        studio, _, *takes = _open(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
+        _save(studio, [take for take in takes if take is not None], save, no_engine)
+        return
     for name in ("starlette", "uvicorn"):
-        check_installed(name, "the observer")
+        check_installed(name, "the observer's server")
     from townlet.observer.app import serve
 
     observatory = open_observatory(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
-    if save is not None:
-        _save(observatory, save, no_engine)
-        return
 
     def ready(bound: int, stop: Callable[[], None]) -> None:
         shown = f"[{host}]" if ":" in host else host
@@ -101,15 +102,32 @@ def observe(
         note("closed")
 
 
-def _save(observatory: Observatory, path: Path, filmed: bool) -> None:
+def _save(studio: Studio, takes: list[str], path: Path, filmed: bool) -> None:
     from townlet.observer.living import file_parts
     from townlet.observer.standalone import write_page
 
-    takes = [name for name in (observatory.open["take"], observatory.open["vs"]) if name is not None]
-    carried = file_parts(observatory.studio, takes, filmed=filmed)
+    carried = file_parts(studio, takes, filmed=filmed)
     size = write_page(path, *carried)
     kind = "the town itself, which runs in the page" if carried.lives else "a film"
     click.echo(f"→ {path} ({size / 1000:,.0f} kB: {kind})")
+
+
+def _open(
+    what: str, runs: Path, *, policy: str | None, vs: str | None, seed: int | None, overrides: tuple[str, ...]
+) -> tuple[Studio, Library, str, str | None]:
+    """What was asked for as a take, and the second take beside it; no server is needed for that."""
+    from townlet.config.loader import default_config
+    from townlet.observer.library import Library
+    from townlet.observer.open_take import open_take, policy_id
+    from townlet.observer.studio import Studio
+
+    promotion = default_config().promotion
+    folder = Path(what).parent if (Path(what) / "run.json").is_file() else runs
+    library = Library(folder, Path(promotion.ledger), promotion)
+    studio = Studio(library.find_policy)
+    first = open_take(studio, what, policy=policy, seed=seed, overrides=overrides, vs=vs)
+    second = None if vs is None else studio.branch(first, [], policy=policy_id(studio, vs)).take.id
+    return studio, library, first, second
 
 
 def open_observatory(
@@ -122,20 +140,10 @@ def open_observatory(
     overrides: tuple[str, ...] = (),
 ) -> Observatory:
     """Everything a server shows, with what was asked for open in it."""
-    from townlet.config.loader import default_config
     from townlet.observer.app import Observatory
-    from townlet.observer.library import Library, run_id
-    from townlet.observer.open_take import open_take, policy_id
-    from townlet.observer.studio import Studio
+    from townlet.observer.library import run_id
 
-    promotion = default_config().promotion
-    folder = Path(what).parent if (Path(what) / "run.json").is_file() else runs
-    library = Library(folder, Path(promotion.ledger), promotion)
-    studio = Studio(library.find_policy)
-    first = open_take(studio, what, policy=policy, seed=seed, overrides=overrides, vs=vs)
-    second = None
-    if vs is not None:
-        second = studio.branch(first, [], policy=policy_id(studio, vs)).take.id
+    studio, library, first, second = _open(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
     run = run_id(Path(what)) if (Path(what) / "run.json").is_file() else None
     return Observatory(studio, library, futures, open={"take": first, "vs": second, "run": run})
 

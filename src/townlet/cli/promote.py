@@ -54,7 +54,7 @@ def promote() -> None:
     is_flag=False,
     flag_value=OWN_TOWN,
     metavar="[NAME|FILE]",
-    help="Judge in this town instead of promotion.suite; without a name in the one the candidate was trained for.",
+    help="Judge in this town instead of promotion.suite; without a name, in the town it was trained for.",
 )
 @click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case of the evaluation.")
 @click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default those of the suite.")
@@ -73,7 +73,7 @@ def evaluate(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Judge one window of a CANDIDATE (a checkpoint or a run) against the champion and write it into the ledger."""
+    """Judge one window of a CANDIDATE against the champion. CANDIDATE is a checkpoint or a run; the ledger keeps the verdict."""
     releases = open_releases(ledger, config, overrides)
     suite = NAMED_TOWNS if scenarios else releases.rules.suite
     if scorecard is None:
@@ -104,7 +104,7 @@ def promote_candidate(
 
 
 @promote.command(epilog=EPILOG)
-@click.option("--reason", required=True, help="Why; it is kept in the ledger.")
+@click.option("--reason", required=True, help="The reason; it is kept in the ledger.")
 @click.option("--to", metavar="HASH", help="Weight hash (or its beginning) of an earlier champion, or `scripted`.")
 @ledger_option
 @config_option
@@ -135,7 +135,7 @@ def history(ledger: Path | None, config: str | None, overrides: tuple[str, ...],
 @set_option
 @json_option
 def verify(ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Check every hash of ledger, evidence and releases; exit code 2 when one is wrong."""
+    """Check every hash of ledger, evidence and releases. Exits with 2 when one is wrong."""
     releases = open_releases(ledger, config, overrides)
     problems = releases.verify()
     text = "\n".join(problems) if problems else f"{releases.ledger}: {len(releases.entries())} entries, all hashes hold"
@@ -162,7 +162,7 @@ def trace(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Walk back from an ENTRY of the ledger (by default the champion's promotion) to the tick its data are from.
+    """Trace an ENTRY of the ledger back to its data. By default the champion's promotion; it ends at a tick and an event.
 
     Scorecard, weights, run folder, log record, dataset, sample, moment and event: every hash is compared, and the first link
     that does not hold is named, with exit code 2.
@@ -204,7 +204,7 @@ def decision_text(decision: PromotionDecision) -> str:
 
 def history_text(entries: tuple[LedgerEntry, ...]) -> str:
     if not entries:
-        return "the ledger is empty; the scripted townspeople hold the place"
+        return "the ledger is empty; the champion is the script"
     lines = []
     for entry in entries:
         outcome = entry.decision.outcome.value if entry.decision is not None else ""
@@ -240,7 +240,7 @@ def _trained_for(candidate: Path) -> SimulationConfig:
 
     folder = next((one for one in (candidate, *candidate.resolve().parents) if RunFolder(one).exists), None)
     if folder is None:
-        raise UsageError(f"{candidate} lies in no run folder, so its town is not known; name it: --scenario FILE")
+        raise UsageError(f"{candidate} is not in a run folder, so its town is not known; name it: --scenario FILE")
     return RunFolder(folder).resolved_config()
 
 

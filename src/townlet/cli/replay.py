@@ -28,7 +28,7 @@ def replay() -> None:
 @path_argument
 @json_option
 def validate(path: Path, as_json: bool) -> None:
-    """Check everything and report all problems at once; exit code 1 when there is one."""
+    """Check everything and report all problems. Exits with 1 when there is one."""
     _validate(path, as_json)
 
 
@@ -48,7 +48,7 @@ def _validate(path: Path, as_json: bool) -> None:
 @click.option("--step", type=click.IntRange(0), default=0, show_default=True, help="Decision to show of a single sample.")
 @json_option
 def inspect(path: Path, step: int, as_json: bool) -> None:
-    """Show the samples of a dataset, or one decision of a sample by name."""
+    """Show the samples of a dataset, or one decision of a sample."""
     _inspect(path, step, as_json)
 
 
@@ -69,7 +69,7 @@ def _inspect(path: Path, step: int, as_json: bool) -> None:
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw the histograms into this PNG or SVG.")
 @json_option
 def stats(path: Path, plot: Path | None, as_json: bool) -> None:
-    """Figures of a dataset: sizes, rewards, conflicts, histograms of rivalry and queues."""
+    """Show sizes, rewards, conflicts, rivalry and queues of a dataset."""
     from townlet.policy.replay_report import stats as figures
     from townlet.policy.replay_report import stats_text
 

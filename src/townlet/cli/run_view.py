@@ -196,14 +196,16 @@ class TownView(Probe):
         """Each resident with its needs and what it does, in one line where there is room, else in two; then the news."""
         marks = {one.slot: one for one in scene.residents}
         ids, needs = world.object_ids(0), scene.need_names
-        one_line = width >= 20 + 5 * len(needs) + 24
-        lines = [Text(f"{'':16}" + " ".join(f"{need:<4.4}" for need in needs), style="dim")]
+        wide = [max(4, len(need)) for need in needs]
+        one_line = width >= 20 + sum(wide) + len(needs) + 24
+        wide = wide if one_line else [4] * len(needs)
+        lines = [Text(f"{'':16}" + " ".join(f"{need:<{size}.{size}}" for need, size in zip(needs, wide)), style="dim")]
         room = max(2, rows - 3)
         for slot in people[: room // (1 if one_line else 2)]:
             who, doing = marks.get(slot), int(seen["doing"][slot])
             text = Text(f"{who.mark.lower() if who else '??'} {(who.id if who else 'has left'):<11.11} ")
-            for need in needs:
-                text.append(f" {bar(seen[need][slot], 4)}", style=need_style(seen[need][slot]))
+            for need, size in zip(needs, wide):
+                text.append(f" {bar(seen[need][slot], size)}", style=need_style(seen[need][slot]))
             thing = int(seen["thing"][slot])
             words = DOING_TOLD[DOING[doing & ~QUARRELS]].format(o=ids[thing - 1] if thing else "something")
             does = Text("quarrels, " + words, style="red") if doing & QUARRELS else Text(words, style="dim")

@@ -32,12 +32,13 @@ def runs() -> None:
 @click.argument("folder", type=FOLDER, default=Path("runs"))
 @json_option
 def list_runs(folder: Path, as_json: bool) -> None:
-    """List the runs in FOLDER (by default runs/), with what each has reached."""
+    """List the runs in FOLDER and what each has reached. By default runs/."""
     from townlet.policy.training.run_folder import find_runs
 
     rows = [_row_or_problem(run) for run in find_runs(folder)]
     columns = ("run", "mode", "config", "state", "stages", "epochs", "planned", "return", "checkpoint")
-    text = _table(rows, columns) if rows else f"no runs in {folder}"
+    shown = [row | {"checkpoint": Path(str(row["checkpoint"])).name} if row.get("checkpoint") else row for row in rows]
+    text = _table(shown, columns) if rows else f"no runs in {folder}"
     emit(rows, text, as_json)
     for row in rows:
         if "problem" in row:
@@ -48,7 +49,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
 @click.argument("folders", type=FOLDER, nargs=-1, required=True, metavar="RUN...")
 @json_option
 def compare(folders: tuple[Path, ...], as_json: bool) -> None:
-    """Put runs side by side: what they reached, and the config keys in which they differ."""
+    """Compare runs: what they reached, and how their configs differ."""
     from townlet.config.differences import differences
     from townlet.policy.training.run_folder import RunFolder
 
@@ -86,14 +87,14 @@ def _row(run: RunFolder) -> dict[str, object]:
         "stages": len(stages) if card.mode == "anneal" else None,
         "epochs": summary.get("epochs", made),
         "planned": card.epochs,
-        "return": best if best is not None else summary.get("episode_return_mean"),
+        "return": best if best is not None else summary.get("return_per_resident_day"),
         "checkpoint": None if latest is None else str(latest),
     }
 
 
 def _stages(run: RunFolder) -> list[AnnealStageResult]:
     """The stages that an anneal run has done; none for another."""
-    from townlet.policy.training.tracker import Tracker
+    from townlet.policy.training.anneal import Tracker
 
     return Tracker.read(run.path).done
 

@@ -36,7 +36,7 @@ def list_(as_json: bool) -> None:
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
-    from townlet.scenarios.catalogue import facts_of, ordered_names
+    from townlet.scenarios.shipped import facts_of, ordered_names
 
     entries = [facts_of(load_config(name)) for name in ordered_names()]
     wide = max(len(one.name) for one in entries)
@@ -58,7 +58,7 @@ def list_(as_json: bool) -> None:
 @click.option("--pictures", metavar="FOLDER", help="Also show the pictures of the page that are in this folder.")
 @set_option
 def rules(name: str, pictures: str | None, overrides: tuple[str, ...]) -> None:
-    """Explain how a town works (Markdown): needs, things, conflict, money, rewards, measures, actions, observations.
+    """Explain how a town works, as Markdown. Needs, things, conflict, money, rewards, measures, actions, observations.
 
     \b
     Example:
@@ -75,13 +75,13 @@ def rules(name: str, pictures: str | None, overrides: tuple[str, ...]) -> None:
 @set_option
 @json_option
 def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Draw one scenario: map, homes, jobs, residents, ties, what is scheduled."""
+    """Draw one scenario: map, jobs, residents, ties, what is scheduled."""
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
-    from townlet.scenarios.catalogue import facts_of
     from townlet.scenarios.compile import read_plan
     from townlet.scenarios.random_town import picture
+    from townlet.scenarios.shipped import facts_of
 
     config = load_config(name, overrides)
     plan = read_plan(config)
@@ -158,14 +158,14 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
         report = lint(config, days=days)
         verdicts = [asdict(verdict) for verdict in report.verdicts]
         if sight and report.ok:
-            from townlet.studies.sight import sight_verdict
+            from townlet.studies.town_checks import sight_verdict
 
             note(f"{name}: measuring the value of sight over 64 days")
             verdicts.append(asdict(sight_verdict(config)))
         if pay and report.ok:
-            from townlet.studies.pay import pay_verdict
+            from townlet.studies.town_checks import pay_verdict
 
-            note(f"{name}: living a month in seven ways")
+            note(f"{name}: simulating a month of seven ways of life")
             verdicts.append(asdict(pay_verdict(config)))
         reports.append({"scenario": report.scenario, "ok": all(verdict["ok"] for verdict in verdicts), "verdicts": verdicts})
 
@@ -187,7 +187,7 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
 @click.argument("second", metavar="SCENARIO")
 @json_option
 def diff(first: str, second: str, as_json: bool) -> None:
-    """Show the config keys in which two scenarios differ; exits with 1 when they do."""
+    """Show the config keys in which two scenarios differ. Exits with 1 when they do."""
     from townlet.config.differences import differences
     from townlet.config.loader import load_config
 
@@ -212,7 +212,11 @@ def _short(value: object) -> str:
     "--generate", "seed", type=click.IntRange(0), default=None, metavar="SEED", help="Draw a random town that can work."
 )
 @click.option("--residents", type=click.IntRange(1, 10_000), help="Draw a town of this many residents.")
-@click.option("--crowding", type=click.FloatRange(0.1, 20), help="So many times as many as usual share a shower, table, bench.")
+@click.option(
+    "--crowding",
+    type=click.FloatRange(0.1, 20),
+    help="How crowded: with 2, twice as many as usual share a shower, table or bench.",
+)
 @click.option("--feuds", type=click.FloatRange(0, 1), help="Share of the residents who have a feud at home.")
 @click.option("--output", type=click.Path(path_type=Path), default=None, help="File to write; by default NAME.yaml.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
@@ -227,7 +231,7 @@ def new(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Write a new scenario, and say what the linter thinks of it; exits with 1 when it cannot work.
+    """Write a new scenario and check it. Exits with 1 when the linter says that it cannot work.
 
     A small template to edit, with --generate a random town that passes the linter, or a town by --residents, --crowding and
     --feuds, whose feelings and personalities --generate draws.
@@ -246,7 +250,7 @@ def new(
 
     path = Path(f"{name}.yaml") if output is None else output
     if path.exists() and not overwrite:
-        raise UsageError(f"{path} is there already; choose another name or give --overwrite")
+        raise UsageError(f"{path} already exists; choose another name, or use --overwrite")
     if residents is None and (crowding is not None or feuds is not None):
         raise UsageError("--crowding and --feuds say what a town of --residents N is like; give that number too")
     if residents is not None:
@@ -263,7 +267,7 @@ def new(
     report = lint(load_config(path))
     failed = [verdict for verdict in report.verdicts if not verdict.ok]
     lines = [f"{path} is written; `townlet run {path}` runs it"]
-    lines.append("the linter finds that it can work" if report.ok else "the linter finds that it cannot work:")
+    lines.append("the linter says that it can work" if report.ok else "the linter says that it cannot work:")
     lines += [f"  {verdict.name}: {verdict.found}; {verdict.remedy}" for verdict in failed]
     emit({"path": str(path), "ok": report.ok, "failed": [asdict(verdict) for verdict in failed]}, "\n".join(lines), as_json)
     leave(0 if report.ok else 1)

@@ -127,11 +127,12 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
       townlet snapshot diff runs/noon.npz runs/two.npz
     """
     from townlet.errors import UsageError
-    from townlet.sim.snapshot import differences, load_snapshot, open_town
+    from townlet.sim.divergence import differences
+    from townlet.sim.snapshot import load_snapshot, open_town
 
     one, two = load_snapshot(a), load_snapshot(b)
     if (one.header.num_towns, one.header.action_catalogue_hash) != (two.header.num_towns, two.header.action_catalogue_hash):
-        raise UsageError(f"{a} and {b} hold other towns or actions; compare snapshots of one scenario")
+        raise UsageError(f"{a} and {b} have different towns or actions; compare snapshots of one scenario")
     found = list(differences(open_town(one), open_town(two)))
     value = {"a": str(a), "b": str(b), "count": len(found), "differences": [item.model_dump() for item in found]}
     emit(value, lambda: _told(found, f"{a} and {b}"), as_json)
@@ -161,7 +162,7 @@ def bisect(
     set_b: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run A and B (scenarios or snapshots) side by side and find the first tick, resident and field that differ.
+    """Run A and B side by side and find their first difference. A and B are scenarios or snapshots.
 
     Exits with 1 when they do.
 
@@ -233,4 +234,4 @@ def _parted(found: Divergence | None, compared: int) -> str:
     if found is None:
         return f"the two runs are the same for {compared} ticks"
     whose = found.resident or found.object_id or "the town"
-    return f"the two runs part at tick {found.tick}: {whose}, {found.field} ({found.table}): {found.a} in A, {found.b} in B"
+    return f"the two runs differ from tick {found.tick}: {whose}, {found.field} ({found.table}): {found.a} in A, {found.b} in B"

@@ -50,7 +50,7 @@ telemetry.add_command(watch)
 def validate(
     logs: tuple[Path, ...], baseline: Path | None, drift_threshold: float | None, relative: bool, limit: int, as_json: bool
 ) -> None:
-    """Check logs of versions 1 to 1.4, each with its rotated parts: every problem with its line and key.
+    """Check logs and show every problem. Versions 1 to 1.4, rotated parts included; each problem with its line and key.
 
     Without --baseline, --relative and --drift-threshold compare each epoch with the first. Exits with 1 when something is wrong.
 
@@ -124,7 +124,7 @@ def print_drift(drift: LogDrift) -> None:
 @click.option("--output", type=OUTPUT, help="Write here instead of to the screen.")
 @json_option
 def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as_json: bool) -> None:
-    """Latest, extremes, trends, conflicts, anneal state and drift of one log, in memory that does not grow with it.
+    """Summarise a log: latest values, extremes, trends, drift. Its memory does not grow with the log.
 
     \b
     Example: townlet telemetry summary runs/demo/ppo.ndjson --format markdown > summary.md
@@ -159,7 +159,7 @@ def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as
 @click.option("--max-distance", type=float, default=0.1, show_default=True, help="Largest distance between histograms.")
 @json_option
 def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **options: float) -> None:
-    """Compare two logs epoch by epoch: deltas with bootstrap intervals, distances of histograms, change points.
+    """Compare two logs, epoch by epoch. Differences with bootstrap intervals, distances of histograms, change points.
 
     Exits with 1 when a metric has drifted.
 
@@ -207,7 +207,7 @@ def print_comparison(report: DriftReport) -> None:
 @click.option("--width", type=click.IntRange(30, 400), default=80, show_default=True, help="Columns of the terminal drawing.")
 @json_option
 def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], title: str, width: int, as_json: bool) -> None:
-    """Draw losses, KL, entropy, returns, conflicts, waits, rivalry and throughput; several logs lie over each other.
+    """Draw the curves of one or more logs. Losses, KL, entropy, returns, conflicts, waits, rivalry, throughput.
 
     \b
     Example: townlet telemetry plot runs/a/ppo.ndjson runs/b/ppo.ndjson --output curves.svg

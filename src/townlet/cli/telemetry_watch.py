@@ -51,9 +51,9 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
 @click.argument("log", type=LOG)
 @click.option("--follow/--no-follow", default=True, help="Go on reading as the log grows (default), or stop at its end.")
 @click.option("--once", is_flag=True, help="The same as --no-follow.")
-@click.option("--from-end", is_flag=True, help="Skip what the log holds already.")
+@click.option("--from-end", is_flag=True, help="Skip the records that the log already has.")
 @click.option("--rules", "rules_file", type=click.Path(path_type=Path), help="YAML or JSON file of rules; flags win over it.")
-@click.option("--no-defaults", is_flag=True, help="Watch only what flags and rules file name.")
+@click.option("--no-defaults", is_flag=True, help="Watch only what the flags and the rules file name.")
 @click.option(
     "--smoothing", type=click.IntRange(1), help="Compare the mean of the last N records, as soon as there are N.  [default: 1]"
 )
@@ -222,7 +222,8 @@ class WatchTable:
         self.record: dict[str, object] = {}
         self.said: deque[tuple[str, bool]] = deque(maxlen=6)
         self.curves: dict[str, deque[float]] = {}
-        self.live = Live(console=Console(), auto_refresh=False, get_renderable=self.table)
+        self.console = Console()
+        self.live = Live(console=self.console, auto_refresh=False, get_renderable=self.table)
 
     def __enter__(self) -> WatchTable:
         self.live.__enter__()
@@ -256,20 +257,24 @@ class WatchTable:
         from townlet.telemetry.series import number
 
         epoch, steps = (short(number(self.record.get(name))) for name in ("epoch", "steps"))
-        table = Table(title=f"{self.log}  ·  {self.count} records  ·  epoch {epoch}  ·  {steps} steps", title_justify="left")
-        for head, side in (("metric", "left"), ("latest", "right"), ("watched", "right"), ("alert", "left"), ("curve", "left")):
-            table.add_column(head, justify="right" if side == "right" else "left", no_wrap=True)
+        head = ("metric", "latest", "watched", "alert")
         states = {state.rule.field: state for state in self.watching.states}
+        rows: list[tuple[tuple[str, ...], list[float], bool]] = []
         for name in self.names():
             curve = [value for value in self.curves.get(name, ()) if value == value]
-            if not curve:
-                continue
             state = states.get(name)
-            limit = f"{state.rule.side} {short(state.rule.threshold)}" if state else ""
             bad = state is not None and state.bad > 0
-            watched = short(state.value) if state else ""
-            row = Text.assemble(("! " if bad else "  ") + name)
-            table.add_row(row, short(curve[-1]), watched, limit, sparkline(curve, CURVE), style="bold red" if bad else "")
+            limit = f"{state.rule.side} {short(state.rule.threshold)}" if state else ""
+            if curve:
+                rows.append((("! " * bad + name, short(curve[-1]), short(state.value) if state else "", limit), curve, bad))
+        taken = sum(max(len(cell) for cell in column) + 2 for column in zip(head, *(cells for cells, *_ in rows)))
+        room = min(CURVE, self.console.width - taken)  # what the curve may take; nothing else is cut
+        table = Table(title=f"{self.log}  ·  {self.count} records  ·  epoch {epoch}  ·  {steps} steps", title_justify="left")
+        table.box, table.pad_edge = None, False
+        for name in (*head, "curve"):
+            table.add_column(name, justify="right" if name in ("latest", "watched") else "left", no_wrap=True)
+        for cells, curve, bad in rows:
+            table.add_row(*cells, sparkline(curve, room) if room > 0 else "", style="bold red" if bad else "")
         lines = [Text(("ALERT " if alert else "") + text, style="bold red" if alert else "dim") for text, alert in self.said]
         return Group(table, *lines)
 

@@ -171,7 +171,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         try:
             result = orchestrator.run(mode, options)
         except InterruptedRun as error:
-            error.args = (f"{error} Go on with: townlet train --resume {run_dir}",)
+            error.args = (f"{error} Continue with: townlet train --resume {run_dir}",)
             raise
     if flags["anneal_log_dir"] is not None and not flags["dry_run"]:
         from townlet.sealed import write_sealed

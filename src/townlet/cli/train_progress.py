@@ -16,7 +16,7 @@ from townlet.cli.common import interactive
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, OfflineTrainingResult, PPOTrainingResult, TrainingResult
 
 LABELS = {  # what is told of an epoch, the most important first: a narrow terminal cuts the end
-    "episode_return_mean": "return/life",
+    "return_per_resident_day": "return/resident-day",
     "conflicts_per_resident_day": "conflicts/resident-day",
     "conflict.rivalry_max_mean_avg": "rivalry",
     "kl_k3": "KL",
@@ -127,7 +127,7 @@ def _headline(result: TrainingResult) -> str:
             f"{own} (of the lives in the data, as they were paid: {data}), {result.duration_sec:.1f} s"
         )
     assert isinstance(result, PPOTrainingResult)
-    score = "" if result.episode_return_mean is None else f", return {result.episode_return_mean:.2f}"
+    score = "" if result.return_per_resident_day is None else f", return {result.return_per_resident_day:.2f} per resident-day"
     return (
         f"ppo {result.data_mode}: {result.epochs} epochs, {result.steps:,} decisions, value loss "
         f"{result.loss_value_first:.3f} → {result.loss_value:.3f}, KL {result.kl_k3:.4f}{score}, {result.duration_sec:.1f} s"

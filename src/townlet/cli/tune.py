@@ -19,8 +19,10 @@ numbers before anything was tuned.
 @click.command(epilog=EPILOG)
 @click.argument("scenario")
 @click.option("--tries", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Moves tried.")
-@click.option("--towns", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Towns each is tried in.")
-@click.option("--days", type=click.IntRange(1, 365), default=7, show_default=True, help="Days each is tried for.")
+@click.option(
+    "--towns", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Towns in which each setting is tried."
+)
+@click.option("--days", type=click.IntRange(1, 365), default=7, show_default=True, help="Days for which each setting is tried.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Training seed, and seed of the search.")
 @set_option
 @json_option

@@ -56,7 +56,7 @@ def minutes(value: object) -> Any:
 def nearest_name(name: str, known: Iterable[str]) -> str:
     """`did you mean 'x'?`, or the whole list when nothing is close."""
     known = list(known)
-    return did_you_mean(name, known, show=repr) or f"known are {', '.join(known) or 'none'}"
+    return did_you_mean(name, known, show=repr) or (f"choose from {', '.join(known)}" if known else "none is declared")
 
 
 Fault = tuple[tuple[str | int, ...], str]  # a place below a section, and what is wrong there
@@ -86,8 +86,7 @@ def tick_at(text: str, *, start: int, day: int, first: int = 0) -> int:
         return int(text)
     if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", text):
         raise UsageError(f"the time is {text!r}, expected a clock time such as 07:00 or a tick")
-    hours, rest = text.split(":")
-    return first + (int(hours) * 60 + int(rest) - start) % day
+    return first + (int(minutes(text)) - start) % day
 
 
 _CLOCK_SCHEMA = {"type": ["integer", "string"], "format": "clock", "pattern": "^[0-9]{1,2}:[0-5][0-9]$", "minimum": 0}

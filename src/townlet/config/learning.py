@@ -63,6 +63,7 @@ class PPOConfig(Section):
     num_mini_batches: int = Field(4, ge=1, le=65536, description="Mini-batches per pass when mini_batch_size is not set.")
     gae_lambda: Share = Field(0.95, description="λ of the advantage estimate, per decision.")
     gamma: Share = Field(0.99, description="Discount per decision.")
+    team_share: Share = Field(0.0, description="Share of a reward that is the mean over the residents of one's town (rollouts).")
     max_grad_norm: float = Field(0.5, gt=0, le=1e6, description="Bound of the global gradient norm.")
     value_clip: float | None = Field(0.2, gt=0, le=1e6, description="Clip range of the value; null for none.")
     advantage_normalization: bool = Field(True, description="Normalise advantages in each mini-batch.")
@@ -86,7 +87,7 @@ class PPOConfig(Section):
         "devices leave to torch, or by torch, the reference.",
     )
     compile: bool = Field(False, description="Compile the update with torch.compile (slow to start).")
-    bf16: bool = Field(False, description="Compute the update in bfloat16; refused where a try in a child process fails.")
+    bf16: bool = Field(False, description="Compute the update in bfloat16; refused where a test in a child process fails.")
 
 
 class BCConfig(Section):
@@ -115,10 +116,13 @@ class OfflineConfig(Section):
     temperature: float = Field(
         0.5, gt=0, le=100, description="β: advantages, in their own deviations, are divided by it; lower trusts them more."
     )
-    weight_bound: float = Field(20.0, ge=1, le=1e6, description="Greatest weight exp(A/β) of a decision (awr, iql).")
+    weight_bound: float = Field(20.0, ge=1, le=1e6, description="Largest weight exp(A/β) of a decision (awr, iql).")
     expectile: float = Field(0.7, ge=0.5, lt=1, description="τ of iql: 0.5 values the data's policy, above it the better part.")
     conservatism: float = Field(1.0, ge=0, le=100, description="α of cql: weight of the penalty on actions the data do not show.")
-    target_rate: float = Field(0.005, gt=0, le=1, description="Share by which the slow copy of Q moves at each step (iql, cql).")
+    warm_share: Share = Field(
+        0.3, description="Share of the passes in which Q learns the data's own returns, before it backs up values (iql, cql)."
+    )
+    target_rate: float = Field(0.05, gt=0, le=1, description="Share by which the slow copy of Q moves at each step (iql, cql).")
 
 
 class ReplayConfig(Section):
@@ -156,9 +160,9 @@ class SocialRewardStage(Section):
 
 
 class AnnealGuardsConfig(Section):
-    conflict_rise: Positive = Field(0.15, description="Greatest rise of conflict events and intensity per resident-day.")
-    return_fall: Share = Field(0.30, description="Greatest fall of return or self-sufficiency, as a share of (trained − random).")
-    value_loss_factor: float = Field(2.0, gt=0, description="Greatest value loss, as a multiple of its baseline.")
+    conflict_rise: Positive = Field(0.15, description="Largest rise of conflict events and intensity per resident-day.")
+    return_fall: Share = Field(0.30, description="Largest fall of return or self-sufficiency, as a share of (trained − random).")
+    value_loss_factor: float = Field(2.0, gt=0, description="Largest value loss, as a multiple of its baseline.")
     kl_bound: float = Field(0.1, gt=0, description="Greatest kl_k3.")
 
 
@@ -226,7 +230,9 @@ class TrainingConfig(Section):
     algorithm: Literal["ppo", "bc", "awr", "cql", "iql"] = Field(
         "awr", description="What learns from replay data alone: off-policy (bc, awr, cql, iql), or PPO on stored ratios."
     )
-    offline: OfflineConfig = Field(default_factory=OfflineConfig, description="Learning from replay data but by PPO.")
+    offline: OfflineConfig = Field(
+        default_factory=OfflineConfig, description="Settings for learning from replay data without PPO."
+    )
     replay: ReplayConfig = Field(default_factory=ReplayConfig, description="How replay data are read.")
     normalize_conflict_features: bool = Field(False, description="Normalise the conflict features of replay data.")
     checkpoint_every: int = Field(10, ge=1, description="Epochs between two checkpoints.")
@@ -234,7 +240,7 @@ class TrainingConfig(Section):
     eval_every: int = Field(20, ge=0, description="Epochs between two evaluations; 0 for none.")
     eval_towns: int = Field(16, ge=1, le=65536, description="Towns of a periodic evaluation.")
     eval_days: int = Field(7, ge=1, le=365, description="Days of a periodic evaluation, and of the one behind guards.")
-    promote: bool = Field(False, description="Put the checkpoint of an anneal run that passes before the promotion gates.")
+    promote: bool = Field(False, description="Judge the checkpoint of an anneal run that passes by the promotion gates.")
     time_limit: float | None = Field(
         None, gt=0, description="Minutes after which the whole run ends by itself; PPO stages of an anneal run share them."
     )
@@ -311,11 +317,11 @@ _SUITES = {
 class EvaluationConfig(Section):
     rewards: RewardsConfig = Field(
         RewardsConfig(conflict_weight=1.0),
-        description="The committed weights returns are measured with, whatever is trained on.",
+        description="Fixed weights for measuring returns, whatever the training uses.",
     )
     need_weights: dict[Id, Positive] = Field(
         {name: need.weight for name, need in THREE.items()},
-        description="Need → the committed weight returns are measured with; a need that is not named here has its own.",
+        description="Need → fixed weight for measuring returns; a need that is not named here keeps its own.",
     )
     first_seed: int = Field(
         1_000_001,
@@ -330,7 +336,10 @@ class EvaluationConfig(Section):
     )
     level: float = Field(0.95, gt=0, lt=1, description="Level of the intervals, and of those that gates decide by.")
     resamples: int = Field(
-        2000, ge=10, le=1_000_000, description="Resamples behind an interval of ten values or more; fewer take Student's."
+        2000,
+        ge=10,
+        le=1_000_000,
+        description="Bootstrap resamples for an interval of ten or more values; fewer values use Student's t.",
     )
 
     @model_validator(mode="after")
@@ -351,7 +360,7 @@ class GateConfig(Section):
     bound: float = Field(0.0, description="Bound or margin of the rule.")
 
 
-_GATES = (  # better in return, and worse in no other column that a scoreboard shows
+_GATES = (  # better in return, worse in no other column of a scoreboard, but for two that say little alone: wallet and Gini
     GateConfig(metric="return", rule="better"),
     GateConfig(metric="exits", rule="not_worse", bound=0.02),
     GateConfig(metric="founders", rule="not_worse", bound=0.05),
@@ -362,8 +371,8 @@ _GATES = (  # better in return, and worse in no other column that a scoreboard s
     GateConfig(metric="conflicts", rule="not_worse", bound=0.5),
     GateConfig(metric="quarrels", rule="not_worse", bound=0.2),
     GateConfig(metric="wait_mean", rule="not_worse", bound=5.0),
-    GateConfig(metric="wait_gini", rule="not_worse", bound=0.1),
-    GateConfig(metric="wallet", rule="not_worse", bound=0.5),
+    GateConfig(metric="wait_most", rule="not_worse", bound=5.0),
+    GateConfig(metric="overspent", rule="not_worse", bound=0.1),
     GateConfig(metric="debt", rule="not_worse", bound=0.05),
 )
 
@@ -381,12 +390,12 @@ class PromotionConfig(Section):
     @field_validator("ledger")
     @classmethod
     def _below(cls, ledger: str) -> str:
-        """A config may come from a stranger, and whoever writes a ledger makes folders and files beside it."""
+        """A config may come from a stranger, and writing a ledger makes folders and files."""
         if not leads_inside(ledger):
             raise ValueError(f"{ledger!r:.60} leads out of the current folder; name a file below it, or use --ledger FILE")
         return ledger
 
 
 class SnapshotConfig(Section):
-    every_ticks: Ticks | None = Field(None, ge=1, description="Save a snapshot every so many ticks of a run; null for none.")
+    every_ticks: Ticks | None = Field(None, ge=1, description="Ticks between two snapshots of a run; null for none.")
     compress: bool = Field(False, description="Compress the arrays.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -20,11 +20,7 @@ from townlet.config.learning import (
     TrainingConfig,
 )
 from townlet.config.needs import THREE, NeedConfig, Needs
-from townlet.config.scenario import (
-    PersonalityConfig,
-    ResidentConfig,
-    ScenarioConfig,
-)
+from townlet.config.scenario import PersonalityConfig, ResidentConfig, ScenarioConfig
 from townlet.config.town import (
     BehaviorConfig,
     ConflictConfig,
@@ -69,7 +65,7 @@ class SimulationConfig(Section):
         default_factory=PerturbationsConfig, description="Disturbances; off unless configured."
     )
     lifecycle: LifecycleConfig = Field(default_factory=LifecycleConfig, description="Exits and newcomers.")
-    affordances: AffordancesConfig = Field(default_factory=AffordancesConfig, description="What one can do with objects.")
+    affordances: AffordancesConfig = Field(default_factory=AffordancesConfig, description="What residents can do with objects.")
     scenario: ScenarioConfig = Field(default_factory=ScenarioConfig, description="The town itself.")
     ppo: PPOConfig = Field(default_factory=PPOConfig, description="Hyper-parameters of PPO.")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="The training run.")
@@ -108,7 +104,7 @@ class SimulationConfig(Section):
 
     @model_validator(mode="after")
     def _needs_are_declared(self) -> Self:
-        """Whatever names a need names one of `needs`; told with the place of the name."""
+        """A need that is named anywhere is one of `needs`; an error says where it is named."""
         named: list[tuple[tuple[str | int, ...], Iterable[str]]] = []  # where needs are named, and their names
         named.append((("evaluation", "need_weights"), self.evaluation.need_weights))
         named += [(("affordances", "specs", a, "effects"), spec.effects) for a, spec in enumerate(self.affordances.specs)]
@@ -186,13 +182,19 @@ def weights_of(needs: Mapping[str, NeedConfig], own: PersonalityConfig) -> tuple
     return tuple(need.weight * own.needs.get(name, 1.0) for name, need in needs.items())
 
 
-LATER_KEYS = (("observations", "conflict_weight"), ("training", "conflict_weights"), ("training", "partners"))
+LATER_KEYS = (
+    ("observations", "conflict_weight"),
+    ("ppo", "team_share"),
+    ("training", "conflict_weights"),
+    ("training", "partners"),
+)
 
 
-def config_hash(config: SimulationConfig) -> str:
+def config_hash(config: SimulationConfig, *, without: Collection[str] = ()) -> str:
     """Sixteen hex digits that change with any value that can change a result: not with where the work is done, and by how
-    many (`training.engine`, `workers`, `cluster`), nor with a later key that is not used, so that kept results stay known."""
-    found = config.model_dump(mode="json")
+    many (`training.engine`, `workers`, `cluster`), nor with a later key that is not used, so that kept results stay known.
+    `without` leaves out whole sections."""
+    found = config.model_dump(mode="json", exclude=set(without))
     found["training"] |= {"engine": "local", "workers": 1}
     del found["training"]["cluster"]
     for section, key in LATER_KEYS:

@@ -24,7 +24,7 @@ class NeedConfig(Section):
     weight: Positive = Field(description="Reward, per tick: minus rewards.needs_scale × this × (1 − level)².")
     act_below: Share = Field(
         0.4,
-        description="Scripted residents see to it when it is, or before a shift or sleep would fall, below this; 0: never.",
+        description="Scripted residents meet it when it is below this, or would fall below it during a shift or sleep; 0: never.",
     )
     start: Share = Field(0.8, description="Level at the start, unless the resident has its own.")
     at_bottom: Literal["nothing", "collapse"] = Field("nothing", description="What happens when it stays at the bottom.")
@@ -57,7 +57,7 @@ def _with_the_three(given: object) -> object:
 
 def _checked(needs: dict[str, NeedConfig]) -> dict[str, NeedConfig]:
     if len(needs) > MAX_NEEDS:
-        raise ValueError(f"there are {len(needs)} needs ({', '.join(needs)}), at most {MAX_NEEDS} have room; take some out")
+        raise ValueError(f"there are {len(needs)} needs ({', '.join(needs)}), at most {MAX_NEEDS} have room; remove some")
     for name in needs:
         if name in TOWN_NAMES + OWN_NAMES:
             raise ValueError(f"a need cannot be called {name!r}: preconditions use the word for something else; choose another")

@@ -14,7 +14,7 @@ from townlet.config.tree import Node, locate
 from townlet.errors import did_you_mean
 
 Path = tuple[str | int, ...]
-_NAME = "a small letter, then small letters, digits and _, at most 32"
+_NAME = "a lower-case letter, then lower-case letters, digits and _, at most 32"
 _MOVED = {  # keys of earlier versions, and where their figures stand now
     "world.need_decay": "needs.<need>.decay",
     "rewards.needs": "needs.<need>.weight",
@@ -79,7 +79,7 @@ def _hint(path: Path, model: type[BaseModel]) -> str:
     elsewhere = [known for known in known_paths(model) if known.rpartition(".")[2] == word]
     if elsewhere:
         return f"; did you mean {elsewhere[0]}?"
-    return f"; known here are {', '.join(keys)}" if keys else ""
+    return f"; choose from {', '.join(keys)}" if keys else ""
 
 
 def _meaning(path: Path, model: type[BaseModel]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -23,6 +23,7 @@ from townlet.config.base import (
 from townlet.names import NameOrNothing
 
 Profile = Literal["balanced", "socialite", "industrious", "stoic"]
+PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 
 class PersonalityConfig(Section):
@@ -30,6 +31,10 @@ class PersonalityConfig(Section):
     forgiveness: Signed = Field(0.0, description="Softens (or, below 0, hardens) harmful changes of a tie.")
     ambition: Signed = Field(0.0, description="Multiplies the rivalry a conflict brings.")
     needs: dict[Id, Positive] = Field(default_factory=dict, description="Need → what its weight is multiplied by; by default 1.")
+
+    @property
+    def traits(self) -> tuple[float, float, float]:
+        return self.extroversion, self.forgiveness, self.ambition
 
 
 class ObjectConfig(Section):
@@ -66,7 +71,7 @@ class ScheduleStep(Section):
 
 
 class ResidentConfig(Section):
-    id: Id = Field(description="Name: a small letter, then small letters, digits and underscores, at most 32.")
+    id: Id = Field(description="Name: a lower-case letter, then lower-case letters, digits and underscores, at most 32.")
     home: Id | None = Field(None, description="Home building; its beds are the resident's.")
     job: Id | None = Field(None, description="Job of `jobs`; by default none.")
     profile: Profile = Field("balanced", description="Personality profile of `personalities`.")
@@ -78,7 +83,7 @@ class ResidentConfig(Section):
     wallet: float | None = Field(None, ge=0, description="Coins at the start; by default economy.first_wallet.")
     meals: int = Field(1, ge=0, le=6, description="Meals in hand at the start.")
     schedule: Annotated[tuple[ScheduleStep, ...], Many] = Field(
-        (), description="Orders; a resident without any follows the scripted townsperson."
+        (), description="Orders; a resident without orders follows the script."
     )
 
 
@@ -117,7 +122,7 @@ class GenerateConfig(Section):
     workers_per_site: int = Field(100, ge=1, description="Workers of a workplace.")
     residents_per: Annotated[dict[Id, Positive], BeforeValidator(_with_the_usual)] = Field(
         RESIDENTS_PER,
-        description="Object kind → how many residents share one; 0 leaves the kind out. Kinds of one's own may be added.",
+        description="Object kind → how many residents share one; 0 leaves the kind out. You may add kinds of your own.",
     )
     shifts: Annotated[tuple[Clock, ...], Many] = Field(
         (540,), min_length=1, description="Starts of shifts, taken in turn by the workers of a place."

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks, nearest_name, problems_at
-from townlet.config.scenario import PersonalityConfig, Profile
+from townlet.config.scenario import PROFILES, PersonalityConfig, Profile
 
 
 class SystemsConfig(Section):
@@ -53,9 +53,11 @@ class ObservationsConfig(Section):
 
 class RewardsConfig(Section):
     survival: float = Field(0.05, ge=0, le=1, description="Per living tick.")
-    misery_below: Share = Field(0.2, description="A lowest need below this scales what the tick is worth, to nothing at 0.")
+    misery_below: Share = Field(
+        0.2, description="When the lowest need is below this, a tick is worth less; at 0 it is worth nothing."
+    )
     needs_scale: float = Field(0.02, ge=0, le=1, description="Per tick: minus this × Σ weight of the need × (1 − need)².")
-    wage_rate: float = Field(0.04, ge=0, le=1, description="Per tick present on shift.")
+    wage_rate: float = Field(0.04, ge=0, le=1, description="Reward for every tick at work during a shift.")
     spending: float = Field(5.0, ge=0, le=100, description="Minus this per coin of a price, when it is paid.")
     punctuality: float = Field(2.0, ge=0, le=10, description="For an on-time shift, spread over it.")
     chat_base: Positive = Field(0.01, description="C1: a good chat, to each, times its quality.")
@@ -70,7 +72,7 @@ class RewardsConfig(Section):
         3.0,
         ge=0,
         le=100,
-        description="Multiplies what the parties of a conflict pay (conflict.reasons).",
+        description="Multiplies what both sides of a conflict pay (conflict.reasons).",
     )
     clip: float = Field(5.0, gt=0, le=1000, description="Bound of the sum of a tick, before terminal penalties.")
     collapse: float = Field(-1.0, le=0, description="Terminal penalty of a collapse.")
@@ -128,7 +130,7 @@ class EmploymentConfig(Section):
     absence_slack: Ticks = Field(20, description="Away longer than this in the middle of a shift is absent.")
     work_ahead: Ticks = Field(60, description="`work` may be chosen this many ticks before the shift.")
     notice_absences: int = Field(3, ge=1, le=7, description="Absences in seven days that put a resident on notice.")
-    lates_per_absence: int = Field(2, ge=0, le=7, description="So many late shifts count as an absence; 0 for never.")
+    lates_per_absence: int = Field(2, ge=0, le=7, description="This many late shifts count as one absence; 0 for never.")
 
 
 class BehaviorConfig(Section):
@@ -154,7 +156,7 @@ class BehaviorConfig(Section):
 
 
 class QueueFairnessConfig(Section):
-    max_overtakes: int = Field(2, ge=0, le=100, description="Nobody is passed over more often in one wait.")
+    max_overtakes: int = Field(2, ge=0, le=100, description="How often a resident may be passed over in one wait, at most.")
     handover_index_cost: Positive = Field(0.05, description="What each place further back costs in a hand-over.")
     age_priority_weight: float = Field(0.0, ge=0, le=10, description="Adds urgency of the need to the order of a queue.")
     ghost_step_after: int = Field(
@@ -199,7 +201,7 @@ class ConflictConfig(Section):
     queue_length_boost: Positive = Field(0.25, description="Intensity added per waiter beyond the first.")
     intensity_min: Positive = Field(0.1, description="Least intensity.")
     intensity_max: float = Field(5.0, gt=0, le=100, description="Greatest intensity.")
-    quarrel_ticks: Ticks = Field(5, description="Ticks a use stands still in a quarrel.")
+    quarrel_ticks: Ticks = Field(5, description="Ticks for which a quarrel stops a use.")
     quarrel_energy: Share = Field(0.02, description="Energy both lose in a quarrel.")
     reasons: ReasonsConfig = Field(default_factory=ReasonsConfig, description="Intensity and cost by reason.")
     rivalry: RivalryConfig = Field(default_factory=RivalryConfig, description="How rivalry grows and fades.")
@@ -216,6 +218,8 @@ def _delta(trust: float = 0.0, familiarity: float = 0.0, rivalry: float = 0.0) -
 
 
 class TieEventsConfig(Section):
+    """A row per event; the names, in this order, are what the kernel's arrays index."""
+
     chat_success: TieDeltaConfig = Field(_delta(0.05, 0.10), description="A good chat, × its quality.")
     chat_failure: TieDeltaConfig = Field(_delta(0.0, -0.05, 0.05), description="A chat that went wrong.")
     handover: TieDeltaConfig = Field(_delta(0.05, 0.05, -0.05), description="A hand-over in a queue.")
@@ -260,7 +264,7 @@ class PersonalitiesConfig(Section):
     industrious: PersonalityConfig = Field(_profile(-0.2, -0.1, 0.8), description="Lives for work.")
     stoic: PersonalityConfig = Field(_profile(-0.6, 0.7, -0.3), description="Lets it pass.")
     newcomers: Annotated[tuple[Profile, ...], Many] = Field(
-        ("balanced", "socialite", "industrious", "stoic"), min_length=1, description="Profiles newcomers are drawn from, evenly."
+        PROFILES, min_length=1, description="Profiles newcomers are drawn from, evenly."
     )
 
 
@@ -326,11 +330,11 @@ class ScheduledExit(Section):
 class LifecycleConfig(Section):
     exit_warning: Ticks = Field(10, description="Ticks an exit is known ahead; positive rewards are zeroed from then.")
     unpaid_days: int = Field(2, ge=1, le=100, description="Days of unpaid rent that end in eviction.")
-    evictions_per_day: int = Field(2, ge=0, le=1000, description="Most evictions of a day.")
-    eviction_gap: Ticks = Field(120, description="Least ticks between two evictions.")
-    newcomers_per_day: int = Field(2, ge=0, le=1000, description="Most newcomers of a day; 0 leaves slots empty.")
-    newcomer_delay_min: Ticks = Field(10, description="Least ticks a slot stays empty.")
-    newcomer_delay_max: Ticks = Field(20, description="Most ticks a slot stays empty, up to the next decision.")
+    evictions_per_day: int = Field(2, ge=0, le=1000, description="Most evictions in a day.")
+    eviction_gap: Ticks = Field(120, description="Shortest time between two evictions, in ticks.")
+    newcomers_per_day: int = Field(2, ge=0, le=1000, description="Most newcomers in a day; 0 leaves slots empty.")
+    newcomer_delay_min: Ticks = Field(10, description="Shortest time that a slot stays empty, in ticks.")
+    newcomer_delay_max: Ticks = Field(20, description="Longest time that a slot stays empty, in ticks, up to the next decision.")
     exits: Annotated[tuple[ScheduledExit, ...], Many] = Field((), description="Scheduled departures.")
 
     @model_validator(mode="after")
@@ -343,4 +347,5 @@ class LifecycleConfig(Section):
 
 
 CONFLICT_REASONS = tuple(ReasonsConfig.model_fields)
+TIE_EVENTS = tuple(TieEventsConfig.model_fields)
 PERTURBATIONS = tuple(PerturbationsConfig().kinds())

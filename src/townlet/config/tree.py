@@ -86,7 +86,7 @@ def replace(node: Node, path: Sequence[str], value: Node) -> Node:
         items[int(head)] = replace(items[int(head)], rest, value)
         return Node(items, node.source)
     if node.value is not None and not isinstance(node.value, dict):
-        raise ConfigError(f"{value.source}: {head!r} cannot be set, because what stands there is the single value {node.value!r}")
+        raise ConfigError(f"{value.source}: {head!r} cannot be set, because its parent is the single value {node.value!r}")
     children = dict(node.value or {})
     children[head] = replace(children.get(head, Node({}, value.source)), rest, value)
     return Node(children, node.source)

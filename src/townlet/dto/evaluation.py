@@ -26,10 +26,10 @@ MEASURES: dict[str, MeasureSpec] = {
     "founders": MeasureSpec("founders", "share", 1, 2, "residents of the first day who are there at the end"),
     "score": MeasureSpec("score", "0 random, 1 planner", 1, 3, "(return − random's) / (planner's − random's), both committed"),
     "lead": MeasureSpec("lead", "0 script, 1 planner", 1, 2, "(return − script's) / (planner's − script's), both committed"),
-    "return": MeasureSpec("return", "per resident-day", 1, 2, "reward of the founders; after an exit nothing, to the end"),
+    "return": MeasureSpec("return", "per resident-day", 1, 2, "reward of the founders; 0 from an exit to the end"),
     "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "residents whose needs all stayed above the line all day"),
-    "attendance": MeasureSpec("attendance", "share", 1, 3, "shifts that did not end absent, of those that fell due"),
-    "lateness": MeasureSpec("late", "share", -1, 3, "shifts that turned late (absent ones among them), of those that fell due"),
+    "attendance": MeasureSpec("attendance", "share", 1, 3, "shifts that were not missed, of those that were due"),
+    "lateness": MeasureSpec("late", "share", -1, 3, "shifts that began late or were missed, of those that were due"),
     "late_minutes": MeasureSpec("late min", "minutes per shift", -1, 2, "from the start of a shift to a late arrival; 0 on time"),
     "conflicts": MeasureSpec("conflicts", "per resident-day", -1, 2, "queue conflicts"),
     "intensity": MeasureSpec("intensity", "per resident-day", -1, 2, "sum of the intensities of the conflicts"),
@@ -37,15 +37,23 @@ MEASURES: dict[str, MeasureSpec] = {
     "overtakes": MeasureSpec("overtakes", "per resident-day", -1, 2, "times somebody was passed over in a hand-over"),
     "wait_mean": MeasureSpec("wait", "ticks", -1, 1, "mean length of the waits that ended"),
     "wait_p95": MeasureSpec("wait p95", "ticks", -1, 1, "95th percentile of the waits that ended"),
-    "wait_gini": MeasureSpec("wait Gini", "0 to 1", -1, 3, "inequality of the time waited, over residents"),
+    "wait_gini": MeasureSpec("wait Gini", "0 to 1", -1, 3, "inequality of the waiting time among residents"),
+    "wait_most": MeasureSpec("wait most", "minutes a day", -1, 1, "time in queues of the founder who waits most"),
     "wallet": MeasureSpec("wallet", "coins", 1, 2, "of a founder at the end; 0 after an exit"),
+    "overspent": MeasureSpec(
+        "overspent", "coins", -1, 2, "how much poorer a founder is at the end than at the start, debt included; else 0"
+    ),
     "debt": MeasureSpec("debt", "coins", -1, 2, "rent and penalties a founder owes at the end"),
     "reconciliation": MeasureSpec(
-        "reconciled", "ticks", -1, 0, "time from a pair's last conflict above the avoidance line to below half of it"
+        "reconciled",
+        "ticks",
+        -1,
+        0,
+        "from a pair's last conflict above the avoidance line until its rivalry is below half of that line",
     ),
-    "collapses": MeasureSpec("collapses", "per resident-day", -1, 3, "exits at the bottom of a need, such as hunger"),
-    "switching": MeasureSpec("switching", "share", 0, 3, "decisions that differ from the resident's decision before"),
-    "newcomer_return": MeasureSpec("newcomers", "per resident-day", 1, 2, "reward of those who came later, apart"),
+    "collapses": MeasureSpec("collapses", "per resident-day", -1, 3, "exits because a need stayed empty, such as hunger"),
+    "switching": MeasureSpec("switching", "share", 0, 3, "decisions that differ from the resident's previous one"),
+    "newcomer_return": MeasureSpec("newcomers", "per resident-day", 1, 2, "reward of the newcomers alone"),
 }
 
 
@@ -68,6 +76,9 @@ def _all_measures(found: dict[str, Measure]) -> dict[str, Measure]:
     """A measure that a card of an earlier day does not have yet was not taken."""
     nothing = Measure(values=(), count=0, mean=None, iqm=None, low=None, high=None)
     return {name: found.get(name, nothing) for name in MEASURES} | found
+
+
+Measures = Annotated[dict[str, Measure], AfterValidator(_all_measures)]
 
 
 class Effect(FrozenStrict):
@@ -107,7 +118,7 @@ class PolicyCard(FrozenStrict):
         default=None, description="hash of the data a checkpoint was trained on; null: it was given none, or it is no checkpoint"
     )
     kind: str
-    measures: Annotated[dict[str, Measure], AfterValidator(_all_measures)]
+    measures: Measures
     neighbours: dict[str, Measure] | None = Field(
         default=None, description="the measures of everybody else, where they follow another policy; null: nobody does"
     )

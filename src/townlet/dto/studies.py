@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from townlet.dto import FrozenStrict
-from townlet.dto.evaluation import Effect, Measure
+from townlet.dto.evaluation import Effect, Measure, Measures
 from townlet.names import Name
 
 
@@ -48,7 +48,7 @@ class ArmResult(FrozenStrict):
     transitions: int
     evaluation_seed: int
     towns: int
-    measures: dict[str, Measure]
+    measures: Measures
     versions: dict[str, str]
 
 

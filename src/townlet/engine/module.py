@@ -1,4 +1,4 @@
-"""The engine's module: made of the bitcode that compiling the kernels left behind, and kept beside it."""
+"""The WebAssembly module: built from the bitcode of the compiled kernels and cached beside it."""
 
 from __future__ import annotations
 

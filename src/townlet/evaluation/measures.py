@@ -53,6 +53,7 @@ class Tally(Probe):
         self.late_open = np.zeros((E, N), dtype=bool)  # late and not arrived so far
         self.wallet = np.zeros((E, N))  # coins at the end; who is gone has none
         self.debt = np.zeros((E, N))
+        self.first = np.zeros((E, N))  # coins that a life began with, less what it owed
         self.waited = np.zeros((E, N))  # ticks waited per slot, watched lives only
         self.waits: list[list[float]] = [[] for _ in range(E)]
         self.reconciled: list[list[float]] = [[] for _ in range(E)]
@@ -114,7 +115,7 @@ class Tally(Probe):
         over = self.open & (towns["over"] != 0)
         self._close_day(over)
         kept, residents = (over[:, None] & self.watched & ~self.gone), self.vec.state.residents
-        self.wallet[kept], self.debt[kept] = residents["wallet"][kept] / MONEY, residents["debt"][kept] / MONEY
+        self.wallet[kept], self.debt[kept] = (residents[name][kept] / MONEY for name in ("wallet", "debt"))
         self.open &= ~over
 
     def row(self) -> dict[str, list[float | None]]:
@@ -128,10 +129,13 @@ class Tally(Probe):
         columns["attendance"] = 1.0 - _ratio(shifts["shift_absent"], shifts["due"])
         columns["lateness"] = _ratio(shifts["shift_late"], shifts["due"])
         columns["late_minutes"] = _ratio(self.late_minutes.sum(axis=1), shifts["due"])
-        columns["wallet"], columns["debt"] = _ratio(self.wallet.sum(axis=1), heads), _ratio(self.debt.sum(axis=1), heads)
+        overspent = np.where(self.watched, np.maximum(self.first - (self.wallet - self.debt), 0.0), 0.0)  # (E, N)
+        for name, coins in (("wallet", self.wallet), ("overspent", overspent), ("debt", self.debt)):
+            columns[name] = _ratio(coins.sum(axis=1), heads)
         columns["wait_mean"] = np.array([np.mean(w) if w else np.nan for w in self.waits])
         columns["wait_p95"] = np.array([np.percentile(w, 95) if w else np.nan for w in self.waits])
         columns["wait_gini"] = np.array([gini(w[s]) if s.any() else np.nan for w, s in zip(self.waited, self.life >= 0)])
+        columns["wait_most"] = _ratio(self.waited.max(axis=1) * heads, days)
         columns["reconciliation"] = np.array([np.mean(r) if r else np.nan for r in self.reconciled])
         columns["switching"] = _ratio(self.switches, self.choices)
         columns["newcomer_return"] = _ratio(self.newcomer_reward, self.newcomer_ticks / self.ticks_per_day)
@@ -154,7 +158,9 @@ class Tally(Probe):
     def _watch(self, rows: Array) -> None:
         self.watched |= rows
         self.gone[rows] = False
-        self.life[rows] = self.vec.state.residents["life"][rows]
+        residents = self.vec.state.residents
+        self.life[rows] = residents["life"][rows]
+        self.first[rows] = (residents["wallet"][rows] - residents["debt"][rows]) / MONEY
 
     def _close_day(self, towns: Array) -> None:
         """The day that ends: who is gone, or was low in some need at some tick, was not self-sufficient; the gone missed work."""

@@ -14,7 +14,7 @@ from townlet.dto.evaluation import BESIDE, LOOKS, MEASURES, CaseCard, Effect, Me
 
 COLUMNS = (
     *("exits", "founders", "score", "lead", "return", "self_sufficiency", "attendance", "lateness", "late_minutes"),
-    *("conflicts", "quarrels", "wait_mean", "wait_gini", "wallet", "debt"),
+    *("conflicts", "quarrels", "wait_mean", "wait_gini", "wait_most", "wallet", "overspent", "debt"),
 )  # the rest: HTML, JSON
 WIDTH, NARROWEST = 118, 80
 WIDE, HALF, BARE = "wide", "half", "bare"  # what stands beside a figure: interval and difference, half an interval, nothing

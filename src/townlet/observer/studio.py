@@ -20,7 +20,7 @@ from townlet.envs.scene import initials, marks_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, UsageError
 from townlet.files import short_hash
-from townlet.observer.reel import NO_DECISION, REEL_TICKS, Columns, Reel, ReelColumn, columns, pack, planes, unpack, whole
+from townlet.observer.reel import NO_DECISION, REEL_TICKS, Columns, Reel, columns, pack, planes, unpack, whole
 from townlet.observer.stage import Performed, RecordedDecisions, Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
 from townlet.observer.words import REASON_WORDS, WORDS
@@ -30,7 +30,7 @@ from townlet.sim.edits import ConfigEdit, parse_edit
 from townlet.sim.recorder import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town
 from townlet.types import Array
-from townlet.world.film import DOING
+from townlet.world.film import DOING, Column
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, TILES
 
 MOST_TAKES = 64
@@ -424,7 +424,7 @@ def table_of(header: Mapping[str, Any]) -> Columns:
     return columns([need["name"] for need in header["needs"]], values=header["values"])
 
 
-def _told(column: ReelColumn) -> dict[str, Any]:
+def _told(column: Column) -> dict[str, Any]:
     told: dict[str, Any] = {"name": column.name, "bytes": column.bytes}
     if column.signed:
         told["signed"] = True

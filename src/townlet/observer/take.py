@@ -73,7 +73,7 @@ def parse_take(raw: bytes | dict[str, object], *, name: str = "the take") -> Tak
     """A take from outside: its JSON, every field and change checked; whether the town knows the names is found out later."""
     told = raw if isinstance(raw, dict) else files.parse_json(raw, name, error=TakeError)
     if not isinstance(told, dict):
-        raise TakeError(f"{name} cannot be used: it is no JSON object; expected a take of version {VERSION}")
+        raise TakeError(f"{name} cannot be used: it is not a JSON object; expected a take of version {VERSION}")
     try:
         take = Take.model_validate_json(json.dumps({key: value for key, value in told.items() if key != SEAL}))
     except ValidationError as error:

@@ -12,12 +12,15 @@ and logarithms are the polynomials below. So bits hang neither on the processor,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
+from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import extending
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.core.types import Type
 from numba.core.typing.templates import Signature
 from numba.np import arrayobj
@@ -32,13 +35,22 @@ get_or_insert_function: Any = cgutils.get_or_insert_function
 raw_memcpy: Any = cgutils.raw_memcpy
 for_range: Any = cgutils.for_range
 
+
+def _wide_registers() -> bool:
+    """Whether Numba compiles for AVX-512, with 32 registers of 16 numbers; others have 16 of 8, or 32 of 4. What it makes of one
+    addition tells. Processor and features, which decide that, are part of the cache's key."""
+    vectors = "define <16 x float> @add(<16 x float> %x) {\n%y = fadd <16 x float> %x, %x\nret <16 x float> %y\n}"
+    return "zmm" in cpu_target.target_context.codegen()._tm.emit_assembly(llvm.parse_assembly(vectors))
+
+
 PLAN = (
     "input", "inputs", "inputs_padded", "output", "outputs", "outputs_padded", "weights", "bias", "turned", "active", "seen",
     "input_row", "output_row",
 )  # fmt: skip
 RELU, TANH = 1, 2  # `active`; 0 is none. `seen`: the inputs are observations, nothing is passed on to them
 LANES = 16  # segments of columns are padded to it
-BLOCK = 6  # rows of a product that are kept in registers
+BLOCK, STRIP = (8, 2 * LANES) if _wide_registers() else (6, LANES)  # rows and columns of a product that are kept in registers
+CHAINS = (4, 6, 8, 12, 16)  # sums side by side, of which some suit any processor
 TILE = 96  # rows: activations, gradients and weights stay in the second cache
 TERMS = ("policy", "value", "entropy", "clipped", "kl_k1", "kl_k3")  # sums over rows of `learn_ppo`
 CLONING = ("crossed", "error", "hits")  # and of `learn_cloning`
@@ -58,30 +70,32 @@ _vector = ir.VectorType(_f4, LANES)
 
 # --- matrix products -------------------------------------------------------------------------------------------------
 def _product(start: str, end: str, least: int = 2) -> Any:
-    """C ← A B for LANES columns, BLOCK rows of them at a time in registers while the sum runs, `least` where fewer are left:
+    """C ← A B for LANES or STRIP columns, BLOCK rows at a time in registers while the sum runs, `least` where fewer are left:
 
         c_ij = (bias_j | 0) + Σ_p a_ip b_pj        then: added to what stands there | through the activation | times its slope
 
     A is read with two strides, so that it may be turned; rows of B and C are contiguous. `other` is the bias, or what the
-    activation made, laid out like C. `active` says which it is; tanh itself is left to `_forward`.
+    activation made, laid out like C. `active` says which it is; tanh itself is left to `_forward`. Where a product activates, it
+    calls up what will be read after it: `pace` numbers of `next_` at every step of the sum, from the ahead-th on.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
     def product(
         _: Type, C: Type, c: Type, c_row: Type, A: Type, a: Type, a_row: Type, a_sum: Type, B: Type, b: Type, b_row: Type,
-        n: Type, other: Type, o: Type, rows: Type, active: Type,
+        n: Type, other: Type, o: Type, rows: Type, columns: Type, active: Type, next_: Type, ahead: Type, pace: Type,
     ) -> tuple[Signature, Callable[..., ir.Value]]:  # fmt: skip
         whole = types.int64
-        signature = types.void(C, whole, whole, A, whole, whole, whole, B, whole, whole, whole, other, whole, whole, whole)
+        signature = types.void(
+            C, whole, whole, A, whole, whole, whole, B, whole, whole, whole, other, *[whole] * 4, next_, whole, whole
+        )
 
         def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
-            _, c, c_row, _, a, a_row, a_sum, _, b, b_row, n, _, o, rows, active = args
-            to, left, right, beside = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 3, 7, 11))
+            _, c, c_row, _, a, a_row, a_sum, _, b, b_row, n, _, o, rows, columns, active, _, ahead, pace = args
+            arrays = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 3, 7, 11, 16))
+            to, left, right, beside, soon = arrays
             zero, one = (ir.Constant(_vector, [number] * LANES) for number in (0.0, 1.0))
             relu = builder.icmp_signed("==", active, _whole(RELU))
             tanh = builder.icmp_signed("==", active, _whole(TANH))
-            fma = get_or_insert_function(builder.module, ir.FunctionType(_vector, [_vector] * 3), f"llvm.fma.v{LANES}f32")
-            first = builder.load(_place(builder, beside, o), align=4) if start == "bias" else zero
 
             def finished(total: ir.Value, goal: ir.Value, step: ir.Value) -> ir.Value:
                 if end == "add":
@@ -89,44 +103,52 @@ def _product(start: str, end: str, least: int = 2) -> Any:
                 if end == "activate":  # a number that is none stays none
                     above = builder.select(builder.fcmp_ordered("<=", total, zero), zero, total)
                     return builder.select(relu, above, total)
-                reached = builder.load(_place(builder, beside, builder.add(o, step)), align=4)
+                reached = builder.load(_place(builder, beside, o, step), align=4)
                 slope = builder.fsub(one, builder.fmul(reached, reached))
                 passed = builder.select(builder.fcmp_ordered(">", reached, zero), total, zero)
                 return builder.select(tanh, builder.fmul(total, slope), passed)
 
-            def block(size: int, at: ir.Value) -> None:
-                """Rows `at` to at + size."""
+            def block(size: int, at: ir.Value, width: int) -> None:
+                """Rows `at` to at + size of so many columns."""
+                strips = [_whole(j) for j in range(0, width, LANES)]
                 steps = [builder.mul(c_row, builder.add(at, _whole(i))) for i in range(size)]
                 starts = [builder.add(a, builder.mul(a_row, builder.add(at, _whole(i)))) for i in range(size)]
+                first = [builder.load(_place(builder, beside, o, j), align=4) if start == "bias" else zero for j in strips]
                 before, body, after = builder.block, builder.append_basic_block("sum"), builder.append_basic_block("summed")
                 builder.branch(body)
                 builder.position_at_end(body)
                 p = builder.phi(_i8)
-                sums = [builder.phi(_vector) for _ in range(size)]
-                row = builder.load(_place(builder, right, builder.add(b, builder.mul(p, b_row))), align=4)
+                sums = [[builder.phi(_vector) for _ in strips] for _ in range(size)]
+                row = [builder.load(_place(builder, right, b, builder.mul(p, b_row), j), align=4) for j in strips]
                 column = builder.mul(p, a_sum)
                 following = []
+                if end == "activate":
+                    _fetch(builder, builder.gep(soon, [builder.add(ahead, builder.mul(p, pace))]))
                 for begin, so_far in zip(starts, sums):
-                    factor = builder.load(builder.gep(left, [builder.add(begin, column)]))
-                    following.append(builder.call(fma, [_spread(builder, factor), row, so_far]))
+                    factor = _spread(builder, builder.load(builder.gep(left, [builder.add(begin, column)])))
+                    following.append([_fma(builder, factor, part, now) for part, now in zip(row, so_far)])
                 further = builder.add(p, _whole(1))
                 p.add_incoming(_whole(0), before)
                 p.add_incoming(further, body)
-                for now, then in zip(sums, following):
-                    now.add_incoming(first, before)
-                    now.add_incoming(then, body)
+                for so_far, then in zip(sums, following):
+                    for k, now in enumerate(so_far):
+                        now.add_incoming(first[k], before)
+                        now.add_incoming(then[k], body)
                 builder.cbranch(builder.icmp_signed("<", further, n), body, after)
                 builder.position_at_end(after)
-                for step, total in zip(steps, following):
-                    goal = _place(builder, to, builder.add(c, step))
-                    builder.store(finished(total, goal, step), goal, align=4)
+                for step, totals in zip(steps, following):
+                    for j, total in zip(strips, totals):
+                        goal = _place(builder, to, c, step, j)
+                        builder.store(finished(total, goal, builder.add(step, j)), goal, align=4)
 
             whole_blocks = builder.sdiv(rows, _whole(BLOCK))
             done = builder.mul(whole_blocks, _whole(BLOCK))
-            with for_range(builder, whole_blocks) as loop:
-                block(BLOCK, builder.mul(loop.index, _whole(BLOCK)))
-            with for_range(builder, builder.sdiv(builder.sub(rows, done), _whole(least))) as loop:
-                block(least, builder.add(done, builder.mul(loop.index, _whole(least))))
+            for width in sorted({LANES, STRIP}):
+                with builder.if_then(builder.icmp_signed("==", columns, _whole(width))):
+                    with for_range(builder, whole_blocks) as loop:
+                        block(BLOCK, builder.mul(loop.index, _whole(BLOCK)), width)
+                    with for_range(builder, builder.sdiv(builder.sub(rows, done), _whole(least))) as loop:
+                        block(least, builder.add(done, builder.mul(loop.index, _whole(least))), width)
             return context.get_dummy_value()
 
         return signature, code
@@ -134,13 +156,57 @@ def _product(start: str, end: str, least: int = 2) -> Any:
     return product
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _chains(_: Type, sums: Type, n: Type, count: Type) -> tuple[Signature, Callable[..., ir.Value]]:
+    """`count` vectors of `sums`, one of CHAINS, each n times multiplied by itself as it was and added to that."""
+    whole = types.int64
+
+    def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
+        to, n = make_array(signature.args[0])(context, builder, args[0]).data, args[1]
+        for count in CHAINS:
+            with builder.if_then(builder.icmp_signed("==", args[2], _whole(count))):
+                places = [_place(builder, to, _whole(k * LANES)) for k in range(count)]
+                given = [builder.load(place, align=4) for place in places]
+                before, body, after = builder.block, builder.append_basic_block("chain"), builder.append_basic_block("chained")
+                builder.branch(body)
+                builder.position_at_end(body)
+                p, sums = builder.phi(_i8), [builder.phi(_vector) for _ in places]
+                following = [_fma(builder, so_far, given[0], given[0]) for so_far in sums]
+                further = builder.add(p, _whole(1))
+                for now, begin, then in zip([p, *sums], [_whole(0), *given], [further, *following]):
+                    now.add_incoming(begin, before)
+                    now.add_incoming(then, body)
+                builder.cbranch(builder.icmp_signed("<", further, n), body, after)
+                builder.position_at_end(after)
+                for place, total in zip(places, following):
+                    builder.store(total, place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(sums, whole, whole), code
+
+
 def _whole(value: int) -> ir.Constant:
     return ir.Constant(_i8, value)
 
 
-def _place(builder: ir.IRBuilder, base: ir.Value, index: ir.Value) -> ir.Value:
-    """Where LANES numbers of an array begin."""
-    return builder.bitcast(builder.gep(base, [index]), _vector.as_pointer())
+def _place(builder: ir.IRBuilder, base: ir.Value, *index: ir.Value) -> ir.Value:
+    """Where LANES numbers of an array begin, at the sum of `index`."""
+    return builder.bitcast(builder.gep(base, [reduce(builder.add, index)]), _vector.as_pointer())
+
+
+def _fma(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    """x y + z, rounded once."""
+    kind = ir.FunctionType(_vector, [_vector] * 3)
+    return builder.call(get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32"), [x, y, z])
+
+
+def _fetch(builder: ir.IRBuilder, place: ir.Value) -> None:
+    """Let the second cache have the line of this place; nothing waits for it."""
+    byte = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, _i4, _i4, _i4])
+    reading, second, data = (ir.Constant(_i4, number) for number in (0, 2, 1))
+    prefetch = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(prefetch, [builder.bitcast(place, byte), reading, second, data])
 
 
 def _spread(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
@@ -204,25 +270,6 @@ def _mask(_: Type, act: Type, at: Type, masks: Type, begin: Type) -> tuple[Signa
         return context.get_dummy_value()
 
     return types.void(act, whole, masks, whole), code
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _fetch(_: Type, source: Type, begin: Type, count: Type) -> tuple[Signature, Callable[..., ir.Value]]:
-    """Let the second cache have `count` numbers of `source` from its begin-th on; nothing waits for them."""
-    whole = types.int64
-
-    def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
-        given = make_array(signature.args[0])(context, builder, args[0]).data
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, _i4, _i4, _i4])
-        prefetch = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        with for_range(builder, builder.sdiv(builder.add(args[2], _whole(LANES - 1)), _whole(LANES))) as loop:
-            line = builder.gep(given, [builder.add(args[1], builder.mul(loop.index, _whole(LANES)))])
-            reading, second, data = (ir.Constant(_i4, number) for number in (0, 2, 1))
-            builder.call(prefetch, [builder.bitcast(line, byte), reading, second, data])
-        return context.get_dummy_value()
-
-    return types.void(source, whole, whole), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -370,21 +417,22 @@ def _load(x: Array, maps: Array, places: tuple[int, int, int], order: Array, beg
 
 @kernel
 def _forward(
-    plan: Array, wide: Array, turned: Array, act: Array, rows: int, x: Array, order: Array, ahead: int, end: int
+    plan: Array, wide: Array, turned: Array, act: Array, rows: int, x: Array, order: Array, ahead: int, last: int
 ) -> None:
-    """Meanwhile rows order[ahead:end] of x, which the next tile will load, are called up from memory."""
+    """Meanwhile rows order[ahead] to order[last] of x, which the next tile will load, are called up from memory, one by each of
+    the blocks."""
     rows += rows % 2  # there is room; nobody reads it
     for k in range(plan.shape[0]):
         begin, inputs, y, outputs, padded = plan[k, 0], plan[k, 1], plan[k, 3], plan[k, 4], plan[k, 5]
         bias, weights, active, x_row, y_row = plan[k, 7], plan[k, 8], plan[k, 9], plan[k, 11], plan[k, 12]
-        for j in range(0, padded, LANES):
+        pace = (x.shape[1] + inputs - 1) // inputs
+        for j in range(0, padded, STRIP):
             for i in range(0, rows, BLOCK):
-                if ahead < end:
-                    _fetch(x, order[ahead] * x.shape[1], x.shape[1])
-                    ahead += 1
+                called = order[min(ahead, last)] * x.shape[1]
+                ahead += 1
                 _outputs(
                     act, i * y_row + y + j, y_row, act, i * x_row + begin, x_row, 1, turned, weights + j, padded, inputs,
-                    wide, bias + j, min(BLOCK, rows - i), active,
+                    wide, bias + j, min(BLOCK, rows - i), min(STRIP, padded - j), active, x, called, pace,
                 )  # fmt: skip
         if active == TANH:
             for r in range(rows):
@@ -399,18 +447,22 @@ def _backward(plan: Array, wide: Array, act: Array, grad: Array, rows: int, ones
     for k in range(plan.shape[0] - 1, -1, -1):
         x, padded, y, outputs = plan[k, 0], plan[k, 2], plan[k, 3], plan[k, 4]
         weights, bias, x_row, y_row = plan[k, 6], plan[k, 7], plan[k, 11], plan[k, 12]
-        for j in range(0, padded, LANES):
+        for j in range(0, padded, STRIP):
             _weights(
-                total, weights + j, padded, grad, y, 1, y_row, act, x + j, x_row, rows, act, 0, outputs + outputs % 2, 0
+                total, weights + j, padded, grad, y, 1, y_row, act, x + j, x_row, rows, act, 0, outputs + outputs % 2,
+                min(STRIP, padded - j), 0, ones, 0, 0,
             )  # fmt: skip
-        for j in range(0, outputs, LANES):
-            _biases(total, bias + j, 0, ones, 0, 0, 0, grad, y + j, y_row, rows, act, 0, 1, 0)
+        for j in range(0, plan[k, 5], STRIP):
+            _biases(
+                total, bias + j, 0, ones, 0, 0, 0, grad, y + j, y_row, rows, act, 0, 1, min(STRIP, plan[k, 5] - j), 0, ones, 0, 0
+            )
         if plan[k, 10]:
             continue
         active = plan[0, 9]  # of every hidden layer, and the inputs of this one are hidden
-        for j in range(0, padded, LANES):
+        for j in range(0, padded, STRIP):
             _inputs(
-                grad, x + j, x_row, grad, y, y_row, 1, wide, weights + j, padded, outputs, act, x + j, even, active
+                grad, x + j, x_row, grad, y, y_row, 1, wide, weights + j, padded, outputs, act, x + j, even,
+                min(STRIP, padded - j), active, ones, 0, 0,
             )  # fmt: skip
 
 
@@ -473,15 +525,16 @@ def arrange(
 
 
 @entry
-def spread(vector: Array, known: Array, plan: Array, place: Array, wide: Array, turned: Array) -> None:
+def spread(vector: Array, known: Array, plan: Array, runs: Array, wide: Array, turned: Array) -> None:
     """All parameters as one vector into the two layouts that the products read, outputs × inputs and turned, unless they are
-    those that are `known` there."""
+    those that are `known` there.  # runs (·, 3): begin in the vector, begin in `wide`, length"""
     other = False
     for i in range(vector.shape[0]):
         other |= vector[i] != known[i]
     if other:
-        for i in range(vector.shape[0]):
-            known[i] = wide[place[i]] = vector[i]
+        _copy(known, 0, vector, 0, vector.shape[0])
+        for k in range(runs.shape[0]):
+            _copy(wide, runs[k, 1], vector, runs[k, 0], runs[k, 2])
         for k in range(plan.shape[0]):
             inputs, outputs, weights, at = plan[k, 2], plan[k, 5], plan[k, 6], plan[k, 8]
             for i in range(0, outputs, LANES):
@@ -490,13 +543,15 @@ def spread(vector: Array, known: Array, plan: Array, place: Array, wide: Array, 
 
 
 @entry
-def collect(shards: Array, place: Array, gradient: Array) -> None:
+def collect(shards: Array, runs: Array, gradient: Array) -> None:
     """The gradients of all shards (S, ·), one after the other, added to the vector's; shards are zero then."""
-    for i in range(place.shape[0]):
-        total = gradient[i]
+    for k in range(runs.shape[0]):
+        begin, at, count = runs[k, 0], runs[k, 1], runs[k, 2]
+        total = gradient[begin : begin + count]
         for s in range(shards.shape[0]):
-            total += shards[s, place[i]]
-        gradient[i] = total
+            added = shards[s, at : at + count]
+            for i in range(count):
+                total[i] += added[i]
     shards[:] = ZERO
 
 
@@ -542,7 +597,7 @@ def learn_ppo(
         for at in range(edges[k], edges[k + 1], TILE):
             rows = min(TILE, edges[k + 1] - at)
             _load(x, maps, places, order, at, rows, act)
-            _forward(plan, wide, turned, act, rows, x, order, at + rows, min(at + rows + TILE, edges[k + 1]))
+            _forward(plan, wide, turned, act, rows, x, order, at + rows, min(at + rows + TILE, edges[k + 1]) - 1)
             _softmax(act, last, stride, count, rows, masks, order, at, chances, logs, lanes)
             for r in range(rows):
                 row = order[at + r]
@@ -603,7 +658,7 @@ def learn_cloning(
         for at in range(edges[k], edges[k + 1], TILE):
             rows = min(TILE, edges[k + 1] - at)
             _load(x, maps, places, order, at, rows, act)
-            _forward(plan, wide, turned, act, rows, x, order, at + rows, min(at + rows + TILE, edges[k + 1]))
+            _forward(plan, wide, turned, act, rows, x, order, at + rows, min(at + rows + TILE, edges[k + 1]) - 1)
             _softmax(act, last, stride, count, rows, masks, order, at, chances, logs, lanes)
             for r in range(rows):
                 row, best = order[at + r], 0
@@ -639,20 +694,21 @@ def moments(x: Array, order: Array, begin: int, end: int) -> tuple[float, float]
 
 
 @entry
-def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array) -> None:
-    """Σ (x − about) and Σ (x − about)² of each column over rows[order], in float64."""
+def column_sums(rows: Array, order: Array, about: Array, begin: int, end: int, first: Array, second: Array) -> None:
+    """Σ (x − about) and Σ (x − about)² of columns begin to end over rows[order], in float64."""
+    mean, one, two = about[begin:end], first[begin:end], second[begin:end]
     for i in range(order.shape[0]):
-        row = order[i]
-        for j in range(about.shape[0]):
-            gap = rows[row, j] - about[j]
-            first[j] += gap
-            second[j] += gap * gap
+        row = rows[order[i], begin:end]
+        for j in range(mean.shape[0]):
+            gap = row[j] - mean[j]
+            one[j] += gap
+            two[j] += gap * gap
 
 
 @entry
-def multiply_add(line: Array, sums: Array, n: int) -> None:
-    """A block of a product over n times the same line of the cache: what a core does where nothing waits for memory."""
-    _weights(sums, 0, LANES, line, 0, 1, 0, line, 0, 0, n, line, 0, BLOCK, 0)
+def multiply_add(sums: Array, n: int, count: int) -> None:
+    """What a core does at its best, where nothing waits for memory: n steps of `count` chains, 2 LANES operations each."""
+    _chains(sums, n, count)
 
 
 @entry

@@ -86,8 +86,8 @@ def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]], le
 
 def _words(gate: GateConfig, verdict: Verdict) -> str:
     by = f" by more than {gate.bound:g}" if gate.bound else ""
-    better = {"pass": f"is better{by}", "hold": f"is not shown to be better{by}", "fail": "is worse than the champion's"}
-    no_worse = {"pass": f"is not worse{by}", "hold": f"is not shown to be no worse{by}", "fail": f"is worse{by}"}
+    better = {"pass": f"is better{by}", "hold": f"may not be better{by}", "fail": "is worse than the champion's"}
+    no_worse = {"pass": f"is not worse{by}", "hold": f"may be worse{by}", "fail": f"is worse{by}"}
     return (better if gate.rule == "better" else no_worse)[verdict]
 
 
@@ -95,19 +95,18 @@ def _floor(gate: GateConfig, values: Sequence[float], level: float) -> GateResul
     if len(values) < MIN_PAIRS:
         return _too_little(gate, len(values))
     interval = student_interval(values, level=level)
-    verdict: Verdict
     if gate.rule == "at_least":
-        verdict = "pass" if interval.low >= gate.bound else "fail" if interval.high < gate.bound else "hold"
-        wanted = f"at least {gate.bound:g}"
+        clear, missed = interval.low >= gate.bound, interval.high < gate.bound
     else:
-        verdict = "pass" if interval.high <= gate.bound else "fail" if interval.low > gate.bound else "hold"
-        wanted = f"at most {gate.bound:g}"
-    found = {"pass": "is", "hold": "is not shown to be", "fail": "is not"}[verdict]
+        clear, missed = interval.high <= gate.bound, interval.low > gate.bound
+    verdict: Verdict = "pass" if clear else "fail" if missed else "hold"
+    found = {"pass": "is", "hold": "may not be", "fail": "is not"}[verdict]
+    wanted = f"{gate.rule.replace('_', ' ')} {gate.bound:g}"
     return _result(gate, verdict, interval, len(values), f"{gate.metric} {found} {wanted}: {_range(interval)}")
 
 
 def _drift(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str) -> GateResult:
-    """Too great a drift holds: it asks for a look, it does not prove a fault."""
+    """A drift beyond the bound is a hold, never a fail: it asks for a look, it proves no fault."""
     distances: list[float] = []
     for case in scorecard.cases:
         mine, base = case.policy(candidate), case.policy(champion)
@@ -134,19 +133,11 @@ def _too_little(gate: GateConfig, count: int) -> GateResult:
 
 
 def _result(gate: GateConfig, verdict: Verdict, interval: Interval | None, pairs: int, reason: str) -> GateResult:
-    value, low, high = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
-    return GateResult(
-        metric=gate.metric,
-        rule=gate.rule,
-        bound=gate.bound,
-        verdict=verdict,
-        value=value,
-        low=low,
-        high=high,
-        pairs=pairs,
-        reason=reason,
-    )
+    asked = {"metric": gate.metric, "rule": gate.rule, "bound": gate.bound}
+    found = {"value": None, "low": None, "high": None} if interval is None else interval._asdict()
+    return GateResult.model_validate({**asked, **found, "verdict": verdict, "pairs": pairs, "reason": reason})
 
 
 def _range(interval: Interval) -> str:
-    return f"{interval.value:+.4g} [{interval.low:+.4g}, {interval.high:+.4g}]"
+    value, low, high = (f"{number + 0.0:+.4g}" for number in interval)  # + 0.0: never "-0"
+    return f"{value} [{low}, {high}]"

@@ -1,4 +1,4 @@
-"""A run in its decisions: one byte each. With config and seed they are the whole run: a town draws its luck by counters."""
+"""A run as its decisions, one byte each. With config and seed they are the whole run: all draws are counter-based."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class Decisions:
         flag, body = raw[-1:], raw[:-1]
         each = {b"\x01": 1, b"\x03": 3}.get(flag, 0)
         if not each or len(body) % (each * residents):
-            raise TakeError(f"the take holds {len(body)} bytes of decisions, which is no whole number of {residents} residents'")
+            raise TakeError(
+                f"the take holds {len(body)} bytes of decisions, which is not a whole number of {residents} residents'"
+            )
         count = len(body) // (each * residents)
         actions = np.frombuffer(body, np.uint8, count * residents).reshape(residents, count).T
         targets = None
@@ -89,7 +91,7 @@ class DecisionRecorder(Probe):
 
     @property
     def decisions(self) -> Decisions:
-        """What was decided for an empty place stands among them and moves nobody."""
+        """Of this episode. Decisions for an empty place are among them; they move nobody."""
         residents, interval = self.world.num_residents, self.world.interval
         made = -(-int(self.world.state.towns[self.town]["tick"]) // interval)  # in this episode; it may have been joined late
         kept = list(self._kept)[max(0, len(self._kept) - made) :] if made else []

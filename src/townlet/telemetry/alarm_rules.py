@@ -142,7 +142,7 @@ def rules_of(tree: object, name: str = "rules") -> RulesFile:
 def _known(tree: Mapping[object, object], keys: tuple[str, ...], where: str) -> None:
     for key in tree:
         if key not in keys:
-            hint = did_you_mean(str(key), keys) or f"known are {', '.join(keys)}"
+            hint = did_you_mean(str(key), keys) or f"choose from {', '.join(keys)}"
             raise ConfigError(f"{where}: {key!r} is not a key of a rule; {hint}")
 
 
@@ -215,8 +215,8 @@ class RecentValues:
 
 
 class RuleState:
-    """One rule over the records of a run. Alerts once when the patience is used up, and again only after it was well between;
-    against the past, after an alert the past begins anew: what is so now is what later records are compared with."""
+    """One rule over the records of a run. It alerts once when the patience is used up, and again only after a good record. A rule
+    against the past starts a new past after an alert: later records are compared with the new state."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule

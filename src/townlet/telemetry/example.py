@@ -90,6 +90,7 @@ def example_record(number: int, version: float = CURRENT, *, seed: int = 0, **ch
         "late_share": jitter(0.3 - 0.2 * learned),
         "attendance": 0.8 + 0.15 * learned,
         "dataset_return": None,
+        "return_per_resident_day": -20 + 22 * learned,
     }
     if version < CURRENT:
         record = project(record, version)

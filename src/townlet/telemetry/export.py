@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from townlet.errors import MissingPackageError, TelemetryError, UsageError
+from townlet.errors import TelemetryError, UsageError
 from townlet.files import check_free, filling, publish_folder, write_bytes
-from townlet.optional import installed, require
+from townlet.optional import require
 from townlet.telemetry.ndjson import epoch_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, Field, declared, field
 from townlet.telemetry.series import label_of, number
@@ -165,7 +165,7 @@ def _typed(value: Any, item: Field | None) -> Any:
 
 def to_wandb(path: Path, output: Path, **_: object) -> Path:
     """An offline run in the folder `output`; `wandb sync` sends it."""
-    wandb = tracker("wandb")
+    wandb = require("wandb", "exporting to wandb")
     run = wandb.init(project="townlet", name=label_of(path), dir=str(output), mode="offline")
     for record in epochs(path):
         run.log(scalars(record), step=step_of(record))
@@ -175,7 +175,7 @@ def to_wandb(path: Path, output: Path, **_: object) -> Path:
 
 def to_mlflow(path: Path, output: Path, **_: object) -> Path:
     """A run in the tracking folder `output`."""
-    mlflow = tracker("mlflow")
+    mlflow = require("mlflow", "exporting to mlflow")
     mlflow.set_tracking_uri(output.resolve().as_uri())
     mlflow.set_experiment("townlet")
     with mlflow.start_run(run_name=label_of(path)):
@@ -216,13 +216,6 @@ def _about(metric: str, name: str) -> list[str]:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def tracker(name: str) -> Any:
-    """An experiment tracker that no extra installs: it is used when the user has it."""
-    if not installed(name):
-        raise MissingPackageError(f"exporting to {name} needs the package {name}, which is not installed; pip install {name}")
-    return require(name, f"exporting to {name}")
 
 
 EXPORTS: dict[str, Callable[..., Path]] = {

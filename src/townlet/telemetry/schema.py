@@ -13,24 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 VERSIONS = (1.0, 1.1, 1.2, 1.3, 1.4)
 CURRENT = 1.4  # what is written
 STRICT = 1.3  # from here on undeclared fields are errors, and a required field may be null where it says so
 OWN_RETURN = 1.4  # from here on episode_return_mean is null for replay data, whose return is dataset_return
-BATCH_VERSIONS = (1.3, 1.4)
+BATCH_VERSIONS = tuple(version for version in VERSIONS if version >= STRICT)  # that have records of mini-batches
 DATA_MODES = ("replay", "rollout", "mixed")
 RIVALRY_BINS = 10  # equal bins over [0, 1]
 
 Kind = Literal["whole", "number", "flag", "text", "choice", "histogram", "counts", "names"]
 Panel = Literal[
-    "", "losses", "kl and clip", "entropy", "returns", "per resident-day", "shifts", "conflicts", "waits", "rivalry", "throughput"
+    "",
+    "return a day",
+    "losses",
+    "kl and clip",
+    "entropy",
+    "returns",
+    "per resident-day",
+    "shifts",
+    "conflicts",
+    "waits",
+    "rivalry",
+    "throughput",
 ]
-PANELS: tuple[Panel, ...] = (
-    *("losses", "kl and clip", "entropy", "returns", "per resident-day", "shifts"),
-    *("conflicts", "waits", "rivalry", "throughput"),
-)
+PANELS: tuple[Panel, ...] = get_args(Panel)[1:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +241,9 @@ FIELDS: tuple[Field, ...] = (
     Field("dataset_return", "number", "reward", V14,
           "Return of the lives in the replay data that were seen to their end, mean; not that of the policy in training.",
           null_when=NO_DATA),
+    Field("return_per_resident_day", "number", "reward/day", V14,
+          "Reward per day that a learning resident lived in the epoch's towns: comparable whatever the length of their episodes.",
+          required=False, null_when=NO_TOWN, panel="return a day"),
     Field("seal", "text", "", V14,
           "First 32 hexadecimal digits of the SHA-256 of the line before this last field: a changed record is seen.",
           required=False, volatile=True),

@@ -239,19 +239,8 @@ def _constants(summary: Summary) -> str:
 
 
 def _rows(summary: Summary) -> list[tuple[str, ...]]:
-    return [
-        (
-            c.name,
-            short(c.latest),
-            short(c.mean),
-            short(c.low),
-            short(c.low_epoch),
-            short(c.high),
-            short(c.high_epoch),
-            short(c.trend),
-        )
-        for c in _moving(summary)
-    ]
+    figures = ((c.name, (c.latest, c.mean, c.low, c.low_epoch, c.high, c.high_epoch, c.trend)) for c in _moving(summary))
+    return [(name, *map(short, row)) for name, row in figures]
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:
@@ -275,7 +264,7 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     facts += [("anneal", f"cycle {cycle}: {stage}") for cycle, stage in summary.stages.items()]
     if "anneal_bc_accuracy" in summary.anneal:
         gate = summary.anneal.get("anneal_bc_threshold")
-        passed = summary.anneal.get("anneal_bc_passed")
+        passed = "yes" if summary.anneal.get("anneal_bc_passed") else "no"
         facts.append(("cloning", f"accuracy {short(summary.anneal['anneal_bc_accuracy'])}, gate {gate}, passed: {passed}"))
     return [(name, text) for name, text in facts if text]
 

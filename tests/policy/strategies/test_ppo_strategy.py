@@ -119,6 +119,16 @@ def test_records_of_a_live_run_validate_and_say_what_happened(small_town: Small,
     assert records[1]["steps"] == records[0]["transitions"] + records[1]["transitions"]
 
 
+def test_the_return_of_a_day_does_not_depend_on_the_length_of_an_episode(small_town: Small, tmp_path: Path) -> None:
+    log = tmp_path / "ppo.jsonl"
+    config = small_town("training.horizon=30", "scenario.episode_ticks=10")  # an episode is a decision
+    TrainingHarness(config).run_ppo(mode="rollout", options=RunOptions(epochs=1, log_path=log))
+    (record,) = read_records(log)
+    assert (record["exits"], record["episode_length_mean"]) == (0, 1)
+    day = record["episode_return_mean"] * config.world.ticks_per_day / 10
+    assert record["return_per_resident_day"] == pytest.approx(day, rel=1e-5)
+
+
 def test_the_entropy_has_one_sign_and_the_total_is_the_sum_that_the_schema_says(
     small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

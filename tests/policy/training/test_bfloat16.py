@@ -14,7 +14,7 @@ from townlet.policy.training import bfloat16
 
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 REFUSAL = (
-    "ppo.bf16 is true, but torch cannot compute in bfloat16 here (a try ended with: {}); set ppo.bf16 to false, or "
+    "ppo.bf16 is true, but torch cannot compute in bfloat16 here (a test ended with: {}); set ppo.bf16 to false, or "
     "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment if the machine forbids AMX"
 )
 
@@ -78,7 +78,7 @@ def test_training_is_refused_before_anything_is_written(
 
 def test_the_doctor_tells(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
-    for child, says in (("pass", "works"), (DIES, "does not work here, a try ended with: Illegal instruction")):
+    for child, says in (("pass", "works"), (DIES, "does not work here; a test ended with: Illegal instruction")):
         bfloat16.bfloat16_fault.cache_clear()
         monkeypatch.setattr(bfloat16, "TRY", child)
         assert f"bfloat16 (ppo.bf16): {says}\n" in call("doctor", capsys=capsys)[1]

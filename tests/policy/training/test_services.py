@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,8 @@ from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.runtime import Policy, make_policy
+from townlet.policy.training.anneal import score_guards
 from townlet.policy.training.collect import Collector
-from townlet.policy.training.guards import score_guards
 from townlet.policy.training.run_folder import RunFolder, check_disk, disk_estimate
 from townlet.policy.training.services import (
     EvaluationService,
@@ -33,6 +35,7 @@ from townlet.policy.training.services import (
     intervals,
 )
 from townlet.policy.training.session import network_spec
+from townlet.policy.training.sources import rollout_batch
 from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
 
@@ -167,10 +170,13 @@ def test_a_promotion_window_is_on_a_seed_of_its_own(small_town: Small, tmp_path:
     assert PromotionServiceAdapter(config).releases.level == 0.8
 
 
-def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None:
+def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_disk(tmp_path / "new" / "run", disk_estimate(1000, 1000, 5, 100))
     with pytest.raises(StorageError, match=r"needs about .* MB .* are free"):
         check_disk(tmp_path / "new" / "run", 1 << 60)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
+    with pytest.raises(StorageError, match=r"needs about 0\.5 MB in .*, 0\.3 MB are free"):
+        check_disk(tmp_path / "new" / "run", 500_000)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
@@ -226,3 +232,18 @@ def test_partners_decide_for_every_other_resident_of_their_towns(small_town: Sma
     np.testing.assert_array_equal(rollout.learning, rollout.active[:-1] & ~rollout.scripted)
     with pytest.raises(UsageError, match=r"schedule has a memory"):
         Collector(VectorTown("kitchen_breakfast", 1), 0, maps=False, partners=("schedule",))
+
+
+def test_with_a_team_share_of_one_all_of_a_town_are_paid_alike(small_town: Small) -> None:
+    pytest.importorskip("torch")
+    from townlet.policy.training import learner
+
+    config = small_town("training.towns=3", "ppo.team_share=1.0")
+    rollout = Collector(RolloutCaptureService(config).towns(3), 0, maps=False).collect(
+        learner.PPOLearner(network_spec(config), config.ppo), 4
+    )
+    shared = rollout_batch(rollout, config.ppo).rewards.reshape(rollout.rewards.shape)
+    assert rollout.active[:-1].all()
+    np.testing.assert_allclose(shared, np.repeat(rollout.rewards.mean(axis=2, keepdims=True), shared.shape[2], axis=2), rtol=1e-5)
+    own = rollout_batch(rollout, config.ppo.model_copy(update={"team_share": 0.0})).rewards
+    np.testing.assert_array_equal(own.reshape(rollout.rewards.shape), rollout.rewards)

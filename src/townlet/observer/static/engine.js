@@ -44,7 +44,6 @@ export class Engine {
     this.bytes = new Uint8Array(memory.buffer);
     this.view = new DataView(memory.buffer);
     this.bytes.set(image, header.base);
-    for (const array of Object.values(header.arrays)) if (array.ratio) for (let k = 0; k < array.shape[0]; k++) this.view.setFloat64(array.at + 8 * k, k / (k + array.ratio), true);
     this.begin = this.save();
   }
 

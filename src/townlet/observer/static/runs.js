@@ -6,7 +6,7 @@ import { fixed, plain } from "./words.js";
 
 /** Fields of the log that are drawn: what they are called, and what they tell. @type {Record<string, [string, string]>} */
 const CHARTS = {
-  return_a_day: ["return a day", "Reward that a resident collects in a day: the more, the better it lives"],
+  return_per_resident_day: ["return a resident and day", "Reward that a resident collects in a day: the more, the better it lives"],
   conflicts_per_resident_day: ["conflicts a resident and day", "How often a resident is blocked, overtaken or quarrels in a day"],
   loss_total: ["loss", "What training makes small; it says little by itself"],
   kl_k3: ["step of the policy (KL)", "How far each update moves the policy; jumps are a bad sign"],
@@ -147,7 +147,7 @@ export class Runs {
           const news = await askJson(`runs/${encodeURIComponent(id)}/records?after=${encodeURIComponent(log.next)}`);
           if (news.cut) log.records = log.alarms = [];
           log.records = log.records.concat(news.records.filter((/** @type {any} */ record) => (record.kind ?? "epoch") === "epoch"));
-          for (const record of log.records) record.return_a_day = record.episode_return_mean / record.episode_length_mean * decisions; // episodes are of any length
+          for (const record of log.records) record.return_per_resident_day ??= record.episode_return_mean / record.episode_length_mean * decisions; // logs before it was a field
           log.alarms = log.alarms.concat(news.alarms ?? []);
           log.next = news.next;
           more = Boolean(news.more);
