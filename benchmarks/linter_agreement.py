@@ -27,7 +27,7 @@ from townlet.files import write_json, write_text
 from townlet.scenarios.lint import lint
 from townlet.scenarios.random_town import MARKS, drawn_town, feasible_town, written_out
 from townlet.sim.tally import EventTally
-from townlet.studies.sight import play
+from townlet.studies.town_checks import play
 from townlet.world.events import EXIT, SHIFT_ABSENT, SHIFT_LATE, SHIFT_ON_TIME
 
 DAYS = 7

@@ -16,10 +16,10 @@ from townlet.config.base import DAY, clock
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.files import read_json, write_json
-from townlet.scenarios.catalogue import FOUNDING, ScenarioFacts, facts_of, ordered_names
 from townlet.scenarios.lint import LintReport, lint
+from townlet.scenarios.shipped import FOUNDING, ScenarioFacts, facts_of, ordered_names
 from townlet.statistics import Interval
-from townlet.studies.sight import SIGHT_DAYS, daily_returns, play, value_of_sight
+from townlet.studies.town_checks import SIGHT_DAYS, daily_returns, play, value_of_sight
 from townlet.world.events import QUARREL, QUEUE_CONFLICT
 
 PATH = Path(__file__).parents[1] / "docs" / "samples" / "scenario_figures.json"

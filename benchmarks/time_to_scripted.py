@@ -12,12 +12,12 @@ from sb3_contrib import MaskablePPO
 
 from townlet.bench.rows import row
 from townlet.config.models import SimulationConfig
-from townlet.envs.flat import Sight
 from townlet.envs.sb3 import TownVecEnv
+from townlet.envs.spaces import Sight
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import Decision, NetworkPolicy
 from townlet.policy.training.collect import Collector
-from townlet.policy.training.demonstrations import watched
+from townlet.policy.training.demonstrations import watch_script
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.services import EvaluationService, RolloutCaptureService
 from townlet.policy.training.session import network_spec
@@ -53,7 +53,7 @@ def ours(config: SimulationConfig) -> Iterator[PPOLearner]:
     learner = PPOLearner(spec, config.ppo, seed=config.seed)
     day = -(-config.scenario.episode_ticks // config.policy.interval)
     script = Collector(towns.towns(bc.towns, index=DEMONSTRATION_TOWNS), config.seed, maps=spec.sees_map)
-    shown, _ = watched(script, day, epsilon=bc.epsilon, gamma=config.ppo.gamma).split(bc.validation_fraction, config.seed)
+    shown, _ = watch_script(script, day, epsilon=bc.epsilon, gamma=config.ppo.gamma).split(bc.validation_fraction, config.seed)
     fit_observation_statistics(learner, shown)
     collector = Collector(towns.towns(config.training.towns, stagger=True), config.seed, maps=spec.sees_map)
     before = 1.0

@@ -11,7 +11,7 @@ import d3rlpy
 import numpy as np
 
 import townlet
-from townlet.policy.replay_report import samples_of
+from townlet.policy.replay import samples_of
 
 
 def main(towns: int = 8, rounds: Iterable[int] = range(10)) -> tuple[float, Any]:

@@ -17,28 +17,10 @@ from places import ROOT
 
 SOURCE = ROOT / "src" / "townlet"
 
-# From the top down. A module sees its own package and the lines below, not its neighbours on the line.
-LAYERS = """
-__main__
-cli testing __init__
-api
-observer studies bench
-engine
-policy.runner promotion.trace
-policy.training
-promotion
-evaluation
-policy
-sim
-envs
-observations scenarios
-world telemetry
-config dto
-sealed
-ports files optional statistics signals threads
-names
-errors types
-"""
+# From the top down, as the guide shows them. A module sees its own package and the lines below, not its neighbours on the line.
+GUIDE = (ROOT / "docs" / "ARCHITECTURE_INTERFACES.md").read_text(encoding="utf-8")
+SHOWN = GUIDE.partition("## Layers")[2].partition("```text\n")[2].partition("```")[0].splitlines()
+LAYERS = ["__main__", f"{SHOWN[0][:36]} __init__", *(line[:36] for line in SHOWN[1:])]  # names, then what they hold
 DOORS = {  # package -> the modules that may import it
     "torch": {
         "policy.models",
@@ -66,7 +48,7 @@ MODULES = {
     path.relative_to(SOURCE).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__"): path
     for path in sorted(SOURCE.rglob("*.py"))
 }
-LEVEL = {name: level for level, line in enumerate(reversed(LAYERS.split("\n"))) for name in line.split()}
+LEVEL = {name: level for level, line in enumerate(reversed(LAYERS)) for name in line.split()}
 
 
 def part_of(module: str) -> str:
@@ -173,10 +155,9 @@ def test_the_rules_see_every_kind_of_import(tmp_path: Path, monkeypatch: pytest.
         assert bad or walls, text
 
 
-def test_every_line_of_the_layers_names_something_that_exists_or_will() -> None:
+def test_the_layers_name_every_module_and_nothing_else() -> None:
     assert LEVEL["cli"] > LEVEL["policy.training"] > LEVEL["policy"] > LEVEL["world"] > LEVEL["config"] > LEVEL["errors"]
-    for module in MODULES:
-        part_of(module)
+    assert {part_of(module) for module in MODULES} == set(LEVEL)
 
 
 @pytest.mark.parametrize("name", MOST_LINES)
@@ -234,3 +215,13 @@ def test_one_loop_steps_the_towns() -> None:
                 if not receiver.endswith(("network", "optimizer")):  # whatever a town may be called
                     found.append(f"{module}:{receiver}.step")
     assert found == ["sim.loop:self.vec.step"]
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A word that means two things makes a reader open the wrong file; private ones are their module's own business."""
+    homes: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}

@@ -305,3 +305,19 @@ def test_the_guide_shows_what_the_trained_bakery_was_measured_at() -> None:
         for name in ("scripted", "trained"):
             one = case.policy(name).measures[key]
             assert f"{one.mean:.2f} ({one.low:.2f} … {one.high:.2f})" in page, (key, name)
+
+
+def test_every_committed_figure_of_a_benchmark_has_its_command() -> None:
+    """It is named by a script, is the result of a study, or stands in the table of the README; all names there exist."""
+    folder = ROOT / "benchmarks"
+    table = (folder / "README.md").read_text(encoding="utf-8")
+    told = "\n".join([table, *(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))])
+    studies = {path.stem for path in folder.rglob("*.yaml")}
+    results = [
+        path for path in folder.rglob("*") if path.suffix in (".json", ".ndjson", ".md", ".png") and path.name != "README.md"
+    ]
+    assert results
+    assert [path.name for path in results if path.name not in told and path.stem not in studies] == []
+    known = {path.name for path in (*folder.rglob("*"), *(ROOT / "docs").rglob("*"))}
+    named = {name for name in re.findall(r"(\w+\.(?:py|json|png|md|yaml))\b", table) if not name.startswith("NAME")}
+    assert named - known == set()

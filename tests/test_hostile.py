@@ -21,8 +21,8 @@ from townlet.evaluation.compare import load_scorecard
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.network import NetworkSpec
+from townlet.policy.training.anneal import Tracker
 from townlet.policy.training.run_folder import RunFolder
-from townlet.policy.training.tracker import Tracker
 from townlet.sim.snapshot import load_snapshot
 from townlet.telemetry.alarm_rules import read_rules
 from townlet.telemetry.ndjson import TelemetryWriter, read_records

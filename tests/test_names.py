@@ -33,14 +33,13 @@ from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, publish_checkpoint, resolve, tidy
 from townlet.policy.replay import ReplayDatasetConfig
 from townlet.policy.replay_report import validate
+from townlet.policy.training.anneal import Tracker
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
-from townlet.policy.training.tracker import Tracker
 from townlet.promotion.ledger import GENESIS, entry_hash
 from townlet.promotion.releases import Releases
-from townlet.studies.ablation import ablation
-from townlet.studies.spec import load_spec
+from townlet.studies.spec import ablation, load_spec
 from townlet.testing import tiny_town
 
 OUTSIDE = "@outside@"  # in a payload: the absolute path of the folder with what must not be touched

@@ -24,12 +24,13 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import StorageError, UsageError
 from townlet.policy import capture as capture_module
 from townlet.policy.capture import CaptureOptions, CaptureResult, SampleFilter, capture, filter_samples, seed_residents
-from townlet.policy.capture_events import EVENT_TYPES, read_event_records
+from townlet.policy.capture_events import read_event_records
 from townlet.policy.golden import FOUNDING, compare_goldens, differences
-from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
-from townlet.policy.replay_report import samples_of, stats, validate
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample, samples_of
+from townlet.policy.replay_report import stats, validate
 from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.runtime import Decision, PolicyRuntime, make_policy
+from townlet.world.state import EVENTS
 
 SAMPLES = ROOT / "docs" / "samples"
 
@@ -164,7 +165,7 @@ def test_conflicts_of_the_samples_are_those_of_the_events(tmp_path: Path) -> Non
     for reason in ("blocked", "overtaken", "ghost_step"):
         assert sum(m[f"conflict_{reason}_count"] for m in metrics) == sum(e["reason"] == reason for e in events)  # type: ignore[misc]
     config = ReplayDatasetConfig.from_capture_dir(tmp_path / "c", events=tmp_path / "c" / "events.ndjson")
-    counted = sum(int(b.events[..., EVENT_TYPES.index("queue_conflict")].sum()) for b in ReplayDataset(config))  # type: ignore[index]
+    counted = sum(int(b.events[..., EVENTS.index("queue_conflict")].sum()) for b in ReplayDataset(config))  # type: ignore[index]
     assert counted == len(events)
 
 

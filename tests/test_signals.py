@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -88,14 +89,52 @@ def test_a_run_that_has_not_begun_leaves_at_the_first_signal_and_says_so() -> No
     assert (process.returncode, err) == (143, SAY.format("SIGTERM before there was anything new to save"))
 
 
-def test_a_signal_that_was_ignored_when_the_command_began_stays_ignored() -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+def test_a_signal_that_was_ignored_when_the_command_began_stays_ignored(name: str) -> None:
+    """`nohup`, and what a shell starts in the background."""
     code = (
-        "import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nfrom townlet import signals; signals.answer()\n"
-        "os.kill(os.getpid(), signal.SIGINT); print('here', flush=True)"
+        f"import os, signal; signal.signal(signal.{name}, signal.SIG_IGN)\nfrom townlet import signals; signals.answer()\n"
+        f"with signals.StopFlag() as stop:\n os.kill(os.getpid(), signal.{name}); print('here', flush=True)\n"
+        "raise SystemExit(stop.asked)"
     )
     process = started(code)
     process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def test_a_run_whose_terminal_is_closed_saves_its_state(tmp_path: Path) -> None:
+    """It has nobody to speak to any more, and must not fall over that."""
+    code = (
+        "import pathlib, sys, time; from townlet import signals; signals.answer()\n"
+        "with signals.StopFlag() as stop:\n stop.begun = True; print('here', flush=True)\n"
+        " while not stop.asked: time.sleep(0.01)\n"
+        " print('asked', file=sys.stderr, flush=True); print('saving', flush=True)\n"
+        f" pathlib.Path({str(tmp_path / 'saved')!r}).write_text('state')\n"
+        "sys.exit(stop.interruption('there').exit_code)"
+    )
+    number, terminal = pty.fork()
+    if number == 0:
+        os.execv(sys.executable, [sys.executable, "-c", code])
+    while b"here" not in os.read(terminal, 100):
+        pass
+    os.close(terminal)
+    _, status = os.waitpid(number, 0)
+    assert (os.waitstatus_to_exitcode(status), (tmp_path / "saved").exists()) == (129, True)
+
+
+@pytest.mark.parametrize(("closed", "words", "code"), [(1, "--version", 0), (2, "nonsense", 2), (0, "--version", 0)])
+def test_a_command_whose_streams_are_closed_does_its_work(closed: int, words: str, code: int) -> None:
+    command = f"{sys.executable} -m townlet {words} {'<' if closed == 0 else closed}{'' if closed == 0 else '>'}&-"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (found.returncode, "Traceback" in found.stderr) == (code, False)
+
+
+def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+    """A sentence to stderr would be written into it."""
+    log = tmp_path / "log"
+    code = f"from townlet import signals; signals.answer(); log = open({str(log)!r}, 'w'); signals.leave(15)"
+    found = subprocess.run(["bash", "-c", f'{sys.executable} -c "{code}" 2>&- >&- <&-'], timeout=60, check=False)
+    assert (found.returncode, log.read_text()) == (143, "")
 
 
 def test_a_library_s_flag_is_set_and_its_handlers_are_put_back() -> None:

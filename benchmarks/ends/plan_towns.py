@@ -20,9 +20,9 @@ from townlet.dto.evaluation import ScoreScale
 from townlet.evaluation.score_scale import save_scales
 from townlet.evaluation.suites import Case
 from townlet.files import read_json, write_json, write_text
-from townlet.scenarios.catalogue import ordered_names
 from townlet.scenarios.compile import compile_town
 from townlet.scenarios.random_town import feasible_town
+from townlet.scenarios.shipped import ordered_names
 from townlet.studies.planner import Effort, plan_case
 
 RESULTS = Path(__file__).with_name("results.json")

@@ -23,13 +23,13 @@ from townlet.policy.training import estimates
 from townlet.policy.training.batches import uniform_draws
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.trajectory import Trajectory
-from townlet.world.actions import catalogue
+from townlet.world.actions import Catalogue
 
 AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit")
 
 
 def town_spec() -> ObservationSpec:
-    return ObservationSpec("hybrid", catalogue("option", AFFORDANCES).names, AFFORDANCES, tuple(THREE))
+    return ObservationSpec("hybrid", Catalogue("option", AFFORDANCES).names, AFFORDANCES, tuple(THREE))
 
 
 def random_batch(learner: PPOLearner, steps: int, residents: int, seed: int = 0) -> Trajectory:

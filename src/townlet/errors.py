@@ -93,7 +93,7 @@ class InterruptedRun(TownletError):
 
 
 def first_problem(found: ValidationError) -> str:
-    """`place: what is wrong there` of the first thing that a model refused."""
+    """`place: what is wrong there`, of the first thing that a model refused."""
     problem = found.errors(include_input=False, include_url=False)[0]
     return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from townlet.policy.training.strategies.base import TrainingStrategy
 from townlet.ports import Decided, TelemetrySink
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
+from townlet.types import Array
 from townlet.world.invariants import problems
 
 TINY_MAP = """\
@@ -87,7 +87,7 @@ def check_policy(policy: Policy, scenario: Scenario | None = None, *, decisions:
         assert (first == second).all(), f"decision {step} differs between two runs from the same reset; draw from vec.draws"
 
 
-def _play(policy: Policy, scenario: Scenario, decisions: int, towns: int) -> list[Any]:
+def _play(policy: Policy, scenario: Scenario, decisions: int, towns: int) -> list[Array]:
     vec = VectorTown(scenario, towns)
     policy.reset(vec)
     told = _Decisions(policy.kind)
@@ -112,7 +112,7 @@ class _Decisions(Probe):
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.actions: list[Any] = []
+        self.actions: list[Array] = []
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
         shape, where = (world.num_towns, world.num_residents), f"{self.kind}, decision {len(self.actions)}"

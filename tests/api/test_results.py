@@ -15,7 +15,7 @@ from townlet.api import pipeline, results
 from townlet.api.results import Result, to_frame
 from townlet.dto.studies import ArmResult
 from townlet.errors import MissingPackageError, TelemetryError, UsageError
-from townlet.policy.replay_report import samples_of
+from townlet.policy.replay import samples_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

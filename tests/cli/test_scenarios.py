@@ -12,8 +12,8 @@ from scenario_towns import redraw, tree
 from townlet.cli.scenarios import scenarios
 from townlet.config.loader import load_config, to_yaml
 from townlet.errors import ConfigError, UsageError
-from townlet.scenarios.catalogue import FOUNDING
 from townlet.scenarios.compile import read_plan
+from townlet.scenarios.shipped import FOUNDING
 
 
 def call(*words: str) -> Result:

@@ -22,7 +22,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, DamagedFileError, UsageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard, summarise
 from townlet.evaluation.measures import Tally
-from townlet.evaluation.scorecard import PolicySource, evaluate, policy_hash, run_case, seat
+from townlet.evaluation.scorecard import PolicySource, evaluate, policy_hash, policy_of_case, run_case
 from townlet.evaluation.suites import PURPOSES, WINDOWS, Case, draw_seed, suite_cases
 from townlet.evaluation.table import COLUMNS, scorecard_text
 from townlet.files import write_sums
@@ -70,7 +70,7 @@ def test_the_ranges_end_where_the_next_begins() -> None:
 def first_draws(window: int, source: PolicySource) -> NDArray[Any]:
     """What residents of one and the same town choose in the first hour, by the window the policy is seated in."""
     vec = VectorTown("town_day", 2, seed=draw_seed("evaluation", window))
-    policy = seat(vec, source, TOWN)
+    policy = policy_of_case(vec, source, TOWN)
     vec.reset(seed=1)
     chosen = []
     for _ in range(6):

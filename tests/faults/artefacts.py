@@ -25,8 +25,8 @@ from townlet.policy.capture_events import read_event_records
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.replay_report import validate
+from townlet.policy.training.anneal import Tracker
 from townlet.policy.training.run_folder import RunFolder
-from townlet.policy.training.tracker import Tracker
 from townlet.promotion.ledger import append, read_ledger
 from townlet.promotion.releases import Releases
 from townlet.sim.snapshot import load_snapshot, save_snapshot, take_snapshot

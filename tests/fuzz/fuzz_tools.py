@@ -11,11 +11,14 @@ import json
 import random
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from faults import artefacts
@@ -80,12 +83,13 @@ class Mutator:
                     out[at] = self.draw.choice(b'0123456789.-eE{}[]",:\n\x00\xff')
         return bytes(out)
 
-    def value(self, tree: Any) -> Any:
-        """One value of a JSON tree is another, missing, doubled, or stands under another name."""
-        places = list(_places(tree))
+    def value(self, data: bytes) -> Any:
+        """One value of JSON is another, missing, doubled, or stands under another name."""
+        tree, places = json.loads(data), _places(data)
         if not places:
             return self.draw.choice(NASTY)
-        inside, key = self.draw.choice(places)
+        *steps, key = self.draw.choice(places)
+        inside = reduce(getitem, steps, tree)
         match self.draw.randrange(5):
             case 0:
                 del inside[key]
@@ -101,10 +105,11 @@ class Mutator:
         """A JSON object: its bytes, or one of its values."""
         if self.draw.random() < 0.4:
             return self.bytes(data)
-        tree = self.value(json.loads(data))
+        tree = self.value(data)
         if isinstance(tree, dict) and SEAL in tree and reseal and self.draw.random() < 0.8:
             tree[SEAL] = seal_of({name: value for name, value in tree.items() if name != SEAL})
-        return json.dumps(tree, indent=self.draw.choice((None, 1))).encode()
+        flat = json.dumps(tree).encode()
+        return flat if self.draw.choice((None, 1)) is None else msgspec.json.format(flat, indent=1)
 
     def lines(self, data: bytes) -> bytes:
         """A log: its bytes, or a value of one record, sealed again."""
@@ -112,18 +117,21 @@ class Mutator:
         if self.draw.random() < 0.4 or not rows:
             return self.bytes(data)
         at = self.draw.randrange(len(rows))
-        record = json.loads(rows[at])
-        record.pop("seal", None)
-        told = json.dumps(self.value(record), separators=(",", ":")).encode()
+        told = json.dumps(self.value(files.unsealed(rows[at]) or rows[at]), separators=(",", ":")).encode()
         rows[at] = files.sealed_line(told) if told.startswith(b"{") and len(told) > 2 else told
         return b"\n".join(rows) + b"\n"
 
 
-def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
-    children = list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree)) if isinstance(tree, list) else []
-    for key, child in children:
-        yield tree, key
-        yield from _places(child)
+@cache
+def _places(data: bytes) -> list[tuple[Any, ...]]:
+    """Every value inside JSON, by the keys that lead to it."""
+    return list(_paths(json.loads(data), ()))
+
+
+def _paths(tree: Any, steps: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    for key, child in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+        yield (*steps, key)
+        yield from _paths(child, (*steps, key))
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------
@@ -166,11 +174,18 @@ def _summed(name: str, how: str, share: float) -> Callable[[Mutator, Path], None
     """A file of a folder with sums, which are mostly made anew."""
 
     def mutate(mutator: Mutator, place: Path) -> None:
+        folder, file_name = (place / name).parent, Path(name).name
         _file(name, how)(mutator, place)
-        if mutator.draw.random() < share and not name.endswith(files.SUMS):
-            files.write_sums((place / name).parent, sync=False)
+        if mutator.draw.random() < share and file_name != files.SUMS:
+            files.write_sums(folder, known=_sums(folder) | {file_name: ""}, sync=False)
 
     return mutate
+
+
+@cache
+def _sums(folder: Path) -> dict[str, str]:
+    """Of the files as they were made: only the one that is changed is read again."""
+    return files.read_sums(folder)
 
 
 def _any(*mutations: Callable[[Mutator, Path], None]) -> Callable[[Mutator, Path], None]:
@@ -182,12 +197,17 @@ def _snapshot(mutator: Mutator, place: Path) -> None:
     if mutator.draw.random() < 0.3:
         path.write_bytes(mutator.bytes(path.read_bytes()))
         return
-    arrays = dict(np.load(io.BytesIO(path.read_bytes())))
+    arrays = dict(_arrays(path.read_bytes()))
     arrays["header"] = np.frombuffer(mutator.json(arrays["header"].tobytes()), np.uint8)
     if mutator.draw.random() < 0.3:
         name = mutator.draw.choice(sorted(arrays))
         arrays[name] = mutator.draw.choice((arrays[name][:0], arrays[name].ravel()[:3], np.zeros(3), np.zeros((2, 2), np.int8)))
     path.write_bytes(files.npz_bytes(arrays))
+
+
+@cache
+def _arrays(data: bytes) -> dict[str, Any]:
+    return dict(np.load(io.BytesIO(data)))
 
 
 def _reel(mutator: Mutator, place: Path) -> None:
@@ -255,7 +275,8 @@ def _request(place: Path) -> None:
     asked = files.read_json(place / "request.json")
     if isinstance(asked, dict):
         for kind in ("take", "parent", "yaml", "town"):
-            _routes(place)._make_take({key: asked[key] for key in (kind, "changes", "policy", "seed") if key in asked})
+            with suppress(TownletError):  # one that is refused does not keep the next from being tried
+                _routes(place)._make_take({key: asked[key] for key in (kind, "changes", "policy", "seed") if key in asked})
 
 
 def _targets() -> Iterator[Target]:

@@ -38,6 +38,8 @@ def main() -> int:
         tools.store(Path(folder))
         for name in asked.targets.split(",") if asked.targets else tools.TARGETS:
             row = rows.setdefault(name, {"target": name} | dict.fromkeys(COUNTED, 0))
+            if row["mutations"] >= asked.count or time.monotonic() > end:
+                continue
             for seed in range(WARM):
                 tools.tried(tools.TARGETS[name], seed, Path(folder))
             gc.collect()

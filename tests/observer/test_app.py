@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
+import resource
 import socket
 import threading
 import time
@@ -24,6 +26,7 @@ from checkpoints import write_run
 from scorecards import duel
 from townlet.config import load_config
 from townlet.config.loader import default_config
+from townlet.envs.vector import VectorTown
 from townlet.evaluation.compare import save_scorecard
 from townlet.observer.app import Observatory, serve
 from townlet.observer.library import Library
@@ -31,6 +34,8 @@ from townlet.observer.news import News
 from townlet.observer.reel import unpack
 from townlet.observer.studio import Studio, table_of
 from townlet.observer.take import parse_take
+from townlet.policy.runtime import make_policy
+from townlet.sim.loop import SimulationLoop
 
 
 @dataclass
@@ -187,7 +192,7 @@ def test_a_token_in_the_address_becomes_a_cookie(served: Served) -> None:
         assert (status, found["location"]) == (303, "/")
         assert found["set-cookie"] == f"townlet_{served.port}={token}; HttpOnly; SameSite=Strict; Path=/"
         assert told(served, "/api/about", role)["role"] == role
-    for wrong in ("", "x", "x" * 5000, f"{served.observatory.act_token}&token=x", "%00"):
+    for wrong in ("", "x", "x" * 5000, f"{served.observatory.act_token}&token=x", "%00", "x" + "&a=1" * 20):
         assert ask(served, "GET", f"/?token={wrong}", {"Host": served.host})[0] == 401
     token = served.observatory.act_token
     assert ask(served, "GET", f"/api/about?token={token}", {"Host": served.host})[0] == 401  # only at the door
@@ -206,12 +211,27 @@ def test_a_token_in_the_address_becomes_a_cookie(served: Served) -> None:
         "/api/runs/..%2f..%2fetc/records", "/api/scenarios/..%2fx", "/api/scenarios/%2fetc%2fpasswd",
         "/api/takes/x%00/reels/0", "/etc/passwd",
         "/api/takes/x/reels/-1", "/api/takes/x/reels/99999999999999999999", "/api/takes/x.take", "/api/jobs/../../x",
+        "/api/takes/TAKE/reels/" + "9" * 5000, "/api/takes/TAKE/why/0/" + "9" * 5000, "/api/takes/TAKE/snapshot/" + "9" * 30,
+        "/api/takes/TAKE/decisions?after=%C2%B2", "/api/takes/TAKE/story/0?to=%D9%A3",
     ],
 )  # fmt: skip
-def test_no_request_is_a_path(served: Served, target: str) -> None:
-    status, _, body = get(served, target, "act")
+def test_no_request_is_a_path_or_no_number(served: Served, target: str) -> None:
+    status, _, body = get(served, target.replace("TAKE", served.take), "act")
     assert status in (400, 404), body
+    assert json.loads(body)["error"]
     assert b"root:" not in body
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"town": ["town_day"]}, {"town": {"a": 1}}, {"parent": "TAKE", "changes": [{"at": 1, "do": "\ud800 x"}]},
+        {"town": "town_day", "policy": "\ud800"}, {"town": "town_day", "seed": float("nan")}, {"yaml": "\ud800: 1"},
+    ],
+)  # fmt: skip
+def test_what_no_take_can_be_made_of_is_refused(served: Served, asked: dict[str, Any]) -> None:
+    status, told = post(served, "/api/takes", json.loads(json.dumps(asked).replace("TAKE", served.take)))
+    assert (status, bool(told["error"])) == (400, True)
 
 
 def test_too_large_requests_end_early(served: Served) -> None:
@@ -356,9 +376,9 @@ def test_records_come_by_cursor_and_a_cut_log_is_noticed(served: Served) -> None
 # --- news --------------------------------------------------------------------------------------------------------------------
 
 
-def listen(served: Served) -> socket.socket:
+def listen(served: Served, target: str = "/api/news") -> socket.socket:
     line = socket.create_connection(("127.0.0.1", served.port), timeout=20)
-    line.sendall(f"GET /api/news HTTP/1.1\r\nHost: {served.host}\r\nCookie: {served.cookie('watch')}\r\n\r\n".encode())
+    line.sendall(f"GET {target} HTTP/1.1\r\nHost: {served.host}\r\nCookie: {served.cookie('watch')}\r\n\r\n".encode())
     return line
 
 
@@ -402,6 +422,41 @@ def test_news_reach_every_viewer_and_a_stuck_one_costs_nothing(served: Served) -
         time.sleep(0.05)
         served.observatory.news.publish("note", {})
     assert served.observatory.news.viewers == 0
+
+
+def test_two_hundred_viewers_of_whom_fifty_are_stuck_cost_little_and_disturb_nobody(served: Served) -> None:
+    """What it costs a run is measured by `benchmarks/page/bars.py viewers`; here, that memory is bounded and all are served."""
+    reels = {k: get(served, f"/api/takes/{served.take}/reels/{k}")[2] for k in range(3)}
+    vec = VectorTown("queue_conflict", 1, seed=5)
+    loop = SimulationLoop(vec, make_policy("scripted", vec))
+    loop.run(120)
+    lone = vec.digest()
+    vec.reset()
+    lines = [listen(served) for _ in range(100)]  # of whom the first 25 never read
+    for line in lines[25:]:
+        read_until(line, b"event: hello")
+    before = resident_bytes()
+    try:
+        lines += [listen(served, f"/api/takes/{served.take}/reels/{k % 3}") for k in range(25)]
+        for k in range(300):
+            served.observatory.news.publish("note", {"k": k, "text": "x" * 2_000})
+        served.observatory.news.publish("note", {"last": 1})
+        with ThreadPoolExecutor(16) as viewers:
+            same = viewers.map(lambda k: get(served, f"/api/takes/{served.take}/reels/{k % 3}")[2] == reels[k % 3], range(225))
+            heard = viewers.map(lambda line: len(read_until(line, b'"last":1')) > 2_000, lines[25:100])
+            loop.run(120)
+            assert all(same)
+            assert all(heard)
+        assert vec.digest() == lone
+        assert resident_bytes() - before < 20e6
+    finally:
+        for line in lines:
+            line.close()
+
+
+def resident_bytes() -> float:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_a_server_that_closes_lets_its_viewers_go() -> None:

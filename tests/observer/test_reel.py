@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from townlet.errors import TakeError, TownletError
-from townlet.observer.reel import Reel, ReelColumn, columns, numbers, pack, planes, unpack, whole
+from townlet.observer.reel import Reel, columns, numbers, pack, planes, unpack, whole
 from townlet.observer.take import Take, canonical, parse_take, take_of_link
 from townlet.sim.recorder import Decisions
+from townlet.world.film import FilmColumn
 
 TABLE = columns(("hunger", "hygiene"), values=True)
 
@@ -37,9 +38,9 @@ def test_a_reel_is_read_as_it_was_packed(seed: int, n: int, m: int, events: int,
 
 
 @pytest.mark.parametrize(
-    "column", [ReelColumn("a", 1), ReelColumn("a", 2, True), ReelColumn("a", 3, False, 0.01), ReelColumn("a", 4, True, 0.001)]
+    "column", [FilmColumn("a", 1), FilmColumn("a", 2, True), FilmColumn("a", 3, False, 0.01), FilmColumn("a", 4, True, 0.001)]
 )
-def test_numbers_come_back_within_half_a_step(column: ReelColumn) -> None:
+def test_numbers_come_back_within_half_a_step(column: FilmColumn) -> None:
     bits = 8 * column.bytes - column.signed
     values = np.random.default_rng(1).uniform(-(2**bits) if column.signed else 0, 2**bits - 1, (9, 4)) * column.scale
     again = numbers(planes(whole(values, column), column), column)

@@ -9,7 +9,7 @@ from townlet.config.loader import load_config, shipped_configs
 from townlet.dto.evaluation import MEASURES
 from townlet.observations.spec import ObservationSpec
 from townlet.observer.rules_page import PICTURES, REASON_MEANS, TERM_MEANS, page_text
-from townlet.world.actions import catalogue
+from townlet.world.actions import Catalogue
 from townlet.world.state import CONFLICT_REASONS, TERMS
 
 
@@ -37,7 +37,7 @@ def test_every_shipped_town_has_its_page(name: str) -> None:
 def test_every_action_of_every_catalogue_is_explained(level: str) -> None:
     config = load_config("town_day", (f"policy.action_level={level}",))
     text = page_text(config)
-    names = catalogue(level, tuple(spec.id for spec in config.affordances.specs)).names
+    names = Catalogue(level, tuple(spec.id for spec in config.affordances.specs)).names
     assert all(f"| `{name}` |" in text for name in names)
     assert all(f"| `{measure}` |" in text for measure in MEASURES)
 

@@ -8,7 +8,7 @@ import pytest
 
 from engine_tools import STATIC
 from townlet.observer.words import OPTIONS, WAYS, option_text
-from townlet.world.actions import catalogue
+from townlet.world.actions import Catalogue
 
 
 @pytest.mark.parametrize(("name", "words"), [("WAYS", WAYS), ("OPTIONS", OPTIONS)])
@@ -20,6 +20,6 @@ def test_the_page_knows_the_same_words_for_options(name: str, words: dict[str, s
 
 def test_every_option_of_every_catalogue_reads_as_words() -> None:
     for level in ("option", "candidates", "primitive"):
-        for name in catalogue(level, ("use_shower", "cook_meal")).names:
+        for name in Catalogue(level, ("use_shower", "cook_meal")).names:
             assert re.fullmatch(r"[a-z]+( [a-z]+)*(, [a-z]+( [a-z]+)?)?", option_text(name)), name
     assert option_text("use_shower:2") == "use shower, second nearest"

@@ -21,8 +21,8 @@ from townlet.policy.capture import CaptureOptions, CaptureWriter, capture
 from townlet.policy.exports import export_joint, export_minari, export_parquet, export_vault
 from townlet.policy.joint import joint_episodes
 from townlet.policy.manifest import PREFIX
-from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
-from townlet.policy.replay_report import samples_of
+from townlet.policy.network import NetworkSpec
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample, samples_of
 from townlet.policy.runtime import make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
@@ -252,7 +252,9 @@ def test_what_is_learned_from_shares_the_memory_of_its_batch(tmp_path: Path) -> 
 
     generate(tmp_path / "data", 2 * SAMPLE_BYTES)
     batch = next(iter(ReplayDataset(ReplayDatasetConfig.from_capture_dir(tmp_path / "data", batch_size=2, streaming=True))))
-    learned = observed(batch, batch.metadata[0].action_dim, maps=True)
+    meta = batch.metadata[0]
+    sighted = NetworkSpec(features=1, actions=meta.action_dim, map_shape=(1, 1, 1), map_encoder="linear")
+    learned = observed(batch, sighted)
     for name in ("features", "maps", "masks"):
         assert np.shares_memory(vars(learned)[name], vars(batch)[name]), name
 

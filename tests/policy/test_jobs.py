@@ -16,7 +16,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import ClusterError, TownletError, UsageError
 from townlet.policy import ray_engine
 from townlet.policy.jobs import run_jobs
-from townlet.policy.many_towns import ManyTowns, Spread, live
+from townlet.policy.many_towns import ManyTowns, Spread, simulate_towns
 from townlet.policy.runtime import make_policy
 from townlet.policy.workers import WorkerDied
 from townlet.sim.loop import SimulationLoop
@@ -77,7 +77,7 @@ def test_after_a_stop_no_more_jobs_come() -> None:
 
 def test_each_of_many_towns_is_the_one_it_is_alone() -> None:
     config = load_config("town_day")
-    rows = list(live(HERE, config, range(4, 7), policy="scripted", ticks=120))
+    rows = list(simulate_towns(HERE, config, range(4, 7), policy="scripted", ticks=120))
     for row in rows:
         alone = VectorTown(config, 1, first_town=row["town"])
         SimulationLoop(alone, make_policy("scripted", alone, seed=alone.seed)).run(120)
@@ -86,7 +86,7 @@ def test_each_of_many_towns_is_the_one_it_is_alone() -> None:
     sums = ManyTowns()
     for row in rows:
         sums.add(row)
-    told = sums.told(2.0)
+    told = sums.summary(2.0)
     assert (told["towns"], told["residents"], told["resident_ticks_per_second"]) == (3, 24, 120 * 24 / 2.0)
     assert told["per_resident_day"]["uses"]["mean"] == pytest.approx(sum(row["uses"] for row in rows) / 24 * 1440 / 120)
 
@@ -109,7 +109,7 @@ def test_mean_and_deviation_of_a_stream() -> None:
     spread = Spread()
     for value in (2.0, 4.0, 9.0):
         spread.add(value)
-    assert spread.told() == pytest.approx({"mean": 5.0, "deviation": 13**0.5, "least": 2.0, "most": 9.0})
+    assert spread.summary() == pytest.approx({"mean": 5.0, "deviation": 13**0.5, "least": 2.0, "most": 9.0})
 
 
 def test_without_ray_and_without_a_cluster_one_sentence_each(
@@ -127,7 +127,7 @@ def test_without_ray_and_without_a_cluster_one_sentence_each(
 
 def test_a_node_with_other_versions_is_refused_by_name() -> None:
     here = ray_engine._made_with()
-    assert ray_engine._Host(dict, (), here).call(len) == (0, "", 0)
-    _, error, code = ray_engine._Host(dict, (), here | {"numpy": "0.1"}).call(len)
+    assert ray_engine._Actor(dict, (), here).call(len) == (0, "", 0)
+    _, error, code = ray_engine._Actor(dict, (), here | {"numpy": "0.1"}).call(len)
     assert code == 69
     assert error == f"A node of the cluster has other versions (numpy {here['numpy']} there, 0.1 here); install the same."

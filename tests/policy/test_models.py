@@ -16,14 +16,14 @@ from townlet.observations.spec import CONFLICT, ObservationSpec  # noqa: E402
 from townlet.policy.inference import weight_shapes  # noqa: E402
 from townlet.policy.models import ConflictAwarePolicyNetwork  # noqa: E402
 from townlet.policy.network import NetworkSpec  # noqa: E402
-from townlet.world.actions import catalogue  # noqa: E402
+from townlet.world.actions import Catalogue  # noqa: E402
 
 AFFORDANCES = ("use_shower", "cook_meal")
 KINDS = [{"map_encoder": encoder, "recurrent": cell} for encoder in ("none", "linear", "cnn") for cell in ("none", "gru", "lstm")]
 
 
 def town(variant: str = "hybrid") -> ObservationSpec:
-    return ObservationSpec(variant, catalogue("option", AFFORDANCES).names, AFFORDANCES, tuple(THREE))
+    return ObservationSpec(variant, Catalogue("option", AFFORDANCES).names, AFFORDANCES, tuple(THREE))
 
 
 def small(**kind: object) -> NetworkSpec:

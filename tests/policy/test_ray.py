@@ -32,7 +32,7 @@ from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.jobs import run_jobs
-from townlet.policy.many_towns import live
+from townlet.policy.many_towns import simulate_towns
 from townlet.policy.ray_engine import SETTINGS, RayEngine, RayWorker
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import NoProgress, RunOptions
@@ -188,7 +188,10 @@ def test_a_scorecard_and_many_towns_are_the_local_ones(small_town: Small, cluste
     here, there = (evaluate(policies, cases, looks=True, where=where).model_dump(mode="json") for where in (None, WHERE))
     assert same(here) == same(there)
     rows = [
-        [(row["town"], row["digest"]) for row in live(where, load_config("town_day"), range(3, 6), policy="scripted", ticks=60)]
+        [
+            (row["town"], row["digest"])
+            for row in simulate_towns(where, load_config("town_day"), range(3, 6), policy="scripted", ticks=60)
+        ]
         for where in (TrainingConfig(), WHERE)
     ]
     assert rows[0] == rows[1]

@@ -16,11 +16,11 @@ from townlet.bench.samples import generated_sample, generated_source, write_gene
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError, UsageError
 from townlet.policy.capture import CaptureWriter
-from townlet.policy.capture_events import EVENT_TYPES
-from townlet.policy.conflict_features import QUEUE_COUNTS, ConflictNormalizer, conflict_columns
 from townlet.policy.manifest import PREFIX
 from townlet.policy.prefetch import prefetched
-from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
+from townlet.policy.replay import ConflictNormalizer, ReplayBatch, ReplayDataset, ReplayDatasetConfig, conflict_columns
+from townlet.policy.sample_metrics import QUEUE_COUNTS
+from townlet.world.state import EVENTS
 
 LENGTHS = (8, 8, 12, 8, 12, 8, 5)  # three buckets
 
@@ -158,7 +158,7 @@ def test_events_are_counted_per_step_of_their_actor(folder: Path, tmp_path: Path
     dataset = ReplayDataset(config(folder, batch_size=1, events=tmp_path / "events.ndjson"))
     (mine,) = [batch.events for batch in dataset if batch.metadata[0].sample_id == meta.sample_id]
     assert mine is not None
-    conflicts = mine[:, 0, EVENT_TYPES.index("queue_conflict")]
+    conflicts = mine[:, 0, EVENTS.index("queue_conflict")]
     assert conflicts.tolist() == [2, 1, 0, 1, 0, 0, 0, 1]
     assert mine.sum() == 6  # the event at tick 80 lies beyond the eight decisions
     others = [batch.events for batch in dataset if batch.metadata[0].agent_id != meta.agent_id]

@@ -11,7 +11,7 @@ import pytest
 
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
-from townlet.scenarios.catalogue import FOUNDING
+from townlet.scenarios.shipped import FOUNDING
 from townlet.types import Array
 from townlet.world.state import CONFLICT_REASONS, EVENTS, HUNGER, HYGIENE
 

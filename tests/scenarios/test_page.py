@@ -6,7 +6,7 @@ import json
 
 from places import ROOT
 from scenario_figures import page_text
-from townlet.scenarios.catalogue import FOUNDING, ordered_names
+from townlet.scenarios.shipped import FOUNDING, ordered_names
 
 DOCS = ROOT / "docs"
 

@@ -13,7 +13,7 @@ from townlet.config.loader import load_config
 from townlet.config.models import config_hash
 from townlet.scenarios.lint import lint
 from townlet.scenarios.random_town import feasible_town
-from townlet.studies.sight import sight_verdict
+from townlet.studies.town_checks import sight_verdict
 
 
 @pytest.mark.parametrize("name", ["town_day", "two_bathrooms", "rush_hour"])

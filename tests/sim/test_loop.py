@@ -17,8 +17,9 @@ from townlet.policy.runtime import make_policy
 from townlet.ports import Hook
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.mask_reasons import why_masked
-from townlet.sim.probes import Counts, Digests, EventLog, Film, SnapshotEvery
+from townlet.sim.probes import Counts, Digests, EventLog, PictureEvery, SnapshotEvery
 from townlet.sim.snapshot import load_snapshot
+from townlet.testing import tiny_town
 from townlet.world.events import QUEUE_CONFLICT
 
 
@@ -125,7 +126,7 @@ def test_snapshots_on_the_way(tmp_path: Path) -> None:
 
 
 def test_a_film_has_a_frame_per_decision_and_the_end() -> None:
-    film = Film()
+    film = PictureEvery()
     loop = loop_of("kitchen_breakfast", [film])
     loop.run(50)
     loop.finish()
@@ -154,3 +155,13 @@ def test_primitive_actions_have_reasons_too() -> None:
     reasons = why_masked(vec, 0)
     assert reasons["interact:use_shower"] == "stands too far away"
     assert reasons["interact:sit"] == "has no bench that can be reached"
+
+
+@pytest.mark.parametrize(("start", "told"), [("12:00", "open 22:00–02:00"), ("23:00", "needs power"), ("01:00", "needs power")])
+def test_hours_over_midnight_are_blamed_only_when_it_is_closed(start: str, told: str) -> None:
+    nap = {"id": "nap", "objects": ["hammock"], "ticks": 5, "requires": "power", "hours": ["22:00", "02:00"]}
+    dark = [{"at": start, "kind": "blackout", "duration": 60}]
+    words = (f"affordances.add={json.dumps([nap])}", f"perturbations.events={json.dumps(dark)}")
+    vec = VectorTown(tiny_town(*words, scenario={"start": start, "objects": [{"kind": "hammock", "at": [6, 5]}]}), 1)
+    vec.step(np.zeros((1, 2), np.int64))
+    assert why_masked(vec, 0)["nap:near"] == told

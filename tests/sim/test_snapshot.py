@@ -13,10 +13,10 @@ from townlet.dto.snapshot import SNAPSHOT_SCHEMA
 from townlet.envs.vector import VectorTown
 from townlet.errors import SnapshotError
 from townlet.policy.runtime import make_policy
-from townlet.sim.divergence import first_divergence
+from townlet.sim.divergence import differences, first_divergence
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Digests
-from townlet.sim.snapshot import differences, load_snapshot, open_town, restore, save_snapshot, take_snapshot
+from townlet.sim.snapshot import load_snapshot, open_town, restore, save_snapshot, take_snapshot
 
 CASES = [("town_day", "scripted", 300), ("queue_conflict", "schedule", 150), ("newcomer", "random", 400)]
 

@@ -17,7 +17,7 @@ from townlet.evaluation.table import scorecard_text
 from townlet.files import read_json
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
-from townlet.scenarios.catalogue import ordered_names
+from townlet.scenarios.shipped import ordered_names
 from townlet.studies.bound import _least_lack, bound
 from townlet.studies.planner import BASE, CasePlan, Effort, plan_case
 from townlet.testing import tiny_town

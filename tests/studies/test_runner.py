@@ -20,9 +20,9 @@ from townlet.evaluation.compare import summarise
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
 from townlet.files import AppendLog, sealed_line
-from townlet.studies.ablation import BLIND, SIGHTED, UNTOLD, ablation, report_text
+from townlet.studies.report import report_text
 from townlet.studies.runner import finished, parse_results, read_results, report_study, run_job, run_study
-from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of, load_spec
+from townlet.studies.spec import BLIND, SIGHTED, UNTOLD, StudyJob, StudySpec, ablation, job_of, jobs_of, load_spec
 
 TINY = ("training.towns=4", "training.horizon=6", "training.epochs=1", "training.eval_every=0", "training.checkpoint_every=1")
 

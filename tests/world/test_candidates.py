@@ -13,7 +13,7 @@ from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import make_policy
 from townlet.testing import check_scenario, tiny_town
-from townlet.world.actions import affordances_of, catalogue
+from townlet.world.actions import Catalogue, affordances_of
 from townlet.world.invariants import problems
 from world_tools import Play, people
 
@@ -43,12 +43,12 @@ def sound(play: Play) -> bool:
 
 
 def test_the_catalogue_names_the_nearest_objects_and_what_is_done_about_a_place() -> None:
-    actions = catalogue("candidates", ("cook", "sit"))
+    actions = Catalogue("candidates", ("cook", "sit"))
     assert actions.names[5:] == (*(f"cook:{k}" for k in "1234"), *(f"sit:{k}" for k in "1234"), "reserve", "yield")
     assert (actions.index("sit"), actions.per_affordance) == (9, 4)
     for level in ("option", "candidates", "primitive"):
-        assert affordances_of(level, catalogue(level, ("cook", "sit")).names) == ("cook", "sit")
-    assert len({catalogue(level, ("cook",)).hash for level in ("option", "candidates", "primitive")}) == 3
+        assert affordances_of(level, Catalogue(level, ("cook", "sit")).names) == ("cook", "sit")
+    assert len({Catalogue(level, ("cook",)).hash for level in ("option", "candidates", "primitive")}) == 3
 
 
 def test_every_candidate_shows_its_way_queue_wait_and_rivalry() -> None:
@@ -178,17 +178,16 @@ def test_towns_are_sound_under_scripted_and_random_residents(scenario: str) -> N
 
 def test_lives_are_captured_read_and_refused_by_the_other_catalogue(tmp_path: Path) -> None:
     from townlet.errors import ReplayError
-    from townlet.policy.training.session import town_tables
     from townlet.policy.training.sources import check_samples
 
     config = load_config("queue_conflict", (LEVEL,))
     capture([config], tmp_path / "lives", CaptureOptions(ticks=200, epsilon=0.05, policy="scripted"))
     data = ReplayDataset(ReplayDatasetConfig.from_capture_dir(tmp_path / "lives", normalize_conflict_features=True))
-    check_samples(data, *town_tables(config), needs_map=True)
+    check_samples(data, config, needs_map=True)
     assert data.normalizer is not None
     assert "use_shower_2_wait" in data.normalizer.names
     batch = next(iter(data))
     assert batch.expert is not None
     assert np.take_along_axis(batch.masks[: batch.steps], batch.expert[..., None], axis=2).all()  # type: ignore[index]
     with pytest.raises(ReplayError, match="differ in"):
-        check_samples(data, *town_tables(load_config("queue_conflict")), needs_map=True)
+        check_samples(data, load_config("queue_conflict"), needs_map=True)

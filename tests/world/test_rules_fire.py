@@ -34,7 +34,7 @@ RUNS: list[tuple[str, str, int, int, tuple[str, ...]]] = [  # scenario, policy, 
 TIE_EVENT_OF = {
     "chat_success": "chat_success",
     "chat_failure": "chat_failure",
-    "hand_over": "queue_interaction",
+    "handover": "queue_interaction",
     "shared_meal": "shared_meal",
     "late_help": "late_help",
     "shift_takeover": "shift_takeover",

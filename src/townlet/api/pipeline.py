@@ -14,7 +14,7 @@ from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.evaluation.scorecard import PolicySource, locate
+from townlet.evaluation.scorecard import PolicySource
 from townlet.evaluation.scorecard import evaluate as measure
 from townlet.evaluation.suites import Case
 from townlet.observer.living import file_parts
@@ -23,7 +23,7 @@ from townlet.observer.standalone import write_page
 from townlet.observer.studio import Studio
 from townlet.policy.capture import CaptureOptions
 from townlet.policy.capture import capture as run_capture
-from townlet.policy.runtime import Decision, make_policy
+from townlet.policy.runtime import Decision, locate, make_policy
 from townlet.policy.training.contexts import Progress, RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import next_free

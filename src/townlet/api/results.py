@@ -20,7 +20,7 @@ from townlet.evaluation.table import scorecard_text
 from townlet.optional import installed
 from townlet.policy.capture_events import read_event_records
 from townlet.policy.manifest import EVENTS_NAME, ReplayEntry
-from townlet.policy.replay_report import entries_of
+from townlet.policy.replay import entries_of
 from townlet.policy.training.run_folder import RunFolder
 from townlet.studies.runner import RESULTS, finished, parse_results
 from townlet.studies.spec import load_spec

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from townlet import files
-from townlet.bench.rows import Row, paired, row
+from townlet.bench.rows import Row, memory_mb, paired, row
 from townlet.bench.samples import generated_sample, generated_source, source_of_tables, write_generated
 from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
@@ -144,13 +144,13 @@ def _train(dataset: ReplayDataset | ReplayDatasetConfig) -> None:
 def measure(folder: Path, *, streaming: bool, batch_size: int = TRAINING_BATCH) -> Pass:
     whole = ReplayDatasetConfig.from_capture_dir(folder, **_options(batch_size))
     _train(replace(whole, entries=whole.entries[:batch_size]))  # the network and what an update works with
-    opened = _memory("VmRSS")
+    opened = memory_mb()
     begin = time.perf_counter()
     dataset = ReplayDataset(ReplayDatasetConfig.from_capture_dir(folder, streaming=streaming, **_options(batch_size)))
     if streaming:
-        opened = _memory("VmRSS")
+        opened = memory_mb()
     _train(dataset)
-    return Pass(time.perf_counter() - begin, opened, _memory("VmHWM"))
+    return Pass(time.perf_counter() - begin, opened, memory_mb("VmHWM"))
 
 
 def batches_alive(folder: Path, *, batch_size: int = TRAINING_BATCH) -> int:
@@ -160,39 +160,23 @@ def batches_alive(folder: Path, *, batch_size: int = TRAINING_BATCH) -> int:
     return dataset.most
 
 
-def _memory(key: str) -> float:
-    """MB of this process; `ru_maxrss` would also know the parent it was forked from."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 1e3
-
-
 def child(folder: Path, form: str) -> Pass:
     words = [sys.executable, "-m", "townlet.bench.replay", str(folder), form]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     return Pass(**json.loads(done.stdout))
 
 
-def ppo_rows(folder: Path, repeats: int = 1) -> list[dict[str, object]]:
+def ppo_rows(folder: Path, repeats: int = 1) -> list[Row]:
     """Training from a stream against training from memory, in turns."""
     pairs = [(child(folder, "memory"), child(folder, "stream")) for _ in range(repeats)]
     ratio = statistics.median(memory.seconds / stream.seconds for memory, stream in pairs)
     most = batches_alive(folder)
     memory, stream = pairs[-1]
-    sizes = {
-        "peak_mb": stream.peak_mb,
-        "peak_mb_in_memory": memory.peak_mb,
-        "opened_mb": stream.opened_mb,
-    }
+    sizes = {"peak_mb": stream.peak_mb, "peak_mb_in_memory": memory.peak_mb, "opened_mb": stream.opened_mb}
     return [
-        {"name": "PPO streaming over in-memory", "value": ratio, "unit": "×", "bar": STREAMING_BAR, "ok": ratio >= STREAMING_BAR},
-        {
-            "name": f"batches in memory while PPO streams, prefetch {PREFETCH}",
-            "value": most,
-            "unit": "batches",
-            "bar": PREFETCH + 1,
-            "ok": most <= PREFETCH + 1,
-            **{name: round(value, 1) for name, value in sizes.items()},
-        },
+        row("PPO streaming over in-memory", ratio, "×", STREAMING_BAR),
+        row(f"batches in memory while PPO streams, prefetch {PREFETCH}", most, "batches", PREFETCH + 1, smaller=True)
+        | {name: round(value, 1) for name, value in sizes.items()},
     ]
 
 

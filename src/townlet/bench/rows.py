@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Any
@@ -34,6 +35,12 @@ def calibration() -> float:
 def paired(one: Callable[[], float], other: Callable[[], float], repeats: int) -> float:
     """The median ratio of two things timed in turns."""
     return median(one() / other() for _ in range(repeats))
+
+
+def memory_mb(key: str = "VmRSS") -> float:
+    """MB of this process; `ru_maxrss` would also know the parent it was forked from."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 1e3
 
 
 def child_seconds(words: Sequence[str], environment: Mapping[str, str] | None = None) -> float:

@@ -11,31 +11,27 @@ from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.capture import CaptureWriter
 from townlet.policy.manifest import PREFIX
-from townlet.policy.rollout import Life, SampleSource, frames_to_replay_sample
+from townlet.policy.rollout import Life, SampleSource, frames_to_replay_sample, next_sample_id
 from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample
 from townlet.policy.trajectory import Trajectory
-from townlet.world.actions import Catalogue, catalogue
+from townlet.world.actions import Catalogue
 from townlet.world.state import EVENT
 
 AFFORDANCES = ("use_shower", "cook_meal", "eat_meal", "buy_meal", "rest_sleep", "sit")
 
 
-def generated_source(variant: str = "hybrid", *, values: bool = True, prefix: str = PREFIX) -> SampleSource:
-    options = catalogue("option", AFFORDANCES)
-    return source_of_tables(
-        options, ObservationSpec(variant, options.names, AFFORDANCES, tuple(THREE)), values=values, prefix=prefix
-    )
+def generated_source(variant: str = "hybrid", *, values: bool = True) -> SampleSource:
+    options = Catalogue("option", AFFORDANCES)
+    return source_of_tables(options, ObservationSpec(variant, options.names, AFFORDANCES, tuple(THREE)), values=values)
 
 
-def source_of_tables(actions: Catalogue, spec: ObservationSpec, *, values: bool = True, prefix: str = PREFIX) -> SampleSource:
+def source_of_tables(actions: Catalogue, spec: ObservationSpec, *, values: bool = True) -> SampleSource:
     """Samples that look as if they came from a town with these actions and observations."""
     policy = PolicyNote(kind="generated", values="critic" if values else "none")
-    return SampleSource.describe(spec, actions, 10, policy, CaptureNote(config_id="generated", scenario="generated"), prefix)
+    return SampleSource.describe(spec, actions, 10, policy, CaptureNote(config_id="generated", scenario="generated"), PREFIX)
 
 
-def generated_sample(
-    source: SampleSource, seed: int, timesteps: int = 144, *, agent: str | None = None, expert: bool = True
-) -> ReplaySample:
+def generated_sample(source: SampleSource, seed: int, timesteps: int = 144) -> ReplaySample:
     """A life of random observations and legal random actions."""
     rng = np.random.default_rng(seed)
     T, F, A = timesteps, len(source.template["feature_names"]), source.template["action_dim"]
@@ -53,21 +49,18 @@ def generated_sample(
         rewards=rng.standard_normal(T, np.float32),
         terminated=np.zeros(T, np.bool_),
         truncated=np.arange(T) == T - 1,
-        expert=actions.copy() if expert else None,
+        expert=actions.copy(),
     )
-    who = Life(agent_id=agent or f"resident_{seed % 8}", town=seed // 8, episode=0, life=0, first_tick=0)
-    number = source.numbers.get(who.agent_id, 0)
-    source.numbers[who.agent_id] = number + 1
-    return frames_to_replay_sample(frames, who, source, f"{source.prefix}_{who.agent_id}_{number:03d}", np.empty(0, EVENT))
+    who = Life(agent_id=f"resident_{seed % 8}", town=seed // 8, episode=0, life=0, first_tick=0)
+    name = next_sample_id(source.prefix, who.agent_id, source.numbers)
+    return frames_to_replay_sample(frames, who, source, name, np.empty(0, EVENT))
 
 
-def write_generated(
-    folder: Path, count: int, *, timesteps: int = 144, variant: str = "hybrid", seed: int = 0, source: SampleSource | None = None
-) -> int:
+def write_generated(folder: Path, count: int, *, timesteps: int = 144, source: SampleSource | None = None) -> int:
     """A capture folder of generated samples; returns its bytes."""
     writer = CaptureWriter(files.make_folder(folder), PREFIX)
-    source = source or generated_source(variant)
-    for number in range(count):
-        writer.put(generated_sample(source, seed + number, timesteps))
+    source = source or generated_source()
+    for seed in range(count):
+        writer.put(generated_sample(source, seed, timesteps))
     writer.close()
     return writer.nbytes

@@ -6,15 +6,15 @@ Python in the same run tells how fast the machine was just then.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from statistics import median
 from time import process_time
 
 import numpy as np
 
-from townlet.bench.rows import Row, calibration, child_seconds, row
+from townlet.bench.rows import Row, calibration, child_seconds, memory_mb, row
 from townlet.config import load_config
+from townlet.config.base import DAY
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import Decision, ScriptedPolicy
 from townlet.ports import Decided
@@ -24,7 +24,6 @@ from townlet.sim.tally import EventTally
 from townlet.world.actions import WAIT
 from townlet.world.events import QUEUE_CONFLICT, USE_START
 
-DAY = 1440
 SEEN_BAR, OPTION_BAR = 2_500_000.0, 10_000_000.0
 GROWTH_BAR, AGE_BAR = 2.5, 0.9
 NEED_BAR = 1.04
@@ -162,7 +161,7 @@ def age_rows(*, towns: int = 16, repeats: int = 9, decisions: int = 36) -> list[
     moments, sizes = {}, {}
     for number, days in ((2, 1), (7, 5)):
         folk.run(days * day)
-        moments[number], sizes[number] = folk.vec.save(), _memory()
+        moments[number], sizes[number] = folk.vec.save(), memory_mb()
     ratios = []
     for _ in range(repeats):
         spent = {}
@@ -176,14 +175,8 @@ def age_rows(*, towns: int = 16, repeats: int = 9, decisions: int = 36) -> list[
     ]
 
 
-def _memory() -> float:
-    """Bytes the process holds now."""
-    with open("/proc/self/statm") as stream:
-        return int(stream.read().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
-
-
 def start_rows(*, repeats: int = 5) -> list[Row]:
-    """`townlet --help`, and `townlet run` once the kernels stand compiled: medians."""
+    """`townlet --help`, and `townlet run` with compiled kernels: medians."""
     helps = median(child_seconds(["--help"]) for _ in range(repeats))
     runs = median(child_seconds(["run", "town_day", "--ticks", "10"]) for _ in range(repeats))
     return [

@@ -49,8 +49,8 @@ def ablate(
     as_json: bool,
 ) -> None:
     """Train CONFIG with and without a sense, same budget and seeds, and report the difference with its interval."""
-    from townlet.studies.ablation import ablation
     from townlet.studies.runner import run_study
+    from townlet.studies.spec import ablation
 
     words = (*overrides, *(() if epochs is None else (f"training.epochs={epochs}",)))
     budget = None if epochs is not None else minutes

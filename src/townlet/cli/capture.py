@@ -113,7 +113,7 @@ def capture_suite(scenarios: tuple[str, ...], **options: Any) -> None:
     Example:
       python scripts/capture_rollout_suite.py --ticks 600 --output runs/suite
     """
-    from townlet.scenarios.catalogue import FOUNDING
+    from townlet.scenarios.shipped import FOUNDING
 
     _capture(scenarios or FOUNDING, **options)
 

@@ -36,9 +36,10 @@ def report(
     run: Path, output: Path | None, log: Path | None, scorecard: Path | None, seeds: int, days: int, as_json: bool
 ) -> None:
     """Write one self-contained HTML page of a training RUN: scoreboard, curves, the town, config and hashes."""
-    from townlet.evaluation.compare import load_scorecard
+    from townlet.errors import StorageError
+    from townlet.evaluation.compare import load_scorecard, save_scorecard
     from townlet.files import write_text
-    from townlet.observer.report import measure_run, read_run, render_report
+    from townlet.observer.report import SCORECARD, measure_run, read_run, render_report
     from townlet.observer.town import town_picture
     from townlet.policy.training.run_folder import RunFolder
 
@@ -51,7 +52,11 @@ def report(
         with progress("evaluating", None) as advance:
             card = measure_run(run, towns=seeds, days=days, progress=lambda case, policy, done, total: advance(1, policy))
         record = replace(record, scorecard=card)
-        note(f"scorecard written to {run / 'scorecard.json'}")
+        try:
+            save_scorecard(card, run / SCORECARD)
+            note(f"scorecard written to {run / SCORECARD}")
+        except StorageError as error:  # somebody else's run: the page can be written elsewhere all the same
+            note(f"the scorecard is not kept: {error}")
     target = output or run / "report.html"
     folder = RunFolder(run)
     write_text(

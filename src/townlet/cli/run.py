@@ -115,7 +115,7 @@ def run(
     from townlet.policy.runtime import fitted, make_policy
     from townlet.signals import StopFlag
     from townlet.sim.loop import SimulationLoop
-    from townlet.sim.probes import Counts, Digests, EventLog, Exits, Film, SnapshotEvery
+    from townlet.sim.probes import Counts, Digests, EventLog, Exits, PictureEvery, SnapshotEvery
     from townlet.sim.snapshot import save_snapshot, take_snapshot
 
     scenario = named_once(scenario, named)
@@ -147,7 +147,7 @@ def run(
     wanted = first + (ticks or episode - first)
     counts, exits = Counts(), Exits()
     loop = SimulationLoop(vec, decides, [counts, exits])
-    film, marks = Film(), Digests()
+    film, marks = PictureEvery(), Digests()
     follows = None
     if follow is not None:
         say = (lambda text: None) if as_json else click.echo
@@ -214,7 +214,7 @@ def _many(
     import json
 
     from townlet.files import AppendLog, remove
-    from townlet.policy.many_towns import ManyTowns, live
+    from townlet.policy.many_towns import ManyTowns, simulate_towns
     from townlet.signals import StopFlag
 
     sums, began = ManyTowns(), time.perf_counter()
@@ -223,14 +223,14 @@ def _many(
     with StopFlag() as stop, ExitStack() as stack:
         advance = stack.enter_context(progress("towns", len(towns)))
         log = None if digests is None else stack.enter_context(AppendLog(digests))
-        for row in live(training, config, towns, stop=lambda: stop.asked != 0, **options):
+        for row in simulate_towns(training, config, towns, stop=lambda: stop.asked != 0, **options):
             stop.begun = True
             sums.add(row)
             advance(1)
             if log is not None:
                 log.write(json.dumps({"town": row["town"], "digest": row["digest"]}))
     report = {"scenario": config.scenario.name or config.config_id, "policy": options["policy"], "first_town": towns[0]}
-    report |= sums.told(time.perf_counter() - began)
+    report |= sums.summary(time.perf_counter() - began)
     emit(report, lambda: many_told(report), as_json)
     if stop.asked:
         raise stop.interruption(f"after {sums.towns} of {len(towns)} towns; run the rest with --town {towns[0] + sums.towns}")

@@ -94,7 +94,7 @@ def _row(run: RunFolder) -> dict[str, object]:
 
 def _stages(run: RunFolder) -> list[AnnealStageResult]:
     """The stages that an anneal run has done; none for another."""
-    from townlet.policy.training.tracker import Tracker
+    from townlet.policy.training.anneal import Tracker
 
     return Tracker.read(run.path).done
 

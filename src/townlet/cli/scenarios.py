@@ -36,7 +36,7 @@ def list_(as_json: bool) -> None:
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
-    from townlet.scenarios.catalogue import facts_of, ordered_names
+    from townlet.scenarios.shipped import facts_of, ordered_names
 
     entries = [facts_of(load_config(name)) for name in ordered_names()]
     wide = max(len(one.name) for one in entries)
@@ -79,9 +79,9 @@ def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     from dataclasses import asdict
 
     from townlet.config.loader import load_config
-    from townlet.scenarios.catalogue import facts_of
     from townlet.scenarios.compile import read_plan
     from townlet.scenarios.random_town import picture
+    from townlet.scenarios.shipped import facts_of
 
     config = load_config(name, overrides)
     plan = read_plan(config)
@@ -158,12 +158,12 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
         report = lint(config, days=days)
         verdicts = [asdict(verdict) for verdict in report.verdicts]
         if sight and report.ok:
-            from townlet.studies.sight import sight_verdict
+            from townlet.studies.town_checks import sight_verdict
 
             note(f"{name}: measuring the value of sight over 64 days")
             verdicts.append(asdict(sight_verdict(config)))
         if pay and report.ok:
-            from townlet.studies.pay import pay_verdict
+            from townlet.studies.town_checks import pay_verdict
 
             note(f"{name}: simulating a month of seven ways of life")
             verdicts.append(asdict(pay_verdict(config)))

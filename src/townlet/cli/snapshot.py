@@ -127,7 +127,8 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
       townlet snapshot diff runs/noon.npz runs/two.npz
     """
     from townlet.errors import UsageError
-    from townlet.sim.snapshot import differences, load_snapshot, open_town
+    from townlet.sim.divergence import differences
+    from townlet.sim.snapshot import load_snapshot, open_town
 
     one, two = load_snapshot(a), load_snapshot(b)
     if (one.header.num_towns, one.header.action_catalogue_hash) != (two.header.num_towns, two.header.action_catalogue_hash):

@@ -103,7 +103,7 @@ def where_of(plan: StudySpec, engine: str, workers: int, address: str | None) ->
 
 def publish(report: StudyReport, output: Path | None, as_json: bool) -> None:
     from townlet.files import write_json, write_text
-    from townlet.studies.ablation import report_text
+    from townlet.studies.report import report_text
 
     if output is not None and output.suffix == ".json":
         write_json(output, report.model_dump(mode="json"))

@@ -38,11 +38,14 @@ class AffordancesConfig(Section):
         (), description="The affordances themselves, filled in from `file` and `add`."
     )
 
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return tuple(spec.id for spec in self.specs)
+
     @model_validator(mode="after")
     def _names(self) -> Self:
-        ids = [spec.id for spec in self.specs]
-        for name in ids:
-            if ids.count(name) > 1:
+        for name in self.ids:
+            if self.ids.count(name) > 1:
                 raise ValueError(f"two affordances are called {name!r}; ids must differ")
         kinds = [(kind, spec.id) for spec in self.specs for kind in spec.objects]
         for kind, name in kinds:

@@ -86,8 +86,7 @@ def tick_at(text: str, *, start: int, day: int, first: int = 0) -> int:
         return int(text)
     if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", text):
         raise UsageError(f"the time is {text!r}, expected a clock time such as 07:00 or a tick")
-    hours, rest = text.split(":")
-    return first + (int(hours) * 60 + int(rest) - start) % day
+    return first + (int(minutes(text)) - start) % day
 
 
 _CLOCK_SCHEMA = {"type": ["integer", "string"], "format": "clock", "pattern": "^[0-9]{1,2}:[0-5][0-9]$", "minimum": 0}

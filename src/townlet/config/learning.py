@@ -111,15 +111,18 @@ class OfflineConfig(Section):
     weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay.")
     value_coef: float = Field(0.5, ge=0, le=100, description="Weight of the value regression.")
     behaviour: float = Field(
-        1.0, ge=0, le=100, description="Weight of imitating the data's expert, on decisions for which one was noted."
+        5.0, ge=0, le=100, description="Weight of imitating the data's expert, on decisions for which one was noted."
     )
     temperature: float = Field(
-        0.5, gt=0, le=100, description="β: advantages, in their own deviations, are divided by it; lower trusts them more."
+        1.0, gt=0, le=100, description="β: advantages, in their own deviations, are divided by it; lower trusts them more."
     )
     weight_bound: float = Field(20.0, ge=1, le=1e6, description="Largest weight exp(A/β) of a decision (awr, iql).")
     expectile: float = Field(0.7, ge=0.5, lt=1, description="τ of iql: 0.5 values the data's policy, above it the better part.")
     conservatism: float = Field(1.0, ge=0, le=100, description="α of cql: weight of the penalty on actions the data do not show.")
-    target_rate: float = Field(0.005, gt=0, le=1, description="Share by which the slow copy of Q moves at each step (iql, cql).")
+    warm_share: Share = Field(
+        0.3, description="Share of the passes in which Q learns the data's own returns, before it backs up values (iql, cql)."
+    )
+    target_rate: float = Field(0.05, gt=0, le=1, description="Share by which the slow copy of Q moves at each step (iql, cql).")
 
 
 class ReplayConfig(Section):
@@ -387,7 +390,7 @@ class PromotionConfig(Section):
     @field_validator("ledger")
     @classmethod
     def _below(cls, ledger: str) -> str:
-        """A config may come from a stranger, and whoever writes a ledger makes folders and files beside it."""
+        """A config may come from a stranger, and writing a ledger makes folders and files."""
         if not leads_inside(ledger):
             raise ValueError(f"{ledger!r:.60} leads out of the current folder; name a file below it, or use --ledger FILE")
         return ledger

@@ -7,7 +7,7 @@ PyYAML's parser in C gives the events, the rules of YAML 1.2 are ours: ruamel.ya
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def _recipe(name: str) -> Node:
 
 
 def config_of_text(text: str) -> SimulationConfig:
-    """The config of a text that may extend a shipped name and reads no file beside it."""
+    """The config of a text; it may extend a shipped name, and no other file is read."""
     if len(text) > MAX_BYTES:
         raise ConfigError(f"the text is {len(text)} characters long, at most {MAX_BYTES} are read")
     tree = parse_yaml(text, "scenario")
@@ -281,7 +281,8 @@ def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: t
     root: Node | None = None
     stack: list[tuple[Node, str | None, list[object]]] = []  # container, its anchor, [key waiting for its value] or []
     count = 0
-    for event in _events(text):
+    events: Iterable[Any] = yaml.parse(text, Loader=_PARSER)  # its stubs have lines that may be missing
+    for event in events:
         source = SourceLine(name, event.start_mark.line + 1 if numbered else 0, folder)
         if isinstance(event, yaml.DocumentStartEvent):
             if root is not None:
@@ -327,10 +328,6 @@ def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: t
     return root if root is not None else Node(None, SourceLine(name, int(numbered), folder))
 
 
-def _events(text: str) -> Iterator[Any]:
-    return iter(yaml.parse(text, Loader=_PARSER))
-
-
 def _key(event: object, container: Node, source: SourceLine, error: type[TownletError]) -> str:
     if not isinstance(event, yaml.ScalarEvent):
         raise error(f"{source}: a key must be a plain word")
@@ -340,17 +337,13 @@ def _key(event: object, container: Node, source: SourceLine, error: type[Townlet
     return str(event.value)
 
 
-def _scalar(event: Any, source: SourceLine, error: type[TownletError]) -> object:
+def _scalar(event: yaml.ScalarEvent, source: SourceLine, error: type[TownletError]) -> object:
+    """By the core rules of YAML 1.2: `12:30` and `no` are text, `3e-4` is a number, `010` is ten."""
     text: str = event.value
     if event.tag is not None and event.tag not in _TAGS:
         raise error(f"{source}: the tag {event.tag!r} is not allowed; write plain values")
     if not event.implicit[0]:
         return text  # quoted, or a block of text
-    return resolve_scalar(text, source, error)
-
-
-def resolve_scalar(text: str, source: SourceLine, error: type[TownletError] = ConfigError) -> object:
-    """A plain scalar by the core rules of YAML 1.2: `12:30` and `no` are text, `3e-4` is a number, `010` is ten."""
     if text in _SPECIAL:
         return _SPECIAL[text]
     number: type[int] | type[float] | None = int if _INT.fullmatch(text) else float if _FLOAT.fullmatch(text) else None

@@ -20,11 +20,7 @@ from townlet.config.learning import (
     TrainingConfig,
 )
 from townlet.config.needs import THREE, NeedConfig, Needs
-from townlet.config.scenario import (
-    PersonalityConfig,
-    ResidentConfig,
-    ScenarioConfig,
-)
+from townlet.config.scenario import PersonalityConfig, ResidentConfig, ScenarioConfig
 from townlet.config.town import (
     BehaviorConfig,
     ConflictConfig,
@@ -108,7 +104,7 @@ class SimulationConfig(Section):
 
     @model_validator(mode="after")
     def _needs_are_declared(self) -> Self:
-        """Whatever names a need names one of `needs`; told with the place of the name."""
+        """A need that is named anywhere is one of `needs`; an error says where it is named."""
         named: list[tuple[tuple[str | int, ...], Iterable[str]]] = []  # where needs are named, and their names
         named.append((("evaluation", "need_weights"), self.evaluation.need_weights))
         named += [(("affordances", "specs", a, "effects"), spec.effects) for a, spec in enumerate(self.affordances.specs)]

@@ -106,7 +106,6 @@ def page_text() -> str:
         "Money is in coins. A file inherits with `extends: town_day` (a shipped name, or a file beside it); single keys are",
         "changed on the command line with `--set ppo.learning_rate=1e-4`. `[]` means the items of a list, `<id>` a name",
         "of your own, `?` a mapping that may be left out.",
-        "",
     ]
     section = None
     for key in keys():
@@ -115,18 +114,7 @@ def page_text() -> str:
             section = head
             title = "At the top" if head == "top" else f"`{head}`"
             meaning = "" if head == "top" else SimulationConfig.model_fields[head].description or ""
-            lines += (
-                [f"## {title}", ""]
-                + ([meaning, ""] if meaning else [])
-                + ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
-            )
+            lines += ["", f"## {title}", "", *([meaning, ""] if meaning else [])]
+            lines += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
         lines.append(f"| `{key.path}` | {key.kind} | {key.default} | {key.meaning} |")
-    return "\n".join(_spaced(lines)) + "\n"
-
-
-def _spaced(lines: list[str]) -> Iterator[str]:
-    """A blank line before every heading."""
-    for number, line in enumerate(lines):
-        if line.startswith("## ") and number and lines[number - 1]:
-            yield ""
-        yield line
+    return "\n".join(lines) + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -23,6 +23,7 @@ from townlet.config.base import (
 from townlet.names import NameOrNothing
 
 Profile = Literal["balanced", "socialite", "industrious", "stoic"]
+PROFILES: tuple[Profile, ...] = get_args(Profile)
 
 
 class PersonalityConfig(Section):
@@ -30,6 +31,10 @@ class PersonalityConfig(Section):
     forgiveness: Signed = Field(0.0, description="Softens (or, below 0, hardens) harmful changes of a tie.")
     ambition: Signed = Field(0.0, description="Multiplies the rivalry a conflict brings.")
     needs: dict[Id, Positive] = Field(default_factory=dict, description="Need → what its weight is multiplied by; by default 1.")
+
+    @property
+    def traits(self) -> tuple[float, float, float]:
+        return self.extroversion, self.forgiveness, self.ambition
 
 
 class ObjectConfig(Section):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks, nearest_name, problems_at
-from townlet.config.scenario import PersonalityConfig, Profile
+from townlet.config.scenario import PROFILES, PersonalityConfig, Profile
 
 
 class SystemsConfig(Section):
@@ -218,6 +218,8 @@ def _delta(trust: float = 0.0, familiarity: float = 0.0, rivalry: float = 0.0) -
 
 
 class TieEventsConfig(Section):
+    """A row per event; the names, in this order, are what the kernel's arrays index."""
+
     chat_success: TieDeltaConfig = Field(_delta(0.05, 0.10), description="A good chat, × its quality.")
     chat_failure: TieDeltaConfig = Field(_delta(0.0, -0.05, 0.05), description="A chat that went wrong.")
     handover: TieDeltaConfig = Field(_delta(0.05, 0.05, -0.05), description="A hand-over in a queue.")
@@ -262,7 +264,7 @@ class PersonalitiesConfig(Section):
     industrious: PersonalityConfig = Field(_profile(-0.2, -0.1, 0.8), description="Lives for work.")
     stoic: PersonalityConfig = Field(_profile(-0.6, 0.7, -0.3), description="Lets it pass.")
     newcomers: Annotated[tuple[Profile, ...], Many] = Field(
-        ("balanced", "socialite", "industrious", "stoic"), min_length=1, description="Profiles newcomers are drawn from, evenly."
+        PROFILES, min_length=1, description="Profiles newcomers are drawn from, evenly."
     )
 
 
@@ -345,4 +347,5 @@ class LifecycleConfig(Section):
 
 
 CONFLICT_REASONS = tuple(ReasonsConfig.model_fields)
+TIE_EVENTS = tuple(TieEventsConfig.model_fields)
 PERTURBATIONS = tuple(PerturbationsConfig().kinds())

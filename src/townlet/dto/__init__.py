@@ -1,4 +1,4 @@
-"""What crosses a process or a file, as frozen models that refuse what they do not know."""
+"""Data that crosses a process or a file: frozen models that refuse unknown fields."""
 
 from __future__ import annotations
 

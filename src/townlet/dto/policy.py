@@ -11,8 +11,7 @@ from pydantic import ConfigDict, Field, PlainSerializer
 from townlet.dto import Frozen
 from townlet.dto.promotion import PromotionDecision
 
-Array = Annotated[NDArray[Any], PlainSerializer(lambda a: np.asarray(a).tolist(), when_used="json")]
-Verdict = Literal["PASS", "HOLD", "FAIL"]
+JsonArray = Annotated[NDArray[Any], PlainSerializer(lambda a: np.asarray(a).tolist(), when_used="json")]
 
 
 class RolloutFrame(Frozen):
@@ -24,9 +23,9 @@ class RolloutFrame(Frozen):
     town: int = 0
     life: int = 0
     tick: int
-    features: Array  # (F,) float32, before the action
-    map: Array | None = None  # (C, H, W) uint8, before the action
-    action_mask: Array  # (A,) bool
+    features: JsonArray  # (F,) float32, before the action
+    map: JsonArray | None = None  # (C, H, W) uint8, before the action
+    action_mask: JsonArray  # (A,) bool
     action: int
     log_prob: float
     value: float
@@ -193,7 +192,7 @@ class AnnealStageResult(Frozen):
 
 class AnnealSummary(TrainingResult):
     strategy: str = "anneal"
-    status: Verdict
+    status: Literal["PASS", "HOLD", "FAIL"]
     reasons: tuple[str, ...]
     epochs: int = Field(description="Epochs made, over all stages.")
     stages: tuple[AnnealStageResult, ...]

@@ -1,7 +1,7 @@
 """A town as one block of memory: its tables, its state, and the arguments of every entry as the engine reads them.
 
-Everything is taken from the calls that Python itself makes: an array that lies in two of them lies once in the image. So an
-argument, a field or a table more is known to the page without a line about it.
+Everything is taken from the calls that Python itself makes; an array that two of them use is stored once. So the page knows a
+new argument, field or table without a line of code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from townlet.engine.network import Network, choose_by_network
+from townlet.engine.network import KernelWeights, choose_by_network
 from townlet.envs.step import Buffers, step_towns
 from townlet.envs.vector import FINGERPRINT, VectorTown
 from townlet.types import Array
@@ -42,7 +42,7 @@ class Image(NamedTuple):
     data: bytes  # what stands at `header["base"]`
 
 
-def calls_of(vec: VectorTown, networks: Mapping[str, Network], seed: int) -> tuple[dict[str, Call], dict[str, list[str]]]:
+def calls_of(vec: VectorTown, networks: Mapping[str, KernelWeights], seed: int) -> tuple[dict[str, Call], dict[str, list[str]]]:
     """Every call the page makes by name, and for each policy those that decide. The arrays written to are made here."""
     rows, n = vec.num_towns * vec.num_residents, vec.num_residents
     choices, targets = np.zeros((vec.num_towns, n), np.int64), np.full((vec.num_towns, n), -1, np.int64)
@@ -68,12 +68,12 @@ def calls_of(vec: VectorTown, networks: Mapping[str, Network], seed: int) -> tup
 
 
 def fits_a_page(vec: VectorTown) -> bool:
-    """Whether a town's tables and state alone are small enough; the image has little beside them."""
+    """Whether a town's tables and state are small enough; the image holds little else."""
     return sum(array.nbytes for array in (*vec.tables, *vec.state, *vec.buffers)) <= MOST_IMAGE
 
 
-def town_image(vec: VectorTown, networks: Mapping[str, Network] | None = None, *, seed: int | None = None) -> Image:
-    """The memory of a batch as it stands, with whoever may decide in it; `seed` is that of their luck."""
+def town_image(vec: VectorTown, networks: Mapping[str, KernelWeights] | None = None, *, seed: int | None = None) -> Image:
+    """The memory of a batch as it is now, with the policies that may decide in it; `seed` is that of their draws."""
     vec.start_filming()
     spare = np.tile(np.array(NO_EVENT, dtype=SCHEDULED), (len(vec.tables.scheduled), ROOM))
     vec.tables = vec.tables._replace(scheduled=np.concatenate([vec.tables.scheduled, spare], axis=1))
@@ -142,8 +142,7 @@ class _Layout:
     def memory(self) -> bytearray:
         memory = bytearray(self.end - BASE)
         for array, at in self.arrays.values():
-            if _ratio(array) is None:
-                memory[at - BASE : at - BASE + array.nbytes] = array.tobytes()
+            memory[at - BASE : at - BASE + array.nbytes] = array.tobytes()
         for call in self.calls.values():
             block = np.array([slot & (1 << 64) - 1 for slot in call.pop("slots")], dtype="<u8").tobytes()
             memory[call["at"] - BASE : call["at"] - BASE + len(block)] = block
@@ -166,18 +165,8 @@ def _slots(value: object) -> int:
     return 5 + 2 * value.ndim if isinstance(value, np.ndarray) else 1
 
 
-def _ratio(array: Array) -> float | None:
-    """The c of a table k / (k + c): noise to a compressor, and a division is the same everywhere."""
-    if array.dtype != np.float64 or array.ndim != 1 or array.size < 2 or not 0.0 < array[1] < 1.0:
-        return None
-    k, c = np.arange(array.size, dtype=np.float64), float(np.rint(1.0 / array[1] - 1.0))
-    return c if np.array_equal(array, k / (k + c)) else None
-
-
 def _described(array: Array) -> dict[str, object]:
     about: dict[str, object] = {"shape": list(array.shape), "item": array.itemsize}
-    if (ratio := _ratio(array)) is not None:
-        about["ratio"] = ratio
     if array.dtype.fields is None:
         return about | {"kind": array.dtype.str[1:]}
     fields = {

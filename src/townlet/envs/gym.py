@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from townlet.envs.events import step_records
-from townlet.envs.flat import INFOS, Sight, info_of, one_town
 from townlet.envs.render import rendered
+from townlet.envs.spaces import INFOS, Sight, info_of, make_towns
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.types import Array
@@ -48,7 +48,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
             raise UsageError(f"infos is {infos!r}, expected {' or '.join(INFOS)}")
         if map == "apart":
             raise UsageError("map is 'apart', but this environment gives one row of numbers; use 'flat' or 'none'")
-        self.vec = vec = one_town(scenario, overrides, None, start, 0)
+        self.vec = vec = make_towns(scenario, 1, overrides, start=start)
         if neighbours == "scripted" and vec.primitive:
             raise UsageError(
                 f"the neighbours follow the script, which chooses options, but policy.action_level is {vec.catalogue.level!r}; "

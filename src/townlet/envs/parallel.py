@@ -9,11 +9,10 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from townlet.config import SimulationConfig, load_config
 from townlet.config.base import DAY
 from townlet.envs.events import step_records
-from townlet.envs.flat import INFOS, Sight, configured, info_of, one_town, own_seed, with_length
 from townlet.envs.render import rendered
+from townlet.envs.spaces import INFOS, Sight, info_of, make_towns
 from townlet.envs.vector import Scenario, VectorTown
 from townlet.errors import UsageError
 from townlet.types import Array
@@ -56,7 +55,7 @@ def parallel_env(
     ):
         if found not in known:
             raise UsageError(f"{what} is {found!r}, expected {' or '.join(known)}")
-    vec = one_town(scenario, overrides, seed, start, town, max_cycles)
+    vec = make_towns(scenario, 1, overrides, seed=seed, max_cycles=max_cycles, start=start, first_town=town)
     numbered, team = names == "numbered", rewards == "team"
     return kinds[agents](vec, map_layout=map, numbered=numbered, infos=infos, team=team, render_mode=render_mode)
 
@@ -176,7 +175,7 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _ids(self) -> list[str]:
-        """Whoever can ever be an agent."""
+        """Everybody who can become an agent."""
         return [*self.vec.town_of(0).resident_ids, *(f"newcomer_{k + 1}" for k in range(most_newcomers(self.vec)))]
 
     def _present(self) -> dict[str, int]:
@@ -264,10 +263,7 @@ def parallel_vec(
     The agents are those of `agents="fixed"`. The step after a town's end starts its next episode, as in Gymnasium's vector
     environments. Much faster than copies in processes: all towns are stepped by one compiled call.
     """
-    chosen = configured(scenario, overrides)
-    config = chosen if isinstance(chosen, SimulationConfig) else load_config(chosen)
-    config = config if max_cycles is None else with_length(config, max_cycles)
-    vec = VectorTown(config, num_envs, seed=own_seed(seed, overrides), start=start)
+    vec = make_towns(scenario, num_envs, overrides, seed=seed, max_cycles=max_cycles, start=start)
     return TownParallelVec(vec, map_layout=map, numbered=names == "numbered", infos=infos)
 
 

@@ -41,6 +41,7 @@ SMALL, LARGE = 10, 17  # sizes of letters
 MOST_PIXELS = 1200
 MOST_ROWS = 64
 FILM = (".gif",)
+FRAME_MS = 150  # of a film
 STILL = (".png",)
 
 
@@ -246,14 +247,14 @@ def check_picture_name(path: Path) -> None:
         raise UsageError(f"{path} is not a picture file; name it .png (the last moment) or .gif (a film)")
 
 
-def write_picture(path: Path, frames: Sequence[Array], *, seconds: float = 0.15) -> None:
+def write_picture(path: Path, frames: Sequence[Array]) -> None:
     """A PNG of the last frame, or a GIF of all."""
     check_picture_name(path)
     buffer = io.BytesIO()
     stills = [Image.fromarray(frame) for frame in frames]
     if path.suffix.lower() in FILM:
         palette = [still.quantize(64) for still in stills]
-        palette[0].save(buffer, "GIF", save_all=True, append_images=palette[1:], duration=int(seconds * 1000), loop=0)
+        palette[0].save(buffer, "GIF", save_all=True, append_images=palette[1:], duration=FRAME_MS, loop=0)
     else:
         stills[-1].save(buffer, "PNG", optimize=True)
     write_bytes(path, buffer.getvalue())

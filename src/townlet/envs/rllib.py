@@ -1,7 +1,7 @@
-"""The town for RLlib's new stack, where newcomers may come and masks are looked for under RLlib's own names.
+"""The town for RLlib's new stack: newcomers may come, and masks have the names that RLlib expects.
 
-RLlib's `ParallelPettingZooEnv` takes those who are there at the first reset for everybody there will ever be, so a newcomer has
-no space, and its masking module wants `observations` and a mask of floats.
+RLlib's `ParallelPettingZooEnv` knows only the agents of the first reset, so a newcomer would have no space; its masking module
+wants `observations` and a mask of floats.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from townlet.envs.flat import Sight, configured, own_seed
-from townlet.envs.vector import Scenario, VectorTown
+from townlet.envs.spaces import Sight, make_towns
+from townlet.envs.vector import Scenario
 from townlet.errors import UsageError
 from townlet.optional import require
 from townlet.types import Array
@@ -33,7 +33,7 @@ else:
 
 
 class Ends(np.ndarray[Any, np.dtype[np.bool_]]):
-    """The ends of a step, and who decides next. Stable-Baselines3 hands a buffer the ends before a row together with the row."""
+    """The ends of a step, and who decides next. Stable-Baselines3 gives its buffer each row with the ends of the step before."""
 
     active: Array  # (E · N,) bool
 
@@ -56,8 +56,7 @@ class TownVecEnv(VecEnv):
         map: str = "flat",
         threads: int = 1,
     ) -> None:
-        seed = own_seed(seed, overrides)
-        self.vec = VectorTown(configured(scenario, overrides), num_towns, seed=seed, start=start, threads=threads)
+        self.vec = make_towns(scenario, num_towns, overrides, seed=seed, start=start, threads=threads)
         self.sight = Sight(self.vec.spec, map)
         self.render_mode = None
         self._actions = np.zeros((num_towns, self.vec.num_residents), np.int64)

@@ -133,7 +133,7 @@ def look(vec: VectorTown, town: int = 0) -> Scene:
 
 
 def queue_of(thing: np.void, residents: Array) -> list[int]:
-    """Slots of those who wait for an object, in order: whoever was called first, then the queue."""
+    """Slots of those who wait for an object, in order: the one who was called, then the queue."""
     waiting = [int(thing["holder"])] if thing["holder"] >= 0 else []
     slot = int(thing["head"])
     while slot >= 0:
@@ -169,7 +169,7 @@ IDLE_TOLD = {"wait": "waits", "work": "goes to work", "home": "goes home", "chat
 
 
 def doing_of(vec: VectorTown, town: int, me: np.void) -> str:
-    """A few words: what one would see it do."""
+    """What it is doing, in a few words."""
     objects = vec.object_ids(town)
     if me["using"] >= 0:
         return f"at {objects[me['using']]}, {int(me['ticks_left'])} min left"

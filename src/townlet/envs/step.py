@@ -11,6 +11,7 @@ from townlet.types import Array
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.film import film_town, mark_quarrels
 from townlet.world.state import TERMS, State, Tables, Town
+from townlet.world.systems.rewards import total
 from townlet.world.tick import begin_episode, boundary, decisions, departures, tick
 
 
@@ -57,15 +58,6 @@ def count_tick(t: Town, b: Buffers, e: int) -> None:
             t.terms[i, k] = 0.0
 
 
-@leaf
-def step_reward(b: Buffers, e: int, i: int) -> float:
-    """The reward of a step is the sum of its terms, in order."""
-    reward = 0.0
-    for k in range(len(TERMS)):
-        reward += b.terms[e, i, k]
-    return reward
-
-
 @entry
 def step_towns(
     s: State,
@@ -88,7 +80,7 @@ def step_towns(
     n = s.residents.shape[1]
     for e in range(first, last):
         at = s.towns[e]["layout"]
-        t = Town(
+        t = Town(  # Numba cannot return a record, so no function can make it
             s.residents[e], s.ties[e], s.objects[e], s.towns[e], s.grid[e], s.events[e], s.terms[e], s.checked[e],
             tables.nearest[at], tables.towards[at], tables.bed_steps[at], tables.buildings[at], tables.jobs[at],
             tables.affordances, tables.rules[e % tables.rules.shape[0]],
@@ -120,7 +112,7 @@ def step_towns(
                     departures(t)
             boundary(t, tables.start[at])
         for i in range(n):
-            b.rewards[e, i] = step_reward(b, e, i)
+            b.rewards[e, i] = total(b.terms[e, i])
             b.truncated[e, i] = clock["over"]
         if sights:
             observe_town(t, b, e, tables, conflict, primitive, False)

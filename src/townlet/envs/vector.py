@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.threads import Threads
 from townlet.types import Array
 from townlet.world._jit import JIT
-from townlet.world.actions import STEPS, Catalogue, catalogue
+from townlet.world.actions import STEPS, Catalogue
 from townlet.world.film import film_bytes
 from townlet.world.layout import object_views, walkable
 from townlet.world.rng import POLICY, fill_uniform
@@ -84,8 +84,7 @@ class VectorTown:
         self.seed = self.config.seed if seed is None else _checked(seed)
         self.primitive = self.config.policy.action_level == "primitive"
         self.interval = self.config.policy.interval
-        affordances = tuple(spec.id for spec in self.config.affordances.specs)
-        self.catalogue: Catalogue = catalogue(self.config.policy.action_level, affordances)
+        self.catalogue = Catalogue.of(self.config)
         self.spec = ObservationSpec.of(self.config)
         self.tables = _stack(self.towns, self.spec, random_start=start == "random", stagger=stagger, wallets=wallets)
         self._weights = conflict_weights
@@ -174,25 +173,24 @@ class VectorTown:
             raise UsageError(f"targets are {targets.dtype}{targets.shape}, expected int64 of shape {want}")
         self._step(choices.astype(np.int64, copy=False), self._no_targets if targets is None else targets)
 
-    def step_arguments(self, choices: Array, targets: Array) -> tuple[Any, ...]:
+    def step_arguments(self, choices: Array, targets: Array) -> tuple[object, ...]:
         """What `step_towns` is given, but for the towns it is to step."""
         static = (self._conflict, self.primitive, self.sights, self.start_minute, self.film)
         return (self.state, self.tables, self._written, choices, targets, *static)
 
     def _step(self, choices: Array, targets: Array) -> None:
-        self._run(step_towns, self.step_arguments(choices, targets))
+        step: Callable[..., None] = step_towns
+        args = self.step_arguments(choices, targets)
+        if JIT:
+            self._threads.run([partial(step, *args, first, last) for first, last in self._shares])
+        else:
+            with np.errstate(over="ignore"):
+                step(*args, 0, self.num_towns)
 
     def start_filming(self) -> None:
         """From now on a step leaves what there was to see at each of its ticks in `film (E, interval, bytes) u1`."""
         size = film_bytes(self.num_residents, self.state.objects.shape[1], len(self.config.needs))
         self.film = np.zeros((self.num_towns, self.interval, size), np.uint8)
-
-    def _run(self, function: Any, args: tuple[Any, ...]) -> None:
-        if not JIT:
-            with np.errstate(over="ignore"):
-                function(*args, 0, self.num_towns)
-            return
-        self._threads.run([partial(function, *args, first, last) for first, last in self._shares])
 
     def draws(self, index: int, seed: int | None = None, *, stream: int = POLICY) -> Array:
         """One uniform per town and resident of this moment, whatever the batch: a draw that `world.rng` names, by the seed of
@@ -211,8 +209,10 @@ class VectorTown:
 
     def events(self) -> Array:
         """Events of the last step: EVENT rows by town, then by number."""
-        filled = np.arange(self.state.events.shape[1]) < self.state.towns["events"][:, None]  # (E, C)
-        return self.state.events.reshape(-1).take(np.flatnonzero(filled))
+        counts = self.state.towns["events"].astype(np.int64)  # (E,)
+        before = np.cumsum(counts) - counts
+        skipped = np.arange(self.num_towns) * self.state.events.shape[1] - before  # from a row's number to its place
+        return self.state.events.reshape(-1).take(np.repeat(skipped, counts) + np.arange(counts.sum()))
 
     @property
     def events_lost(self) -> int:
@@ -353,7 +353,7 @@ def _grid(layout: Layout) -> Array:
 
 
 def _objects(town: CompiledTown, config: SimulationConfig, *, away: bool = False) -> Array:
-    """Objects as an episode begins; `away`: a row that stands nowhere, to fill up a shorter layout."""
+    """Objects as an episode begins; `away`: objects outside the map, as padding for a shorter layout."""
     kind_of = {kind: a for a, spec in enumerate(config.affordances.specs) for kind in spec.objects}
     spec = town.layout.objects
     objects = np.zeros(len(spec), dtype=OBJECT)

@@ -1,8 +1,8 @@
-"""What values per town-day say together, and against a baseline; scorecards to and from files."""
+"""Measures over towns with their intervals, differences to a baseline, and scorecards to and from files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +15,16 @@ from townlet.statistics import Interval, cohens_d, iqm, mean_interval, paired_di
 
 
 def summarise(values: Sequence[float | None], rules: EvaluationConfig) -> Measure:
+    """A measure from its values per town; None where a town has none."""
     known = np.array([value for value in values if value is not None])
     if not known.size:
         return Measure(values=tuple(values), count=0, mean=None, iqm=None, low=None, high=None)
     found = mean_interval(known, level=rules.level, resamples=rules.resamples)
-    low, high = ends(found)
+    low, high = interval_ends(found)
     return Measure(values=tuple(values), count=int(known.size), mean=found.value, iqm=iqm(known), low=low, high=high)
 
 
-def ends(interval: Interval) -> tuple[float, float] | tuple[None, None]:
+def interval_ends(interval: Interval) -> tuple[float, float] | tuple[None, None]:
     """Both ends, or neither: a single value has no interval."""
     return (interval.low, interval.high) if np.isfinite(interval.high) else (None, None)
 
@@ -35,25 +36,23 @@ def effect_of(values: Sequence[float | None], base: Sequence[float | None], rule
         return None
     a, b = pairs.T
     interval, d = paired_difference(a, b, level=rules.level, resamples=rules.resamples), cohens_d(a, b)
-    low, high = ends(interval)
+    low, high = interval_ends(interval)
     return Effect(difference=interval.value, low=low, high=high, cohens_d=d if np.isfinite(d) else None, pairs=len(a))
 
 
+def effects_of(card: PolicyCard, base: PolicyCard, names: Iterable[str], rules: EvaluationConfig) -> dict[str, Effect]:
+    """How a policy differs from another in the same towns, by measure."""
+    found = {name: effect_of(card.measures[name].values, base.measures[name].values, rules) for name in names}
+    return {name: effect for name, effect in found.items() if effect is not None}
+
+
 def with_effects(cards: list[PolicyCard], baseline: str | None, rules: EvaluationConfig) -> list[PolicyCard]:
+    """The cards of a case, all but the baseline's with their effects against it."""
     base = next((card for card in cards if card.name == baseline), None)
     if base is None:
         return cards
-    compared = []
-    for card in cards:
-        effects = {} if card is base else {key: _effect(card, base, key, rules) for key in MEASURES}
-        compared.append(
-            card.model_copy(update={"effects": {key: effect for key, effect in effects.items() if effect is not None}})
-        )
-    return compared
-
-
-def _effect(card: PolicyCard, base: PolicyCard, key: str, rules: EvaluationConfig) -> Effect | None:
-    return effect_of(card.measures[key].values, base.measures[key].values, rules)
+    effects = (effects_of(card, base, () if card is base else MEASURES, rules) for card in cards)
+    return [card.model_copy(update={"effects": found}) for card, found in zip(cards, effects)]
 
 
 def save_scorecard(scorecard: Scorecard, path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Both ends of the score: the returns of random residents (0) and of the planner (1) in a town.
+"""The scale of the score in a town: random residents have 0, the planner has 1.
 
-The ends of shipped scenarios are data (`configs/ends.json`, made by `townlet plan SCENARIO --ends FILE`). They belong to a town,
-its rules, its reward weights and a number of days: a town that differs in any of these has no ends until somebody plans it.
+The scales of shipped scenarios are data (`configs/ends.json`, made by `townlet plan SCENARIO --ends FILE`). A scale belongs to a
+town, its rules, its reward weights and a number of days: a town that differs in any of these has none until somebody plans it.
 """
 
 from __future__ import annotations

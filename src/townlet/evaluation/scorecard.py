@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 
@@ -17,18 +15,29 @@ from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import LOOKS, CaseCard, PolicyCard, Scorecard, ScoreScale
 from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, UsageError
-from townlet.evaluation.compare import effect_of, summarise, with_effects
+from townlet.evaluation.compare import effects_of, summarise, with_effects
 from townlet.evaluation.measures import Tally
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case, Purpose, draw_seed, learner_slots
 from townlet.files import short_hash
 from townlet.observations.spec import CONFLICT
 from townlet.optional import versions
-from townlet.policy.checkpoint import load_checkpoint, mix_hash, resolve
+from townlet.policy.checkpoint import load_checkpoint, mix_hash
 from townlet.policy.jobs import run_jobs
-from townlet.policy.runtime import GREEDY, POLICIES, Decision, NetworkPolicy, Policy, PolicyRuntime, carried, fitted, make_policy
+from townlet.policy.runtime import (
+    GREEDY,
+    POLICIES,
+    Decision,
+    NetworkPolicy,
+    Policy,
+    PolicyRuntime,
+    carried,
+    fitted,
+    locate,
+    make_policy,
+)
 from townlet.sim.loop import SimulationLoop
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.rng import SHUFFLE
 
 Maker = str | Callable[[VectorTown], Policy]
@@ -68,7 +77,7 @@ def evaluate(
     where = where or TrainingConfig()
     seed = draw_seed(purpose, window, rules)
     pairs = [(case, name) for case in cases for name in policies]
-    taken = {name: source if where.engine == "local" else _taken_along(source) for name, source in policies.items()}
+    taken = {name: source if where.engine == "local" else _portable(source) for name, source in policies.items()}
     jobs = [(name, taken[name], case, rules, seed, threads, ends, looks) for case, name in pairs]
 
     def begun(number: int) -> None:
@@ -110,14 +119,13 @@ def measure_case(
     ends: Mapping[str, ScoreScale] | None,
     looks: bool,
 ) -> tuple[int, PolicyCard]:
-    """Residents of a case, and one policy in it; the towns are built once by whoever measures several policies in them."""
+    """The number of residents of a case, and the card of one policy in it. A process builds the towns of a case once."""
     config = fitted(fitted(case.town(rules), case.neighbours), source)
     vec = _towns(config.model_dump_json(), case.towns, seed, threads)
     card = run_case(vec, name, source, case, ends)
     if looks and case.learners == "all" and card.sampled is not None:
         shuffled = run_case(vec, name, partial(_shuffled, source=source), case)
-        effects = {key: effect_of(shuffled.measures[key].values, card.measures[key].values, rules) for key in LOOKS}
-        card = card.model_copy(update={"looks": {key: effect for key, effect in effects.items() if effect is not None}})
+        card = card.model_copy(update={"looks": effects_of(shuffled, card, LOOKS, rules)})
     return vec.num_residents, card
 
 
@@ -126,7 +134,7 @@ def _towns(config: str, towns: int, seed: int, threads: int) -> VectorTown:
     return VectorTown(SimulationConfig.model_validate_json(config), towns, seed=seed, threads=threads)
 
 
-def _taken_along(source: PolicySource) -> PolicySource:
+def _portable(source: PolicySource) -> PolicySource:
     """A policy that can be sent to another machine."""
     if isinstance(source, str):
         return carried(source)
@@ -144,10 +152,10 @@ def run_case(
     *,
     stop: Callable[[], bool] = lambda: False,
 ) -> PolicyCard:
-    """One policy through one episode of every town of the batch; what it draws comes from the seed of the towns. A `stop` between
+    """Measure one policy over one episode of every town of the batch. Its draws come from the seed of the towns. A `stop` between
     two decisions raises InterruptedRun."""
     vec.reset()
-    policy = seat(vec, source, case)
+    policy = policy_of_case(vec, source, case)
     policy.reset(vec)
     tally = Tally(vec, learners=case.learners)
     others = None if case.neighbours is None or case.learners == "all" else Tally(vec, learners=case.learners, beside=True)
@@ -186,7 +194,7 @@ def run_case(
 
 def _shuffled(vec: VectorTown, source: PolicySource) -> Policy:
     assert not isinstance(source, Mapping)
-    policy = _made(source, vec)
+    policy = _make(source, vec)
     assert isinstance(policy, NetworkPolicy)
     return ShuffledConflict(policy)
 
@@ -196,16 +204,8 @@ def scale_of(config: SimulationConfig, case: Case, ends: Mapping[str, ScoreScale
     return {**shipped_scales(), **(ends or {})}.get(town_hash(config)) if case.learners == "all" else None
 
 
-def locate(spec: str) -> str:
-    """A built-in policy's name as it is; otherwise the checkpoint folder meant by a folder, a pointer (`best`) or a run."""
-    if spec in POLICIES:
-        return spec
-    folder = spec.removeprefix(GREEDY)
-    return spec[: len(spec) - len(folder)] + os.fspath(resolve(folder))
-
-
-def origin(source: PolicySource) -> dict[str, Any]:
-    """Where a policy comes from, as its card tells it."""
+def origin(source: PolicySource) -> Record:
+    """Where a policy comes from: the fields of its card."""
     return {"source": describe(source), "policy_hash": policy_hash(source), "dataset_hash": trained_on(source)}
 
 
@@ -238,14 +238,14 @@ def _state(folder: str) -> dict[str, object]:
     return load_checkpoint(folder.removeprefix(GREEDY), with_optimizer=False, with_world=False).state
 
 
-def _made(source: Maker, vec: VectorTown) -> Policy:
+def _make(source: Maker, vec: VectorTown) -> Policy:
     return make_policy(locate(source), vec, seed=vec.seed) if isinstance(source, str) else source(vec)
 
 
-def seat(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
+def policy_of_case(vec: VectorTown, source: PolicySource, case: Case) -> Policy:
     if isinstance(source, Mapping):
-        return PolicyRuntime(vec, {pattern: _made(spec, vec) for pattern, spec in source.items()})
-    policy = _made(source, vec)
+        return PolicyRuntime(vec, {pattern: _make(spec, vec) for pattern, spec in source.items()})
+    policy = _make(source, vec)
     if case.learners == "all" or case.neighbours is None:
         return policy
     learners = [vec.resident_id(0, int(slot)) for slot in np.flatnonzero(learner_slots(case.learners, vec.num_residents))]
@@ -283,9 +283,8 @@ def _hash_of(value: object) -> str:
 
 
 class ShuffledConflict:
-    """Does a network look at conflict? It is measured a second time in the same towns with the same draws, but is shown at every
-    decision the conflict fields and map channels of somebody else. What it loses by that is what its sight of conflict is worth
-    to it; a policy that never looked loses nothing."""
+    """A network that is shown, at every decision, the conflict fields and map channels of another resident. Measured in the same
+    towns with the same draws, it loses what its sight of conflict is worth to it; a policy that never looked loses nothing."""
 
     has_values = True
 

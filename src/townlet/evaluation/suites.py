@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
@@ -89,14 +90,14 @@ def suite_cases(
     suite = evaluation.suites[name]
     cases: list[Case] = []
     for scenario in suite.scenarios:
-        common = {"scenario": scenario, "towns": towns or suite.seeds, "days": days or suite.days}
-        cases.append(Case(scenario, **common))  # type: ignore[arg-type]
+        case = partial(Case, scenario=scenario, towns=towns or suite.seeds, days=days or suite.days)
+        cases.append(case(scenario))
         if suite.neighbours == "same":
             continue
         others = suite.neighbours
-        cases.append(Case(f"{scenario}/alone among {others}", learners="first", neighbours=others, **common))  # type: ignore[arg-type]
+        cases.append(case(f"{scenario}/alone among {others}", learners="first", neighbours=others))
         if load_config(scenario).lifecycle.exits:
-            cases.append(Case(f"{scenario}/newcomer among {others}", learners="newcomers", neighbours=others, **common))  # type: ignore[arg-type]
+            cases.append(case(f"{scenario}/newcomer among {others}", learners="newcomers", neighbours=others))
         if release is not None:
-            cases.append(Case(f"{scenario}/alone among the release", learners="first", neighbours=release, **common))  # type: ignore[arg-type]
+            cases.append(case(f"{scenario}/alone among the release", learners="first", neighbours=release))
     return tuple(cases)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def squash(x: float, half: float) -> float:
 
 
 @leaf
-def write_own(t: Town, i: int, tables: Tables, at: Any, out: np.ndarray) -> None:
+def write_own(t: Town, i: int, tables: Tables, at: np.void, out: np.ndarray) -> None:
     """What a resident knows of itself and the town, in a row of zeros; `at` says in which column each block begins."""
     me, clock, rules = t.residents[i], t.clock, t.rules
     day = rules["ticks_per_day"]
@@ -246,7 +246,7 @@ def write_tie(t: Town, i: int, tie: Feeling, tables: Tables, out: np.ndarray, f:
 
 
 @leaf
-def write_ties(t: Town, i: int, tables: Tables, at: Any, out: np.ndarray) -> None:
+def write_ties(t: Town, i: int, tables: Tables, at: np.void, out: np.ndarray) -> None:
     """The worst rivalry and how many are avoided; two friends, two rivals, and the averages over all ties."""
     nobody = feeling(-1, 0.0, 0.0, 0.0)
     friend, friend_2, rival, rival_2 = nobody, nobody, nobody, nobody
@@ -321,7 +321,7 @@ def write_map(t: Town, i: int, tables: Tables, out: np.ndarray) -> None:
             other = t.residents[j]
             x, y = other["x"] - x0, other["y"] - y0
             seen = seen_at(x, y, window) & (other["present"] == 1) & (j != i)
-            out[agents + y * window + x if seen else own] = 1  # a branch would be guessed wrong too often
+            out[agents + y * window + x if seen else own] = 1  # without a branch, which would often be mispredicted
     else:
         for y in range(max(0, -y0), min(window, height - y0)):
             for x in range(max(0, -x0), min(window, width - x0)):

@@ -15,7 +15,7 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.files import short_hash
 from townlet.types import Array
-from townlet.world.actions import WAYS, catalogue
+from townlet.world.actions import WAYS, Catalogue
 from townlet.world.state import PERTURBATIONS, SHIFT_STATES
 
 CONFLICT = "conflict"
@@ -58,9 +58,8 @@ class ObservationSpec:
         variant: str = config.features.systems.observations
         if variant == "compact" and config.observations.compact_map:
             variant = "compact_map"
-        affordances = tuple(spec.id for spec in config.affordances.specs)
-        names, told = catalogue(config.policy.action_level, affordances).names, config.observations.conflict_weight is not None
-        return cls(variant, names, affordances, tuple(config.needs), told)
+        actions, told = Catalogue.of(config), config.observations.conflict_weight is not None
+        return cls(variant, actions.names, actions.affordances, tuple(config.needs), told)
 
     @cached_property
     def blocks(self) -> dict[str, list[ObservationField]]:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -86,6 +88,19 @@ class _Busy(Exception):
     """The worker has enough to do."""
 
 
+class _Whole(IntegerConvertor):
+    """A number in an address; Python refuses to read one of thousands of digits."""
+
+    regex = "[0-9]{1,30}"
+
+
+register_url_convertor("whole", _Whole())
+
+
+async def _nothing_here(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": "there is nothing at this address"}, 404, FRESH)
+
+
 def build(observatory: Observatory, hosts: set[str]) -> Guard:
     """The application behind its guard."""
     here = _Routes(observatory)
@@ -109,14 +124,14 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
         "/api/takes/{take}.take": here.recipe,
         "/api/takes/{take}.html": here.html,
         "/api/takes/{take}": here.take,
-        "/api/takes/{take}/reels/{reel:int}": here.reel,
+        "/api/takes/{take}/reels/{reel:whole}": here.reel,
         "/api/takes/{take}/decisions": here.decisions,
-        "/api/takes/{take}/why/{tick:int}/{slot:int}": here.why,
-        "/api/takes/{take}/ties/{tick:int}": here.ties,
-        "/api/takes/{take}/story/{slot:int}": here.story,
+        "/api/takes/{take}/why/{tick:whole}/{slot:whole}": here.why,
+        "/api/takes/{take}/ties/{tick:whole}": here.ties,
+        "/api/takes/{take}/story/{slot:whole}": here.story,
         "/api/takes/{take}/moments": here.moments,
         "/api/takes/{take}/divergence/{other}": here.divergence,
-        "/api/takes/{take}/snapshot/{tick:int}": here.snapshot,
+        "/api/takes/{take}/snapshot/{tick:whole}": here.snapshot,
         "/api/takes/{take}/image": here.image,
         "/api/engine.wasm": here.engine,
         "/api/runs": here.runs,
@@ -132,7 +147,7 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
     post = {"/api/takes": here.new_take, "/api/futures": here.new_futures, "/api/lint": here.lint}
     routes = [Route(path, _safely(handler), methods=["GET"]) for path, handler in get.items()]
     routes += [Route(path, _safely(handler), methods=["POST"]) for path, handler in post.items()]
-    app = Starlette(routes=routes, lifespan=lifespan)
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _nothing_here})
     return Guard(app, hosts=hosts, watch=observatory.watch_token, act=observatory.act_token)
 
 
@@ -161,7 +176,7 @@ def serve(observatory: Observatory, host: str, port: int, *, ready: Callable[[in
         bound = int(listener.getsockname()[1])
         app = build(observatory, hosts_of(host, bound))
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, server_header=False, date_header=False,
+            app, log_level="warning", access_log=False, server_header=False, date_header=False, http="h11",
             h11_max_incomplete_event_size=32 << 10, timeout_keep_alive=30,
             timeout_graceful_shutdown=2, ws="none", proxy_headers=False,
         )  # fmt: skip
@@ -208,10 +223,7 @@ def _file(data: bytes, name: str, kind: str) -> Response:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    try:
-        found = json.loads(await request.body())
-    except (ValueError, RecursionError):
-        raise UsageError("the request is not JSON") from None
+    found = files.parse_json(await request.body(), "the request", error=UsageError)
     if not isinstance(found, dict):
         raise UsageError("the request is not a JSON object")
     return found
@@ -221,7 +233,7 @@ def _whole(request: Request, name: str, otherwise: int | None) -> int | None:
     text = request.query_params.get(name, "")
     if not text:
         return otherwise
-    if not text.isdigit() or len(text) > 9:
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
         raise UsageError(f"{name} is {text[:20]!r}, expected a whole number")
     return int(text)
 
@@ -388,7 +400,7 @@ class _Routes:
             return self.studio.new_take(config, seed=seed, policy=policy or "scripted")
         if isinstance(asked.get("yaml"), str):
             return self.studio.new_take(config_of_text(asked["yaml"]), seed=seed, policy=policy or "scripted")
-        if asked.get("town") in shipped_configs():
+        if isinstance(asked.get("town"), str) and asked["town"] in shipped_configs():
             return self.studio.new_take(load_config(asked["town"]), seed=seed, policy=policy or "scripted")
         raise UsageError("a take is asked for by `parent`, `take`, `run`, `yaml` or the `town` of a shipped scenario")
 

@@ -92,7 +92,7 @@ class Guard:
 
     async def _enter(self, scope: Scope, send: Send) -> None:
         """A token in the address becomes a cookie; the address is left without it."""
-        given = parse_qs(scope["query_string"].decode("latin-1"), max_num_fields=8).get("token", [""])
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])
         role = self._named(given[0]) if len(given) == 1 else None
         if role is None:
             await _answer(send, 401, "this token is not valid; open the address that `townlet observe` printed")
@@ -129,7 +129,7 @@ def _cannot_act(scope: Scope, role: str) -> tuple[int, str] | None:
     if len(kinds) != 1 or kinds[0].split(b";")[0].strip().lower() != b"application/json":
         return 415, "a request that acts is JSON"
     lengths = _values(scope, b"content-length")
-    if any(not length.isdigit() or int(length) > LARGEST_BODY for length in lengths):
+    if any(not length.isdigit() or len(length) > 9 or int(length) > LARGEST_BODY for length in lengths):
         return 413, f"the request is larger than {LARGEST_BODY} bytes"
     return None
 

@@ -15,14 +15,15 @@ from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import CaseCard, Scorecard
 from townlet.dto.policy import AnnealSummary
 from townlet.errors import DamagedFileError, first_problem
-from townlet.evaluation.compare import load_scorecard, save_scorecard
-from townlet.evaluation.scorecard import Progress, evaluate, locate
+from townlet.evaluation.compare import load_scorecard
+from townlet.evaluation.scorecard import Progress, evaluate
 from townlet.evaluation.suites import Case
 from townlet.evaluation.table import percent
 from townlet.observer.charts import Series, heat_strip, line_chart
 from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
 from townlet.policy.checkpoint import RUN_CHECKPOINTS
+from townlet.policy.runtime import locate
 from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder
 from townlet.telemetry.ndjson import read_records
 
@@ -106,13 +107,11 @@ def policies_of(folder: Path) -> dict[str, str]:
 
 
 def measure_run(folder: Path, *, towns: int = 16, days: int = 28, progress: Progress | None = None) -> Scorecard:
-    """Random, both scripts, imitation and trained (drawing its actions) in the run's own town; kept as its scorecard."""
+    """Random, both scripts, imitation and trained (drawing its actions) in the run's own town."""
     config = RunFolder(folder).resolved_config()
     case = Case(config.config_id, config.config_id, towns=towns, days=days, config=config)
     known = {name: name for name in ("random", "scripted_plain", "scripted", config.evaluation.baseline)}
-    card = evaluate(known | policies_of(folder), [case], progress=progress)
-    save_scorecard(card, folder / SCORECARD)
-    return card
+    return evaluate(known | policies_of(folder), [case], progress=progress)
 
 
 def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] = ()) -> str:

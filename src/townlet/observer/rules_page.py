@@ -9,7 +9,7 @@ from townlet.config.base import clock
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import MEASURES
 from townlet.observations.spec import ObservationSpec
-from townlet.world.actions import catalogue
+from townlet.world.actions import Catalogue
 from townlet.world.state import CANDIDATES, HALF_DISTANCE, HALF_OFFSET, HALF_WAIT
 
 WIDTH = 120
@@ -295,8 +295,7 @@ random policy, 1 is a planner that knows the future. The **lead** begins higher:
 
 
 def _actions(config: SimulationConfig) -> str:
-    affordances = tuple(spec.id for spec in config.affordances.specs)
-    names = catalogue(config.policy.action_level, affordances).names
+    names = Catalogue.of(config).names
     rows = [(f"`{name}`", action_means(name, config)) for name in names]
     return f"""## Actions
 

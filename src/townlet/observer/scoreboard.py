@@ -1,7 +1,8 @@
-"""Scorecards as HTML: a table with exits first and intervals beneath each figure, and interval charts."""
+"""Scorecards as HTML: a row per measure, exits first, a column per policy, intervals beneath each figure; and interval charts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from townlet.dto.evaluation import MEASURES, CaseCard, LateRow, PolicyCard, Scorecard
@@ -42,8 +43,8 @@ def _lead(card: Scorecard) -> str:
 
 def _case(card: Scorecard, case: CaseCard) -> str:
     shown = [name for name in COLUMNS if any(policy.measures[name].mean is not None for policy in case.policies)]
-    head = "".join(f"<th>{escape(MEASURES[name].label)}<small>{escape(MEASURES[name].unit)}</small></th>" for name in shown)
-    rows = "".join(_row(policy, shown) for policy in case.policies)
+    head = "".join(f"<th>{escape(policy.name)}</th>" for policy in case.policies)
+    rows = "".join(_row(name, case.policies) for name in shown)
     who = (
         ""
         if case.learners == "all"
@@ -52,7 +53,7 @@ def _case(card: Scorecard, case: CaseCard) -> str:
     charts = "".join(_chart(case, name) for name in CHARTED)
     return (
         f'<h2>{escape(case.name)}</h2><p class="soft">{case.size}{who}</p>'
-        f'<div class="scroll"><table><thead><tr><th>policy</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<div class="scroll"><table><thead><tr><th>measure</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
         f'<div class="grid2" style="margin-top:16px">{charts}</div>{_looks(case)}{_late(case)}'
     )
 
@@ -93,10 +94,10 @@ def _late_cell(row: LateRow | None) -> str:
     return f"<td>{row.late:.3f}<small>{row.minutes:.2f} min per shift, {row.shifts} shifts</small></td>"
 
 
-def _row(policy: PolicyCard, shown: list[str]) -> str:
-    cells = "".join(_cell(policy, name) for name in shown)
-    kind = f"<small>{escape(policy.kind)}</small>" if policy.kind != policy.name else ""
-    return f"<tr><td>{escape(policy.name)}{kind}</td>{cells}</tr>"
+def _row(name: str, policies: Sequence[PolicyCard]) -> str:
+    spec = MEASURES[name]
+    cells = "".join(_cell(policy, name) for policy in policies)
+    return f'<tr><td title="{escape(spec.meaning)}">{escape(spec.label)}<small>{escape(spec.unit)}</small></td>{cells}</tr>'
 
 
 def _cell(policy: PolicyCard, name: str) -> str:
@@ -104,12 +105,14 @@ def _cell(policy: PolicyCard, name: str) -> str:
     if measure.mean is None:
         return '<td><span class="soft">none</span></td>'
     digits = spec.decimals
-    ends = "one value" if measure.low is None or measure.high is None else f"{measure.low:.{digits}f} … {measure.high:.{digits}f}"
-    text = f"{measure.mean:.{digits}f}<small>{ends}</small>"
-    if effect is None:
-        return f"<td>{text}</td>"
-    verdict = {1: "good", -1: "bad", 0: ""}[effect.sign * spec.better]
-    return f'<td class="{verdict}">{text}<small class="effect">{effect.difference:+.{digits}f}</small></td>'
+    ends = (
+        "one value" if measure.low is None or measure.high is None else f"{measure.low:z.{digits}f} … {measure.high:z.{digits}f}"
+    )
+    verdict, difference = "", ""
+    if effect is not None:
+        verdict = {1: "good", -1: "bad", 0: ""}[effect.sign * spec.better]
+        difference = f' <span class="effect">{effect.difference:+z.{digits}f}</span>'
+    return f'<td class="{verdict}">{measure.mean:z.{digits}f}{difference}<small>{ends}</small></td>'
 
 
 def _chart(case: CaseCard, name: str) -> str:

@@ -18,7 +18,8 @@ table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:.5em .75em;text-align:right;white-space:nowrap;border-bottom:1px solid var(--rule)}
 th{font-weight:600;font-size:.85rem}th small,td small{display:block;font-size:.75rem}
 th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--card)}
-tr:last-child td{border-bottom:0}td.good small.effect{color:var(--good)}td.bad small.effect{color:var(--bad)}
+tr:last-child td{border-bottom:0}
+.effect{font-size:.8rem;color:var(--soft)}td.good .effect{color:var(--good)}td.bad .effect{color:var(--bad)}
 .grid2{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr));gap:16px}
 figure{margin:0;padding:12px;background:var(--card);border:1px solid var(--rule);border-radius:8px;min-width:0}
 figcaption{font-weight:600;font-size:.92rem}.key{display:flex;flex-wrap:wrap;gap:.2em 1em;font-size:.8rem}

@@ -18,7 +18,6 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import InterruptedRun, ReplayError, UsageError
 from townlet.names import check_name
 from townlet.policy.capture_events import read_event_records
-from townlet.policy.conflict_features import QUEUE_COUNTS
 from townlet.policy.jobs import run_jobs
 from townlet.policy.manifest import (
     EVENTS_NAME,
@@ -29,16 +28,11 @@ from townlet.policy.manifest import (
     manifest_bytes,
     read_manifest,
 )
-from townlet.policy.replay_report import entries_of
-from townlet.policy.rollout import RolloutBuffer, collect, source_of
+from townlet.policy.replay import entries_of
+from townlet.policy.rollout import RolloutBuffer, collect, next_sample_id, source_of
 from townlet.policy.runtime import SCRIPTS, Policy, PolicyRuntime, carried, fitted, make_policy
-from townlet.policy.sample import (
-    SAMPLE_LIMIT,
-    ReplaySample,
-    SampleMeta,
-    encode_sample,
-    read_arrays,
-)
+from townlet.policy.sample import SAMPLE_LIMIT, ReplaySample, SampleMeta, encode_sample, read_arrays
+from townlet.policy.sample_metrics import QUEUE_COUNTS, total
 from townlet.policy.trajectory import to_disk
 from townlet.ports import Decided
 from townlet.sim.probes import Probe
@@ -174,8 +168,7 @@ def manifest_metadata(metas: Sequence[SampleMeta]) -> Record:
 def totals(metas: Sequence[SampleMeta]) -> dict[str, float]:
     """Sums over samples of what can be summed, and the highest rivalry."""
     found: dict[str, float] = {"samples": len(metas), "transitions": sum(meta.timesteps for meta in metas)}
-    for name in ("reward_sum", *QUEUE_COUNTS):
-        found[name] = sum(value for meta in metas if isinstance(value := meta.metrics.get(name), int | float))
+    found |= {name: total((meta.metrics for meta in metas), name) for name in ("reward_sum", *QUEUE_COUNTS)}
     rivalry = [value for meta in metas if isinstance(value := meta.metrics.get("rivalry_max_max"), int | float)]
     found["rivalry_max_max"] = max(rivalry, default=0.0)
     return found
@@ -319,9 +312,7 @@ def _run(
     numbers, done = _numbers(writer), 0
     for part in parts:
         for sample in part.samples:
-            number = numbers.get(sample.meta.agent_id, 0)
-            numbers[sample.meta.agent_id] = number + 1
-            name = f"{writer.prefix}_{sample.meta.agent_id}_{number:03d}"
+            name = next_sample_id(writer.prefix, sample.meta.agent_id, numbers)
             sample = replace(sample, meta=sample.meta.model_copy(update={"sample_id": name}))
             if options.keep.keeps(sample.meta, float(sample.rewards.sum(dtype="f8"))):
                 writer.put(sample, compress=options.compress)
@@ -376,7 +367,7 @@ def _elsewhere(
 def run_towns_as_arrays(
     config: SimulationConfig, options: CaptureOptions, ticks: int, first: int, towns: int
 ) -> tuple[list[tuple[dict[str, Array], str]], list[Record], int, int]:
-    """The same for another process: each sample as plain arrays and JSON."""
+    """`run_towns` in another process: each sample as plain arrays and JSON."""
     part = run_towns(config, options, ticks, first, towns)
     lives = [(to_disk(sample), sample.meta.model_dump_json()) for sample in part.samples]
     return lives, part.events, part.events_lost, part.ticks

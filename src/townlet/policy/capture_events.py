@@ -14,7 +14,6 @@ from townlet.policy.sample import SampleMeta
 from townlet.types import Array, Record
 from townlet.world.state import EVENTS
 
-EVENT_TYPES = EVENTS  # the K axis of `ReplayBatch.events`
 EVENTS_LIMIT = 1 << 30
 
 
@@ -22,14 +21,14 @@ class EventTable:
     """Events by resident, each with its tick and type."""
 
     def __init__(self, records: Iterable[Record], where: str) -> None:
-        known = {name: k for k, name in enumerate(EVENT_TYPES)}
+        known = {name: k for k, name in enumerate(EVENTS)}
         rows: dict[tuple[int, int, str], list[tuple[int, int]]] = {}
         for number, record in enumerate(records, 1):
             kind, tick = record.get("type"), record.get("tick")
             if not isinstance(kind, str) or not isinstance(tick, int):
                 raise ReplayError(f"{where}:{number}: has no type and tick; expected the events of a capture")
             if kind not in known:
-                continue  # a type of a later version concerns nobody here
+                continue  # a type of a later version
             town, episode = record.get("town", 0), record.get("episode", 0)
             if "actor" in record:  # each event once, in the sample of its actor, as in the metrics
                 rows.setdefault((town, episode, record["actor"]), []).append((tick, known[kind]))
@@ -37,17 +36,13 @@ class EventTable:
 
     def counts(self, meta: SampleMeta) -> Array:
         """Events the sample's resident was the actor of, per decision and type. (T, K) i4"""
-        out = np.zeros((meta.timesteps, len(EVENT_TYPES)), np.int32)
+        out = np.zeros((meta.timesteps, len(EVENTS)), np.int32)
         rows = self._rows.get((meta.capture.town, meta.capture.episode, meta.agent_id))
         if rows is not None:
             step = (rows[:, 0] - meta.first_tick) // meta.decision_interval
             inside = (step >= 0) & (step < meta.timesteps)
             np.add.at(out, (step[inside], rows[inside, 1]), 1)
         return out
-
-
-def read_events(path: Path) -> EventTable:
-    return EventTable(read_event_records(path), str(path))
 
 
 def read_event_records(path: Path) -> Iterator[Record]:

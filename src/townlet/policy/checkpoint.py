@@ -4,10 +4,10 @@ weights.safetensors   network and its running statistics      state.json   versi
 optimizer.safetensors moments of the optimiser                world.npz    the towns; absent when training has none
 SHA256SUMS            written last
 
-A folder of checkpoints holds `<name>/` for each and two small files, `latest` and `best`, that name one of them, with a seal
-below unless the name was written by hand. Which others it
-holds beside the latest, and which is the best, stands in the latest itself (`kept`): moving `latest` is the one step that counts,
-and what an interruption left before or after it is put right by `tidy`.
+A folder of checkpoints holds a folder for each, and two small files, `latest` and `best`. Each of these names a checkpoint on its
+first line and has a seal on its second (none where somebody wrote the name by hand). The latest checkpoint itself lists which
+others are kept, and which is the best (`kept`). So moving `latest` is the one step that counts; `tidy` puts right what an
+interruption left before or after it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_wor
 
 
 def read_state(folder: Path) -> Record:
-    """What a checkpoint says of itself, checked by its hash; the arrays are not looked at."""
+    """`state.json` of a checkpoint, checked by its hash; the arrays are not read."""
     data = files.read_bytes(folder / STATE, limit=STATE_LIMIT, error=CheckpointError)
     if files.read_sums(folder, error=CheckpointError).get(STATE) != files.sha256_bytes(data):
         raise CheckpointError(
@@ -158,7 +158,7 @@ def publish_checkpoint(
 
 
 def kept_by(root: str | Path) -> Kept:
-    """What the latest says of its folder; nothing where there is no latest."""
+    """The list in the latest checkpoint; empty where there is no latest."""
     if not (Path(root) / LATEST).is_file():
         return Kept()
     latest = _pointed(Path(root) / LATEST)
@@ -171,7 +171,7 @@ def kept_by(root: str | Path) -> Kept:
 
 
 def tidy(root: str | Path) -> None:
-    """Make a folder of checkpoints what its latest says it is: pointers, and not one checkpoint more. For its only writer."""
+    """Set the pointers as the latest checkpoint says and remove what it does not list. For the only writer of the folder."""
     root = Path(root)
     if not root.is_dir():
         return
@@ -194,7 +194,7 @@ def mark(root: str | Path, pointer: str, name: str) -> None:
 
 
 def _seal(name: str) -> str:
-    """The second line of a pointer: one flipped bit may make the name of another checkpoint that is there."""
+    """The second line of a pointer. Without it one flipped bit could name another checkpoint that exists."""
     return f"seal {files.short_hash(name)}"
 
 
@@ -222,26 +222,20 @@ def _tensor_bytes(arrays: Mapping[str, Array]) -> bytes:
 
 
 def _check_tensors(path: Path) -> None:
-    """A safetensors file is as long as its header says: so that nothing is hashed or read that is only large."""
+    """Refuse a safetensors file that is longer or shorter than its header says, before it is hashed or read."""
     with files.open_file(path, error=CheckpointError) as stream:
         size = os.fstat(stream.fileno()).st_size
         length = int.from_bytes(stream.read(8), "little")
         if not 2 <= length <= min(HEADER_LIMIT, size - 8):
             raise CheckpointError(f"{path} is not a safetensors file (it has no header); restore the folder or train again")
         header = files.parse_json(stream.read(length), f"the header of {path}", error=CheckpointError)
-    match header:
-        case dict():
-            ends = [one["data_offsets"][1] for one in header.values() if _has_offsets(one)]
-            if 8 + length + max(ends, default=0) == size:
-                return
-    raise CheckpointError(f"{path} has {size} bytes, its header describes another size; restore the folder or train again")
-
-
-def _has_offsets(entry: object) -> bool:
-    match entry:
-        case {"data_offsets": [int(), int()]}:
-            return True
-    return False
+    end = 0
+    for entry in header.values() if isinstance(header, dict) else ():
+        match entry:
+            case {"data_offsets": [int(), int(last)]}:
+                end = max(end, last)
+    if not isinstance(header, dict) or 8 + length + end != size:
+        raise CheckpointError(f"{path} has {size} bytes, its header describes another size; restore the folder or train again")
 
 
 def _read_tensors(path: Path) -> Arrays:

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.envs.registration import EnvSpec, registry
+from gymnasium.envs.registration import registry
 
 from townlet import files
 from townlet.envs import environment_id
 from townlet.errors import ReplayError
-from townlet.files import check_free
 from townlet.optional import require
 from townlet.policy.joint import JointEpisode, joint_episodes, og_marl
-from townlet.policy.replay_report import samples_of
+from townlet.policy.replay import samples_of
 from townlet.policy.sample import ReplaySample
 from townlet.types import Array
 
@@ -53,7 +52,7 @@ def _write_parquet(tables: Iterator[Any], path: Path, output: Path, overwrite: b
     """Rows and tables written."""
     from pyarrow import parquet
 
-    check_free(output, overwrite, "place")
+    files.check_free(output, overwrite, "place")
     rows = count = 0
     with tempfile.TemporaryDirectory() as place:
         target = Path(place) / "replay.parquet"
@@ -157,7 +156,7 @@ def export_minari(path: Path, output: Path, *, overwrite: bool = False) -> dict[
     `MINARI_DATASETS_PATH=<folder>` and `minari.load_dataset("townlet/<scenario>-v0")`.
     """
     require("minari", "writing a Minari dataset")
-    check_free(output, overwrite, "place")
+    files.check_free(output, overwrite, "place")
     groups: dict[str, list[ReplaySample]] = {}
     for sample in samples_of(path):
         groups.setdefault(sample.meta.capture.scenario or "replay", []).append(sample)
@@ -188,7 +187,7 @@ def _minari_dataset(name: str, samples: list[ReplaySample], folder: Path) -> Non
         folder / "data",
         observation_space=spaces.Dict(seen),
         action_space=spaces.Discrete(first.meta.action_dim),
-        env_spec=_env_spec(first.meta.capture.scenario),
+        env_spec=registry.get(environment_id(first.meta.capture.scenario)),  # None for a town that is not shipped
         data_format="hdf5",
     )
     storage.update_metadata(
@@ -204,11 +203,6 @@ def _minari_dataset(name: str, samples: list[ReplaySample], folder: Path) -> Non
     )
     storage.update_episodes([_episode(sample, k, EpisodeBuffer) for k, sample in enumerate(samples)])
     storage.update_episode_metadata([_whose(sample) for sample in samples])
-
-
-def _env_spec(scenario: str | None) -> EnvSpec | None:
-    """The Gymnasium environment of a shipped scenario; None for a town of somebody's own, which nobody else can make."""
-    return registry.get(environment_id(scenario or ""))
 
 
 def _whose(sample: ReplaySample) -> dict[str, object]:
@@ -262,7 +256,7 @@ def export_vault(path: Path, output: Path, *, overwrite: bool = False) -> dict[s
     has no place for what was seen after the last decision: Parquet and Minari hold it.
     """
     require("flashbax", "writing a Vault")
-    check_free(output, overwrite, "place")
+    files.check_free(output, overwrite, "place")
     groups: dict[str, list[JointEpisode]] = {}
     for episode in joint_episodes(path):
         if episode.masks is None:

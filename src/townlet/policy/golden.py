@@ -12,10 +12,10 @@ from townlet.errors import ReplayError
 from townlet.policy.capture import CaptureOptions, CaptureWriter, capture
 from townlet.policy.capture_events import read_event_records
 from townlet.policy.manifest import EVENTS_NAME
-from townlet.policy.replay_report import samples_of
+from townlet.policy.replay import samples_of
 from townlet.policy.sample import ReplaySample
 from townlet.policy.trajectory import to_disk
-from townlet.scenarios.catalogue import FOUNDING
+from townlet.scenarios.shipped import FOUNDING
 
 STATS, MANIFEST, EVENTS = "rollout_scenario_stats.json", "replay_manifest.json", "queue_conflict_events.ndjson"
 EXAMPLE_EVENTS = 12

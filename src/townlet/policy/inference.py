@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -28,7 +28,7 @@ class Acted(NamedTuple):
     state: Floats  # (B, S)
 
 
-def choose_actions(logits: NDArray[np.floating[Any]], masks: Array, draws: Doubles | None) -> tuple[NDArray[np.int64], Floats]:
+def choose_actions(logits: Array, masks: Array, draws: Doubles | None) -> tuple[NDArray[np.int64], Floats]:
     """Actions (B,) and their log-probabilities (B,) from logits (B, A) under masks (B, A).
 
     With draws u (B,) in [0, 1): the inverse of the distribution function, the first a with u < Σ_{i≤a} p_i, so a row's
@@ -52,7 +52,7 @@ def choose_actions(logits: NDArray[np.floating[Any]], masks: Array, draws: Doubl
 
 
 class Acting(ABC):
-    """A network that decides for rows of observations: what it makes of them is its `answer`, the rest is the same for all."""
+    """A network that decides for rows of observations. A subclass gives the forward pass, `answer`."""
 
     spec: NetworkSpec
 

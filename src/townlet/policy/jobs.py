@@ -49,9 +49,11 @@ def run_jobs(
     begun: Callable[[int], None] = lambda number: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Done]:
-    """`function(*shared, *job)` of every job on the engine of `training`, by so many workers at once, in order or as they end.
-    The job of a worker that died is begun again by another. Jobs run at most a few ahead of what has been taken; after a `stop`
-    no more come, and what is under way is given time to save itself."""
+    """Call `function(*shared, *job)` for every job on the engine of `training`; results come in order, or as they end.
+
+    `training.workers` of them run at a time, at most a few ahead of the results that have been taken. The job of a worker that
+    died is begun again by another. After a `stop` no more are begun, and those under way get time to save themselves.
+    """
     if not jobs:
         return
     engine = open_engine(training)
@@ -64,10 +66,10 @@ def run_jobs(
     given = 0
 
     def begin(number: int) -> None:
-        worker = idle.pop() if idle else engine.worker(_Nothing)
+        worker = idle.pop() if idle else engine.worker(_Caller)
         busy[number] = worker
         attempts[number] += 1
-        worker.begin(_Nothing.call, function, *sent, *jobs[number])
+        worker.begin(_Caller.call, function, *sent, *jobs[number])
 
     try:
         while given < len(jobs) and not stop():
@@ -100,8 +102,8 @@ def run_jobs(
             worker.close(SAVING)
 
 
-class _Nothing:
-    """A worker's object where the work is a function."""
+class _Caller:
+    """The object of a worker that calls functions."""
 
     def call(self, function: Callable[..., object], *args: object) -> object:
         return function(*args)

@@ -11,7 +11,7 @@ import numpy as np
 
 from townlet.errors import ReplayError
 from townlet.policy.manifest import ReplayEntry
-from townlet.policy.replay_report import entries_of
+from townlet.policy.replay import entries_of
 from townlet.policy.sample import ReplaySample, SampleMeta
 from townlet.policy.trajectory import FIELDS, Trajectory
 from townlet.types import Array
@@ -19,8 +19,8 @@ from townlet.types import Array
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class JointEpisode(Trajectory):
-    """Columns are (T, N, …), where N counts places: who comes after somebody has left takes the first place that is empty. Row T
-    of the observation shows what the last decision led to. Where nobody is, `active` is false and the rest is zero."""
+    """Columns are (T, N, …), where N counts places: a newcomer takes the first place that somebody has left. Row T of the
+    observation shows what the last decision led to. In an empty place `active` is false and the rest is zero."""
 
     meta: SampleMeta  # of its first life: names of features and actions, where it was captured
     agents: Array  # (T, N) names, "" where nobody is
@@ -38,10 +38,10 @@ def joint_episodes(path: Path) -> Iterator[JointEpisode]:
         raise ReplayError(f"{path}: holds no samples to export")
     for key in sorted(groups, key=str):
         lives = sorted(groups[key], key=lambda life: life[0].first_tick)
-        yield _beside([one.read() for _, one in lives], path)
+        yield _side_by_side([one.read() for _, one in lives], path)
 
 
-def _beside(lives: Sequence[ReplaySample], path: Path) -> JointEpisode:
+def _side_by_side(lives: Sequence[ReplaySample], path: Path) -> JointEpisode:
     first, interval = lives[0].meta, lives[0].meta.decision_interval
     for life in lives:
         if (life.meta.feature_names, life.meta.action_names, life.meta.decision_interval) != (

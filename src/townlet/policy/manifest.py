@@ -1,4 +1,4 @@
-"""Manifests: which samples make a dataset, in three forms, as JSON or YAML, never pointing out of their folder."""
+"""Manifests: lists of the samples of a dataset, in three forms, as JSON or YAML. None may name a file outside its folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReplayEntry:
         return read_sample(self.sample, self.meta, sha256=self.sha256, meta_sha256=self.meta_sha256)
 
     def read_meta(self) -> SampleMeta:
-        """What the sample says of itself; one of the first generation needs its arrays for that."""
+        """The sample's metadata. (A sample of the first generation has none without its arrays.)"""
         return parse_meta(read_meta(self.meta, self.meta_sha256), self.meta)
 
 
@@ -105,9 +105,9 @@ def _entry(path: Path, number: int, item: object) -> ReplayEntry:
 
 
 def dataset_hash(entries: Iterable[ReplayEntry]) -> str:
-    """THE hash of data, wherever one is written, of samples in files: what the manifest recorded of each, else what is there.
+    """The hash of a dataset in files, the same wherever it is written: of the hashes in the manifest, or else of the files.
 
-    Events beside the samples belong to the data: a file of them, by folder in order, comes after the samples.
+    The events beside the samples belong to the data: their files come after the samples, folder by folder.
     """
     entries = tuple(entries)
     samples = (

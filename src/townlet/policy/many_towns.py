@@ -1,4 +1,4 @@
-"""Many towns, one after another or a few at a time: what is kept of each is a row of sums and its digest, never its world."""
+"""Many towns, one after another or a few at a time. Of each, only a row of sums and its digest are kept, never its world."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from time import perf_counter
-from typing import Any
 
 from townlet.config.learning import TrainingConfig
 from townlet.config.models import SimulationConfig
@@ -26,8 +25,8 @@ from townlet.world.events import EXIT, QUARREL, QUEUE_CONFLICT, USE_START
 RATES = {"conflicts": QUEUE_CONFLICT, "quarrels": QUARREL, "uses": USE_START, "exits": EXIT}  # per resident-day
 
 
-def live_one(config: str, policy: str | CarriedPolicy, seed: int | None, epsilon: float, ticks: int, town: int) -> Record:
-    """One town for so many ticks, told as sums. The config comes as JSON; whoever simulates several builds their layout once."""
+def simulate_town(config: str, policy: str | CarriedPolicy, seed: int | None, epsilon: float, ticks: int, town: int) -> Record:
+    """The row of one town after so many ticks. The config is JSON: a process builds the layout of several towns once."""
     vec = _layout(config, seed)
     vec.reset(first_town=town)
     counts, started = Counts(), perf_counter()
@@ -57,7 +56,7 @@ def _layout(config: str, seed: int | None) -> VectorTown:
     return VectorTown(SimulationConfig.model_validate_json(config), 1, seed=seed)
 
 
-def live(
+def simulate_towns(
     training: TrainingConfig,
     config: SimulationConfig,
     towns: range,
@@ -71,7 +70,7 @@ def live(
     """The row of each town, in order. Town k is the same, to the digest, as when it is run alone."""
     wanted = ticks or config.scenario.episode_ticks
     shared = (config.model_dump_json(), carried(policy), seed, epsilon, wanted)
-    for done in run_jobs(training, live_one, [(town,) for town in towns], shared=shared, stop=stop):
+    for done in run_jobs(training, simulate_town, [(town,) for town in towns], shared=shared, stop=stop):
         yield done.get()
 
 
@@ -92,7 +91,7 @@ class Spread:
         self.squares += gap * (value - self.mean)
         self.least, self.most = min(self.least, value), max(self.most, value)
 
-    def told(self) -> dict[str, float | None]:
+    def summary(self) -> dict[str, float | None]:
         deviation = math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else None
         return {"mean": self.mean, "deviation": deviation, "least": self.least, "most": self.most}
 
@@ -111,7 +110,7 @@ class ManyTowns:
     events: Counter[str] = field(default_factory=Counter)
     rates: dict[str, Spread] = field(default_factory=lambda: {name: Spread() for name in ("reward", *RATES)})
     _memory: dict[int, float] = field(default_factory=dict)  # by process
-    _digests: Any = field(default_factory=hashlib.sha256)
+    _digests: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def add(self, row: Record) -> None:
         self.towns += 1
@@ -127,7 +126,7 @@ class ManyTowns:
         self._memory[row["process"]] = row["memory_mb"]
         self._digests.update(row["digest"].encode())
 
-    def told(self, seconds: float) -> Record:
+    def summary(self, seconds: float) -> Record:
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return {
             "towns": self.towns,
@@ -136,7 +135,7 @@ class ManyTowns:
             "illegal_actions": self.illegal_actions,
             "events": dict(sorted(self.events.items())),
             "events_lost": self.events_lost,
-            "per_resident_day": {name: spread.told() for name, spread in self.rates.items()},
+            "per_resident_day": {name: spread.summary() for name, spread in self.rates.items()},
             "seconds": seconds,
             "resident_ticks_per_second": self.resident_ticks / max(1e-9, seconds),
             "peak_memory_mb": sum({os.getpid(): own, **self._memory}.values()),

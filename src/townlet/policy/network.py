@@ -1,4 +1,4 @@
-"""What a policy network is made of, without the arithmetic: torch builds it, NumPy runs it, the checkpoint stores it."""
+"""The description of a policy network: torch builds it, NumPy runs it, the checkpoint stores it."""
 
 from __future__ import annotations
 
@@ -81,24 +81,18 @@ class NetworkSpec:
 
     @classmethod
     def of(cls, observed: ObservationSpec, network: NetworkConfig, ppo: PPOConfig, town_size: int = 0) -> NetworkSpec:
-        """The network that a config asks for over the observations of a town; with `town_size` the critic is central."""
+        """The network that a config asks for over the observations of a town; with `town_size` the critic is central. Every field
+        of NetworkConfig is one of the same name here."""
         sees_map = network.map_encoder != "none" and observed.map_shape[0] > 0
         return cls(
             features=len(observed.fields),
             actions=len(observed.action_names),
             map_shape=observed.map_shape if sees_map else None,
             conflict_columns=observed.columns(CONFLICT),
-            feature_size=network.feature_size,
-            conflict_size=network.conflict_size,
-            map_encoder=network.map_encoder if sees_map else "none",
-            map_size=network.map_size,
-            map_channels=network.map_channels,
-            trunk_sizes=network.trunk_sizes,
             recurrent=ppo.recurrent,
-            recurrent_size=network.recurrent_size,
-            activation=network.activation,
             normalize_observations=ppo.normalize_observations,
             town_size=town_size,
+            **network.model_dump() | ({} if sees_map else {"map_encoder": "none"}),
         )
 
     @property

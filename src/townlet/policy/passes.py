@@ -75,20 +75,24 @@ def _product(start: str, end: str, least: int = 2) -> Any:
         c_ij = (bias_j | 0) + Σ_p a_ip b_pj        then: added to what stands there | through the activation | times its slope
 
     A is read with two strides, so that it may be turned; rows of B and C are contiguous. `other` is the bias, or what the
-    activation made, laid out like C. `active` says which it is; tanh itself is left to `_forward`.
+    activation made, laid out like C. `active` says which it is; tanh itself is left to `_forward`. Where a product activates, it
+    calls up what will be read after it: `pace` numbers of `next_` at every step of the sum, from the ahead-th on.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
     def product(
         _: Type, C: Type, c: Type, c_row: Type, A: Type, a: Type, a_row: Type, a_sum: Type, B: Type, b: Type, b_row: Type,
-        n: Type, other: Type, o: Type, rows: Type, columns: Type, active: Type,
+        n: Type, other: Type, o: Type, rows: Type, columns: Type, active: Type, next_: Type, ahead: Type, pace: Type,
     ) -> tuple[Signature, Callable[..., ir.Value]]:  # fmt: skip
         whole = types.int64
-        signature = types.void(C, whole, whole, A, whole, whole, whole, B, whole, whole, whole, other, whole, whole, whole, whole)
+        signature = types.void(
+            C, whole, whole, A, whole, whole, whole, B, whole, whole, whole, other, *[whole] * 4, next_, whole, whole
+        )
 
         def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
-            _, c, c_row, _, a, a_row, a_sum, _, b, b_row, n, _, o, rows, columns, active = args
-            to, left, right, beside = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 3, 7, 11))
+            _, c, c_row, _, a, a_row, a_sum, _, b, b_row, n, _, o, rows, columns, active, _, ahead, pace = args
+            arrays = (make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 3, 7, 11, 16))
+            to, left, right, beside, soon = arrays
             zero, one = (ir.Constant(_vector, [number] * LANES) for number in (0.0, 1.0))
             relu = builder.icmp_signed("==", active, _whole(RELU))
             tanh = builder.icmp_signed("==", active, _whole(TANH))
@@ -118,6 +122,8 @@ def _product(start: str, end: str, least: int = 2) -> Any:
                 row = [builder.load(_place(builder, right, b, builder.mul(p, b_row), j), align=4) for j in strips]
                 column = builder.mul(p, a_sum)
                 following = []
+                if end == "activate":
+                    _fetch(builder, builder.gep(soon, [builder.add(ahead, builder.mul(p, pace))]))
                 for begin, so_far in zip(starts, sums):
                     factor = _spread(builder, builder.load(builder.gep(left, [builder.add(begin, column)])))
                     following.append([_fma(builder, factor, part, now) for part, now in zip(row, so_far)])
@@ -194,6 +200,15 @@ def _fma(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Val
     return builder.call(get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32"), [x, y, z])
 
 
+def _fetch(builder: ir.IRBuilder, place: ir.Value) -> None:
+    """Let the second cache have the line of this place; nothing waits for it."""
+    byte = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [byte, _i4, _i4, _i4])
+    reading, second, data = (ir.Constant(_i4, number) for number in (0, 2, 1))
+    prefetch = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(prefetch, [builder.bitcast(place, byte), reading, second, data])
+
+
 def _spread(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
     """One number in all lanes."""
     undefined = ir.Constant(_vector, ir.Undefined)
@@ -255,25 +270,6 @@ def _mask(_: Type, act: Type, at: Type, masks: Type, begin: Type) -> tuple[Signa
         return context.get_dummy_value()
 
     return types.void(act, whole, masks, whole), code
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _fetch(_: Type, source: Type, begin: Type, count: Type) -> tuple[Signature, Callable[..., ir.Value]]:
-    """Let the second cache have `count` numbers of `source` from its begin-th on; nothing waits for them."""
-    whole = types.int64
-
-    def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
-        given = make_array(signature.args[0])(context, builder, args[0]).data
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte, _i4, _i4, _i4])
-        prefetch = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        with for_range(builder, builder.sdiv(builder.add(args[2], _whole(LANES - 1)), _whole(LANES))) as loop:
-            line = builder.gep(given, [builder.add(args[1], builder.mul(loop.index, _whole(LANES)))])
-            reading, second, data = (ir.Constant(_i4, number) for number in (0, 2, 1))
-            builder.call(prefetch, [builder.bitcast(line, byte), reading, second, data])
-        return context.get_dummy_value()
-
-    return types.void(source, whole, whole), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -421,21 +417,22 @@ def _load(x: Array, maps: Array, places: tuple[int, int, int], order: Array, beg
 
 @kernel
 def _forward(
-    plan: Array, wide: Array, turned: Array, act: Array, rows: int, x: Array, order: Array, ahead: int, end: int
+    plan: Array, wide: Array, turned: Array, act: Array, rows: int, x: Array, order: Array, ahead: int, last: int
 ) -> None:
-    """Meanwhile rows order[ahead:end] of x, which the next tile will load, are called up from memory."""
+    """Meanwhile rows order[ahead] to order[last] of x, which the next tile will load, are called up from memory, one by each of
+    the blocks."""
     rows += rows % 2  # there is room; nobody reads it
     for k in range(plan.shape[0]):
         begin, inputs, y, outputs, padded = plan[k, 0], plan[k, 1], plan[k, 3], plan[k, 4], plan[k, 5]
         bias, weights, active, x_row, y_row = plan[k, 7], plan[k, 8], plan[k, 9], plan[k, 11], plan[k, 12]
+        pace = (x.shape[1] + inputs - 1) // inputs
         for j in range(0, padded, STRIP):
             for i in range(0, rows, BLOCK):
-                if ahead < end:
-                    _fetch(x, order[ahead] * x.shape[1], x.shape[1])
-                    ahead += 1
+                called = order[min(ahead, last)] * x.shape[1]
+                ahead += 1
                 _outputs(
                     act, i * y_row + y + j, y_row, act, i * x_row + begin, x_row, 1, turned, weights + j, padded, inputs,
-                    wide, bias + j, min(BLOCK, rows - i), min(STRIP, padded - j), active,
+                    wide, bias + j, min(BLOCK, rows - i), min(STRIP, padded - j), active, x, called, pace,
                 )  # fmt: skip
         if active == TANH:
             for r in range(rows):
@@ -453,17 +450,19 @@ def _backward(plan: Array, wide: Array, act: Array, grad: Array, rows: int, ones
         for j in range(0, padded, STRIP):
             _weights(
                 total, weights + j, padded, grad, y, 1, y_row, act, x + j, x_row, rows, act, 0, outputs + outputs % 2,
-                min(STRIP, padded - j), 0,
+                min(STRIP, padded - j), 0, ones, 0, 0,
             )  # fmt: skip
         for j in range(0, plan[k, 5], STRIP):
-            _biases(total, bias + j, 0, ones, 0, 0, 0, grad, y + j, y_row, rows, act, 0, 1, min(STRIP, plan[k, 5] - j), 0)
+            _biases(
+                total, bias + j, 0, ones, 0, 0, 0, grad, y + j, y_row, rows, act, 0, 1, min(STRIP, plan[k, 5] - j), 0, ones, 0, 0
+            )
         if plan[k, 10]:
             continue
         active = plan[0, 9]  # of every hidden layer, and the inputs of this one are hidden
         for j in range(0, padded, STRIP):
             _inputs(
                 grad, x + j, x_row, grad, y, y_row, 1, wide, weights + j, padded, outputs, act, x + j, even,
-                min(STRIP, padded - j), active,
+                min(STRIP, padded - j), active, ones, 0, 0,
             )  # fmt: skip
 
 
@@ -526,15 +525,16 @@ def arrange(
 
 
 @entry
-def spread(vector: Array, known: Array, plan: Array, place: Array, wide: Array, turned: Array) -> None:
+def spread(vector: Array, known: Array, plan: Array, runs: Array, wide: Array, turned: Array) -> None:
     """All parameters as one vector into the two layouts that the products read, outputs × inputs and turned, unless they are
-    those that are `known` there."""
+    those that are `known` there.  # runs (·, 3): begin in the vector, begin in `wide`, length"""
     other = False
     for i in range(vector.shape[0]):
         other |= vector[i] != known[i]
     if other:
-        for i in range(vector.shape[0]):
-            known[i] = wide[place[i]] = vector[i]
+        _copy(known, 0, vector, 0, vector.shape[0])
+        for k in range(runs.shape[0]):
+            _copy(wide, runs[k, 1], vector, runs[k, 0], runs[k, 2])
         for k in range(plan.shape[0]):
             inputs, outputs, weights, at = plan[k, 2], plan[k, 5], plan[k, 6], plan[k, 8]
             for i in range(0, outputs, LANES):
@@ -543,13 +543,15 @@ def spread(vector: Array, known: Array, plan: Array, place: Array, wide: Array, 
 
 
 @entry
-def collect(shards: Array, place: Array, gradient: Array) -> None:
+def collect(shards: Array, runs: Array, gradient: Array) -> None:
     """The gradients of all shards (S, ·), one after the other, added to the vector's; shards are zero then."""
-    for i in range(place.shape[0]):
-        total = gradient[i]
+    for k in range(runs.shape[0]):
+        begin, at, count = runs[k, 0], runs[k, 1], runs[k, 2]
+        total = gradient[begin : begin + count]
         for s in range(shards.shape[0]):
-            total += shards[s, place[i]]
-        gradient[i] = total
+            added = shards[s, at : at + count]
+            for i in range(count):
+                total[i] += added[i]
     shards[:] = ZERO
 
 
@@ -595,7 +597,7 @@ def learn_ppo(
         for at in range(edges[k], edges[k + 1], TILE):
             rows = min(TILE, edges[k + 1] - at)
             _load(x, maps, places, order, at, rows, act)
-            _forward(plan, wide, turned, act, rows, x, order, at + rows, min(at + rows + TILE, edges[k + 1]))
+            _forward(plan, wide, turned, act, rows, x, order, at + rows, min(at + rows + TILE, edges[k + 1]) - 1)
             _softmax(act, last, stride, count, rows, masks, order, at, chances, logs, lanes)
             for r in range(rows):
                 row = order[at + r]
@@ -656,7 +658,7 @@ def learn_cloning(
         for at in range(edges[k], edges[k + 1], TILE):
             rows = min(TILE, edges[k + 1] - at)
             _load(x, maps, places, order, at, rows, act)
-            _forward(plan, wide, turned, act, rows, x, order, at + rows, min(at + rows + TILE, edges[k + 1]))
+            _forward(plan, wide, turned, act, rows, x, order, at + rows, min(at + rows + TILE, edges[k + 1]) - 1)
             _softmax(act, last, stride, count, rows, masks, order, at, chances, logs, lanes)
             for r in range(rows):
                 row, best = order[at + r], 0
@@ -692,14 +694,15 @@ def moments(x: Array, order: Array, begin: int, end: int) -> tuple[float, float]
 
 
 @entry
-def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array) -> None:
-    """Σ (x − about) and Σ (x − about)² of each column over rows[order], in float64."""
+def column_sums(rows: Array, order: Array, about: Array, begin: int, end: int, first: Array, second: Array) -> None:
+    """Σ (x − about) and Σ (x − about)² of columns begin to end over rows[order], in float64."""
+    mean, one, two = about[begin:end], first[begin:end], second[begin:end]
     for i in range(order.shape[0]):
-        row = order[i]
-        for j in range(about.shape[0]):
-            gap = rows[row, j] - about[j]
-            first[j] += gap
-            second[j] += gap * gap
+        row = rows[order[i], begin:end]
+        for j in range(mean.shape[0]):
+            gap = row[j] - mean[j]
+            one[j] += gap
+            two[j] += gap * gap
 
 
 @entry

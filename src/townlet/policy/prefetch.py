@@ -1,7 +1,7 @@
 """A thread that builds batches ahead of their use, never more than `ahead` beyond the one in use.
 
-It works while the reader is busy with a batch. A reader that comes straight back for the next one builds that itself: two threads
-that pass each other Python's lock for every batch are slower than one, the more so the busier the machine.
+It works while the reader is busy with a batch. A reader that returns at once for the next batch builds it itself: two threads
+that pass Python's lock to and fro for every batch are slower than one, most of all on a busy machine.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _ReadyQueue(Generic[T]):
                 planned, self._building = self._begin(), True
             try:
                 result: T | _Failed = self._built(planned.build)
-            except BaseException as error:  # it is the reader's to meet, when its turn comes
+            except BaseException as error:  # raised in the reader, when its turn comes
                 result = _Failed(error)
             with self._changed:
                 self._building = False

@@ -1,6 +1,6 @@
 """Ray, the engine for more than one machine: workers are actors, what many of them read goes through the object store.
 
-Ray itself redoes nothing: a lost actor, node or object is a `WorkerDied`, and the owner of the worker makes its share again.
+Ray repeats nothing by itself: a lost actor, node or object is a `WorkerDied`, and the owner of the worker repeats its share.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from townlet.config.learning import ClusterConfig, TrainingConfig
 from townlet.errors import ClusterError
 from townlet.optional import check_installed, require, versions
-from townlet.policy.workers import PATIENCE, Answer, Worker, WorkerDied, answer, own_cores
+from townlet.policy.workers import PATIENCE, Answer, Host, Worker, WorkerDied, own_cores
 from townlet.signals import SIGNALS
 
 log = logging.getLogger("townlet.cluster")
@@ -69,7 +69,7 @@ class RayWorker:
 
     def __init__(self, ray: Any, cluster: ClusterConfig, make: Callable[..., object], args: tuple[object, ...]) -> None:
         self._ray = ray
-        self.actor = ray.remote(_Host).options(**actor_options(cluster)).remote(make, args, _made_with())
+        self.actor = ray.remote(_Actor).options(**actor_options(cluster)).remote(make, args, _made_with())
         self.placed = self.actor.place.remote()
         self._asked: Any = self.placed
         self._since, self._told = time.monotonic(), False
@@ -96,18 +96,17 @@ class RayWorker:
         return found.get()
 
     def stop(self) -> None:
-        """Its runs go on from their last checkpoints."""
+        """Nothing to do: its runs go on from their last checkpoints."""
 
     def close(self, patience: float = PATIENCE) -> None:
         self._ray.kill(self.actor)
 
 
-class _Host:
-    """What an actor is: an object, made when it is first asked for something, and whoever asks."""
+class _Actor(Host):
+    """The object of a worker on a node, which must have the versions of the owner."""
 
     def __init__(self, make: Callable[..., object], args: tuple[object, ...], made_with: dict[str, str]) -> None:
-        self._make, self._args = make, args
-        self._target: object = None
+        super().__init__(make, args)
         here = _made_with()
         apart = [f"{name} {here[name]} there, {made_with[name]} here" for name in here if here[name] != made_with[name]]
         self._refusal = f"A node of the cluster has other versions ({', '.join(apart)}); install the same." if apart else ""
@@ -116,13 +115,7 @@ class _Host:
         return socket.gethostname(), os.getpid()
 
     def call(self, method: Callable[..., object], *args: object) -> tuple[Any, str, int]:
-        return tuple(answer(lambda: self._call(method, args)))
-
-    def _call(self, method: Callable[..., object], args: tuple[object, ...]) -> object:
-        if self._refusal:
-            raise ClusterError(self._refusal)
-        self._target = self._make(*self._args) if self._target is None else self._target
-        return method(self._target, *args)
+        return tuple(Answer(None, self._refusal, ClusterError.exit_code) if self._refusal else self.answer(method, args))
 
 
 TOKEN = "if it asks for a token, set RAY_AUTH_MODE=token; else "
@@ -166,7 +159,7 @@ def _import_ray(*, own: bool) -> Any:
 
 
 def _made_with() -> dict[str, str]:
-    """Versions that bits may hang on."""
+    """Versions that results may depend on."""
     return versions("numpy", "numba")
 
 

@@ -5,7 +5,7 @@ Axes: T decisions, B samples, F features, A actions, C map channels, H and W the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from pydantic import Field
 
 from townlet import files
+from townlet.dto import Frozen
 from townlet.errors import ReplayError, UsageError
-from townlet.policy.capture_events import EventTable, read_events
-from townlet.policy.conflict_features import ConflictNormalizer, conflict_stats
+from townlet.observations.spec import CONFLICT, TOLD_WEIGHT, ObservationSpec
+from townlet.policy.capture_events import EventTable, read_event_records
 from townlet.policy.manifest import (
     MANIFEST_LIMIT,
     MANIFEST_SUFFIX,
@@ -40,9 +42,10 @@ from townlet.policy.sample import (
     read_arrays,
     read_meta,
 )
-from townlet.policy.sample_metrics import differing
+from townlet.policy.sample_metrics import RIVALRY_FIELDS, conflict_stats, differing
 from townlet.policy.trajectory import Trajectory, to_disk
 from townlet.types import Array
+from townlet.world.actions import affordances_of
 
 __all__ = [
     "ConflictNormalizer",
@@ -57,6 +60,55 @@ __all__ = [
 ]
 
 Metrics = Mapping[str, Any]
+
+
+def conflict_columns(meta: SampleMeta) -> tuple[str, ...]:
+    """Names of the conflict group of a sample's features; for unknown layouts the two every sample has."""
+    names = meta.action_names
+    affordances = affordances_of(meta.action_level, names)
+    needs = tuple(name.removeprefix("need_") for name in meta.feature_names if name.startswith("need_"))
+    spec = ObservationSpec(meta.variant, names, affordances, needs, TOLD_WEIGHT in meta.feature_names)
+    if spec.feature_names != meta.feature_names:
+        return RIVALRY_FIELDS
+    return tuple(spec.feature_names[i] for i in spec.columns(CONFLICT))
+
+
+class ConflictNormalizer(Frozen):
+    """Mean and deviation of the conflict features of one dataset; stored beside what was trained with them."""
+
+    names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]  # 1 where a feature never changes
+    count: int = Field(ge=1)
+
+    @classmethod
+    def fit(cls, samples: Iterable[ReplaySample]) -> Self:
+        """One pass over the samples, in float64: Σx and Σx² of every conflict column."""
+        names: tuple[str, ...] = ()
+        columns: list[int] = []
+        total, squares, count = np.zeros(0), np.zeros(0), 0
+        for sample in samples:
+            if not names:
+                names = conflict_columns(sample.meta)
+                columns = [sample.meta.feature_names.index(name) for name in names]
+                total, squares = np.zeros(len(names)), np.zeros(len(names))
+            x = sample.features[: sample.steps, columns].astype(np.float64)  # (T, K)
+            total += x.sum(axis=0)
+            squares += (x * x).sum(axis=0)
+            count += len(x)
+        mean = total / count
+        std = np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
+        std[std < 1e-6] = 1.0
+        return cls(names=names, mean=tuple(mean.tolist()), std=tuple(std.tolist()), count=count)
+
+    def apply(self, features: Array, feature_names: Sequence[str]) -> None:
+        """Normalise the conflict columns of features (…, F) in place."""
+        missing = sorted(set(self.names) - set(feature_names))
+        if missing:
+            raise ReplayError(f"the stored normalisation knows {missing[0]!r}, which the features lack; fit it on this dataset")
+        columns = [feature_names.index(name) for name in self.names]
+        mean, std = np.asarray(self.mean, np.float32), np.asarray(self.std, np.float32)
+        features[..., columns] = (features[..., columns] - mean) / std
 
 
 @dataclass(frozen=True)
@@ -109,6 +161,23 @@ def read_metrics_table(manifest: Path) -> dict[str, Metrics]:
     return metrics
 
 
+def entries_of(path: Path) -> tuple[ReplayEntry, ...]:
+    """What a path means: one sample, a manifest, or a capture folder."""
+    if not path.exists():
+        raise ReplayError(f"there is no {path}; name a sample (.npz), a manifest or a capture folder")
+    if path.is_dir():
+        return ReplayDatasetConfig.from_capture_dir(path).entries
+    if path.suffix == ".npz":
+        return (ReplayEntry.of(path),)
+    return read_manifest(path).entries
+
+
+def samples_of(path: Path) -> Iterator[ReplaySample]:
+    """Every sample of a path, one at a time."""
+    for entry in entries_of(path):
+        yield entry.read()
+
+
 class BatchShape(NamedTuple):
     """What samples of one batch share."""
 
@@ -124,7 +193,7 @@ class ReplayBatch(Trajectory):
 
     metadata: tuple[SampleMeta, ...]  # B
     conflict_stats: Mapping[str, float]
-    events: Array | None = None  # (T, B, K) counts of `capture_events.EVENT_TYPES`
+    events: Array | None = None  # (T, B, K) counts of `world.state.EVENTS`
 
 
 class ReplayDataset:
@@ -149,7 +218,7 @@ class ReplayDataset:
                 raise ReplayError(wrong[0])
         if self._samples is None and not config.streaming:
             self._samples = [self._read(i) for i in range(len(self.metas))]
-        self._events: EventTable | None = read_events(config.events) if config.events is not None else None
+        self._events = None if config.events is None else EventTable(read_event_records(config.events), str(config.events))
         self.normalizer = config.normalizer
         if config.normalize_conflict_features and self.normalizer is None:
             self.normalizer = ConflictNormalizer.fit(self.samples())
@@ -288,7 +357,7 @@ ALIKE = {
 
 
 def difference(one: SampleMeta, other: SampleMeta, name: str) -> str | None:
-    """What keeps two samples apart in a field of ALIKE, or None."""
+    """How two samples differ in a field of ALIKE; None where they agree."""
     told = [attrgetter(name)(meta) for meta in (one, other)]
     if told[0] == told[1]:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,16 +14,17 @@ from townlet import files
 from townlet.dto.town import ObservationBatchDTO, ObservationDTO, RewardBreakdownDTO
 from townlet.errors import ReplayError, UsageError
 from townlet.policy.capture_events import read_event_records
-from townlet.policy.conflict_features import QUEUE_COUNTS
-from townlet.policy.manifest import (
-    EVENTS_NAME,
-    MANIFEST_SUFFIX,
-    ReplayEntry,
-    find_manifest,
-    read_manifest,
-    survey_manifest,
+from townlet.policy.manifest import EVENTS_NAME, MANIFEST_SUFFIX, ReplayEntry, find_manifest, survey_manifest
+from townlet.policy.replay import (
+    ALIKE,
+    ReplayDataset,
+    ReplayDatasetConfig,
+    difference,
+    entries_of,
+    read_metrics_table,
+    samples_of,
+    table_problems,
 )
-from townlet.policy.replay import ALIKE, ReplayDataset, ReplayDatasetConfig, difference, read_metrics_table, table_problems
 from townlet.policy.sample import (
     FirstGenerationWarning,
     ReplaySample,
@@ -35,7 +35,7 @@ from townlet.policy.sample import (
     read_meta,
     read_sample,
 )
-from townlet.policy.sample_metrics import histogram
+from townlet.policy.sample_metrics import QUEUE_COUNTS, histogram, total
 from townlet.types import Array
 
 
@@ -52,23 +52,6 @@ class ReplayReport:
     @property
     def ok(self) -> bool:
         return not self.problems
-
-
-def entries_of(path: Path) -> tuple[ReplayEntry, ...]:
-    """What a path means: one sample, a manifest, or a capture folder."""
-    if not path.exists():
-        raise ReplayError(f"there is no {path}; name a sample (.npz), a manifest or a capture folder")
-    if path.is_dir():
-        return ReplayDatasetConfig.from_capture_dir(path).entries
-    if path.suffix == ".npz":
-        return (ReplayEntry.of(path),)
-    return read_manifest(path).entries
-
-
-def samples_of(path: Path) -> Iterator[ReplaySample]:
-    """Every sample of a path, one at a time."""
-    for entry in entries_of(path):
-        yield entry.read()
 
 
 def validate(path: Path) -> ReplayReport:
@@ -164,6 +147,7 @@ def _compare(known: list[tuple[ReplayEntry, SampleMeta]], report: ReplayReport) 
 # --- figures -------------------------------------------------------------------------------------------------------------
 
 BINS = 10
+BAR = 40  # characters of the longest bar
 DRAWN = ("rivalry_max", "rivalry_avoid_count", "queue_position", "queue_ahead")  # the last: the longest queue in sight
 
 
@@ -202,10 +186,6 @@ def stats(path: Path, ticks_per_day: int = 1440) -> ReplayStats:
         baseline = dataset.baseline_metrics()
     metas = dataset.metas
     ticks = sum(meta.timesteps * meta.decision_interval for meta in metas)
-    conflict = {
-        name: float(sum(value for meta in metas if isinstance(value := meta.metrics.get(name), int | float)))
-        for name in QUEUE_COUNTS
-    }
     return ReplayStats(
         label=path.name,
         samples=len(metas),
@@ -215,7 +195,7 @@ def stats(path: Path, ticks_per_day: int = 1440) -> ReplayStats:
         bytes=sum(entry.sample.stat().st_size + entry.meta.stat().st_size for entry in entries),
         resident_days=ticks / ticks_per_day,
         baseline=baseline,
-        conflict=conflict,
+        conflict={name: float(total((meta.metrics for meta in metas), name)) for name in QUEUE_COUNTS},
         actions=dict(actions.most_common()),
         histograms={name: [int(count) for count in counts[name]] for name in DRAWN if name in counts},
     )
@@ -230,13 +210,13 @@ def _drawn_columns(sample: ReplaySample) -> dict[str, Array]:
     return columns
 
 
-def draw_histogram(name: str, counts: list[int], width: int = 40) -> list[str]:
+def draw_histogram(name: str, counts: list[int]) -> list[str]:
     """A histogram of [0, 1] for a terminal, one line per bin."""
     total, top = max(1, sum(counts)), max(1, max(counts))
     lines = [name]
     for k, count in enumerate(counts):
-        bar = "█" * round(width * count / top) or ("▏" if count else "")
-        lines.append(f"  {k / BINS:.1f}–{(k + 1) / BINS:.1f} {bar:<{width}} {count:>8} {100 * count / total:5.1f} %")
+        bar = "█" * round(BAR * count / top) or ("▏" if count else "")
+        lines.append(f"  {k / BINS:.1f}–{(k + 1) / BINS:.1f} {bar:<{BAR}} {count:>8} {100 * count / total:5.1f} %")
     return lines
 
 

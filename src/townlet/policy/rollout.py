@@ -1,4 +1,4 @@
-"""Trajectories as they happen: a hook of the loop fills arrays that are allocated once; then one sample per resident and life.
+"""Recording trajectories: a hook of the loop fills arrays that are allocated once; `samples` cuts them into lives.
 
 Axes: T decisions, E towns, N resident slots. A town is reset in the step after its end: the row after an end is its true last
 observation.
@@ -23,16 +23,23 @@ from townlet.policy.trajectory import FIELDS, Trajectory, allocate, to_disk
 from townlet.ports import Decided, Hook
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.actions import Catalogue
 from townlet.world.state import EVENT, TERMS
+
+
+def next_sample_id(prefix: str, agent_id: str, numbers: dict[str, int]) -> str:
+    """`<prefix>_<resident>_<number>`; `numbers` holds the next number of each resident id."""
+    number = numbers.get(agent_id, 0)
+    numbers[agent_id] = number + 1
+    return f"{prefix}_{agent_id}_{number:03d}"
 
 
 @dataclass(frozen=True)
 class SampleSource:
     """What all samples of a rollout have in common, and how many each resident id has had so far."""
 
-    template: dict[str, Any]
+    template: Record
     policy: PolicyNote
     capture: CaptureNote
     prefix: str
@@ -242,13 +249,11 @@ class RolloutBuffer(TrajectoryRecorder):
             by_town[town, episode] = events[(keys[:, 0] == town) & (keys[:, 1] == episode)]
         for span in self.spans():
             who = self.life(span)
-            number = source.numbers.get(who.agent_id, 0)
-            source.numbers[who.agent_id] = number + 1
             rows = by_town.get((who.town, who.episode), events[:0])
             last = self.ticks[span.stop - 1, span.town] + self.vec.interval
             own = (rows["actor"] == span.slot) & (rows["actor_life"] == who.life)
             own &= (rows["tick"] >= who.first_tick) & (rows["tick"] < last)
-            name = f"{source.prefix}_{who.agent_id}_{number:03d}"
+            name = next_sample_id(source.prefix, who.agent_id, source.numbers)
             yield frames_to_replay_sample(self.frames(span), who, source, name, rows[own])
 
     def build_dataset(self, policy: PolicyRuntime, **options: Any) -> ReplayDataset:

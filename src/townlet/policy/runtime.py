@@ -24,7 +24,7 @@ from townlet.policy.checkpoint import mix_hash, read_state, resolve, weights_has
 from townlet.policy.inference import Acted, NumpyPolicy
 from townlet.policy.schedule import Schedules
 from townlet.types import Array
-from townlet.world.actions import LEVELS, catalogue
+from townlet.world.actions import LEVELS, Catalogue
 from townlet.world.rng import ACT, PICK, SLIP
 from townlet.world.townspeople import PLAIN, choose_random, choose_scripted, make_script
 
@@ -62,7 +62,7 @@ class RememberingPolicy(Policy, Protocol):
 
 
 class Critic(Policy, Protocol):
-    """A policy that thinks something of a moment without deciding in it."""
+    """A policy that values a moment without deciding in it."""
 
     def values(self, vec: VectorTown) -> Array: ...  # (E, N) f4
 
@@ -84,7 +84,7 @@ class Network(Protocol):
 
 
 def values_of(policy: Policy, vec: VectorTown) -> Array:
-    """What the policy's critic thinks of this moment, zero without one: the bootstrap of what goes on.  # (E, N) f4"""
+    """The critic's values of this moment, zero without a critic: the bootstrap of lives that go on.  # (E, N) f4"""
     if not policy.has_values:
         return np.zeros(vec.active.shape, np.float32)
     return cast(Critic, policy).values(vec)
@@ -131,7 +131,7 @@ class RandomPolicy:
         return {}
 
     def recall(self, memory: Mapping[str, Array]) -> None:
-        """Its draws hang on the moment alone."""
+        """Nothing to recall: its draws depend on the moment alone."""
 
 
 class ScriptedPolicy:
@@ -227,7 +227,7 @@ class CarriedPolicy:
     """A checkpoint that a job takes along, to machines that do not have its folder."""
 
     def __init__(self, spec: str) -> None:
-        self.spec, self.network = spec, NumpyPolicy.load(resolve(spec.removeprefix(GREEDY)))
+        self.spec, self.network = spec, NumpyPolicy.load(spec.removeprefix(GREEDY))
 
     def __call__(self, vec: VectorTown) -> RememberingPolicy:
         return _network_policy(self.network, self.spec, vec, vec.seed)
@@ -238,9 +238,17 @@ def carried(spec: str) -> str | CarriedPolicy:
     return spec if spec in POLICIES else CarriedPolicy(spec)
 
 
+def locate(spec: str) -> str:
+    """A built-in policy's name as it is; otherwise the checkpoint folder meant by a folder, a pointer (`best`) or a run."""
+    if spec in POLICIES:
+        return spec
+    folder = spec.removeprefix(GREEDY)
+    return spec[: len(spec) - len(folder)] + str(resolve(folder))
+
+
 def fitted(config: SimulationConfig, policy: object) -> SimulationConfig:
-    """The same town with the actions and observations that a checkpoint was trained with, as far as only these differ; the
-    town itself for every other policy."""
+    """The config with the action level and observation variant that a checkpoint was trained with. It is returned as it is for a
+    policy that is no checkpoint, or where no level and variant would fit."""
     if isinstance(policy, Mapping):
         for one in policy.values():
             config = fitted(config, one)
@@ -251,10 +259,9 @@ def fitted(config: SimulationConfig, policy: object) -> SimulationConfig:
         about = policy.network.about
     else:
         return config
-    affordances = [spec.id for spec in config.affordances.specs]
     trained = (about.get("action_catalogue_hash"), about.get("observation_hash"))
     for level, variant in product(LEVELS, MAPS):
-        if catalogue(level, affordances).hash != trained[0]:
+        if Catalogue(level, config.affordances.ids).hash != trained[0]:
             continue
         systems = config.features.systems.model_copy(update={"observations": variant.removesuffix("_map")})
         made = config.model_copy(
@@ -274,7 +281,7 @@ def check_network(network: NumpyPolicy, folder: str, vec: VectorTown) -> None:
     spec, seen, choices = network.spec, vec.features.shape[2], vec.num_actions
     if (spec.features, spec.actions) != (seen, choices):
         trained = network.about.get("action_catalogue_hash")
-        fitting = [level for level in LEVELS if catalogue(level, vec.spec.affordances).hash == trained != vec.catalogue.hash]
+        fitting = [level for level in LEVELS if Catalogue(level, vec.spec.affordances).hash == trained != vec.catalogue.hash]
         remedy = f"use --set policy.action_level={fitting[0]}" if fitting else "use the observation variant it was trained with"
         raise CheckpointError(
             f"the checkpoint {folder} was trained on {spec.features} features and {spec.actions} actions, this town has "

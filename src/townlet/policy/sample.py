@@ -165,16 +165,12 @@ def _meta_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:
     if meta.generation == 2 and meta.action_level not in LEVELS:
         found.append(f"action_level is {meta.action_level!r:.60}, expected {', '.join(LEVELS)}")
     elif meta.generation == 2:
-        expected = _catalogue_hash(meta)
+        expected = Catalogue(meta.action_level, affordances_of(meta.action_level, meta.action_names)).hash
         if expected != meta.action_catalogue_hash:
             found.append(f"action_catalogue_hash is {meta.action_catalogue_hash!r} but the action_names give {expected!r}")
         if set(meta.training_arrays) != set(arrays):
             found.append(f"training_arrays names {sorted(meta.training_arrays)} but the file holds {sorted(arrays)}")
     return found
-
-
-def _catalogue_hash(meta: SampleMeta) -> str:
-    return Catalogue(meta.action_level, affordances_of(meta.action_level, meta.action_names)).hash
 
 
 def _array_problems(arrays: Mapping[str, Array], meta: SampleMeta) -> list[str]:

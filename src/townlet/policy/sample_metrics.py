@@ -1,8 +1,9 @@
-"""What one sample says in numbers; the same keys in the metadata, in the capture's table of metrics and in the goldens."""
+"""The metrics of a sample: the same keys in its metadata, in the capture's table of metrics and in the goldens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,19 +15,20 @@ from townlet.world.state import TERMS
 
 RIVALRY_FIELDS = ("rivalry_max", "rivalry_avoid_count")
 WAIT_EDGES = (1, 5, 10, 20, 40, 80, 160)  # ticks; the last bin is open
+QUEUE_COUNTS = ("queue_conflict_events", "queue_conflict_intensity_sum", "wait_count", "wait_sum")
 TOLERANCE = 1e-6  # of a sum that was added up in another order
 
 
 def sample_metrics(
     arrays: Mapping[str, Array], feature_names: Sequence[str], action_names: Sequence[str], terms: Array, events: Array
 ) -> Record:
-    """Figures of a life; `events` (K,) EVENT are those its resident was the actor of: summed over samples each counts once."""
+    """All metrics of a life. `events` (K,) EVENT are those its resident was the actor of, so that sums count each event once."""
     known = array_metrics(arrays, feature_names, action_names)
     return known | {"reward_terms": dict(zip(TERMS, terms.tolist()))} | _happened(events)
 
 
 def array_metrics(arrays: Mapping[str, Array], feature_names: Sequence[str], action_names: Sequence[str]) -> Record:
-    """The figures that follow from the arrays of a sample alone, so that whoever reads it can check them."""
+    """The metrics that follow from the arrays alone: a reader checks them."""
     rewards, features = arrays["rewards"], arrays["features"]
     steps = len(rewards)
     reward_sum = float(rewards.sum(dtype=np.float64))
@@ -39,14 +41,32 @@ def array_metrics(arrays: Mapping[str, Array], feature_names: Sequence[str], act
         "log_prob_mean": float(arrays["old_log_probs"].mean(dtype=np.float64)),
         "value_pred_last": float(arrays["value_preds"][-1]),
     }
-    for name in RIVALRY_FIELDS:
-        column = features[:, feature_names.index(name)]
-        metrics[f"{name}_mean"] = float(column.mean(dtype=np.float64))
-        metrics[f"{name}_max"] = float(column.max())
+    metrics |= rivalry_stats(features, feature_names)
     metrics["rivalry_histogram"] = histogram(features[:, feature_names.index("rivalry_max")])
     if "lateness_counter" in feature_names:
         metrics["lateness_mean"] = float(features[:, feature_names.index("lateness_counter")].mean(dtype=np.float64))
     return metrics | _actions(arrays["actions"], action_names)
+
+
+def rivalry_stats(features: Array, feature_names: Sequence[str]) -> dict[str, float]:
+    """Mean and maximum of both RIVALRY_FIELDS over features (…, F)."""
+    stats = {}
+    for name in RIVALRY_FIELDS:
+        column = features[..., feature_names.index(name)]
+        stats[f"{name}_mean"] = float(column.mean(dtype=np.float64))
+        stats[f"{name}_max"] = float(column.max())
+    return stats
+
+
+def conflict_stats(features: Array, feature_names: Sequence[str], metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The rivalry in a batch of features (…, F), and the sums of the queue counts that every sample's `metrics` holds."""
+    known = [name for name in QUEUE_COUNTS if metrics and all(name in each for each in metrics)]
+    return rivalry_stats(features, feature_names) | {name: float(sum(each[name] for each in metrics)) for name in known}
+
+
+def total(metrics: Iterable[Mapping[str, object]], name: str) -> float:
+    """The sum of a metric over the samples that have it."""
+    return sum(value for each in metrics if isinstance(value := each.get(name), int | float))
 
 
 def differing(told: Mapping[str, object], true: Mapping[str, object]) -> list[tuple[str, object, object]]:

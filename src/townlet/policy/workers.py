@@ -11,12 +11,12 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Protocol
 
 from townlet.config.learning import TrainingConfig
 from townlet.errors import TownletError
+from townlet.signals import SIGNALS
 
 PATIENCE = 5.0  # seconds that a worker is given to end
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -77,14 +77,22 @@ class Answer(NamedTuple):
         return self.value
 
 
-def answer(call: Callable[[], object]) -> Answer:
-    """What a call gives, or why it gives nothing, in words that another process understands."""
-    try:
-        return Answer(call())
-    except TownletError as error:
-        return Answer(None, str(error), error.exit_code)
-    except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError, OSError):
-        return Answer(None, f"A worker failed: {traceback.format_exc(limit=-2)}", TownletError.exit_code)
+class Host:
+    """The object of a worker in another process, made when it is first asked for something."""
+
+    def __init__(self, make: Callable[..., object], args: tuple[object, ...]) -> None:
+        self._make, self._args = make, args
+        self._target: object = None
+
+    def answer(self, method: Callable[..., object], args: tuple[object, ...]) -> Answer:
+        """What a call of a method gives, or why it failed, in a form that can be sent."""
+        try:
+            self._target = self._make(*self._args) if self._target is None else self._target
+            return Answer(method(self._target, *args))
+        except TownletError as error:
+            return Answer(None, str(error), error.exit_code)
+        except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError, OSError):
+            return Answer(None, f"A worker failed: {traceback.format_exc(limit=-2)}", TownletError.exit_code)
 
 
 class LocalWorker:
@@ -151,19 +159,12 @@ class ProcessWorker:
 
 def _serve(pipe: Connection, make: Callable[..., object], args: tuple[object, ...]) -> None:
     """Answer questions until the owner closes the pipe. Signals are the owner's affair, or that of a run with a stop flag."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    target: list[Any] = []
-
-    def call(method: Callable[..., object], call_args: tuple[object, ...]) -> object:
-        if not target:
-            target.append(make(*args))
-        return method(target[0], *call_args)
-
+    host = Host(make, args)
     with suppress(EOFError, OSError):  # the owner is gone
         while True:
-            method, call_args = pipe.recv()
-            pipe.send(answer(partial(call, method, call_args)))
+            pipe.send(host.answer(*pipe.recv()))
 
 
 @contextmanager

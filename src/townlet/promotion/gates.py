@@ -95,19 +95,18 @@ def _floor(gate: GateConfig, values: Sequence[float], level: float) -> GateResul
     if len(values) < MIN_PAIRS:
         return _too_little(gate, len(values))
     interval = student_interval(values, level=level)
-    verdict: Verdict
     if gate.rule == "at_least":
-        verdict = "pass" if interval.low >= gate.bound else "fail" if interval.high < gate.bound else "hold"
-        wanted = f"at least {gate.bound:g}"
+        clear, missed = interval.low >= gate.bound, interval.high < gate.bound
     else:
-        verdict = "pass" if interval.high <= gate.bound else "fail" if interval.low > gate.bound else "hold"
-        wanted = f"at most {gate.bound:g}"
+        clear, missed = interval.high <= gate.bound, interval.low > gate.bound
+    verdict: Verdict = "pass" if clear else "fail" if missed else "hold"
     found = {"pass": "is", "hold": "may not be", "fail": "is not"}[verdict]
+    wanted = f"{gate.rule.replace('_', ' ')} {gate.bound:g}"
     return _result(gate, verdict, interval, len(values), f"{gate.metric} {found} {wanted}: {_range(interval)}")
 
 
 def _drift(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str) -> GateResult:
-    """Too great a drift holds: it asks for a look, it does not prove a fault."""
+    """A drift beyond the bound is a hold, never a fail: it asks for a look, it proves no fault."""
     distances: list[float] = []
     for case in scorecard.cases:
         mine, base = case.policy(candidate), case.policy(champion)
@@ -134,18 +133,9 @@ def _too_little(gate: GateConfig, count: int) -> GateResult:
 
 
 def _result(gate: GateConfig, verdict: Verdict, interval: Interval | None, pairs: int, reason: str) -> GateResult:
-    value, low, high = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
-    return GateResult(
-        metric=gate.metric,
-        rule=gate.rule,
-        bound=gate.bound,
-        verdict=verdict,
-        value=value,
-        low=low,
-        high=high,
-        pairs=pairs,
-        reason=reason,
-    )
+    asked = {"metric": gate.metric, "rule": gate.rule, "bound": gate.bound}
+    found = {"value": None, "low": None, "high": None} if interval is None else interval._asdict()
+    return GateResult.model_validate({**asked, **found, "verdict": verdict, "pairs": pairs, "reason": reason})
 
 
 def _range(interval: Interval) -> str:

@@ -1,7 +1,8 @@
 """The ledger: append-only NDJSON in which every entry carries the hash of the one before.
 
-Beside it, `<ledger>.head` names the number and hash of the last entry, so that a cut tail is noticed too. The head is written
-after the entry: a ledger one entry ahead of its head was interrupted in between; whoever opens it to write puts that right.
+Beside it, `<ledger>.head` holds the number and hash of the last entry, so that a cut tail is noticed too. The head is written
+after the entry: a ledger one entry ahead of its head was interrupted between the two; the next writer puts that right
+(`catch_up`).
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def champions(entries: Sequence[LedgerEntry]) -> list[str]:
 
 
 def passes_in_a_row(entries: Sequence[LedgerEntry], candidate: str, gates: str, towns: Collection[str]) -> int:
-    """Windows this candidate passed last, under the same gates, against the same champion and in the same towns (their config
-    hashes): who passes in an easy town has passed nothing in another."""
+    """How many windows in a row this candidate has passed, under the same gates, against the same champion and in the same towns
+    (by config hash)."""
     against = champion(entries)
     passed = 0
     for entry in reversed(entries):

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from townlet.config.learning import PromotionConfig
 from townlet.dto.evaluation import SCORECARD_LIMIT, Scorecard
 from townlet.dto.promotion import Evidence, LedgerEntry, Outcome, PromotionDecision, Verdict
 from townlet.errors import DamagedFileError, UsageError
 from townlet.evaluation.compare import parse_scorecard
-from townlet.files import (
-    SUMS,
-    FolderLock,
-    filling,
-    publish_folder,
-    read_bytes,
-    safe_join,
-    sha256_bytes,
-    sha256_file,
-    write_bytes,
-)
+from townlet.files import SUMS, FolderLock, filling, publish_folder, read_bytes, safe_join, sha256_bytes, sha256_file, write_bytes
 from townlet.policy.checkpoint import load_checkpoint, resolve
 from townlet.promotion.gates import check_gate, decide, gates_hash
 from townlet.promotion.ledger import (
@@ -37,6 +27,7 @@ from townlet.promotion.ledger import (
     passes_in_a_row,
     read_ledger,
 )
+from townlet.types import Record
 
 CHECKPOINT_LIMIT = 8 << 30
 CANDIDATE, CHAMPION = "candidate", "champion"  # names of the two policies in a scorecard made for promotion
@@ -48,7 +39,7 @@ class CheckpointFacts(NamedTuple):
     source: str
     weights: str  # their hash
     sums: str  # SHA-256 of its SHA256SUMS
-    state: Mapping[str, Any]
+    state: Record
 
     def fact(self, name: str) -> str | None:
         """A hash that training wrote into the state; None where there is none."""

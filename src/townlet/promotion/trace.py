@@ -5,10 +5,9 @@ Every link is opened and compared with what the one before it says; the first th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from townlet import files
 from townlet.config.models import config_hash
@@ -25,8 +24,8 @@ from townlet.policy.training.run_folder import RunCard, RunFolder
 from townlet.promotion.ledger import FIRST_CHAMPION
 from townlet.promotion.releases import CANDIDATE, CheckpointFacts, Releases, read_checkpoint
 from townlet.telemetry.ndjson import epoch_records
+from townlet.types import Record
 
-Facts = Mapping[str, Any]
 RECORD_KEYS = ("epoch", "cycle_id", "anneal_cycle")  # which record of a log is meant
 WAITED = ("use_start", "queue_leave")
 
@@ -199,9 +198,9 @@ class _Walk:
         return folder, card
 
     def _record(self, folder: RunFolder, card: RunCard, checkpoint: CheckpointFacts) -> tuple[str, Path]:
-        """The record of the epoch that the checkpoint was taken after, which the checkpoint knows by heart."""
-        expected: Facts = checkpoint.state.get("standing", {}).get("last", {})
-        position: Facts = checkpoint.state.get("telemetry", {})
+        """The log record of the checkpoint's epoch; it must equal the copy in the checkpoint."""
+        expected: Record = checkpoint.state.get("standing", {}).get("last", {})
+        position: Record = checkpoint.state.get("telemetry", {})
         if not expected or not position or card.telemetry is None:
             return "none was written: cloning writes none, and a log can be turned off", folder.path
         _equal(f"{checkpoint.source}/state.json", {"policy_hash": checkpoint.weights}, expected)
@@ -239,7 +238,7 @@ class _Walk:
 
     def _lives(self, manifest: Manifest) -> list[_Life]:
         """Every sample, checked against its hashes, and the events of its resident."""
-        tables: dict[Path, dict[tuple[int, int, str], list[Facts]] | None] = {}
+        tables: dict[Path, dict[tuple[int, int, str], list[Record]] | None] = {}
         lives = []
         for entry in manifest.entries:
             meta = entry.read().meta
@@ -265,12 +264,12 @@ class _Walk:
 class _Life(NamedTuple):
     meta: SampleMeta
     path: Path  # of its arrays
-    events: list[Facts] | None  # its resident was the actor of, in its time; None where none were kept beside it
+    events: list[Record] | None  # its resident was the actor of, in its time; None where none were kept beside it
 
 
-def _by_actor(path: Path) -> dict[tuple[int, int, str], list[Facts]]:
+def _by_actor(path: Path) -> dict[tuple[int, int, str], list[Record]]:
     """The events of a capture by town, episode and actor."""
-    table: dict[tuple[int, int, str], list[Facts]] = {}
+    table: dict[tuple[int, int, str], list[Record]] = {}
     for row in read_event_records(path):
         if "actor" in row:
             table.setdefault((row.get("town", 0), row.get("episode", 0), row["actor"]), []).append(row)
@@ -278,7 +277,7 @@ def _by_actor(path: Path) -> dict[tuple[int, int, str], list[Facts]]:
 
 
 def _count(life: _Life) -> None:
-    """What the metrics of a sample say of its events must be what is written there."""
+    """Compare the event counts in the metrics of a sample with its events."""
     if life.events is None:
         return
     waits = [int(event["waited"]) for event in life.events if event["type"] in WAITED and event["waited"] > 0]
@@ -291,8 +290,8 @@ def _count(life: _Life) -> None:
     _equal(f"{life.path.parent / EVENTS_NAME}, where {life.meta.sample_id} is counted,", known, counted)
 
 
-def _equal(where: str, expected: Facts, found: Facts) -> None:
-    """Each fact as it is expected, or a sentence with the first that is not."""
+def _equal(where: str, expected: Record, found: Record) -> None:
+    """Raise a sentence about the first fact that is not as expected."""
     for name, value in expected.items():
         if name not in found or found[name] != value:
             raise DamagedFileError(

@@ -11,10 +11,11 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.errors import ScenarioError
 from townlet.scenarios.generate import generated_plan
-from townlet.scenarios.plan import Building, PlacedObject, Plan, coins, floor_of, full_stock, object_kinds, spot, written_plan
+from townlet.scenarios.plan import Building, PlacedObject, Plan, floor_of, full_stock, object_kinds, spot, written_plan
 from townlet.scenarios.size import check_size
 from townlet.types import Array
 from townlet.world.layout import UNREACHABLE, nearest_objects, neighbours, step_fields, walkable
+from townlet.world.rules import money
 from townlet.world.state import (
     BUILDING,
     CANDIDATES,
@@ -244,7 +245,7 @@ def _inside(building: Building, tile: int, walk: Array) -> int:
 
 
 def _nearest(order: list[PlacedObject], config: SimulationConfig, walk: Array, reach: list[list[int]]) -> Array:
-    """The K nearest objects by affordance; what is used in one's own home only has the beds' fields instead.  # (H, W, A, K)"""
+    """The K nearest objects by affordance; empty for what is used at home only, which has `bed_steps`.  # (H, W, A, K)"""
     table = np.zeros((*walk.shape, len(config.affordances.specs), CANDIDATES), dtype=NEAR)
     table["object"], table["step"] = -1, -1
     for a, spec in enumerate(config.affordances.specs):
@@ -314,7 +315,7 @@ def settle(
         row = residents[n]
         row["needs"][: len(one.needs)] = one.needs
         row["weights"][: len(one.weights)] = one.weights
-        row["wallet"] = coins(config.economy.first_wallet) if one.wallet is None else one.wallet
+        row["wallet"] = money(config.economy.first_wallet) if one.wallet is None else one.wallet
         row["meals"] = one.meals
         row["extroversion"], row["forgiveness"], row["ambition"] = one.personality
         if one.home is None:
@@ -384,7 +385,7 @@ def _employ(plan: Plan, walk: Array, residents: Array, building_of: dict[str, in
 
 
 def desks(building: Building, walk: Array) -> list[int]:
-    """Floor tiles of a site, deepest first, so that whoever sits does not bar the door."""
+    """Floor tiles of a site, deepest first, so that workers do not block the door."""
     inside = walk[building.y : building.y + building.height, building.x : building.x + building.width]
     floor = floor_of(building, walk)
     local = {tile: _inside(building, tile, walk) for tile in floor}

@@ -15,26 +15,13 @@ import numpy as np
 
 from townlet.config.base import DAY, nearest_name
 from townlet.config.models import SimulationConfig, weights_of
-from townlet.config.scenario import GenerateConfig
+from townlet.config.scenario import PROFILES, GenerateConfig
 from townlet.errors import ScenarioError
-from townlet.scenarios.plan import (
-    DOOR,
-    FLOOR,
-    FURNITURE,
-    ROAD,
-    WALL,
-    Building,
-    Job,
-    PlacedObject,
-    Plan,
-    Resident,
-    Tie,
-    coins,
-    object_kinds,
-)
+from townlet.scenarios.plan import Building, Job, PlacedObject, Plan, Resident, Tie, object_kinds
 from townlet.scenarios.size import MAX_BUILDINGS, check_size
 from townlet.types import Array
-from townlet.world.state import PROFILES
+from townlet.world.rules import money
+from townlet.world.state import DOOR, FLOOR, OBJECT_TILE, ROAD, WALL
 
 HOME, WORK, SERVICE, PARK = range(4)
 HOME_KINDS = ("shower", "stove", "fridge", "table")
@@ -87,7 +74,7 @@ def generated_plan(config: SimulationConfig) -> Plan:
     spots = _furnish_homes(how, blocks, at_home) + _furnish_services(blocks, apart)
     objects = _number(spots)
     for one in objects:
-        tiles[one.y, one.x] = FURNITURE
+        tiles[one.y, one.x] = OBJECT_TILE
     buildings, jobs, residents = _people(how, config, blocks)
     return Plan(tiles, objects, tuple(buildings), tuple(jobs), tuple(residents), tuple(_feelings(how, residents)))
 
@@ -212,9 +199,9 @@ def _people(
     sites = [block for block in blocks if block.kind == WORK]
     buildings = [Building(f"home_{i + 1}", b.x + 2, b.y + 2, b.inner, b.inner) for i, b in enumerate(homes)]
     buildings += [Building(f"site_{i + 1}", b.x + 2, b.y + 2, b.inner, b.inner) for i, b in enumerate(sites)]
-    penalty = coins(0.05)
+    penalty = money(0.05)
     jobs = [
-        Job(f"job_{i + 1}_{k + 1}", f"site_{i + 1}", start % DAY, how.shift_ticks, coins(how.wage), penalty)
+        Job(f"job_{i + 1}_{k + 1}", f"site_{i + 1}", start % DAY, how.shift_ticks, money(how.wage), penalty)
         for i in range(len(sites))
         for k, start in enumerate(how.shifts)
     ]
@@ -226,9 +213,8 @@ def _people(
             n = len(residents)
             site = n * len(sites) // how.residents  # homes and sites follow one way through the town
             own = profiles[PROFILES[int(draw.random() * len(PROFILES))]]
-            character = (own.extroversion, own.forgiveness, own.ambition)
             job = f"job_{site + 1}_{n % len(how.shifts) + 1}"
-            residents.append(Resident(_name(n), f"home_{i + 1}", job, character, levels, weights_of(config.needs, own)))
+            residents.append(Resident(_name(n), f"home_{i + 1}", job, own.traits, levels, weights_of(config.needs, own)))
     return buildings, jobs, residents
 
 

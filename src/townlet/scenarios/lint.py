@@ -1,6 +1,6 @@
 """Can this town work? A verdict per question, each with its figure and its remedy, before a single tick is run.
 
-The static verdicts of world.md are here; the value of sight is measured by `studies.sight`, which needs the simulator.
+The static verdicts of world.md are here; the value of sight is measured by `studies.town_checks`, which needs the simulator.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def offers_of(plan: Plan, config: SimulationConfig) -> tuple[Offer, ...]:
 
 
 def mainstay(offers: tuple[Offer, ...], need: str) -> Offer | None:
-    """What a need is met with day by day: meals where they can be cooked, else what is open longest, of those the first."""
+    """What a need is met with every day: meals where they can be cooked, else the first of those open longest."""
     cooked = any(one.spec.gives_meals for one in offers)
     raising = [one for one in offers if one.spec.effects.get(need, 0.0) > 0]
     own = [one for one in raising if one.spec.takes_meals and cooked]
@@ -81,7 +81,7 @@ class Food:
 
 
 def food_of(offers: tuple[Offer, ...]) -> Food | None:
-    """A café beside a kitchen does not count: whoever lives on it is soon out of coins, and at night it is closed."""
+    """A café beside a kitchen does not count: living on it costs too much, and it is closed at night."""
     eating = mainstay(offers, "hunger")
     if eating is None:
         return None
@@ -195,7 +195,7 @@ class Ways:
 
     def to(self, affordance: str) -> Array:
         """Steps to the nearest object of an affordance; FAR where there is none."""
-        a = [spec.id for spec in self.town.config.affordances.specs].index(affordance)
+        a = self.town.config.affordances.ids.index(affordance)
         row = self.town.layout.nearest[self.y, self.x, a, 0]
         return np.where(row["object"] >= 0, row["distance"].astype(np.int64), FAR)
 
@@ -250,7 +250,7 @@ def _doors(plan: Plan) -> Verdict:
 
 
 def _stock(plan: Plan, config: SimulationConfig) -> Verdict:
-    """Whatever is taken out of a stock is taken out of one."""
+    """Every object of an affordance that uses stock has some."""
     given: list[str] = []
     for spec in config.affordances.specs:
         if spec.uses_stock:
@@ -267,7 +267,7 @@ def _stock(plan: Plan, config: SimulationConfig) -> Verdict:
 
 
 def _late(config: SimulationConfig, commute: Array) -> Array:
-    """Ticks after the start of a shift at which they arrive who set out from home with the first decision that allows it."""
+    """Ticks after the start of its shift at which each resident arrives, leaving home with the first decision that allows it."""
     ahead = config.employment.work_ahead // config.policy.interval * config.policy.interval
     late: Array = np.maximum(0, commute - ahead)
     return late
@@ -297,7 +297,7 @@ def _time(plan: Plan, config: SimulationConfig, day: Day, ways: Ways, span: floa
 
 
 def _money(plan: Plan, config: SimulationConfig, day: Day, ways: Ways, span: float) -> Verdict:
-    """What the poorest resident earns and owns against rent, cooking and washing; who comes late earns less."""
+    """What the poorest resident earns and owns against rent, cooking and washing; being late costs wages."""
     jobs = {job.id: job for job in plan.jobs}
     start, due = config.scenario.start, config.economy.rent_at + 1
     rents = int((start + span * DAY - due) // DAY) - int((start - due) // DAY)

@@ -17,10 +17,10 @@ from townlet.config.models import SimulationConfig, weights_of
 from townlet.config.scenario import ScenarioConfig
 from townlet.errors import ScenarioError
 from townlet.types import Array
-from townlet.world.state import MONEY, TILES
+from townlet.world.rules import money
+from townlet.world.state import DOOR, FLOOR, OBJECT_TILE, TILES, WALL
 
 TILE_MARKS = {".": "floor", "#": "wall", "+": "door", "=": "road"}
-FLOOR, WALL, DOOR, ROAD, FURNITURE = range(5)
 MAX_SIDE = 1024
 
 
@@ -106,11 +106,6 @@ def floor_of(building: Building, walk: Array) -> list[int]:
     return [(building.y + int(y)) * width + building.x + int(x) for y, x in np.argwhere(box)]
 
 
-def coins(amount: float) -> int:
-    """Coins as whole ten-thousandths."""
-    return round(amount * MONEY)
-
-
 def object_kinds(config: SimulationConfig) -> tuple[str, ...]:
     """Sorted kinds of object the affordance file knows."""
     return tuple(sorted({kind for spec in config.affordances.specs for kind in spec.objects}))
@@ -128,7 +123,7 @@ def written_plan(config: SimulationConfig) -> Plan:
     objects = _name_objects(scenario, tiles, drawn, object_kinds(config))
     buildings = tuple(Building(name, *box.at, *box.size) for name, box in scenario.buildings.items())
     jobs = tuple(
-        Job(name, job.site, job.start, job.length, coins(job.wage), coins(job.lateness_penalty))
+        Job(name, job.site, job.start, job.length, money(job.wage), money(job.lateness_penalty))
         for name, job in config.jobs.items()
     )
     residents = []
@@ -139,11 +134,11 @@ def written_plan(config: SimulationConfig) -> Plan:
                 one.id,
                 one.home,
                 one.job,
-                (own.extroversion, own.forgiveness, own.ambition),
+                own.traits,
                 tuple(one.needs.get(name, need.start) for name, need in config.needs.items()),
                 weights_of(config.needs, own),
                 one.position,
-                None if one.wallet is None else coins(one.wallet),
+                None if one.wallet is None else money(one.wallet),
                 one.meals,
             )
         )
@@ -200,7 +195,7 @@ def _draw(scenario: ScenarioConfig, kinds: tuple[str, ...]) -> tuple[Array, list
             if meaning in TILES[:4]:
                 tiles[y, x] = TILES.index(meaning)
             else:
-                tiles[y, x] = FURNITURE
+                tiles[y, x] = OBJECT_TILE
                 drawn.append(PlacedObject("", meaning, x, y))
     return tiles, drawn
 
@@ -262,7 +257,7 @@ def _name_objects(
                 f"scenario.objects: two objects stand on {spot(x, y)}: a {placed[x, y].kind} and a {item.kind}; move one of them"
             )
         placed[x, y] = PlacedObject(item.id or "", item.kind, x, y, item.stock)
-        tiles[y, x] = FURNITURE
+        tiles[y, x] = OBJECT_TILE
     ordered = sorted(placed.values(), key=lambda one: (one.y, one.x))
     counts: Counter[str] = Counter()
     taken = {one.id for one in ordered if one.id}

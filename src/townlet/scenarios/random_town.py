@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable
 
-from townlet.config.base import clock
+from townlet.config.base import DAY, clock
 from townlet.config.loader import default_config
 from townlet.config.models import SimulationConfig
 from townlet.config.scenario import RESIDENTS_PER, GenerateConfig, ScenarioConfig
@@ -94,7 +94,7 @@ def sized_town(name: str, seed: int, residents: int, crowding: float, feuds: flo
 
 
 def feasible_town(seed: int, draw: Callable[[int, int], SimulationConfig] = drawn_town) -> SimulationConfig:
-    """The first town of a seed, of those that `draw` makes of it and the number of the try, to pass the linter over a week."""
+    """The first town that `draw(seed, attempt)` makes and the linter passes over a week."""
     for attempt in range(TRIES):
         config = draw(seed, attempt)
         try:
@@ -118,7 +118,7 @@ def written_out(config: SimulationConfig) -> str:
     """A generated scenario as YAML with its map drawn, so that it can be edited by hand."""
     plan, scenario = read_plan(config), config.scenario
     kinds = sorted({one.kind for one in plan.objects})
-    profiles = {(own.extroversion, own.forgiveness, own.ambition): name for name, own in config.profiles().items()}
+    profiles = {own.traits: name for name, own in config.profiles().items()}
     lines = [
         f"# {scenario.description}",
         f'config_id: "{config.config_id}"',
@@ -127,7 +127,7 @@ def written_out(config: SimulationConfig) -> str:
         "jobs:",
     ]
     for job in plan.jobs:
-        end = clock((job.start + job.length) % 1440)
+        end = clock((job.start + job.length) % DAY)
         lines.append(f'  {job.id}: {{site: {job.site}, start: "{clock(job.start)}", end: "{end}", wage: {job.wage / MONEY}}}')
     lines += [
         "scenario:",

@@ -1,4 +1,4 @@
-"""How much memory a town takes, told before anything is allocated."""
+"""How much memory a town takes, estimated before anything is allocated."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Where two runs part: the first tick, resident and field in which they differ."""
+"""How two worlds differ, value by value, and where two runs part: the first tick, resident and field."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -9,7 +11,6 @@ from townlet.envs.vector import FINGERPRINT, VectorTown
 from townlet.errors import UsageError
 from townlet.ports import Decided, PolicyBackend
 from townlet.sim.loop import AsTold, SimulationLoop
-from townlet.sim.snapshot import differences
 from townlet.types import Array
 
 SAME_ANYWAY = ("seed",)  # what a run is given says nothing about where it goes
@@ -18,7 +19,7 @@ SAME_ANYWAY = ("seed",)  # what a run is given says nothing about where it goes
 def first_divergence(
     a: VectorTown, b: VectorTown, policy_a: PolicyBackend, policy_b: PolicyBackend, ticks: int
 ) -> tuple[Divergence | None, int]:
-    """The first value in which two runs differ, and the ticks that were compared. Policies stand at the same moment."""
+    """The first value in which two runs differ, and the ticks that were compared. Both policies are at the same moment."""
     if a.num_towns != 1 or b.num_towns != 1 or a.num_residents != b.num_residents or a.catalogue != b.catalogue:
         raise UsageError("the two runs are of different towns (residents or actions differ); compare runs of one scenario")
     if a.interval != b.interval:
@@ -82,3 +83,42 @@ def _decision(vec: VectorTown, first: Array, second: Array) -> Divergence | None
             b=names[int(second[0, slot])],
         )
     return None
+
+
+def differences(a: VectorTown, b: VectorTown) -> Iterator[Divergence]:
+    """Every value in which two worlds of one shape differ: by town, residents first, in the order of their fields."""
+    for town in range(a.num_towns):
+        tick = int(a.state.towns[town]["tick"])
+        for table in FINGERPRINT:
+            left, right = a.state._asdict()[table][town], b.state._asdict()[table][town]
+            if left.shape != right.shape:
+                yield Divergence(town=town, tick=tick, table=table, field="shape", a=list(left.shape), b=list(right.shape))
+            elif left.tobytes() != right.tobytes():
+                yield from _unequal(a, town, tick, table, left, right)
+
+
+def _unequal(vec: VectorTown, town: int, tick: int, table: str, left: Array, right: Array) -> Iterator[Divergence]:
+    for index in np.ndindex(left.shape):
+        names = left.dtype.names or ("",)
+        for name in names:
+            one, two = (array[index][name] if name else array[index] for array in (left, right))
+            if np.asarray(one).tobytes() != np.asarray(two).tobytes():
+                owner = index[0] if table in ("residents", "ties") else None
+                yield Divergence(
+                    town=town,
+                    tick=tick,
+                    table=table,
+                    resident=None if owner is None else vec.resident_id(town, owner),
+                    object_id=vec.object_ids(town)[index[0]] if table == "objects" else None,
+                    field=_field(table, name, index),
+                    a=np.asarray(one).tolist(),
+                    b=np.asarray(two).tolist(),
+                )
+
+
+def _field(table: str, name: str, index: tuple[int, ...]) -> str:
+    if table == "ties":
+        return f"ties[{index[1]}].{name}"
+    if table == "grid":
+        return f"{name} of column {index[1]}, row {index[0]}"
+    return name

@@ -23,7 +23,8 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, UsageError, first_problem
 from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.types import Array
-from townlet.world.state import EXITS, MAX_EDGES, MAX_MEALS, MONEY, PERTURBATIONS, SCHEDULED
+from townlet.world.rules import money
+from townlet.world.state import EXITS, MAX_EDGES, MAX_MEALS, PERTURBATIONS, SCHEDULED
 
 Arrays = Mapping[str, Array]
 LONGEST = 400  # characters of a change
@@ -68,7 +69,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Newcomer:
-    """Whoever is due to fill an empty place comes at the next decision."""
+    """The newcomer of an empty place arrives at the next decision."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ def _set_resident(vec: VectorTown, town: int, slot: int, edit: SetResident) -> N
     me = vec.state.residents[town, slot]
     if edit.field == "wallet":
         _within(edit, 0, RICHEST)
-        coins = round(edit.value * MONEY)
+        coins = money(edit.value)
         vec.state.towns[town]["purse"] -= coins - me["wallet"]  # money is only moved
         me["wallet"] = coins
     elif edit.field == "meals":
@@ -335,7 +336,7 @@ def same_place(old: CompiledTown, new: CompiledTown) -> NDArray[np.int64]:
 
 
 def _clear(residents: Array, fresh: Array, moved: NDArray[np.int64], pointer: str, fields: Sequence[str]) -> None:
-    """Whoever points at an object that is gone forgets it: those fields are as at the start of a life."""
+    """Residents that point at an object that is gone forget it: these fields are as at the start of a life."""
     gone = (residents[pointer] >= 0) & (moved[residents[pointer]] < 0)
     for name in fields:
         residents[name][gone] = fresh[name][gone]

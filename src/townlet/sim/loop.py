@@ -43,7 +43,7 @@ class SimulationLoop:
             self.add_hook(hook)
 
     def add_hook(self, hook: Hook) -> None:
-        """One more that watches, from now on. What it leaves as `Probe` has it is not called: a small town decides in 20 µs."""
+        """Add a hook. Methods that it inherits unchanged from `Probe` are never called: a small town decides in 20 µs."""
         kind = type(hook)
         self._hooks.append(hook)
         if kind.before_decision is not Probe.before_decision:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from townlet.config.base import clock
+from townlet.config.base import DAY, clock
 from townlet.envs.vector import VectorTown
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
 from townlet.world.state import MAX_MEALS, MONEY, PERTURBATIONS
@@ -51,14 +51,14 @@ def _no_work(vec: VectorTown, town: int, me: np.void) -> str:
         return "has no job"
     job = vec.tables.jobs[int(vec.state.towns[town]["layout"]), int(me["job"])]
     start, end = int(job["start"]), int(job["start"] + job["length"])
-    return f"the shift is {clock(start)}–{clock(end % 1440)}; it opens {vec.config.employment.work_ahead} min before"
+    return f"the shift is {clock(start)}–{clock(end % DAY)}; it opens {vec.config.employment.work_ahead} min before"
 
 
 def _no_use(vec: VectorTown, town: int, me: np.void, a: int, nearest: int | None) -> str:
     """Of any object of an affordance, or of its k-th `nearest`."""
     spec, now = vec.config.affordances.specs[a], vec.state.towns[town]
     factor = float(vec.tables.rules[0]["price_spike_factor"]) if now["active_until"][PRICE_SPIKE] > now["tick"] else 1.0
-    price = int(vec.tables.affordances[a]["price"] * factor)
+    price = int(vec.tables.affordances[a]["price"] * factor + 0.5)
     if me["wallet"] < price:
         return f"costs {price / MONEY:.2f} and the wallet holds {me['wallet'] / MONEY:.2f}"
     if me["meals"] < spec.takes_meals:
@@ -79,7 +79,7 @@ def _no_use(vec: VectorTown, town: int, me: np.void, a: int, nearest: int | None
     if not free:
         return f"used it just now, not again for {min(left[thing] for thing in things)} min"
     if not any(vec.state.checked[town, thing] & 1 for thing in free):  # as the last observation found them
-        if spec.hours is not None and not spec.hours[0] <= now["minute"] < spec.hours[1]:
+        if spec.hours is not None and (int(now["minute"]) - spec.hours[0]) % DAY >= (spec.hours[1] - spec.hours[0]) % DAY:
             return f"open {clock(spec.hours[0])}–{clock(spec.hours[1])}"
         return f"needs {spec.requires}"
     if vec.primitive:

@@ -125,7 +125,7 @@ class SnapshotEvery(Probe):
             self.written.append(target)
 
 
-class Film(Probe):
+class PictureEvery(Probe):
     """A picture every so many decisions; of a long run every second one is dropped again and again."""
 
     def __init__(self, every: int = 1) -> None:

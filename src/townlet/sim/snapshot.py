@@ -1,4 +1,4 @@
-"""Snapshots: a world saved to one file and loaded again, bit for bit; and how two worlds differ.
+"""Snapshots: a world saved to one file and loaded again, bit for bit.
 
 The file is an .npz whose member `header` is JSON; it carries its config, so that it can be loaded without the scenario's file.
 """
@@ -6,7 +6,7 @@ The file is an .npz whose member `header` is JSON; it carries its config, so tha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from townlet import __version__, files
 from townlet.config import SimulationConfig, config_hash
-from townlet.dto.snapshot import SNAPSHOT_SCHEMA, Divergence, SnapshotHeader
-from townlet.envs.vector import FINGERPRINT, VectorTown
+from townlet.dto.snapshot import SNAPSHOT_SCHEMA, SnapshotHeader
+from townlet.envs.vector import VectorTown
 from townlet.errors import SnapshotError, first_problem
 from townlet.types import Array
 
@@ -146,45 +146,3 @@ def restore(vec: VectorTown, snapshot: Snapshot) -> None:
     vec.state.towns["events"] = counts
     if vec.digest() != header.digest:
         raise SnapshotError("the snapshot's contents do not have the digest of its header; it is damaged, make it again")
-
-
-# --- differences ---------------------------------------------------------------------------------------------------------
-
-
-def differences(a: VectorTown, b: VectorTown) -> Iterator[Divergence]:
-    """Every value in which two worlds of one shape differ: by town, residents first, in the order of their fields."""
-    for town in range(a.num_towns):
-        tick = int(a.state.towns[town]["tick"])
-        for table in FINGERPRINT:
-            left, right = a.state._asdict()[table][town], b.state._asdict()[table][town]
-            if left.shape != right.shape:
-                yield Divergence(town=town, tick=tick, table=table, field="shape", a=list(left.shape), b=list(right.shape))
-            elif left.tobytes() != right.tobytes():
-                yield from _unequal(a, town, tick, table, left, right)
-
-
-def _unequal(vec: VectorTown, town: int, tick: int, table: str, left: Array, right: Array) -> Iterator[Divergence]:
-    for index in np.ndindex(left.shape):
-        names = left.dtype.names or ("",)
-        for name in names:
-            one, two = (array[index][name] if name else array[index] for array in (left, right))
-            if np.asarray(one).tobytes() != np.asarray(two).tobytes():
-                owner = index[0] if table in ("residents", "ties") else None
-                yield Divergence(
-                    town=town,
-                    tick=tick,
-                    table=table,
-                    resident=None if owner is None else vec.resident_id(town, owner),
-                    object_id=vec.object_ids(town)[index[0]] if table == "objects" else None,
-                    field=_field(table, name, index),
-                    a=np.asarray(one).tolist(),
-                    b=np.asarray(two).tolist(),
-                )
-
-
-def _field(table: str, name: str, index: tuple[int, ...]) -> str:
-    if table == "ties":
-        return f"ties[{index[1]}].{name}"
-    if table == "grid":
-        return f"{name} of column {index[1]}, row {index[0]}"
-    return name

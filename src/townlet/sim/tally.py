@@ -1,4 +1,4 @@
-"""One tally of events: how often each thing happened, conflicts by reason, waits, shifts. Whoever counts uses it."""
+"""One tally of events: how often each thing happened, conflicts by reason, waits, shifts. All counting uses it."""
 
 from __future__ import annotations
 
@@ -94,12 +94,12 @@ class EventTally:
         return np.concatenate(self._waits) if self._waits else np.zeros((0, len(WAIT_FIELDS)), np.int64)
 
     def shifts(self) -> Array:
-        """What was told of shifts: (K, 4) rows of SHIFT_FIELDS."""
+        """Events of shifts: (K, 4) rows of SHIFT_FIELDS."""
         return np.concatenate(self._shifts) if self._shifts else np.zeros((0, len(SHIFT_FIELDS)), np.int64)
 
     def shifts_due(self) -> int:
-        """Shifts that told something of themselves. Each is on time or late once; an absence without either before it in these
-        events belongs to a shift that began before them."""
+        """Shifts that have an event. Each is on time or late once; an absence without either before it belongs to a shift that
+        began before these events."""
         rows = self.shifts()
         rows = rows[np.lexsort(rows[:, 2::-1].T)]  # by town, actor and life, each as they came
         absent = rows[:, 3] == SHIFT_ABSENT

@@ -6,8 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-
-import numpy as np
+from statistics import fmean
 
 from townlet.config.learning import TrainingConfig
 from townlet.config.loader import load_config
@@ -107,7 +106,12 @@ def judge(soaks: Sequence[SoakResult]) -> list[Criterion]:
             _one_network,
             lambda s: f"ends at {s.cycles[-1].weights_after[:12]}",
         ),
-        _all(soaks, f"memory stands still after cycle {WARM_UP}", lambda s: growth_mb(s) <= MEMORY_SLACK_MB, _growth_text),
+        _all(
+            soaks,
+            f"memory stands still after cycle {WARM_UP}",
+            lambda s: growth_mb(s) <= MEMORY_SLACK_MB,
+            lambda s: f"{growth_mb(s):+.0f} MB",
+        ),
     ]
     if "queue_conflict" in by_name:
         events = by_name["queue_conflict"].baseline["conflicts"].mean or 0.0
@@ -190,13 +194,9 @@ def baselines_page(result: Acceptance) -> str:
     for soak in result.soaks:
         events = [c.conflict_events for c in soak.cycles if c.conflict_events is not None]
         sums = [c.conflict_intensity for c in soak.cycles if c.conflict_intensity is not None]
-        cells = " | ".join(f"{f(v):.2f}" if v else "" for v in (events, sums) for f in (_mean, min))
+        cells = " | ".join(f"{f(v):.2f}" if v else "" for v in (events, sums) for f in (fmean, min))
         lines.append(f"| {soak.scenario} | {cells} |")
     return "\n".join(lines) + "\n"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
 
 
 def _measure(soak: SoakResult, name: str) -> str:
@@ -210,10 +210,6 @@ def _one_network(soak: SoakResult) -> bool:
     starts = [cycle.weights_before for cycle in soak.cycles[1:]]
     ends = [cycle.weights_after for cycle in soak.cycles[:-1]]
     return starts == ends and all(cycle.weights_before != cycle.weights_after for cycle in soak.cycles)
-
-
-def _growth_text(soak: SoakResult) -> str:
-    return f"{growth_mb(soak):+.0f} MB"
 
 
 def _all(

@@ -1,17 +1,17 @@
-"""What no policy can exceed: every resident as if alone, in a town without ways, queues, rivals or conflicts.
+"""An upper bound that no policy can exceed: every resident as if alone, in a town without walks, queues, rivals or conflicts.
 
-The days of a life, averaged, obey the same linear rules as a day: a resident does one thing at a time, needs decay and are raised
-by what it does, meals are cooked before they are eaten, work is there in its hours. What a lack costs is convex, so the averaged
-day costs no more than the days did, and tangents of the square are below it. The best averaged day is therefore a linear program
-whose optimum is never below what a resident earns per day, over any number of days.
+The days of a life, averaged, obey the same linear rules as one day: a resident does one thing at a time, needs decay and are
+raised by what it does, meals are cooked before they are eaten, work is possible in its hours. The cost of a lack is convex, so
+the averaged day costs no more than the days did, and tangents of the square lie below it. The best averaged day is therefore a
+linear program. Its optimum is never below what a resident earns per day, over any number of days.
 
-A use is paid for when it begins, whole, and between two uses that raise a need it falls from 1 at the best. So many uses a day
-therefore leave at least so much lack, least when they come at equal distances: a convex function, whose tangents are rows too.
+A use is paid for in full when it begins, and between two uses that raise a need, the need falls from 1 at best. So a number of
+uses a day leaves at least a certain lack, smallest when they are evenly spaced: a convex function, whose tangents are rows too.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def bound(config: SimulationConfig) -> Bound:
             f"an episode of {ticks} ticks is not a whole number of days; the bound needs whole days, or less than one"
         )
     town = compile_town(config)
-    known: dict[tuple[Any, ...], float] = {}
+    known: dict[tuple[object, ...], float] = {}
     found = {}
     for name, one in zip(town.resident_ids, town.layout.residents):
         if not one["present"]:
@@ -56,9 +56,6 @@ def bound(config: SimulationConfig) -> Bound:
 
 def _best_day(config: SimulationConfig, town: CompiledTown, one: np.void) -> float:
     """The optimum of the averaged day of one resident."""
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_array
-
     rules, rewards = make_rules(config)[0], config.rewards
     day, days = config.world.ticks_per_day, config.scenario.episode_ticks / config.world.ticks_per_day
     span = min(day, config.scenario.episode_ticks)  # an episode shorter than a day is its own day
@@ -134,17 +131,23 @@ def _best_day(config: SimulationConfig, town: CompiledTown, one: np.void) -> flo
     meals = {begun + a: float(spec.takes_meals) for a, spec in enumerate(uses)}
     meals |= {at(step, a): -STEP / spec.ticks * spec.gives_meals for step in range(steps) for a, spec in enumerate(uses)}
     rows.append((meals, int(one["meals"]) / days))
+    alive = rewards.survival * float(worth.mean()) * span
+    most = _optimum(gain, rows, np.stack([lower, upper], axis=1)) + alive + _shaping(config, float(rules["avoid_cooldown"]), span)
+    return most * day / span
+
+
+def _optimum(gain: Array, rows: list[tuple[dict[int, float], float]], bounds: Array) -> float:
+    """The largest gain · x with Σ coefficient × x ≤ right side in every row, each x within its bounds (X, 2)."""
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array
+
     entries = [(r, column, value) for r, (row, _) in enumerate(rows) for column, value in row.items()]
     at_row, at_column, values = zip(*entries)
-    matrix = coo_array((values, (at_row, at_column)), shape=(len(rows), begun + A)).tocsr()
-    solved = linprog(
-        -gain, A_ub=matrix, b_ub=[right for _, right in rows], bounds=np.stack([lower, upper], axis=1), method="highs"
-    )
+    matrix = coo_array((values, (at_row, at_column)), shape=(len(rows), len(gain))).tocsr()
+    solved = linprog(-gain, A_ub=matrix, b_ub=[right for _, right in rows], bounds=bounds, method="highs")
     if not solved.success:
         raise ArithmeticError(f"the bound of a resident was not found: {solved.message}")
-    alive = rewards.survival * float(worth.mean()) * span
-    most = float(-solved.fun) + alive + _shaping(config, float(rules["avoid_cooldown"]), span)
-    return most * day / span
+    return float(-solved.fun)
 
 
 def _worth(config: SimulationConfig, uses: list[AffordanceSpec], judged: Array, one: np.void, steps: int) -> Array:

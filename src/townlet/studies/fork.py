@@ -91,7 +91,7 @@ def fork(
         raise UsageError("a fork edits the town; a decision is forced in a take (`townlet observe`)")
     edited = apply_edits(as_it_was, [edit.text for edit in parsed if isinstance(edit, ConfigEdit)])
     of_world = [edit for edit in parsed if not isinstance(edit, ConfigEdit)]
-    rows = [_live(as_it_was, moment, futures, policy, ()), _live(edited, moment, futures, policy, of_world)]
+    rows = [_measure_futures(as_it_was, moment, futures, policy, ()), _measure_futures(edited, moment, futures, policy, of_world)]
     effects, rules = {}, moment.config.evaluation
     for name in MEASURES:
         effect = effect_of(rows[1][name], rows[0][name], rules)
@@ -110,7 +110,7 @@ def fork(
     )
 
 
-def _live(
+def _measure_futures(
     config: SimulationConfig, moment: Moment, futures: int, policy: str, edits: Sequence[Edit]
 ) -> dict[str, list[float | None]]:
     vec = VectorTown(config, futures)

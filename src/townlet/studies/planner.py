@@ -1,10 +1,10 @@
 """How well can a town do? A joint plan, improved in the simulator: it defines a score of 1.
 
-A plan is the decisions of a base policy with some of them replaced. It is improved a few hours at a time: in each of many copies
-of the town somebody does something else for a while (what the base might have drawn, what a script with other habits would do,
-a chat whenever there is one, or anything it is allowed to), the base goes on, and what earns the founders more by half a day
-later is kept, changes of several residents on top of each other. Clairvoyant, the copies share the town's luck; with `futures`,
-they have other luck than the town that the plan is then lived in. The same words find the same plan.
+A plan is the decisions of a base policy with some of them replaced. It is improved a few hours at a time. In each of many copies
+of the town, one resident does something else for a while: what the base might have drawn, what a script with other habits would
+do, a chat whenever there is one, or anything it may do. Then the base goes on. A change that earns the founders more half a day
+later is kept; changes of several residents are combined. Clairvoyant, the copies share the random draws of the town; with
+`futures` they have other draws than the town that the plan is then lived in. The same arguments find the same plan.
 
 Axes: B copies, T decisions, N resident slots.
 """
@@ -22,11 +22,12 @@ from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import ScoreScale
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.score_scale import town_hash
-from townlet.evaluation.scorecard import locate, run_case
+from townlet.evaluation.scorecard import run_case
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.policy.runtime import SCRIPTS, Decision, Policy, RememberingPolicy, ScriptedPolicy, make_policy, nth_allowed
+from townlet.policy.runtime import SCRIPTS, Decision, Policy, RememberingPolicy, ScriptedPolicy, locate, make_policy, nth_allowed
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
+from townlet.sim.probes import Probe
 from townlet.studies.bound import bound
 from townlet.studies.tuning import moved
 from townlet.types import Array
@@ -37,8 +38,8 @@ DRAWN, ANY, AGAIN = -2, -3, -4  # to be tried: another draw of the base, anythin
 DRAWS = 12  # policies that decide otherwise than the base, in turn
 TOGETHER = 12  # residents of a town per one who is changed in a copy: in a large town several are, each judged by its own reward
 CLEAR = 1e-9  # reward by which a plan must be better
-LOST = 200.0  # what the exit of a founder costs a plan, beside what it no longer earns
-OTHER_LUCK = 1_000_000  # ids of towns whose luck stands for sampled futures
+LOST = 200.0  # what the exit of a founder costs a plan, on top of the rewards it misses
+OTHER_LUCK = 1_000_000  # ids of towns whose draws stand for sampled futures
 
 
 class PlannedPolicy:
@@ -152,9 +153,9 @@ def plan_case(
     return CasePlan(plans, ends, seed, base)
 
 
-class _Lived:
-    """Plans as they are lived, and what the founders earn by them: the policy of a loop, and its hook. What is to be tried stands
-    in the plans as it was decided afterwards."""
+class _Lived(Probe):
+    """The policy of a loop that follows plans, and its hook, which counts what the founders earn by them. What a plan leaves open
+    (DRAWN, ANY, AGAIN) is replaced in it by what was decided."""
 
     kind, has_values = "planned", False
 
@@ -182,13 +183,9 @@ class _Lived:
     def before_decision(self, world: VectorTown) -> None:
         self.founders = (world.state.residents["life"] == 0) & (world.state.residents["present"] == 1)
 
-    def before_step(self, world: VectorTown, decision: Decided) -> None: ...
-
     def after_step(self, world: VectorTown, decision: Decided) -> None:
         self.total += np.where(self.founders, world.terms.sum(axis=2) - self.lost * world.terminated, 0.0)
         self.step += 1
-
-    def finish(self, world: VectorTown) -> None: ...
 
 
 class _Search:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from townlet import files
 from townlet.config.learning import TrainingConfig
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig, config_hash
@@ -15,21 +16,9 @@ from townlet.dto.evaluation import MEASURES, Measure
 from townlet.dto.studies import ArmResult, Contrast, StudyReport
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError, TownletError, UsageError
-from townlet.evaluation.compare import ends, summarise
+from townlet.evaluation.compare import interval_ends, summarise
 from townlet.evaluation.scorecard import policy_hash, run_case, scale_of
 from townlet.evaluation.suites import Case, draw_seed
-from townlet.files import (
-    BROKEN_SEAL,
-    AppendLog,
-    make_folder,
-    read_bytes,
-    remove,
-    safe_join,
-    seal_holds,
-    sealed_line,
-    unsealed,
-    write_json,
-)
 from townlet.optional import check_installed, versions
 from townlet.policy.jobs import run_jobs
 from townlet.policy.training.contexts import RunOptions
@@ -38,6 +27,7 @@ from townlet.policy.training.run_folder import RunFolder
 from townlet.signals import StopFlag
 from townlet.statistics import cohens_d, holm, paired_difference, student_p
 from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of
+from townlet.types import Record
 
 RESULTS = Path("benchmarks/learning/results")
 RUNS = Path("runs/studies")
@@ -54,7 +44,9 @@ def run_study(
     spec: StudySpec, *, results: Path = RESULTS, runs: Path = RUNS, where: TrainingConfig = TWO_PROCESSES, say: Say = print
 ) -> StudyReport:
     """Run what is not finished yet, then report on all of it."""
-    write_json(make_folder(safe_join(runs, spec.name, error=UsageError)) / "spec.json", spec.model_dump(mode="json"))
+    files.write_json(
+        files.make_folder(files.safe_join(runs, spec.name, error=UsageError)) / "spec.json", spec.model_dump(mode="json")
+    )
     jobs = jobs_of(spec)
     kept = read_results(results)
     todo = [job for job in jobs if job.hash not in kept]
@@ -73,13 +65,13 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
 
 def keep_result(spec: StudySpec, results: Path, found: str) -> ArmResult:
     result = ArmResult.model_validate_json(found)
-    with AppendLog(results_file(spec, results)) as kept:
-        kept.write(sealed_line(found.encode()), sync=True)
+    with files.AppendLog(results_file(spec, results)) as kept:
+        kept.write(files.sealed_line(found.encode()), sync=True)
     return result
 
 
 def _as_sent(spec: StudySpec, job: StudyJob, runs: Path) -> tuple[str, ...]:
-    """A job in plain words, for a worker that may be on another machine; all it may read is a run to go on with."""
+    """A job as plain strings, for a worker that may be on another machine."""
     texts = (spec.model_dump_json(), job.config.model_dump_json(), _measured(spec, job).model_dump_json())
     return *texts, job.arm, str(job.seed), job.hash, str(training_folder(job, runs).absolute())
 
@@ -92,7 +84,7 @@ def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, se
     if trained is None:
         resume = run.exists and any(run.path.glob("**/checkpoints/latest"))
         if not resume and run.path.exists():
-            remove(run.path)  # stopped before its first checkpoint
+            files.remove(run.path)  # stopped before its first checkpoint
         options = RunOptions(run_dir=run.path, resume=resume, command=("townlet", "study", spec.name, f"{arm}:{seed}"))
         trained = PolicyTrainingOrchestrator(config).run(spec.mode, options).model_dump(mode="json")
     checkpoint = run.best() or run.latest()
@@ -118,12 +110,12 @@ def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, se
 
 def training_folder(job: StudyJob, runs: Path) -> Path:
     """Where a job is trained, for whichever study."""
-    return safe_join(runs, f"trained/{job.training}", error=UsageError)
+    return files.safe_join(runs, f"trained/{job.training}", error=UsageError)
 
 
 def results_file(spec: StudySpec, results: Path) -> Path:
     """Where a study keeps its finished jobs, one line each."""
-    return safe_join(results, f"{spec.name}.ndjson", error=UsageError)
+    return files.safe_join(results, f"{spec.name}.ndjson", error=UsageError)
 
 
 def _case(spec: StudySpec, config: SimulationConfig) -> Case:
@@ -139,11 +131,9 @@ def measure(spec: StudySpec, config: SimulationConfig, policy: str) -> dict[str,
 
 def _measured(spec: StudySpec, job: StudyJob) -> SimulationConfig:
     """The config of the towns an arm is measured in."""
-    return (
-        job.config
-        if spec.scenario is None
-        else load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]], recipe=spec.recipe)
-    )
+    if spec.scenario is None:
+        return job.config
+    return load_config(spec.scenario, [*spec.overrides, *spec.arms[job.arm]], recipe=spec.recipe)
 
 
 def _seed(config: SimulationConfig) -> int:
@@ -157,13 +147,13 @@ def read_results(results: Path) -> dict[str, ArmResult]:
 
 def parse_results(path: Path) -> Iterator[ArmResult]:
     """The finished jobs in one file, line by line."""
-    *lines, torn = read_bytes(path, limit=RESULT_LIMIT).split(b"\n")  # what follows the last newline was never kept
-    if seal_holds(torn[:-1]):
+    *lines, torn = files.read_bytes(path, limit=RESULT_LIMIT).split(b"\n")  # what follows the last newline was never kept
+    if files.seal_holds(torn[:-1]):
         raise DamagedFileError(f"{path}, line {len(lines) + 1}: the line is complete, but does not end with a newline; add one")
     for number, line in enumerate(lines, 1):
-        result = unsealed(line)
+        result = files.unsealed(line)
         if result is None:
-            raise DamagedFileError(f"{path}, line {number}: {BROKEN_SEAL}; remove the line to run its job again")
+            raise DamagedFileError(f"{path}, line {number}: {files.BROKEN_SEAL}; remove the line to run its job again")
         try:
             yield ArmResult.model_validate_json(result)
         except ValueError as error:
@@ -179,7 +169,7 @@ def finished(spec: StudySpec, results: Path) -> list[ArmResult]:
 
 
 def known(spec: StudySpec, results: Path) -> list[ArmResult]:
-    """As `finished`; where a job has no result, the last one kept of its arm and seed, of another config or version."""
+    """As `finished`, but a job without a result has the last one of its arm and seed, from another config or version."""
     path = results_file(spec, results)
     older = {(kept.arm, kept.seed): kept for kept in parse_results(path)} if path.is_file() else {}
     mine = {(kept.arm, kept.seed): kept for kept in finished(spec, results)}
@@ -188,7 +178,7 @@ def known(spec: StudySpec, results: Path) -> list[ArmResult]:
 
 
 def _placed(result: ArmResult, spec: StudySpec, measured: SimulationConfig) -> ArmResult:
-    """The result with its place on the scale of today: a town may have been planned anew since."""
+    """The result with score and lead on the current scale: the town may have been planned again since."""
     case = _case(spec, measured)
     scale, returns = scale_of(case.town(), case), result.measures["return"].values
     places = {"score": [None], "lead": [None]} if scale is None else scale.place(returns)
@@ -273,7 +263,7 @@ def _contrast(name: str, arm: str, against: str, pairs: Sequence[tuple[float, fl
         return []
     a, b = np.array(pairs).T
     interval, d = paired_difference(a, b, level=level, method="student"), cohens_d(a, b)
-    low, high = ends(interval)
+    low, high = interval_ends(interval)
     return [
         Contrast(
             measure=name,
@@ -290,20 +280,13 @@ def _contrast(name: str, arm: str, against: str, pairs: Sequence[tuple[float, fl
 
 
 def _corrected(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
-    """Of many contrasts some differ by chance: each p-value for all of the report together."""
+    """The contrasts with p-values corrected for their number (Holm)."""
     tested = [row for row in contrasts if row.p is not None]
     corrected = iter(holm([row.p for row in tested if row.p is not None]))
     return tuple(row if row.p is None else row.model_copy(update={"p": next(corrected)}) for row in contrasts)
 
 
-def _transitions(result: dict[str, object]) -> int:
+def _transitions(result: Record) -> int:
     """Transitions a run was trained on: its own, or those of its stages."""
-    own = result.get("transitions")
-    if isinstance(own, int):
-        return own
-    stages = result.get("stages")
-    return (
-        sum(_transitions(part) for stage in stages for part in stage.values() if isinstance(part, dict))
-        if isinstance(stages, tuple | list)
-        else 0
-    )
+    parts = [part for stage in result.get("stages", ()) for part in stage.values() if isinstance(part, dict)]
+    return int(result.get("transitions", 0)) + sum(map(_transitions, parts))

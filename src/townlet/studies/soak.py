@@ -8,7 +8,6 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.studies import SoakCycle, SoakResult
@@ -19,7 +18,7 @@ from townlet.evaluation.suites import Case, draw_seed
 from townlet.files import partial_folder, remove, sha256_file, write_text
 from townlet.policy.capture import CaptureOptions, CaptureResult, capture
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
-from townlet.policy.runtime import NetworkPolicy
+from townlet.policy.runtime import NetworkPolicy, Policy
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.session import Session
@@ -31,9 +30,10 @@ from townlet.telemetry.validate import validate_log
 from townlet.telemetry.watch import Seen, Watch, event_dict, watch_log
 
 Say = Callable[[str], None]
+CAPTURED_TOWNS = 4
 
 
-def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, towns: int = 4, say: Say = print) -> SoakResult:
+def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, say: Say = print) -> SoakResult:
     """`cycles` epochs of one run; before each, the network as it is fills a capture, and the epoch replays it beside a fresh
     rollout. The first capture is the script's."""
     if cycles < 1:
@@ -41,7 +41,7 @@ def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, towns:
     started = time.perf_counter()
     name = config.scenario.name or config.config_id
     work, log = partial_folder(folder / "work"), folder / f"ppo_{name}.jsonl"
-    soak = SoakStrategy(config, work, towns, lambda cycle: say(_told(name, cycle, cycles)))
+    soak = SoakStrategy(config, work, lambda cycle: say(_cycle_line(name, cycle, cycles)))
     options = RunOptions(epochs=cycles, dataset=soak.capture("scripted"), run_dir=work / "run", log_path=log)
     PolicyTrainingOrchestrator(config, strategies={"ppo": lambda: soak}).run_ppo(options=options, mode="mixed")
     remove(work)
@@ -71,20 +71,20 @@ def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, towns:
 class SoakStrategy(PPOStrategy):
     """PPO in mode `mixed` whose stored data are captured anew, by the network itself, before every epoch but the first."""
 
-    def __init__(self, config: SimulationConfig, work: Path, towns: int, told: Callable[[SoakCycle], None]) -> None:
+    def __init__(self, config: SimulationConfig, work: Path, report_cycle: Callable[[SoakCycle], None]) -> None:
         super().__init__()
-        self.config, self.work, self.num_towns, self.told = config, work, towns, told
+        self.config, self.work, self.report_cycle = config, work, report_cycle
         self.done: list[SoakCycle] = []
         self._captured: CaptureResult
         self._sums = ""
 
-    def capture(self, policy: Any) -> ReplayDatasetConfig:
+    def capture(self, policy: str | Callable[[VectorTown], Policy]) -> ReplayDatasetConfig:
         """A capture of the next cycle's towns in place of the last one."""
         cycle, folder = len(self.done) + 1, self.work / "capture"
         if folder.exists():
             remove(folder)
         seed = draw_seed("training", self.config.seed * 1_000 + 500 + cycle)
-        self._captured = capture([self.config], folder, CaptureOptions(towns=self.num_towns, seed=seed, policy=policy))
+        self._captured = capture([self.config], folder, CaptureOptions(towns=CAPTURED_TOWNS, seed=seed, policy=policy))
         self._sums = sha256_file(folder / "SHA256SUMS")
         return ReplayDatasetConfig.from_capture_dir(folder)
 
@@ -110,10 +110,10 @@ class SoakStrategy(PPOStrategy):
             "memory_mb": _memory_mb(),
         }
         self.done.append(SoakCycle.model_validate(cycle))
-        self.told(self.done[-1])
+        self.report_cycle(self.done[-1])
 
 
-def _told(name: str, cycle: SoakCycle, cycles: int) -> str:
+def _cycle_line(name: str, cycle: SoakCycle, cycles: int) -> str:
     return f"  {name}: cycle {cycle.cycle} of {cycles}, {cycle.transitions} transitions, value loss {cycle.loss_value:.3f}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -10,14 +11,15 @@ from pydantic import Field, ValidationError, model_validator
 
 from townlet import __version__
 from townlet.config.base import Many, Section
-from townlet.config.loader import load_config, read_tree
+from townlet.config.loader import find_config, load_config, read_tree
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.config.problems import sentences
 from townlet.config.tree import plain
 from townlet.errors import ConfigError
 from townlet.files import short_hash
-from townlet.names import Name
+from townlet.names import Name, name_from
 
+SIGHTED, UNTOLD, BLIND = "sighted", "fields_hidden", "blind"  # arms of an ablation
 Words = Annotated[tuple[str, ...], Many]
 Pair = Annotated[tuple[str, str], Many]
 
@@ -48,8 +50,8 @@ class StudySpec(Section):
 
 
 class StudyJob(NamedTuple):
-    """One arm on one seed. `hash` covers everything its result depends on, so that a finished job is never run twice; `training`
-    what was trained, so that studies which measure it otherwise do not train it again."""
+    """One arm on one seed. `hash` covers everything that its result depends on: a finished job is never run twice. `training`
+    covers the training alone: a study that measures it in another way does not train it again."""
 
     arm: str
     seed: int
@@ -64,6 +66,37 @@ def load_spec(path: Path) -> StudySpec:
         return StudySpec.model_validate_json(json.dumps(plain(tree)))
     except ValidationError as error:
         raise ConfigError(f"{sentences(error, StudySpec, tree)}; see `townlet study --help` for the fields") from None
+
+
+def ablation(
+    config: str,
+    blind: str,
+    *,
+    seeds: int = 5,
+    minutes: float | None = 4.0,
+    mode: str | None = None,
+    overrides: Sequence[str] = (),
+    towns: int = 64,
+    days: int = 28,
+) -> StudySpec:
+    """What it is worth to see conflict: the same training with its fields, without them, and without the ranking of `calm` too;
+    three arms, paired by seed."""
+    return StudySpec(
+        name=f"{name_from(find_config(config).stem)[:64]}_blind_{blind}",
+        config=config,
+        mode=mode,
+        minutes=minutes,
+        seeds=seeds,
+        towns=towns,
+        days=days,
+        overrides=tuple(overrides),
+        arms={
+            SIGHTED: (),
+            UNTOLD: (f"observations.blind=[{blind}_fields]",),
+            BLIND: (f"observations.blind=[{blind}]",),
+        },
+        contrasts=((SIGHTED, UNTOLD), (UNTOLD, BLIND), (SIGHTED, BLIND)),
+    )
 
 
 def jobs_of(spec: StudySpec) -> list[StudyJob]:

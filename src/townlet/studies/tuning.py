@@ -1,7 +1,7 @@
 """The script's nine numbers for a town: a repeatable random search on training seeds.
 
-A try moves some of the best numbers so far and is kept when the founders of the same towns earn more over the same days. Money
-counts twice: what is spent costs reward, and savings that fell are taken off, so that no script lives beyond its means.
+A try changes some of the best numbers so far, and is kept when the founders of the same towns earn more over the same days. Money
+counts twice: spending costs reward, and a fall of the savings is subtracted, so that no script lives beyond its means.
 """
 
 from __future__ import annotations

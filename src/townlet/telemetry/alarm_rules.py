@@ -215,8 +215,8 @@ class RecentValues:
 
 
 class RuleState:
-    """One rule over the records of a run. Alerts once when the patience is used up, and again only after it was well between;
-    against the past, after an alert the past begins anew: what is so now is what later records are compared with."""
+    """One rule over the records of a run. It alerts once when the patience is used up, and again only after a good record. A rule
+    against the past starts a new past after an alert: later records are compared with the new state."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule

@@ -2,9 +2,9 @@
 
 Two logs are compared epoch by epoch over the later half, so that the common trend of learning cancels; the interval of the mean
 difference comes from a block bootstrap, because neighbouring epochs resemble each other: the more they do, the longer the blocks.
-An alarm needs both: an interval clear of zero (at `level`, shared out over all metrics compared) and a difference of at least
-`min_effect` of the baseline's mean or spread, whichever is larger; `drift_scale` of the schema widens it for a field in which
-trainings that differ in nothing but their seed come to rest at different levels, which no interval from inside a run can know.
+An alarm needs both: an interval clear of zero (at `level`, shared among all metrics compared) and a difference of at least
+`min_effect` of the baseline's mean or spread, whichever is larger. `drift_scale` of the schema widens `min_effect` for fields
+that settle at different levels when only the seed differs, which no interval from inside one run can show.
 """
 
 from __future__ import annotations
@@ -320,7 +320,6 @@ def compare(
     level: float = 0.95,
     min_effect: float = 0.05,
     max_distance: float = 0.1,
-    seed: int = 0,
 ) -> DriftReport:
     """Compare two logs over the later `window` of their common epochs."""
     if not 0 < window <= 1:
@@ -332,17 +331,17 @@ def compare(
     shared_level = 1 - (1 - level) / tests
     learns = current.has(OF_TRAINING) and baseline.has(OF_TRAINING)
     metrics = tuple(
-        _metric(name, a, b, shared_level, min_effect * (field(name).drift_scale if learns else 1.0), seed) for name, a, b in pairs
+        _metric(name, a, b, shared_level, min_effect * (field(name).drift_scale if learns else 1.0)) for name, a, b in pairs
     )
-    distances = tuple(_mix(name, a, b, (1 - level) / tests, max_distance, seed) for name, a, b in mixes)
+    distances = tuple(_mix(name, a, b, (1 - level) / tests, max_distance) for name, a, b in mixes)
     return DriftReport(current.label, baseline.label, metrics, distances)
 
 
-def _metric(name: str, a: Doubles, b: Doubles, level: float, min_effect: float, seed: int) -> MetricDrift:
+def _metric(name: str, a: Doubles, b: Doubles, level: float, min_effect: float) -> MetricDrift:
     delta = Delta(name, float(a.mean()), float(b.mean()))
-    low, high = block_bootstrap(a - b, level=level, seed=seed)
+    low, high = block_bootstrap(a - b, level=level)
     clear = low > 0 or high < 0
-    change = change_point(a, seed=seed) if a.size >= 8 and np.ptp(a) > 0 else None
+    change = change_point(a) if a.size >= 8 and np.ptp(a) > 0 else None
     scale = max(abs(delta.baseline), float(b.std()))  # a mean near zero is no measure of size
     alarm = clear and abs(delta.absolute) >= min_effect * scale
     return MetricDrift(name, delta.value, delta.baseline, delta.absolute, delta.relative, low, high, a.size, alarm, change)
@@ -363,7 +362,7 @@ def _mixes(current: LogSeries, baseline: LogSeries, window: float) -> Iterator[t
         yield "conflict_reasons", tail(a), tail(b)
 
 
-def _mix(name: str, a: Doubles, b: Doubles, alpha: float, max_distance: float, seed: int) -> MixDrift:
+def _mix(name: str, a: Doubles, b: Doubles, alpha: float, max_distance: float) -> MixDrift:
     """Distance of the mean histograms; its p-value by dealing the epochs' blocks out to both sides anew."""
     if len(a) == 0 or len(b) == 0:
         return MixDrift(name, math.nan, 1.0, False)
@@ -372,7 +371,7 @@ def _mix(name: str, a: Doubles, b: Doubles, alpha: float, max_distance: float, s
     chunks = [part.sum(axis=0) for rows in (a, b) for part in np.array_split(rows, max(1, len(rows) // length))]
     stack = np.stack(chunks)  # (blocks, bins)
     mine = max(1, len(a) // length)
-    order = np.random.default_rng(seed).permuted(np.tile(np.arange(len(stack)), (DRAWS, 1)), axis=1)  # (draws, blocks)
+    order = np.random.default_rng(0).permuted(np.tile(np.arange(len(stack)), (DRAWS, 1)), axis=1)  # (draws, blocks)
     left = (order < mine).astype(np.float64) @ stack  # (draws, bins)
     right = stack.sum(axis=0) - left
     dealt = 0.5 * np.abs(_shares(left) - _shares(right)).sum(axis=1)

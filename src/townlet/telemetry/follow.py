@@ -78,7 +78,7 @@ class Follower:
             yield from self._leave(file)
 
     def finish(self) -> Iterator[NewLine | Notice]:
-        """At the end of a log that is not followed: the last line without a newline, when it is whole, or a word on it."""
+        """At the end of a log that is not followed: the last line without a newline if it is whole, else a notice."""
         rest, self._rest = self._rest, b""
         if is_object(rest):
             yield NewLine(self.path, self._number + 1, rest)

@@ -39,7 +39,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def _diverged(record: Mapping[str, object]) -> bool:
-    """Does a record hold a number that is none? Such a record is always written."""
+    """Does a record hold NaN or an infinity? Such a record is always written."""
     return any(isinstance(value, float) and not math.isfinite(value) for value in record.values())
 
 
@@ -63,7 +63,7 @@ def encode_record(record: Mapping[str, object]) -> bytes:
 
 
 class TelemetryWriter:
-    """Appends records to one log. Never stops the training: a full disk stops the log, once and aloud."""
+    """Appends records to one log. It never stops the training: on a full disk the log stops, with one warning."""
 
     def __init__(
         self, path: Path | str | None, *, frequency: int = 1, max_entries: int | None = None, start_offset: int = 0
@@ -152,7 +152,7 @@ class TelemetryWriter:
         self._rotation += 1
         self._entries = 0
 
-    def position(self) -> Record:
+    def position(self) -> dict[str, int | str]:
         """Where the log stands, on disk, for a checkpoint."""
         if self.path is None:
             return {}
@@ -173,12 +173,12 @@ class TelemetryWriter:
             "records_dropped": self.records_dropped,
         }
 
-    def rewind(self, position: Mapping[str, Any]) -> int:
+    def rewind(self, position: Mapping[str, int | str]) -> int:
         """Go back to a position: whatever follows it goes to `<name>.discarded`. Returns the number of bytes moved.
 
-        The file that was written at the position may have been rotated since, and the log may have been cut back halfway by
-        somebody who was killed: it is found by what it holds. Everything after it is moved, each part copied and synced before it
-        goes, and it becomes `<name>` again last; so this can be repeated after a crash at any step.
+        The file of the position may have been rotated since, and an earlier rewind may have been killed halfway: the file is
+        found by its content. Everything after it is moved, each part copied and synced before it is removed, and the file becomes
+        `<name>` again last. So this can be repeated after a crash at any step.
         """
         if self.path is None or not position:
             return 0
@@ -286,9 +286,8 @@ def _offset_of(raw: bytes) -> int | None:
 
 
 def _first_offset(path: Path) -> int | None:
-    for _, raw in read_lines(path):
-        return _offset_of(raw)
-    return None
+    first = next(iter(LogReader(path)), None)
+    return None if first is None else _offset_of(first.raw)
 
 
 def last_offset(path: Path) -> int:
@@ -378,12 +377,8 @@ def is_object(raw: bytes) -> bool:
         return False
 
 
-def read_lines(path: Path | str) -> Iterator[Line]:
-    return iter(LogReader(path))
-
-
 def _loose_record() -> msgspec.json.Decoder[Any]:
-    """Every declared field with its kind and nothing more: whoever reads on need not look at types again."""
+    """A decoder that checks every declared field's kind and nothing more: readers need not check types again."""
     number = float | None
     kinds: Record = {"whole": number, "number": number, "flag": bool | None, "text": str | None, "choice": str | None}
     kinds |= {"histogram": list[float] | None, "counts": dict[str, float] | None, "names": list[str] | None}
@@ -409,7 +404,7 @@ def read_records(path: Path | str) -> Iterator[Record]:
     """
     decoder = msgspec.json.Decoder(Record)
     for part in log_parts(path):
-        for number, raw in read_lines(part):
+        for number, raw in LogReader(part):
             try:
                 record = decoder.decode(raw)
                 _LOOSE.decode(raw)

@@ -34,7 +34,7 @@ SYMBOLS = ("o", "^", "s", "D", "v", "P", "X", "*")  # another count than the col
 FORMATS = ("png", "svg")
 POINTS = 2000  # per curve; longer logs are thinned to means
 MARKED = 15  # symbols along a curve
-APART = 20.0  # fields of a panel whose sizes differ by more are drawn on a scale that is even near 0 and logarithmic beyond
+APART = 20.0  # fields of a panel that differ by more than this factor share a scale that is linear near 0, logarithmic beyond
 
 
 def panel_fields(panel: Panel) -> list[str]:

@@ -19,7 +19,7 @@ VERSIONS = (1.0, 1.1, 1.2, 1.3, 1.4)
 CURRENT = 1.4  # what is written
 STRICT = 1.3  # from here on undeclared fields are errors, and a required field may be null where it says so
 OWN_RETURN = 1.4  # from here on episode_return_mean is null for replay data, whose return is dataset_return
-BATCH_VERSIONS = (1.3, 1.4)
+BATCH_VERSIONS = tuple(version for version in VERSIONS if version >= STRICT)  # that have records of mini-batches
 DATA_MODES = ("replay", "rollout", "mixed")
 RIVALRY_BINS = 10  # equal bins over [0, 1]
 

@@ -80,7 +80,7 @@ def batched(records: Iterable[Mapping[str, object]], size: int) -> Iterator[list
 
 
 def _numbers(values: list[object]) -> Doubles:
-    """The values as floats, NaN for null; one by one only when something else is among them."""
+    """The values as floats, NaN for null. (One by one only where NumPy refuses them.)"""
     try:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError):

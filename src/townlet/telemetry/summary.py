@@ -239,19 +239,8 @@ def _constants(summary: Summary) -> str:
 
 
 def _rows(summary: Summary) -> list[tuple[str, ...]]:
-    return [
-        (
-            c.name,
-            short(c.latest),
-            short(c.mean),
-            short(c.low),
-            short(c.low_epoch),
-            short(c.high),
-            short(c.high_epoch),
-            short(c.trend),
-        )
-        for c in _moving(summary)
-    ]
+    figures = ((c.name, (c.latest, c.mean, c.low, c.low_epoch, c.high, c.high_epoch, c.trend)) for c in _moving(summary))
+    return [(name, *map(short, row)) for name, row in figures]
 
 
 def _facts(summary: Summary) -> list[tuple[str, str]]:

@@ -72,7 +72,6 @@ class RecordShape:
     batch: bool
     fields: tuple[Field, ...]
     decoder: msgspec.json.Decoder[Any]
-    width: int
 
 
 @cache
@@ -93,7 +92,7 @@ def shape(version: float, batch: bool = False) -> RecordShape:
         gc=False,
         forbid_unknown_fields=version >= STRICT,
     )
-    return RecordShape(version, batch, fields, msgspec.json.Decoder(record), len(fields))
+    return RecordShape(version, batch, fields, msgspec.json.Decoder(record))
 
 
 # --- one record, slowly ----------------------------------------------------------------------------------------------
@@ -121,23 +120,11 @@ def parse_line(raw: bytes) -> tuple[Record | None, list[tuple[str, str]]]:
     except ValueError as error:
         return None, [("", f"is not JSON: {error}")]
     if not isinstance(value, _Duplicates):
-        return None, [("", f"is a JSON {_json_name(value)}, expected one object per line")]
+        return None, [("", f"is a JSON {JSON_NAMES.get(type(value), 'object')}, expected one object per line")]
     return value, [(key, "appears twice in one record") for key in value.twice]
 
 
-def _json_name(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "array"
-    return "object"
+JSON_NAMES: dict[type, str] = {type(None): "null", bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
 
 
 def _shown(value: object) -> str:
@@ -333,7 +320,7 @@ class LogChecker:
         self._shape, self._batch = shape(CURRENT), shape(CURRENT, batch=True)
 
     def check(self, path: Path, number: int, raw: bytes) -> None:
-        """One line. Most pass the compiled check; the rest, and whatever may hold a key twice, is looked at field by field."""
+        """One line. Most pass the compiled check; the rest, and lines that may hold a key twice, are checked field by field."""
         form = self._batch if raw.startswith(BATCH_START) else self._shape
         seal = seal_holds(raw)
         self.report.sealed += seal is True
@@ -346,7 +333,7 @@ class LogChecker:
         except UNREADABLE:
             self._in_words(path, number, raw)
             return
-        keys = form.width - astuple(record).count(UNSET)
+        keys = len(form.fields) - astuple(record).count(UNSET)
         if form.version >= STRICT and not form.batch:
             reasons = record.conflict_reasons
             keys += len(reasons) if reasons else 0
@@ -390,9 +377,8 @@ class LogChecker:
             report.versions[f"{form.version:g}"] += 1
             if form.version >= STRICT and record.run_id != before.run:
                 if before.run:
-                    report.note(
-                        path, number, "run_id", f"changes from {before.run} to {record.run_id}: another run continues here"
-                    )
+                    message = f"changes from {before.run} to {record.run_id}: another run continues here"
+                    report.note(path, number, "run_id", message)
                 self._before = before = Before(offset=before.offset, version=before.version, run=record.run_id)
             if record.steps < before.steps or (record.steps == before.steps and record.transitions > 0):
                 report.problem(path, number, "steps", f"is {record.steps:g} after {before.steps:g}; it must grow")
@@ -422,19 +408,11 @@ class LogChecker:
         before = self._before.offset
         if before >= 0:
             if offset <= before:
-                self.report.problem(
-                    path,
-                    number,
-                    "log_stream_offset",
-                    f"is {offset:g} after {before:g}; it must grow (do two programs write this log?)",
-                )
+                message = f"is {offset:g} after {before:g}; it must grow (do two programs write this log?)"
+                self.report.problem(path, number, "log_stream_offset", message)
             elif offset > before + 1:
-                self.report.note(
-                    path,
-                    number,
-                    "log_stream_offset",
-                    f"jumps from {before:g} to {offset:g}: {offset - before - 1:g} records are missing",
-                )
+                message = f"jumps from {before:g} to {offset:g}: {offset - before - 1:g} records are missing"
+                self.report.note(path, number, "log_stream_offset", message)
         self._before.offset = offset
 
 

@@ -37,10 +37,10 @@ REDRAW_SECONDS = 0.1
 
 
 def kernel_sources() -> list[Path]:
-    """Files whose text decides what is compiled. Those named last hold no kernel."""
+    """Files whose text decides what is compiled: kernels, and tables whose rows are constants of kernels."""
     package = Path(__file__).parents[1]
     world = {*package.glob("world/**/*.py")} - {package / "world" / f"{name}.py" for name in NO_KERNELS}
-    tables = ("config/needs.py", "config/town.py", "observations/spec.py")  # their rows are constants of the kernels
+    tables = ("config/needs.py", "config/town.py", "observations/spec.py")
     others = ("observations/encode.py", "envs/step.py", "engine/network.py", "bench/roof.py")
     return sorted([*world, *(package / name for name in (*others, *tables))])
 
@@ -113,9 +113,20 @@ class EntryCache(FunctionCache):
         return super().load_overload(signature, target_context) if self._bitcode(signature).exists() else None
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        if self._enabled:
-            write_bytes(self._bitcode(signature), zlib.compress(result.library.portable, 6), sync=False)
-        super().save_overload(signature, result)
+        try:
+            if self._enabled:
+                write_bytes(self._bitcode(signature), zlib.compress(result.library.portable, 6), sync=False)
+            super().save_overload(signature, result)
+        except (StorageError, OSError) as reason:
+            self.do_without(reason)
+
+    def do_without(self, reason: Exception) -> None:
+        """The folder cannot be written: nothing is kept by this process, which says so once."""
+        global _told
+        self.disable()
+        if not _told:
+            tell(f"{reason}; until then every start compiles again (XDG_CACHE_HOME names another place)")
+        _told = True
 
     def _bitcode(self, signature: Any) -> Path:
         kind = hashlib.sha256(str(tuple(signature)).encode()).hexdigest()[:8]
@@ -128,6 +139,7 @@ class EntryCache(FunctionCache):
         return zlib.decompress(self._bitcode(signature).read_bytes())
 
 
+_told = False  # that nothing can be kept
 _compiling = False  # by this process; Numba's lock lets one thread at a time come here
 
 
@@ -166,8 +178,7 @@ def _alone(cache: EntryCache) -> Iterator[None]:
     try:
         lock = FolderLock(folder, waiting=lambda owner: tell(f"process {owner} is compiling the town's rules; waiting for it …"))
     except StorageError as reason:
-        cache.disable()
-        tell(f"{reason}; until then every start compiles again (XDG_CACHE_HOME names another place)")
+        cache.do_without(reason)
         yield
         return
     with lock:
@@ -188,7 +199,7 @@ def functions_of(compiled: Any, found: dict[Any, None] | None = None) -> dict[An
 
 
 class _Count(event.Listener):
-    """Draws the line anew as functions are done."""
+    """Redraws the line as functions are done."""
 
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total, self.done = what, total, set[Any]()
@@ -230,7 +241,7 @@ def _progress(compiled: Any) -> Iterator[None]:
 
 
 def _on_a_terminal() -> bool:
-    """The line can be drawn anew: nothing, such as a live table, stands between us and the terminal."""
+    """The line can be redrawn: stderr is a terminal, and nothing such as a live table has replaced it."""
     return sys.__stderr__ is not None and sys.stderr is sys.__stderr__ and sys.__stderr__.isatty()
 
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from townlet.config.models import SimulationConfig
 from townlet.world.state import CANDIDATES
 
 # Leading entries of the option catalogue, in order; affordances follow as `X:near`, `X:calm`. The catalogue `candidates` begins
@@ -29,6 +30,10 @@ class Catalogue:
     level: str
     affordances: tuple[str, ...]
 
+    @classmethod
+    def of(cls, config: SimulationConfig) -> Catalogue:
+        return cls(config.policy.action_level, config.affordances.ids)
+
     @property
     def names(self) -> tuple[str, ...]:
         if self.level == "primitive":
@@ -38,7 +43,7 @@ class Catalogue:
 
     @property
     def per_affordance(self) -> int:
-        """Actions that lead to one affordance; they stand side by side."""
+        """Actions that lead to one affordance; they are consecutive."""
         return 1 if self.level == "primitive" else len(WAYS[self.level])
 
     @property
@@ -61,7 +66,3 @@ def affordances_of(level: str, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(name.removeprefix("interact:") for name in names[FIRST_INTERACT:])
     first = f":{WAYS.get(level, WAYS['option'])[0]}"
     return tuple(name.removesuffix(first) for name in names[FIRST_AFFORDANCE:] if name.endswith(first))
-
-
-def catalogue(level: str, affordances: Sequence[str]) -> Catalogue:
-    return Catalogue(level, tuple(affordances))

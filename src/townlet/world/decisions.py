@@ -44,7 +44,7 @@ def reward_avoidance(t: Town, i: int, nearest: int) -> None:
 
 @kernel
 def may_aim(t: Town, i: int, a: int, target: int) -> bool:
-    """Is a named object one that this affordance is had at, in one's own home where it must be?"""
+    """Whether a named object offers this affordance, and is at home where it must be."""
     if target < 0 or target >= t.objects.shape[0] or t.objects[target]["affordance"] != a:
         return False
     return bool(t.affordances[a]["own_home"] == 0 or t.objects[target]["building"] == t.residents[i]["home"])

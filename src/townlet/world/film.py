@@ -7,7 +7,7 @@ Row k of a step is the town at the k-th of its ticks, decisions already taken up
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,17 +18,30 @@ from townlet.world.events import QUARREL
 from townlet.world.state import MAX_EDGES, PERTURBATIONS, Town
 from townlet.world.systems.relationships import rivalry_now
 
-# name, bytes, and, where they are not False and 1, signed and scale; the needs follow, a byte each, level × 255
-RESIDENT_COLUMNS = (
-    ("x", 2),
-    ("y", 2),
-    ("action", 1),  # index into the catalogue: the decision under way
-    ("doing", 1),  # index into DOING; + QUARRELS while it quarrels
-    ("thing", 2),  # object used, called to, queued for or walked to, + 1; 0 = none
-    ("rivalry", 1, False, 1 / 255),  # the highest of its ties
+
+class FilmColumn(NamedTuple):
+    """A value is `number × scale`; a signed number is a two's complement of its bytes."""
+
+    name: str
+    bytes: int
+    signed: bool = False
+    scale: float = 1.0
+
+
+RESIDENT_COLUMNS = (  # the needs follow
+    FilmColumn("x", 2),
+    FilmColumn("y", 2),
+    FilmColumn("action", 1),  # index into the catalogue: the decision under way
+    FilmColumn("doing", 1),  # index into DOING; + QUARRELS while it quarrels
+    FilmColumn("thing", 2),  # object used, called to, queued for or walked to, + 1; 0 = none
+    FilmColumn("rivalry", 1, scale=1 / 255),  # the highest of its ties
 )
-OBJECT_COLUMNS = (("user", 2), ("waiting", 1), ("stock", 1))  # slot + 1; queue with whoever was called; ENDLESS = unlimited
-TOWN_COLUMNS = (("minute", 2), ("troubles", 1))  # bit k: PERTURBATIONS[k] is in force
+OBJECT_COLUMNS = (
+    FilmColumn("user", 2),  # slot + 1
+    FilmColumn("waiting", 1),  # the queue, and the one who was called
+    FilmColumn("stock", 1),  # ENDLESS = unlimited
+)
+TOWN_COLUMNS = (FilmColumn("minute", 2), FilmColumn("troubles", 1))  # bit k: PERTURBATIONS[k] is in force
 DOING = ("absent", "idle", "walks", "uses", "queues", "called", "works", "to_work", "to_home", "to_chat", "leaves")
 ABSENT, IDLE, WALKS, USES, QUEUES, CALLED, WORKS, TO_WORK, TO_HOME, TO_CHAT, LEAVES = range(len(DOING))
 QUARRELS = 128
@@ -41,21 +54,23 @@ def film_bytes(residents: int, objects: int, needs: int) -> int:
     return (_NEEDS_PLANE + needs) * residents + _OBJECT_PLANES * objects + 3
 
 
+def need_columns(needs: Sequence[str]) -> tuple[FilmColumn, ...]:
+    return tuple(FilmColumn(need, 1, scale=1 / 255) for need in needs)
+
+
 def read_row(row: Array, residents: int, needs: Sequence[str]) -> tuple[dict[str, Array], dict[str, Array]]:
     """A row again as columns: of the residents, `x (N,)`, … and their needs, and of the objects, `user (M,)`, …"""
-    own = (*RESIDENT_COLUMNS, *((need, 1, False, 1 / 255) for need in needs))
     split = (_NEEDS_PLANE + len(needs)) * residents
-    return _columns(row[:split], own, residents), _columns(
-        row[split:-3], OBJECT_COLUMNS, (len(row) - split - 3) // _OBJECT_PLANES
-    )
+    own = _columns(row[:split], (*RESIDENT_COLUMNS, *need_columns(needs)), residents)
+    return own, _columns(row[split:-3], OBJECT_COLUMNS, (len(row) - split - 3) // _OBJECT_PLANES)
 
 
-def _columns(planes: Array, table: Sequence[Any], width: int) -> dict[str, Array]:
+def _columns(planes: Array, table: Sequence[FilmColumn], width: int) -> dict[str, Array]:
     found, at = {}, 0
-    for name, size, *scale in table:
+    for name, size, _, scale in table:
         parts = planes[at : at + size * width].reshape(size, width).astype(np.int64)
         whole = (parts << (8 * np.arange(size))[:, None]).sum(axis=0)
-        found[name] = whole * scale[1] if scale else whole
+        found[name] = whole if scale == 1.0 else whole * scale
         at += size * width
     return found
 
@@ -102,7 +117,7 @@ def thing_of(t: Town, i: int) -> int:
 
 
 @kernel
-def share(level: float) -> int:
+def as_byte(level: float) -> int:
     """A level in [0, 1] as a byte."""
     return int(min(max(level, 0.0), 1.0) * 255.0 + 0.5)
 
@@ -130,9 +145,9 @@ def film_town(t: Town, row: np.ndarray, primitive: bool) -> None:
         for s in range(MAX_EDGES):
             if t.ties[i, s]["other"] >= 0:
                 worst = max(worst, rivalry_now(t, i, s))
-        row[8 * n + i] = share(worst)
+        row[8 * n + i] = as_byte(worst)
         for k in range(t.rules["needs"]):
-            row[(_NEEDS_PLANE + k) * n + i] = share(me["needs"][k])
+            row[(_NEEDS_PLANE + k) * n + i] = as_byte(me["needs"][k])
     at = row.shape[0] - _OBJECT_PLANES * m - 3
     for o in range(m):
         thing = t.objects[o]
@@ -153,7 +168,7 @@ def film_town(t: Town, row: np.ndarray, primitive: bool) -> None:
 
 @kernel
 def mark_quarrels(t: Town, row: np.ndarray, first: int) -> None:
-    """Whoever quarrelled in the tick just made, whose events begin with row `first`, is marked in that tick's row."""
+    """Mark the quarrels of the last tick, whose events begin with row `first`, in that tick's row."""
     n = t.residents.shape[0]
     for k in range(first, t.clock["events"]):
         event = t.events[k]

@@ -11,19 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from townlet.types import Array
-from townlet.world.state import (
-    COOLDOWNS,
-    EVENTS,
-    MAX_EDGES,
-    MAX_MEALS,
-    MAX_NEEDS,
-    OBJECT_TILE,
-    SHIFT_STATES,
-    TERMS,
-    WALL,
-    State,
-    Tables,
-)
+from townlet.world.state import EVENTS, MAX_MEALS, MAX_NEEDS, OBJECT_TILE, SHIFT_STATES, TERMS, WALL, State, Tables
 
 CAST = 1e-6  # what a bound of a feature may be missed by, as float32
 
@@ -46,7 +34,7 @@ class Spec(Protocol):
     def needs(self) -> Sequence[str]: ...
 
 
-class Batch(Protocol):
+class TownBatch(Protocol):
     """The part of `VectorTown` that is looked at."""
 
     state: State
@@ -76,22 +64,15 @@ class _Town(NamedTuple):
     needs: Sequence[str]  # their names
 
 
-def problems(vec: Batch) -> list[str]:
+def problems(vec: TownBatch) -> list[str]:
     """Every breach of an invariant, as `town 3, tick 120: …`; nothing when all is well."""
     found = []
     s = vec.state
     for e in range(len(s.towns)):
         t = _Town(
-            s.residents[e],
-            s.ties[e],
-            s.objects[e],
-            s.towns[e],
-            s.grid[e],
-            s.events[e],
-            vec.tables.affordances,
-            vec.tables.rules[e % len(vec.tables.rules)],
-            vec.spec.needs,
-        )
+            s.residents[e], s.ties[e], s.objects[e], s.towns[e], s.grid[e], s.events[e],
+            vec.tables.affordances, vec.tables.rules[e % len(vec.tables.rules)], vec.spec.needs,
+        )  # fmt: skip
         where = f"town {t.clock['id']}, tick {t.clock['tick']}"
         for check in (_money, _bodies, _clock, _uses, _queues, _calls, _tiles, _ties, _cooldowns, _empty_slots, _events):
             found += [f"{where}: {sentence}" for sentence in check(t)]
@@ -199,7 +180,7 @@ def _queues(t: _Town) -> Iterator[str]:
 
 
 def _calls(t: _Town) -> Iterator[str]:
-    """Who was called to an object holds it; nobody is at two objects at once."""
+    """A resident that was called to an object holds it; nobody is at two objects at once."""
     for m in np.flatnonzero(t.objects["holder"] >= 0):
         holder = int(t.objects["holder"][m])
         if holder >= len(t.residents) or t.residents["called"][holder] != m:
@@ -272,7 +253,6 @@ def _cooldowns(t: _Town) -> Iterator[str]:
         if t.residents["cooldown_until"][i, s] > tick + longest:
             until = t.residents["cooldown_until"][i, s]
             yield f"cooldown {s} of resident {i} lasts until {until}, at most {longest} ticks are given"
-    assert things.shape[1] == COOLDOWNS
     for i in np.flatnonzero(t.residents["chat_ready"] > tick + t.rules["chat_cooldown"]):
         until = t.residents["chat_ready"][i]
         yield f"resident {i} may not chat until {until}, at most {t.rules['chat_cooldown']} ticks are given"
@@ -284,7 +264,6 @@ def _empty_slots(t: _Town) -> Iterator[str]:
         busy = max(me["using"], me["queued"], me["called"]) >= 0
         if me["wallet"] != 0 or me["debt"] != 0 or busy or (t.ties["other"][i] >= 0).any():
             yield f"the empty slot {i} still has a wallet, a debt, an object, a queue or a tie"
-    assert t.ties.shape[1] == MAX_EDGES
 
 
 def _events(t: _Town) -> Iterator[str]:
@@ -305,7 +284,7 @@ def _events(t: _Town) -> Iterator[str]:
 # --- what a step wrote --------------------------------------------------------------------------------------------------
 
 
-def _rewards(vec: Batch, e: int) -> Iterator[str]:
+def _rewards(vec: TownBatch, e: int) -> Iterator[str]:
     sums = np.add.accumulate(vec.terms[e], axis=-1)[:, -1]  # (N,) in the order of TERMS, as the reward is summed
     for i in np.flatnonzero(sums.astype(np.float32) != vec.rewards[e]):
         yield f"the terms of resident {i} add up to {sums[i]}, its reward is {vec.rewards[e, i]}"
@@ -314,7 +293,7 @@ def _rewards(vec: Batch, e: int) -> Iterator[str]:
         yield f"the empty slot {i} was rewarded: {dict(zip(TERMS, vec.terms[e, i].tolist()))}"
 
 
-def _sights(vec: Batch, e: int) -> Iterator[str]:
+def _sights(vec: TownBatch, e: int) -> Iterator[str]:
     """Features are finite and bounded, maps and masks hold bits; an empty slot may only wait, a user wait or leave."""
     low = np.array([field.low for field in vec.spec.fields]) - CAST
     high = np.array([field.high for field in vec.spec.fields]) + CAST
@@ -334,7 +313,7 @@ def _sights(vec: Batch, e: int) -> Iterator[str]:
         yield f"resident {i} uses an object and may do {allowed[i]} things, expected `wait` and `leave`"
 
 
-def _roles(vec: Batch, e: int) -> Iterator[str]:
+def _roles(vec: TownBatch, e: int) -> Iterator[str]:
     present, over = vec.state.residents["present"][e], int(vec.state.towns["over"][e])
     for i in np.flatnonzero(vec.active[e] != (present if over == 0 else 0)):
         yield f"slot {i} is {'active' if vec.active[e, i] else 'not active'}: present {present[i]}, over {over}"

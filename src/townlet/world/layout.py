@@ -11,15 +11,14 @@ import numpy as np
 
 from townlet.types import Array
 from townlet.world.actions import STEPS
-from townlet.world.state import CANDIDATES, FAR, IN_VIEW, NEAR, TILES, VIEW
+from townlet.world.state import CANDIDATES, DOOR, FAR, FLOOR, IN_VIEW, NEAR, ROAD, VIEW
 
-WALKABLE_TILES = tuple(TILES.index(name) for name in ("floor", "door", "road"))
 UNREACHABLE = FAR * 8
 
 
 def walkable(tiles: Array) -> Array:
     """Tiles a resident may stand on: floor, door and road.  # (H, W) u1 -> (H, W) bool"""
-    return np.isin(tiles, WALKABLE_TILES)
+    return np.isin(tiles, (FLOOR, DOOR, ROAD))
 
 
 def neighbours(walk: Array, x: int, y: int) -> list[int]:
@@ -63,8 +62,8 @@ def step_fields(walk: Array, goals: Sequence[Sequence[int]]) -> Array:
     return cut
 
 
-def nearest_objects(walk: Array, reach: Sequence[tuple[int, Sequence[int]]], count: int = CANDIDATES) -> Array:
-    """For every tile the `count` nearest objects by (walking distance, object).  # (H, W, K) NEAR
+def nearest_objects(walk: Array, reach: Sequence[tuple[int, Sequence[int]]]) -> Array:
+    """For every tile the K nearest objects by (walking distance, object).  # (H, W, K) NEAR
 
     `reach` pairs an object with the tiles (flat indices) it is used from. A shortest way to one of the K passes only tiles that
     have it among their K, at no worse a rank: what is ahead of it one step on was ahead of it before. So each tile hands on
@@ -76,8 +75,8 @@ def nearest_objects(walk: Array, reach: Sequence[tuple[int, Sequence[int]]], cou
     ground = np.zeros((height + 2, padded), dtype=bool)
     ground[1:-1, 1:-1] = walk
     open_tile = ground.reshape(-1)
-    held = np.full((size, count), -1, dtype=np.int64)
-    distances = np.zeros((size, count), dtype=np.int64)
+    held = np.full((size, CANDIDATES), -1, dtype=np.int64)
+    distances = np.zeros((size, CANDIDATES), dtype=np.int64)
     kept = np.zeros(size, dtype=np.int64)
     pairs = [((tile // width + 1) * padded + tile % width + 1, item) for item, tiles in reach for tile in tiles]
     tiles, items = (np.asarray(column, dtype=np.int64) for column in zip(*pairs)) if pairs else (np.zeros(0, np.int64),) * 2
@@ -87,7 +86,7 @@ def nearest_objects(walk: Array, reach: Sequence[tuple[int, Sequence[int]]], cou
         tiles, items = _admit(tiles, items, span, open_tile, held, distances, kept, distance)
         tiles, items = np.concatenate([tiles - (dy * padded + dx) for dx, dy in STEPS]), np.tile(items, 4)
         distance += 1
-    table = np.zeros((size, count), dtype=NEAR)
+    table = np.zeros((size, CANDIDATES), dtype=NEAR)
     table["object"], table["distance"], table["step"] = held, distances, -1
     for step in (3, 2, 1, 0):
         dx, dy = STEPS[step]
@@ -95,10 +94,10 @@ def nearest_objects(walk: Array, reach: Sequence[tuple[int, Sequence[int]]], cou
         inside = (ahead >= 0) & (ahead < size)
         ahead = np.where(inside, ahead, 0)
         there, far = held[ahead], distances[ahead]
-        for k in range(count):
+        for k in range(CANDIDATES):
             closer = ((there == held[:, k, None]) & (far == distances[:, k, None] - 1)).any(axis=1)
             table["step"][:, k] = np.where(closer & inside & (held[:, k] >= 0), step, table["step"][:, k])
-    return table.reshape(height + 2, padded, count)[1:-1, 1:-1].copy()
+    return table.reshape(height + 2, padded, CANDIDATES)[1:-1, 1:-1].copy()
 
 
 def object_views(walk: Array, objects: Array, window: int) -> tuple[Array, Array]:

@@ -109,7 +109,7 @@ def worst_rivalry(t: Town, i: int, thing: int) -> float:
 def crowd(t: Town, thing: int) -> int:
     """Ticks until an object would be free for a newcomer to its queue."""
     o = t.objects[thing]
-    ticks = t.affordances[t.objects[thing]["affordance"]]["ticks"]
+    ticks = t.affordances[o["affordance"]]["ticks"]
     ahead = o["waiting"] * ticks
     if o["user"] >= 0:
         ahead += t.residents[o["user"]]["ticks_left"]
@@ -184,7 +184,7 @@ def choose_candidate(t: Town, i: int, a: int, k: int) -> int:
 
 @kernel
 def may_reserve(t: Town, i: int) -> bool:
-    """The object on the way to which one is has somebody at it and nobody waiting: the next turn can be had."""
+    """The object it walks to is taken and nobody waits for it: the next turn can be reserved."""
     me = t.residents[i]
     thing = int(me["target"])
     if thing < 0 or me["using"] >= 0 or me["queued"] >= 0 or me["called"] >= 0:
@@ -197,7 +197,7 @@ def may_reserve(t: Town, i: int) -> bool:
 
 @leaf
 def may_yield(t: Town, i: int) -> bool:
-    """Somebody waits behind one, or waits while one was called."""
+    """Somebody waits behind it, or waits while it was called."""
     me = t.residents[i]
     if me["called"] >= 0:
         return bool(t.objects[me["called"]]["head"] >= 0)
@@ -206,8 +206,8 @@ def may_yield(t: Town, i: int) -> bool:
 
 @kernel
 def legal_candidate(t: Town, i: int, action: int) -> bool:
-    """What a decision takes up of the catalogue `candidates` from the first affordance on, for who uses nothing. A place in a
-    queue may be gone since the mask was seen, by a decision before this one: then nothing comes of it, and nobody is blamed."""
+    """The catalogue `candidates` from the first affordance on, for a resident that uses nothing. `reserve` and `yield` are always
+    legal: when an earlier decision of this step has taken the place that the mask showed, they do nothing."""
     choice = action - FIRST_AFFORDANCE
     a = choice // CANDIDATES
     if a < t.affordances.shape[0]:
@@ -303,7 +303,7 @@ def walk(t: Town, i: int, packed: int) -> None:
 
 @leaf
 def to_desk(t: Town, i: int) -> None:
-    """Inside the site: on to one's own desk, out of the way of those who come later."""
+    """Inside the site: walk on to the own desk, out of the way of others."""
     me = t.residents[i]
     dx, dy = me["desk_x"] - me["x"], me["desk_y"] - me["y"]
     for attempt in range(2):
@@ -321,8 +321,8 @@ def to_desk(t: Town, i: int) -> None:
 
 
 @leaf
-def control_option(t: Town, i: int) -> None:
-    """One tick of the option under way."""
+def control(t: Town, i: int, primitive: bool) -> None:
+    """What a resident tries in this tick of its decision."""
     me = t.residents[i]
     me["move"] = NO_STEP
     me["request"] = -1
@@ -332,14 +332,21 @@ def control_option(t: Town, i: int) -> None:
     if me["called"] >= 0:
         me["request"] = me["called"]
         walk(t, i, way_to(t, i, int(me["called"])))
-        return
-    if me["queued"] >= 0:
+    elif me["queued"] >= 0:
         me["request"] = me["queued"]
         if t.rules["candidates"] == 1:  # a place that was reserved from afar
             packed = way_to(t, i, int(me["queued"]))
             if packed >> 3 > t.rules["queue_reach"]:
                 walk(t, i, packed)
-        return
+    elif primitive:
+        control_primitive(t, i)
+    else:
+        control_option(t, i)
+
+
+@leaf
+def control_option(t: Town, i: int) -> None:
+    me = t.residents[i]
     action = me["action"]
     if action == WORK and me["job"] >= 0:
         site = int(t.jobs[me["job"]]["site"])
@@ -368,19 +375,8 @@ def control_option(t: Town, i: int) -> None:
 
 @kernel
 def control_primitive(t: Town, i: int) -> None:
-    """One tick of a primitive action."""
     me = t.residents[i]
-    me["move"] = NO_STEP
-    me["request"] = -1
-    me["talks"] = 0
-    if me["present"] == 0 or me["using"] >= 0:
-        return
     action = me["action"]
-    if me["called"] >= 0 or me["queued"] >= 0:
-        me["request"] = me["called"] if me["called"] >= 0 else me["queued"]
-        if me["called"] >= 0:
-            walk(t, i, way_to(t, i, int(me["called"])))
-        return
     if 0 < action < P_LEAVE:
         me["move"] = action - MOVE_NORTH
     elif action == P_CHAT:

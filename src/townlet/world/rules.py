@@ -7,17 +7,18 @@ from math import ceil, floor, isfinite
 import numpy as np
 
 from townlet.config.models import SimulationConfig, weights_of
+from townlet.config.scenario import PROFILES
 from townlet.types import Array
 from townlet.world.preconditions import NUMBER, Program, Row, both, check_length, names_of, parse
-from townlet.world.state import AFFORDANCE, HUNGER, MAX_MEALS, MONEY, PROFILES, RULES, TIE_EVENTS
+from townlet.world.state import AFFORDANCE, HUNGER, MAX_MEALS, MONEY, RULES
 from townlet.world.systems.affordances import MEALS, OP_AND, OP_EQ, OP_GE, OP_GT, OP_LT, OP_NE, OP_NOT, OP_OR
 
 QUEUE_REACH = 3  # steps from an object within which its queue can be joined
 NEWCOMER_NEED = 0.7
-_CONFIG_NAME = {"hand_over": "handover"}
 
 
 def money(coins: float) -> int:
+    """Coins as whole ten-thousandths."""
     return round(coins * MONEY)
 
 
@@ -49,11 +50,8 @@ def make_rules(
     r["punctuality"], r["conflict_weight"], r["reward_clip"] = rewards.punctuality, rewards.conflict_weight, rewards.clip
     r["chat_reward"], r["chat_reward_trust"] = rewards.chat_base, rewards.chat_trust
     r["chat_reward_familiarity"] = rewards.chat_familiarity
-    r["avoid_bonus"], r["avoid_cooldown"], r["reconcile_bonus"] = (
-        rewards.avoid_rival,
-        rewards.avoid_window,
-        rewards.reconciliation,
-    )
+    r["avoid_bonus"], r["avoid_cooldown"] = rewards.avoid_rival, rewards.avoid_window
+    r["reconcile_bonus"] = rewards.reconciliation
     r["terminal_collapse"], r["terminal_eviction"] = rewards.collapse, rewards.eviction
     r["social_stage"] = ("OFF", "C1", "C2", "C3").index(config.features.stages.social_rewards)
     return rules
@@ -76,18 +74,12 @@ def _fill_queues_and_conflict(r: np.void, config: SimulationConfig) -> None:
     fair, conflict = config.queue_fairness, config.conflict
     r["max_overtakes"], r["index_cost"] = fair.max_overtakes, fair.handover_index_cost
     r["age_priority_weight"], r["ghost_step_after"] = fair.age_priority_weight, fair.ghost_step_after
-    r["queue_length_boost"], r["quarrel_ticks"], r["quarrel_energy"] = (
-        conflict.queue_length_boost,
-        conflict.quarrel_ticks,
-        conflict.quarrel_energy,
-    )
+    r["quarrel_ticks"], r["quarrel_energy"] = conflict.quarrel_ticks, conflict.quarrel_energy
+    r["queue_length_boost"] = conflict.queue_length_boost
     r["intensity_min"], r["intensity_max"] = conflict.intensity_min, conflict.intensity_max
     for k, (_, reason) in enumerate(conflict.reasons):
-        r["reason_base"][k], r["reason_actor_pays"][k], r["reason_rival_pays"][k] = (
-            reason.base,
-            reason.actor_pays,
-            reason.rival_pays,
-        )
+        r["reason_base"][k] = reason.base
+        r["reason_actor_pays"][k], r["reason_rival_pays"][k] = reason.actor_pays, reason.rival_pays
     r["rivalry_increment"], r["rivalry_decay"] = conflict.rivalry.increment_per_conflict, conflict.rivalry.decay_per_tick
     r["avoid_threshold"] = conflict.rivalry.avoid_threshold
 
@@ -100,15 +92,13 @@ def _fill_ties(r: np.void, config: SimulationConfig) -> None:
     r["chat_extroversion"] = ties.extroversion_bonus
     r["chat_base"], r["chat_trust"], r["chat_familiarity"] = ties.chat.success, ties.chat.trust_gain, ties.chat.familiarity_gain
     r["chat_cooldown"], r["quality_floor"] = ties.chat.cooldown, ties.chat.quality_floor
-    deltas = ties.events.model_dump()
-    for k, name in enumerate(TIE_EVENTS):
-        delta = deltas[_CONFIG_NAME.get(name, name)]
-        r["tie_trust"][k], r["tie_familiarity"][k], r["tie_rivalry"][k] = delta["trust"], delta["familiarity"], delta["rivalry"]
+    for k, (_, delta) in enumerate(ties.events):
+        r["tie_trust"][k], r["tie_familiarity"][k], r["tie_rivalry"][k] = delta.trust, delta.familiarity, delta.rivalry
     chosen = config.personalities.newcomers[: len(PROFILES)]
     r["newcomer_profiles"] = len(chosen)
     for k, name in enumerate(chosen):
         one = config.profiles()[name]
-        r["profiles"][k] = (one.extroversion, one.forgiveness, one.ambition)
+        r["profiles"][k] = one.traits
         r["profile_weights"][k, : len(config.needs)] = weights_of(config.needs, one)
 
 

@@ -16,8 +16,10 @@ import numpy as np
 
 from townlet.config.needs import MAX_NEEDS as MAX_NEEDS
 from townlet.config.needs import THREE
+from townlet.config.scenario import PROFILES
 from townlet.config.town import CONFLICT_REASONS as CONFLICT_REASONS
 from townlet.config.town import PERTURBATIONS as PERTURBATIONS
+from townlet.config.town import TIE_EVENTS as TIE_EVENTS
 from townlet.types import Array
 
 MONEY = 10_000  # units of one coin
@@ -31,11 +33,10 @@ TERMS = (
     *("survival", "needs", "wage", "spending", "punctuality", "social", "conflict", "shaping"),
     *("exit_guard", "clip", "terminal"),
 )
-PROFILES = ("balanced", "socialite", "industrious", "stoic")
 SHIFT_STATES = ("pre_shift", "await_start", "on_time", "late", "absent", "post_shift")
 EXITS = ("collapse", "eviction", "scheduled")
 TILES = ("floor", "wall", "door", "road", "object")  # a resident may stand on floor, door and road
-WALL, OBJECT_TILE = 1, 4
+FLOOR, WALL, DOOR, ROAD, OBJECT_TILE = range(len(TILES))
 
 RESIDENT = np.dtype(
     [
@@ -313,15 +314,10 @@ _INT_RULES = (
     "newcomer_delay", "newcomer_spread", "chat_cooldown", "avoid_cooldown", "social_stage", "blind_conflict", "newcomer_meals",
     "random_start", "stagger", "candidates", "blind_fields", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
 )  # fmt: skip
-TIE_EVENTS = ("chat_success", "chat_failure", "hand_over", "shared_meal", "late_help", "shift_takeover")
 RULES = np.dtype(
     [(name, "f8") for name in _FLOAT_RULES]
     + [(name, "i8") for name in _INT_RULES]
-    + [
-        ("tie_trust", "f8", (len(TIE_EVENTS),)),
-        ("tie_familiarity", "f8", (len(TIE_EVENTS),)),
-        ("tie_rivalry", "f8", (len(TIE_EVENTS),)),
-    ]
+    + [(name, "f8", (len(TIE_EVENTS),)) for name in ("tie_trust", "tie_familiarity", "tie_rivalry")]
     + [(name, "f8", (len(CONFLICT_REASONS),)) for name in ("reason_base", "reason_actor_pays", "reason_rival_pays")]
     + [("perturb_chance", "f8", (len(PERTURBATIONS),)), ("perturb_ticks", "i8", (len(PERTURBATIONS),))]
     + [("perturb_cooldown", "i8", (len(PERTURBATIONS),))]

@@ -10,7 +10,7 @@ import numpy as np
 from townlet.world import rng
 from townlet.world._jit import kernel, leaf
 from townlet.world.decisions import decide
-from townlet.world.options import control_option, control_primitive, shift_phase
+from townlet.world.options import control, shift_phase
 from townlet.world.state import MAX_EDGES, PERTURBATIONS, Tables, Town
 from townlet.world.systems.conflict import conflict
 from townlet.world.systems.economy import economy
@@ -31,12 +31,9 @@ TICK_ORDER = (
 
 @leaf
 def actions(t: Town, primitive: bool) -> None:
-    """The controllers: what each resident tries in this tick."""
+    """What each resident tries in this tick."""
     for i in range(t.residents.shape[0]):
-        if primitive:
-            control_primitive(t, i)
-        else:
-            control_option(t, i)
+        control(t, i, primitive)
 
 
 @leaf
@@ -71,7 +68,7 @@ def decisions(t: Town, choices: np.ndarray, targets: np.ndarray, primitive: bool
 
 @kernel
 def departures(t: Town) -> None:
-    """Whoever left with the last tick is taken off the map; what that tells belongs to that tick."""
+    """Take those who left in the last tick off the map; the events of that belong to that tick."""
     clock = t.clock
     if clock["departures"] > 0:
         clock["tick"] -= 1
@@ -92,7 +89,7 @@ def boundary(t: Town, start: np.ndarray) -> None:
 
 @kernel
 def first_shift_state(t: Town, i: int) -> int:
-    """A town that starts within a shift excuses it."""
+    """State of the shift at the start of an episode; one that is already under way is excused."""
     phase = shift_phase(t, i)
     if phase < 0:
         return PRE_SHIFT

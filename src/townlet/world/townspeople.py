@@ -17,7 +17,7 @@ from townlet.config.town import BehaviorConfig
 from townlet.types import Array
 from townlet.world._jit import entry, kernel, leaf
 from townlet.world.actions import CHAT, HOME, LEAVE, WAIT, WORK
-from townlet.world.state import CANDIDATES, ENERGY, HALF_DISTANCE, HALF_WAIT, MAX_NEEDS
+from townlet.world.state import CANDIDATES, ENERGY, HALF_DISTANCE, HALF_WAIT, MAX_MEALS, MAX_NEEDS
 
 COLUMNS = (
     "meals", "time_sin", "time_cos", "time_to_shift", "shift_left", "shift_post_shift", "shift_absent", "in_queue",
@@ -49,7 +49,6 @@ TIRED = 0.15  # above the line at which it sleeps, a resident sees to what the s
 STARVING = 0.15  # nobody goes to work below this in a need that ends in a collapse
 URGENT = 0.3
 ENOUGH = 0.6  # leave for work with this
-MEALS_UNIT = 6.0
 
 
 class Script(NamedTuple):
@@ -68,14 +67,10 @@ def make_script(
     feature_names: tuple[str, ...],
     action_names: tuple[str, ...],
     *,
-    calm: bool | None = None,
     behavior: BehaviorConfig | None = None,
 ) -> Script:
-    """The script of a config over its observation and options; `behavior` instead of the config's, `calm` instead of its
-    `avoid_rivals`."""
+    """The script of a config over its observation and options; `behavior` instead of the config's."""
     behavior = behavior or config.behavior
-    if calm is not None:
-        behavior = behavior.model_copy(update={"avoid_rivals": calm})
     offsets = {name: i for i, name in enumerate(feature_names)}
     needs = np.zeros(len(config.needs), dtype=NEED)
     for k, (name, need) in enumerate(config.needs.items()):
@@ -183,7 +178,7 @@ def option_of(x: np.ndarray, mask: np.ndarray, s: Script, a: int) -> int:
 
 @kernel
 def open_now(x: np.ndarray, s: Script, k: int) -> bool:
-    """Something serves the need at this hour; what has no hours is not looked at."""
+    """Something serves the need at this hour. Distances are read only for what has hours."""
     for a in range(s.uses.shape[0]):
         if serves(s, a, k) and (s.uses[a]["hours"] == 0 or seen_distance(x, s, a) < 1.0):
             return True
@@ -369,7 +364,7 @@ def scripted_choice(x: np.ndarray, mask: np.ndarray, s: Script) -> tuple[int, in
     choice, need = meet_need(x, mask, s)
     if choice >= 0:
         return choice, MEETS + need
-    if x[h["meals"]] * MEALS_UNIT < h["meals_in_hand"] - 0.5 and free > 60.0:
+    if x[h["meals"]] * float(MAX_MEALS) < h["meals_in_hand"] - 0.5 and free > 60.0:
         choice = cook(x, mask, s)
         if choice >= 0:
             return choice, STOCKS

@@ -21,8 +21,8 @@ from townlet.policy.checkpoint import Checkpoint, load_checkpoint
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training import contexts
+from townlet.policy.training.anneal import baselines, epoch_flags, score_guards, update_guards
 from townlet.policy.training.contexts import RunOptions, TrainingContext
-from townlet.policy.training.guards import baselines, epoch_flags, score_guards, update_guards
 from townlet.policy.training.services import TrainingServices
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.validate import validate_log

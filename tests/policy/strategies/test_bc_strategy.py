@@ -13,12 +13,13 @@ from townlet.config import SimulationConfig
 from townlet.config.learning import BCConfig
 from townlet.errors import InterruptedRun, ReplayError
 from townlet.policy.checkpoint import load_checkpoint
+from townlet.policy.network import NetworkSpec
 from townlet.policy.runner import TrainingHarness
 from townlet.policy.training.contexts import RunOptions
 
 pytest.importorskip("torch")
 
-from townlet.policy.training.demonstrations import Demonstrations, imitation, stored
+from townlet.policy.training.demonstrations import Demonstrations, imitation, read_samples
 from townlet.policy.training.strategies.bc import cloning_rate
 from townlet.policy.trajectory import Trajectory
 
@@ -110,7 +111,7 @@ def test_samples_are_demonstrations_too_and_need_an_expert(small_town: Small) ->
     assert result.model_dump()["decisions"] + result.model_dump()["held_out_decisions"] == 8 * 15
     random = harness.services.capture.capture(60, policy="random", epsilon=0.0).build_dataset()
     with pytest.raises(ReplayError, match="has no expert_action"):
-        stored(random, actions=17, state_width=0, gamma=0.99, maps=False)
+        read_samples(random, NetworkSpec(features=1, actions=17), gamma=0.99)
 
 
 def test_the_step_of_cloning_falls_along_half_a_cosine_or_stays() -> None:

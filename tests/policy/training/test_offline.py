@@ -97,7 +97,7 @@ def numpy_log_probs(logits: np.ndarray, masks: np.ndarray) -> np.ndarray:
 
 def numpy_awr(frozen: Frozen, logits: np.ndarray) -> float:
     chosen = numpy_log_probs(logits, frozen.masks)[np.arange(R), frozen.actions]
-    return float(-(np.minimum(np.exp(frozen.advantages / 0.7), 2.0) * chosen).mean())
+    return float(-np.average(chosen, weights=np.minimum(np.exp(frozen.advantages / 0.7), 2.0)))
 
 
 def numpy_distilled(frozen: Frozen, logits: np.ndarray) -> float:
@@ -132,11 +132,16 @@ def test_iql_is_what_numpy_says_and_so_is_its_gradient() -> None:
     close(v.grad, slope(lambda x: sum(numpy_iql(frozen, frozen.q, x)), frozen.v))
 
 
+def cql_terms(frozen: Frozen, q: Any) -> tuple[Any, Any]:
+    part = frozen.part()
+    error = offline.cql_loss(q, frozen.tensor("next_q"), frozen.tensor("next_slow_q"), part, UNITS)
+    return error, offline.conservative_penalty(q, part["actions"], part["masks"])
+
+
 def test_cql_is_what_numpy_says_and_so_is_its_gradient() -> None:
     frozen = Frozen()
     q = frozen.tensor("q")
-    given = (q, frozen.tensor("next_q"), frozen.tensor("next_slow_q"), frozen.part(), SETTINGS, UNITS)
-    error, penalty = offline.cql_losses(*given)
+    error, penalty = cql_terms(frozen, q)
     close([error.item(), penalty.item()], numpy_cql(frozen, frozen.q))
     (error + penalty).backward()
     close(q.grad, slope(lambda x: sum(numpy_cql(frozen, x)), frozen.q))
@@ -149,7 +154,7 @@ def test_what_the_actor_learns_is_what_numpy_says_and_so_is_its_gradient(algorit
     log_probs = offline.masked_log_softmax(logits, torch.from_numpy(frozen.masks))
     if algorithm == "awr":
         weights = offline.advantage_weights(torch.from_numpy(frozen.advantages), 0.7, 2.0)
-        loss = -(weights * offline.taken(log_probs, torch.from_numpy(frozen.actions))).mean()
+        loss = offline.weighted_cloning(offline.taken(log_probs, torch.from_numpy(frozen.actions)), weights)
     else:
         loss = offline.distillation_loss(log_probs, torch.from_numpy(frozen.q), torch.from_numpy(frozen.masks), 0.7)
     reference = numpy_awr if algorithm == "awr" else numpy_distilled
@@ -160,13 +165,10 @@ def test_what_the_actor_learns_is_what_numpy_says_and_so_is_its_gradient(algorit
 
 def test_no_backup_looks_at_an_action_that_the_mask_forbids() -> None:
     frozen = Frozen()
-    before = [x.item() for x in offline.cql_losses(
-        *(frozen.tensor(n) for n in ("q", "next_q", "next_slow_q")), frozen.part(), SETTINGS, UNITS)]  # fmt: skip
+    before = [x.item() for x in cql_terms(frozen, frozen.tensor("q"))]
     for name, masks in (("q", "masks"), ("next_q", "next_masks"), ("next_slow_q", "next_masks")):
         vars(frozen)[name][~vars(frozen)[masks]] = 1e3
-    after = [x.item() for x in offline.cql_losses(
-        *(frozen.tensor(n) for n in ("q", "next_q", "next_slow_q")), frozen.part(), SETTINGS, UNITS)]  # fmt: skip
-    assert before == after
+    assert before == [x.item() for x in cql_terms(frozen, frozen.tensor("q"))]
 
 
 def stored_lives(lengths: tuple[int, ...], *, last: bool = True) -> tuple[list[Any], Any]:
@@ -176,7 +178,7 @@ def stored_lives(lengths: tuple[int, ...], *, last: bool = True) -> tuple[list[A
     batches = []
     for batch in ReplayDataset(ReplayDatasetConfig(batch_size=2), samples):
         assert batch.masks is not None
-        seen = observed(batch, batch.masks.shape[2], maps=False)
+        seen = observed(batch, NetworkSpec(features=1, actions=batch.masks.shape[2]))
         if not last:
             kept = seen.decisions()
             seen = type(seen)(**kept)

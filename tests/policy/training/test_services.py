@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,8 @@ from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.runtime import Policy, make_policy
+from townlet.policy.training.anneal import score_guards
 from townlet.policy.training.collect import Collector
-from townlet.policy.training.guards import score_guards
 from townlet.policy.training.run_folder import RunFolder, check_disk, disk_estimate
 from townlet.policy.training.services import (
     EvaluationService,
@@ -168,10 +170,13 @@ def test_a_promotion_window_is_on_a_seed_of_its_own(small_town: Small, tmp_path:
     assert PromotionServiceAdapter(config).releases.level == 0.8
 
 
-def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path) -> None:
+def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_disk(tmp_path / "new" / "run", disk_estimate(1000, 1000, 5, 100))
     with pytest.raises(StorageError, match=r"needs about .* MB .* are free"):
         check_disk(tmp_path / "new" / "run", 1 << 60)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=300_000))
+    with pytest.raises(StorageError, match=r"needs about 0\.5 MB in .*, 0\.3 MB are free"):
+        check_disk(tmp_path / "new" / "run", 500_000)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

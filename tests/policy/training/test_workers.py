@@ -28,7 +28,7 @@ from townlet.policy.training import epochs
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.services import RolloutCaptureService
-from townlet.policy.training.session import network_spec, town_tables
+from townlet.policy.training.session import network_spec
 
 Small = Callable[..., SimulationConfig]
 
@@ -63,7 +63,7 @@ def test_shares_of_the_towns_are_joined_as_one_collector_would_have_made_them(sm
     config = small_town("training.towns=5", "training.workers=3", "training.episode_days=1")
     actor = learner_for(config)
     alone = Collector(RolloutCaptureService(config).towns(5, stagger=True), config.seed, maps=False)
-    shared = CollectorPool(config, actor.spec, town_tables(config)[1])
+    shared = CollectorPool(config, actor.spec)
     ended = 0
     for _ in range(2):
         ours, theirs = alone.collect(actor, 150), shared.collect(actor, 150)
@@ -126,7 +126,7 @@ def test_processes_collect_what_one_collector_does_and_a_dead_one_is_made_good(s
     config = small_town("training.towns=5", "training.workers=2", "training.engine=process")
     actor = learner_for(config)
     towns = RolloutCaptureService(config).towns(5, stagger=True)
-    alone, processes = Collector(towns, config.seed, maps=False), CollectorPool(config, actor.spec, town_tables(config)[1])
+    alone, processes = Collector(towns, config.seed, maps=False), CollectorPool(config, actor.spec)
     options: dict[str, Any] = {"ask_script": True, "scripted_share": 0.3, "epsilon": 0.05}
     seen = []
     for turn in range(2):

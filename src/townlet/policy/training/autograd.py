@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +41,7 @@ def check_device(name: str) -> None:
 
 
 class Autograd:
-    """Gradients gather in those of the network's parameters, on their device."""
+    """Gradients are added to those of the network's parameters, on their device."""
 
     def __init__(self, network: ConflictAwarePolicyNetwork, ppo: PPOConfig) -> None:
         self.network, self.ppo, self.spec = network, ppo, network.spec
@@ -107,7 +106,7 @@ class Autograd:
         return torch.from_numpy(array[active])
 
     def size(self, data: Tensors) -> tuple[int, int]:
-        """What is shuffled, and decisions in each: rows, or the sequences of residents, which are not split over time."""
+        """How many things are shuffled, and decisions in each: rows, or whole sequences of residents."""
         features = data["features"]
         return (features.shape[1], features.shape[0]) if self.recurrent else (len(features), 1)
 
@@ -137,7 +136,7 @@ class Autograd:
         rows = part["watched"][part["active"]] if "active" in part else part["watched"]
         return rows.cpu().numpy()
 
-    def _precision(self) -> AbstractContextManager[Any]:
+    def _precision(self) -> AbstractContextManager[object]:
         return torch.autocast(self.device.type, dtype=torch.bfloat16) if self.ppo.bf16 else nullcontext()
 
 

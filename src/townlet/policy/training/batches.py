@@ -1,4 +1,4 @@
-"""The numbers of an update, and how a batch is cut into mini-batches."""
+"""The figures of an update, and what an update needs of a batch: checks, permutations, rows that count."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class CloningStats:
 
 
 def decisions_of(batch: Trajectory) -> Trajectory:
-    """The decisions of a batch (T, B, …) without what follows the last; refused where its columns do not fit each other."""
+    """The T decisions of a batch (T, B, …), without the row after the last. Columns that do not fit each other are refused."""
     if batch.features.ndim != 3:
         raise UsageError(f"features have shape {batch.features.shape}; a batch needs (steps, residents, features)")
     decisions = batch.decisions()
@@ -115,7 +115,7 @@ def permutation(seed: int, stream: int, update: int, epoch: int, length: int) ->
 
 
 def uniform_draws(seed: int, stream: int, step: int, length: int) -> Doubles:
-    """`length` draws in [0, 1) for one decision step, keyed likewise."""
+    """`length` draws in [0, 1) for one decision step, from a counter as in `permutation`."""
     words = np.array([seed % 2**64, stream], np.uint64)
     counter = np.array([0, 0, step, 0], np.uint64)
     return np.random.Generator(np.random.Philox(key=words, counter=counter)).random(length)
@@ -158,7 +158,7 @@ def legal_rows(active: Flags, masks: Flags, actions: NDArray[np.int64]) -> tuple
 
 
 class LearnerState(NamedTuple):
-    """All that is needed to go on bit for bit: two flat maps of arrays for safetensors, one small map for JSON."""
+    """Everything that a run needs to go on bit for bit: two flat maps of arrays for safetensors, one small map for JSON."""
 
     weights: dict[str, Array]
     optimizer: dict[str, Array]

@@ -1,4 +1,4 @@
-"""Whether this machine can compute in bfloat16: tried once in a child process, because where it cannot the process may be ended.
+"""Can this machine compute in bfloat16? It is tried once in a child process, because a failure may end the process.
 
 A virtual machine may advertise AMX and forbid it; torch then dies of *Illegal instruction* at the first product of matrices.
 """
@@ -26,7 +26,7 @@ TRY_SECONDS = 120
 
 @functools.cache
 def bfloat16_fault() -> str | None:
-    """How the try ended when it failed, in a few words; None where bfloat16 works. Remembered by the process."""
+    """How the try failed, in a few words; None where bfloat16 works. Tried once per process."""
     try:
         done = subprocess.run([sys.executable, "-c", TRY], capture_output=True, text=True, timeout=TRY_SECONDS)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""Rollouts to learn from: the towns are stepped by a network (and, on request, by the script) through the one loop.
+"""Collecting rollouts to learn from: a network, and on request the script, decides in the towns; the one loop steps them.
 
-Axes: T decisions, E towns, N resident slots. A town that was truncated shows its last observation in the following row, which
-takes no decision (`active` is false) and is where the value at the time limit is read.
+Axes: T decisions, E towns, N resident slots. A town that was truncated shows its last observation in the following row. Nobody
+decides in that row (`active` is false); the value at the time limit is read there.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import numpy as np
 
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.evaluation.scorecard import locate
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.rollout import TrajectoryRecorder
-from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, make_policy, mix, values_of
+from townlet.policy.runtime import Decision, Network, NetworkPolicy, Policy, ScriptedPolicy, locate, make_policy, mix, values_of
 from townlet.policy.trajectory import FIELDS, Trajectory, joined
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
@@ -24,8 +23,10 @@ from townlet.sim.probes import Probe
 from townlet.sim.tally import EventTally
 from townlet.types import Array
 from townlet.world.rng import DAILY, SHARE
+from townlet.world.state import EVENT
 
 SEEN = ("features", "maps", "masks", "active")  # buffers of the towns that are columns of a trajectory
+EVENT_BYTES = np.dtype((np.void, EVENT.itemsize))
 EVENTS_AT_ONCE = 16  # steps whose events are counted together: counting is a dozen calls, however many there are
 
 
@@ -70,10 +71,9 @@ def side_by_side(parts: Sequence[Mapping[str, Array]]) -> Rollout:
 
 
 class GuidedPolicy:
-    """A network beside the script, which says what it would do and decides in place of the network for a share of residents.
+    """A network with the script beside it. The script says what it would do, and decides for a share of the residents.
 
-    The share is drawn per town and day, and leaves at least one resident of a town to the network, so that there is always
-    something to learn from.
+    Who they are is drawn per town and day; at least one resident of a town is left to the network, to learn from.
     """
 
     kind, has_values = "guided", True
@@ -100,9 +100,9 @@ class GuidedPolicy:
         return self.network.values(vec)
 
 
-class StraightRecorder(TrajectoryRecorder):
-    """The towns write what is seen after a step into the trajectory itself, so that nothing is copied. It comes last of the
-    hooks: those before it still see the moment of the decision. `end` gives the towns their own buffers back."""
+class InPlaceRecorder(TrajectoryRecorder):
+    """The towns write their observations straight into the trajectory, so that nothing is copied. It must be the last hook: the
+    hooks before it still see the moment of the decision. `end` gives the towns their own buffers back."""
 
     def __init__(self, vec: VectorTown, capacity: int, leave_out: Sequence[str] = ()) -> None:
         super().__init__(vec, capacity, leave_out)
@@ -128,8 +128,9 @@ class StraightRecorder(TrajectoryRecorder):
         return seen if self.steps == 0 else {name: value for name, value in seen.items() if name not in SEEN}
 
 
-class AmongPartners:
-    """Learners in towns of which each has a partner policy, or none, in turn: it decides for every other resident."""
+class PartnersPolicy:
+    """Towns take turns: one has no partner policy, the next has the first partner, and so on. A partner decides for every other
+    resident of its town, the learners for the rest."""
 
     kind, has_values = "among partners", True
 
@@ -151,8 +152,8 @@ class AmongPartners:
         return self.learners.values(vec)
 
 
-def partner_of(spec: str, vec: VectorTown, seed: int) -> Policy:
-    """A policy of `training.partners`; one that remembers is refused: a checkpoint of the run would not hold its memory."""
+def _make_partner(spec: str, vec: VectorTown, seed: int) -> Policy:
+    """A policy of `training.partners`. One with a memory is refused, because checkpoints of the run would not hold it."""
     policy = make_policy(locate(spec), vec, seed=seed)
     if any(array.size for array in policy.memory().values()):
         raise UsageError(f"training.partners: {spec} has a memory, which a run cannot keep; take partners without one")
@@ -164,7 +165,7 @@ class Collector(Probe):
 
     def __init__(self, vec: VectorTown, seed: int, *, maps: bool, state_width: int = 0, partners: Sequence[str] = ()) -> None:
         self.vec, self.seed = vec, seed
-        self.partners = [partner_of(spec, vec, seed) for spec in partners]
+        self.partners = [_make_partner(spec, vec, seed) for spec in partners]
         self.maps = maps and vec.maps is not None
         E, N = vec.num_towns, vec.num_residents
         self.state = np.zeros((E, N, state_width), np.float32)  # recurrent state of the network
@@ -174,7 +175,7 @@ class Collector(Probe):
         self._leave_out = ("terms",) if self.maps else ("terms", "maps")
         rows = TrajectoryRecorder(vec, 1, self._leave_out).data.columns().values()
         self._decision_bytes = sum(int(array[0].nbytes) for array in rows)
-        self._recorder: StraightRecorder | None = None
+        self._recorder: InPlaceRecorder | None = None
         self._out: Rollout | None = None
         self._events: list[Array] = []  # of steps that are not counted yet
 
@@ -223,7 +224,7 @@ class Collector(Probe):
         vec = self.vec
         if self._recorder is None or self._recorder.capacity != horizon:
             self._recorder = self._out = None  # the memory of the one before, first
-            self._recorder = StraightRecorder(vec, horizon, self._leave_out)
+            self._recorder = InPlaceRecorder(vec, horizon, self._leave_out)
         recorder, before = self._recorder, self.state.copy()
         recorder.steps, self._decision, self._events = 0, 0, []
         acting = None if network is None else NetworkPolicy(network, self.seed)
@@ -232,7 +233,7 @@ class Collector(Probe):
         if acting is not None:
             guided = ask_script or scripted_share > 0
             learners = GuidedPolicy(acting, script, scripted_share) if guided else acting
-            policy = AmongPartners(learners, self.partners) if self.partners else learners
+            policy = PartnersPolicy(learners, self.partners) if self.partners else learners
         policy.reset(vec)
         if acting is not None:
             acting.state = self.state
@@ -271,5 +272,6 @@ class Collector(Probe):
     def _count_events(self) -> None:
         if self._events:
             assert self._out is not None
-            self._out.tally.add(np.concatenate(self._events))
+            rows = [events.view(EVENT_BYTES) for events in self._events]  # NumPy would compare each of their fields
+            self._out.tally.add(np.concatenate(rows).view(EVENT))
             self._events = []

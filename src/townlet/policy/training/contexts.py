@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from townlet.config.models import SimulationConfig
 from townlet.dto.policy import EpochFigures
@@ -17,6 +17,7 @@ from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import TrainingServices
 from townlet.signals import StopFlag
 from townlet.telemetry.ndjson import TelemetryWriter
+from townlet.types import Record
 
 if TYPE_CHECKING:
     from townlet.policy.training.strategies.base import TrainingStrategy
@@ -26,7 +27,7 @@ class Progress(Protocol):
     """Where a run says how it goes; the command line draws it on stderr. `advance` is given all that is known of an epoch."""
 
     def begin(self, what: str, total: int, done: int = 0) -> None: ...
-    def advance(self, figures: Mapping[str, Any]) -> None: ...
+    def advance(self, figures: Record) -> None: ...
     def say(self, sentence: str) -> None: ...
 
 
@@ -36,7 +37,7 @@ class NoProgress:
     def begin(self, what: str, total: int, done: int = 0) -> None:
         pass
 
-    def advance(self, figures: Mapping[str, Any]) -> None:
+    def advance(self, figures: Record) -> None:
         pass
 
     def say(self, sentence: str) -> None:
@@ -70,7 +71,7 @@ class StagePlan:
     good_epochs: tuple[EpochFigures, ...] = ()  # the last ones of the last good PPO stage
     steps: int = 0  # decisions trained on before this stage
     collections: int = -1  # number of the last collection before this stage
-    log_position: Mapping[str, Any] | None = None  # of the telemetry log when the stage begins
+    log_position: Mapping[str, int | str] | None = None  # of the telemetry log when the stage begins
 
     def bc_weight_at(self, progress: float) -> float:
         """The weight moves in a straight line; progress is 0 at the first epoch and 1 after the last."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from townlet.errors import ReplayError
+from townlet.policy.network import NetworkSpec
 from townlet.policy.replay import ReplayDataset
 from townlet.policy.training.batches import permutation
 from townlet.policy.training.collect import Collector
@@ -48,7 +49,7 @@ class Demonstrations:
         return min(max(round(fraction * episodes), 1), episodes - 1) if fraction > 0 else 0
 
 
-def watched(collector: Collector, decisions: int, *, epsilon: float, gamma: float) -> Demonstrations:
+def watch_script(collector: Collector, decisions: int, *, epsilon: float, gamma: float) -> Demonstrations:
     """The script, ε-soft, in every town of a batch for so many decisions; a town is an episode."""
     rollout = collector.collect(None, decisions, epsilon=epsilon)
     towns, slots = rollout.actions.shape[1:]
@@ -62,7 +63,7 @@ def watched(collector: Collector, decisions: int, *, epsilon: float, gamma: floa
     return Demonstrations(Trajectory(**lives, state=state), np.repeat(np.arange(towns), slots), "scripted townspeople")
 
 
-def stored(data: ReplayDataset, *, actions: int, state_width: int, gamma: float, maps: bool) -> Demonstrations:
+def read_samples(data: ReplayDataset, spec: NetworkSpec, *, gamma: float) -> Demonstrations:
     """Samples with the expert's choice; each is an episode, shorter ones are filled up with rows that do not count."""
     parts, longest = [], max(meta.timesteps for meta in data.metas)
     for batch in data:
@@ -71,7 +72,7 @@ def stored(data: ReplayDataset, *, actions: int, state_width: int, gamma: float,
                 f"{batch.metadata[0].sample_id} has no expert_action, so there is nothing to imitate; "
                 "capture with the scripted or schedule policy"
             )
-        seen = observed(batch, actions, maps=maps).decisions()
+        seen = observed(batch, spec).decisions()
         truncated = batch.truncated.copy()
         truncated[-1] |= ~batch.terminated[-1]
         shown = {name: seen[name] for name in SHOWN if name in seen}
@@ -80,19 +81,19 @@ def stored(data: ReplayDataset, *, actions: int, state_width: int, gamma: float,
     lives = joined(parts)
     lives["masks"][..., 0] |= ~lives["active"]  # a row that does not count still needs something it may do
     count = lives["actions"].shape[1]
-    state = np.zeros((count, state_width), np.float32)
+    state = np.zeros((count, spec.state_width), np.float32)
     return Demonstrations(Trajectory(**lives, state=state), np.arange(count), data.config.label)
 
 
 def _returns(rewards: Array, active: Array, terminated: Array, truncated: Array, gamma: float) -> Array:
-    """Discounted returns; what comes after a cut is taken to be the data's mean reward for ever after."""
+    """Discounted returns. After a cut, the data's mean reward is assumed for ever."""
     mean = float(rewards[active != 0].mean(dtype=np.float64)) if np.any(active) else 0.0
     ahead = np.full(rewards.shape, mean / max(1.0 - gamma, 1e-3))
     return discounted_returns(rewards, terminated, truncated, ahead, gamma=gamma)
 
 
 class Imitation(NamedTuple):
-    """How often a choice is the expert's, beside what proves nothing."""
+    """How often a choice is the expert's, beside two baselines: the commonest action, and the expert's last choice again."""
 
     accuracy: float
     change_accuracy: float | None
@@ -101,7 +102,7 @@ class Imitation(NamedTuple):
 
 
 def imitation(batch: Trajectory, choices: Array, majority: int) -> Imitation:
-    """`choices` (T, B) against the expert: overall, where the expert changes its mind, and for the two empty strategies."""
+    """`choices` (T, B) against the expert: overall, where the expert changes its mind, and for both baselines."""
     active, experts = batch.active, batch.experts
     starts = np.zeros_like(active) if batch.starts is None else batch.starts
     follows = active[1:] & active[:-1] & ~starts[1:]  # (T-1, B): a decision with one before it in the same life

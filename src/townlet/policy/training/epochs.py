@@ -20,8 +20,8 @@ from townlet.policy.training.sources import replay_batch, rollout_batch, script_
 from townlet.policy.training.telemetry import EpochData, replay_town, town_record
 from townlet.types import Array
 
-LARGE = 100e6  # bytes of a rollout from which its time is told before the start
-PROBE = 2  # decisions that tell it
+LARGE = 100e6  # bytes of a rollout above which its cost is announced
+PROBE = 2  # decisions that the cost is measured over
 
 
 def horizon(context: TrainingContext) -> int:
@@ -39,9 +39,9 @@ def chunks(context: TrainingContext, collector: Collector | CollectorPool) -> li
     return [len(part) for part in np.array_split(np.arange(whole), -(-whole // fits))]
 
 
-def say_what_an_epoch_takes(session: Session, context: TrainingContext) -> None:
-    """Of large towns, minutes and memory before the start: the towns take a few decisions, a learner that is thrown away learns
-    from them, and all stands again where it stood."""
+def announce_epoch_cost(session: Session, context: TrainingContext) -> None:
+    """For large towns, say before the start how long an epoch takes and how much memory: a few decisions are collected, a learner
+    that is thrown away learns from them, and the towns are set back."""
     if session.collector is None:
         return
     collector, parts = session.towns, chunks(context, session.towns)
@@ -62,7 +62,7 @@ def say_what_an_epoch_takes(session: Session, context: TrainingContext) -> None:
 
 
 def scripted_share(context: TrainingContext, progress: float) -> float:
-    """That of the anneal stage; outside one, with `anneal_enable_policy_blend`, the schedule's first, falling to 0."""
+    """The share of the anneal stage. Outside one, with `anneal_enable_policy_blend`: the first of the schedule, falling to 0."""
     training = context.config.training
     if context.plan.cycle >= 0 or not training.anneal_enable_policy_blend:
         return context.plan.scripted_share
@@ -130,7 +130,7 @@ def _rollout_chunk(session: Session, context: TrainingContext, progress: float, 
 
 
 class ReplayTally:
-    """What the record of an epoch tells of the stored data it read, batch by batch."""
+    """What goes into the record of an epoch about the stored data it read; batches are added one by one."""
 
     def __init__(self, dataset: ReplayDataset, context: TrainingContext) -> None:
         self.dataset, self.context = dataset, context
@@ -139,10 +139,10 @@ class ReplayTally:
         self._exits = 0
 
     def add(self, batch: ReplayBatch) -> list[Array]:
-        """Take in a batch; the two rivalry features (T, B) of its decisions as they were observed."""
+        """Add a batch; returns the two rivalry features (T, B) of its decisions as they were observed."""
         data, names = self._data, batch.metadata[0].feature_names
         seen = (batch.features[: batch.steps, :, names.index(name)] for name in RIVALRY_FIELDS)
-        rivalry = [_raw(self.dataset, column, name) for column, name in zip(seen, RIVALRY_FIELDS)]
+        rivalry = [_as_observed(self.dataset, column, name) for column, name in zip(seen, RIVALRY_FIELDS)]
         data.rivalry.add(*rivalry)
         data.masked = data.masked and batch.masks is not None
         self._exits += int(batch.terminated.sum())
@@ -154,7 +154,7 @@ class ReplayTally:
             data.resident_days += resident_days(meta.timesteps, meta.decision_interval, self.context)
         return rivalry
 
-    def seen(self) -> EpochData:
+    def data(self) -> EpochData:
         return replace(self._data, town=replay_town(self._metrics, self._exits, self._data.resident_days))
 
 
@@ -167,11 +167,11 @@ def replay_epoch(session: Session, context: TrainingContext, progress: float, da
         watched = np.stack(rivalry, axis=-1) if context.log_batches else None
         updates.append(_learn(session, batch, watched, progress))
         minibatches += session.learner.minibatches
-    return replace(tally.seen(), updates=updates, minibatches=minibatches)
+    return replace(tally.data(), updates=updates, minibatches=minibatches)
 
 
 def require_updates(data: EpochData, epoch: int, target_kl: float | None) -> None:
-    """An epoch that changed nothing is an error, and the record of one is never written."""
+    """Refuse an epoch that changed nothing, before its record is written."""
     if not data.updates:
         raise UsageError(
             "No decision was left to learn from: the replay data gave no batch; lower training.replay.batch_size, or do not "
@@ -186,12 +186,12 @@ def require_updates(data: EpochData, epoch: int, target_kl: float | None) -> Non
 
 
 def _learn(session: Session, batch: ReplayBatch, watched: Array | None, progress: float) -> UpdateStats:
-    """What is learned from ends here, before the next batch is made."""
+    """A function of its own: what is learned from is freed at its end, before the next batch is made."""
     given = replay_batch(batch, session.learner)
     return session.learner.update(given if watched is None else replace(given, watched=watched), progress=progress)
 
 
-def _raw(dataset: ReplayDataset, column: Array, name: str) -> Array:
+def _as_observed(dataset: ReplayDataset, column: Array, name: str) -> Array:
     """A feature as it was observed, when the dataset hands it out normalised."""
     normalizer = dataset.normalizer
     if normalizer is None or name not in normalizer.names:

@@ -1,7 +1,7 @@
 """Mini-batches turned into gradients by `policy.passes`: feed-forward networks, no graph, no temporary, all cores.
 
-A mini-batch is cut into shards, as many as the config says and whatever the number of threads. Each has a gradient of its own;
-they are added in order. So one thread and four make the same bits.
+A mini-batch is cut into as many shards as the config says, whatever the number of threads. Each has a gradient of its own, and
+they are added in order. So one thread and four give the same bits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
 
 class Fused:
-    """Gradients gather in the optimiser's; its vector holds the weights."""
+    """Gradients are added to the optimiser's; its vector holds the weights."""
 
     def __init__(
         self, spec: NetworkSpec, names: list[str], optimizer: Optimizer, statistics: Mapping[str, Array], ppo: PPOConfig,
@@ -131,7 +131,7 @@ class Fused:
             )  # fmt: skip
 
         network.run(job, threads)
-        passes.collect(gradients, layout.place, self._gradient)
+        passes.collect(gradients, layout.runs, self._gradient)
         return np.asarray(sums.sum(axis=0))
 
     def weight(self, part: Part) -> float:

@@ -202,7 +202,7 @@ class PPOLearner(Acting):
             stopped_early=stopped,
             explained_variance=estimates.explained_variance(batch.values[active], batch.returns[active]),
             reward_advantage_corr=estimates.correlation(batch.rewards[active], batch.advantages[active]),
-            mask_fill_mean=float(batch.masks[active].mean(dtype=np.float64)),
+            mask_fill_mean=np.count_nonzero(batch.masks[active]) / (int(active.sum()) * batch.masks.shape[-1]),
             illegal_actions=illegal,
             lr=lr,
             clip_param=clip,
@@ -281,7 +281,8 @@ class PPOLearner(Acting):
         """What rows (…, width) add to the statistics of that prefix, and how many they are."""
         tracked, flat = estimates.RunningMeanStd.from_arrays(self._statistics, prefix), rows.reshape(-1, rows.shape[-1])
         chosen = np.arange(len(flat)) if active is None else np.flatnonzero(active)
-        return *tracked.sums(flat, chosen), len(chosen)
+        threads = self.passes.network.helpers if isinstance(self.passes, Fused) else None
+        return *tracked.sums(flat, chosen, threads), len(chosen)
 
     def _take_in(self, prefix: str, first: Array, second: Array, added: int, limit: float = math.inf) -> None:
         tracked = estimates.RunningMeanStd.from_arrays(self._statistics, prefix)

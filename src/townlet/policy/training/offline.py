@@ -5,6 +5,8 @@ CQL have a second network of the same make beside it, the critic, whose policy h
 and a slow copy of it. Every algorithm stays near the data: it weighs what was done (AWR, IQL) or is pessimistic about all else
 (CQL), and imitates (`behaviour`) the expert where the data noted one. Values are in the units of the returns' mean μ and
 deviation σ, taken once: v = (V − μ) / σ. Advantages are in their own deviations, so that one temperature β suits every town.
+CQL holds softmax(Q / β) to the data with Q in deviations of the data's advantages, and that is its policy: in coarser units the
+penalty would learn by heart what chance did, and a policy in finer ones would take that for advice.
 
 Axes: T decisions, B lives, R rows (decisions that count), F features, A actions.
 """
@@ -43,10 +45,9 @@ def advantage_weights(advantages: Tensor, temperature: float, bound: float) -> T
     return (advantages / temperature).exp().clamp_max(bound)
 
 
-def in_deviations(advantages: Tensor) -> Tensor:
-    """A / std(A), (R,); as it is where nothing varies."""
-    spread = float(advantages.std(correction=0)) if len(advantages) else 0.0
-    return advantages / spread if spread > numerics.STD_FLOOR else advantages
+def weighted_cloning(log_probs: Tensor, weights: Tensor) -> Tensor:
+    """−Σ w log π(a) / Σ w: whatever the temperature, as strong as cloning, and beside it (`behaviour`) neither drowns."""
+    return -(weights * log_probs).sum() / weights.sum()
 
 
 def expectile_loss(gap: Tensor, expectile: float) -> Tensor:
@@ -90,19 +91,17 @@ def iql_losses(
     return value, known_mean((target - taken(q, part["actions"])) ** 2, part["known"])
 
 
-def cql_losses(
+def cql_loss(
     q: Tensor,  # (R, A)
     next_q: Tensor,  # (R, A)
     next_target_q: Tensor,  # (R, A) of the slow copy
     part: Tensors,
-    settings: OfflineConfig,
     units: tuple[float, float, float],
-) -> tuple[Tensor, Tensor]:
-    """L_Q = mean (r + γ Q̄(s', argmax_allowed Q(s', ·)) − Q(s, a))², and the conservative penalty."""
+) -> Tensor:
+    """L_Q = mean (r + γ Q̄(s', argmax_allowed Q(s', ·)) − Q(s, a))²; the conservative penalty comes on top."""
     following = taken(next_target_q, best_allowed(next_q, part["next_masks"])).detach()
     target = backup(part["rewards"], following, part["terminated"], *units)
-    error = known_mean((target - taken(q, part["actions"])) ** 2, part["known"])
-    return error, conservative_penalty(q, part["actions"], part["masks"])
+    return known_mean((target - taken(q, part["actions"])) ** 2, part["known"])
 
 
 def known_mean(x: Tensor, known: Tensor) -> Tensor:
@@ -145,6 +144,7 @@ class OfflineLearner(PPOLearner):
         super().__init__(spec, ppo.model_copy(update={"update": "torch"}), seed=seed, threads=threads)  # its losses are torch's
         self.algorithm, self.settings = algorithm, settings
         self.critic = self.target = None
+        self.spread = 1.0  # of the data's advantages, in the units of the values
         if algorithm in ("iql", "cql"):
             self.critic = ConflictAwarePolicyNetwork(spec, seed + 1)
             self.target = ConflictAwarePolicyNetwork(spec, seed + 1)
@@ -163,6 +163,7 @@ class OfflineLearner(PPOLearner):
         gamma = self.ppo.gamma
         rows = (seen.rewards, values[:-1], values[-1], seen.terminated, seen.truncated, seen.active)
         advantages, returns = estimates.gae(*rows, gamma=gamma, gae_lambda=self.ppo.gae_lambda)
+        self.spread = float(advantages[legal].std(dtype=np.float64)) / self._value_scale()[1] or 1.0
         batch = self._batch(lives, legal, advantages, returns)
         rate = estimates.cosine_schedule(settings.learning_rate, progress) if settings.lr_anneal else settings.learning_rate
         table: list[list[float]] = []
@@ -172,7 +173,7 @@ class OfflineLearner(PPOLearner):
         for chosen in np.array_split(order, -(-len(order) // settings.batch_size)):
             part = batch.part(chosen)
             if self.critic is not None:
-                self._learn_critic(part, rate)
+                self._learn_critic(part, rate, warm=progress < settings.warm_share)
             loss, numbers = self._actor_terms(part)
             self._require_finite(numbers, "the loss")
             loss.backward()  # type: ignore[no-untyped-call]
@@ -216,17 +217,15 @@ class OfflineLearner(PPOLearner):
         imitated = numerics.cloning_loss(log_probs, part["expert"])
         policy, behaviour = imitated, numerics.cloning_loss(log_probs, part["expert"], part["noted"])
         if self.algorithm == "cql":
-            q = self._outputs_of(self.critic, part)[0]
-            advantages = (q - mean_allowed(q, part["masks"])).masked_fill(~part["masks"], 0.0)
-            scale = float(advantages[part["masks"]].std(correction=0)) or 1.0
-            policy = distillation_loss(log_probs, advantages / scale, part["masks"], settings.temperature)
-            advantages = taken(advantages, part["actions"])
+            q = self._outputs_of(self.critic, part)[0] / self.spread
+            policy = distillation_loss(log_probs, q, part["masks"], settings.temperature)
+            advantages = taken(q - mean_allowed(q, part["masks"]), part["actions"])
         elif self.algorithm != "bc":
             if self.algorithm == "iql":
                 v = self._outputs_of(self.critic, part)[1]
-                advantages = in_deviations(taken(self._outputs_of(self.target, part)[0], part["actions"]) - v)
+                advantages = numerics.normalized(taken(self._outputs_of(self.target, part)[0], part["actions"]) - v)
             weights = advantage_weights(advantages, settings.temperature, settings.weight_bound)
-            policy = -(weights * of_actions).mean()
+            policy = weighted_cloning(of_actions, weights)
         value = numerics.value_loss(values, part["returns"])
         loss = policy + settings.value_coef * value
         if self.algorithm != "bc":
@@ -244,8 +243,9 @@ class OfflineLearner(PPOLearner):
             )  # fmt: skip
         return loss, stats.tolist()
 
-    def _learn_critic(self, part: Tensors, rate: float) -> None:
-        """One step of Q (and V), then the slow copy moves by `target_rate` towards them."""
+    def _learn_critic(self, part: Tensors, rate: float, *, warm: bool) -> None:
+        """One step of Q (and V), then the slow copy moves by `target_rate` towards them. While it is `warm`, Q learns what came
+        of the data's own decisions: backups of one step would need a thousand steps to tell it of the evening."""
         assert self.critic is not None
         assert self.target is not None
         units = (self.ppo.gamma, *self._value_scale())
@@ -257,12 +257,15 @@ class OfflineLearner(PPOLearner):
                 next_target_q = self.target.outputs(after)[0]
             else:
                 target_q = self.target.outputs(part)[0]
+        told = ((part["returns"] - taken(q, part["actions"])) ** 2).mean()
         if self.algorithm == "cql":
-            error, penalty = cql_losses(q, next_q, next_target_q, part, self.settings, units)
-            loss = 0.5 * error + self.settings.conservatism * penalty
+            error = told if warm else cql_loss(q, next_q, next_target_q, part, units)
+            soft = self.settings.temperature * self.spread  # as in the policy, softmax(Q / soft)
+            penalty = conservative_penalty(q / soft, part["actions"], part["masks"])
+            loss = 0.5 * error / soft**2 + self.settings.conservatism * penalty
         else:
             value, error = iql_losses(q, v, target_q, next_v, part, self.settings, units)
-            loss = value + error
+            loss = value + (told if warm else error)
         self._require_finite([float(loss.detach())], "the critic's loss")
         loss.backward()  # type: ignore[no-untyped-call]
         norm = self.critic_optimizer.clip(self.ppo.max_grad_norm)
@@ -299,8 +302,6 @@ class OfflineLearner(PPOLearner):
         seen, width = lives.seen, legal.shape[1]
         tables = self.passes.data(seen, None, {})
         assert seen.expert is not None
-        scaled = advantages[legal].astype(np.float64)
-        spread = float(scaled.std()) or 1.0
         columns = {
             "actions": seen.actions[legal],
             "log_probs": seen.log_probs[legal],
@@ -309,10 +310,11 @@ class OfflineLearner(PPOLearner):
             "known": lives.known[legal],
             "noted": (seen.expert >= 0)[legal],
             "expert": np.where(seen.expert >= 0, seen.expert, seen.actions)[legal],
-            "advantages": (scaled / spread).astype(np.float32),
             "returns": self._normalised(returns)[legal],
         }
-        return Batch(tables, {name: torch.from_numpy(array) for name, array in columns.items()}, np.flatnonzero(legal), width)
+        tensors = {name: torch.from_numpy(array) for name, array in columns.items()}
+        tensors["advantages"] = numerics.normalized(torch.from_numpy(advantages[legal]))
+        return Batch(tables, tensors, np.flatnonzero(legal), width)
 
     # --- saving -----------------------------------------------------------------------------------------------------
     def state(self) -> LearnerState:

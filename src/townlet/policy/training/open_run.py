@@ -12,7 +12,6 @@ from townlet import files
 from townlet.config.models import config_hash
 from townlet.dto.policy import DryRun
 from townlet.errors import CheckpointError, UsageError
-from townlet.files import short_hash
 from townlet.names import check_name
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import RunOptions, TrainingContext
@@ -24,7 +23,7 @@ from townlet.telemetry.ndjson import TelemetryWriter, log_parts
 def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
     """Within it `context.run`, `telemetry` and `stop` are live. Nothing is written before the checks have passed."""
     settings = context.config.telemetry
-    context.started_from = _start_of(options)
+    context.started_from = _first_weights(options)
     context.run_id = run_id(config_hash(context.config), context.mode, context.epochs, context.dataset_hash, context.started_from)
     with ExitStack() as stack:
         log = options.log_path
@@ -34,7 +33,8 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
             log = log or _log_of(context.run, options, settings.file)
             stack.enter_context(files.FolderLock(options.run_dir))
             if not options.resume:
-                context.run.create(_card(context, log), context.config, _environment(context, options))
+                context.run.create(_card(context, context.run, log), context.config, _environment(context, options))
+            context.run.hold()
         elif options.resume:
             raise UsageError("There is nothing to resume without a run folder; name it with --resume RUN.")
         if options.start_from is not None:
@@ -65,19 +65,20 @@ def dry_run(context: TrainingContext, strategy: str) -> DryRun:
 
 def run_id(config: str, mode: str, epochs: int, dataset: str | None, started_from: str | None) -> str:
     """A hash of config (with its seed), data, first weights and what was asked: the same for a run and its repetition."""
-    text = "\n".join((config, mode, str(epochs), dataset or "", started_from or ""))
-    return short_hash(text)
+    return files.short_hash("\n".join((config, mode, str(epochs), dataset or "", started_from or "")))
 
 
-def _start_of(options: RunOptions) -> str | None:
-    """Hash of the weights a run begins with, where it does not begin anew; a resumed one knows it from its card."""
+def _first_weights(options: RunOptions) -> str | None:
+    """Hash of the weights that a run starts from; None where it starts with new ones. A resumed run has it in its card."""
     if options.start_from is not None:
         return str(load_checkpoint(options.start_from, with_optimizer=False, with_world=False).state["weights_hash"])
-    run = None if options.run_dir is None else RunFolder(options.run_dir)
-    return run.card().started_from if options.resume and run is not None else None
+    if options.resume and options.run_dir is not None:
+        return RunFolder(options.run_dir).card().started_from
+    return None
 
 
-def _card(context: TrainingContext, log: Path | None) -> RunCard:
+def _card(context: TrainingContext, run: RunFolder, log: Path) -> RunCard:
+    data, inside = context.dataset_source, log.absolute().parent == run.path.absolute()
     return RunCard(
         run_id=context.run_id,
         mode=context.mode,
@@ -86,31 +87,21 @@ def _card(context: TrainingContext, log: Path | None) -> RunCard:
         config_id=context.config.config_id,
         config_hash=config_hash(context.config),
         dataset_hash=context.dataset_hash,
-        dataset=None if context.dataset_source is None else seen_from(context.run, context.dataset_source),
+        dataset=None if data is None else os.path.relpath(data, run.path),  # both may be moved together
         started_from=context.started_from,
-        telemetry=None if log is None else _relative(log, context),
+        telemetry=log.name if inside else str(log.absolute()),
     )
 
 
-def seen_from(run: RunFolder | None, path: Path) -> str:
-    """A path as the run folder sees it: the two may be moved together."""
-    return os.path.relpath(path, Path() if run is None else run.path)
-
-
-def _relative(log: Path, context: TrainingContext) -> str:
-    inside = context.run is not None and log.absolute().parent == context.run.path.absolute()
-    return log.name if inside else str(log.absolute())
-
-
 def _log_of(run: RunFolder, options: RunOptions, name: str) -> Path:
-    """The log in the run folder. One that a run kept elsewhere is named again by whoever resumes it: nothing outside the folder
-    is changed because a file in it says so."""
+    """The log in the run folder. A log that a run kept elsewhere must be named again on resume: no file in the folder may make us
+    change something outside it."""
     written = run.card().telemetry if options.resume else None
     if written is not None and Path(written).is_absolute():
         raise UsageError(f"The run in {run.path} kept its log outside, in {written}; name it again with --ppo-log {written}.")
     name = check_name(written or name, f"the log that {run.path / 'run.json'} names", error=CheckpointError)
     for part in {name, *(path.name for path in run.path.glob(f"{name}.*"))}:
-        files.safe_join(run.path, part, error=CheckpointError)  # what is rotated, discarded or set aside with it, too
+        files.safe_join(run.path, part, error=CheckpointError)  # also its rotated, discarded and previous parts
     return run.path / name
 
 
@@ -120,10 +111,7 @@ def _environment(context: TrainingContext, options: RunOptions) -> RunEnvironmen
 
 def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions) -> None:
     if not options.resume:
-        if run.exists:
-            raise UsageError(
-                f"{run.path} already holds a run; continue it with --resume {run.path}, or choose another --run-dir."
-            )
+        run.check_new()
         check_disk(run.path, context.disk_needed)
         return
     card = run.card()
@@ -149,8 +137,7 @@ def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions)
 
 
 def _set_aside(log: Path) -> None:
-    """A new run begins a new log; what another run left there is kept as `<name>.previous`."""
-    if not log.exists():
-        return
-    for part in log_parts(log):
-        files.move(part, part.with_name(f"{part.name}.previous"))
+    """A new run begins a new log; what other runs left there is kept as `<name>.old-1`, `<name>.old-2`, …"""
+    if log.exists():
+        for part in log_parts(log):
+            files.move(part, files.aside(part))

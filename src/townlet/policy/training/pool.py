@@ -1,16 +1,15 @@
 """Several rollout workers as one collector: each holds a share of the towns, and their rollouts are joined.
 
-Workers act without torch, by the passes that the learner acts with: however the towns are split, they collect the bytes that one
-collector would. (A recurrent network, or one with convolutions, acts in NumPy, near the learner's own numbers.) The state of
-every worker comes back with its rollout: checkpoints are made of it, and a worker that dies is replaced and makes the lost
-rollout again.
+Workers act without torch, with the same compiled passes as the learner: however the towns are split, the bytes they collect are
+those of one collector. (A recurrent network, or one with convolutions, acts in NumPy, close to the learner's own numbers.) Every
+rollout comes with the state of its worker: checkpoints are made of it, and a worker that dies is replaced and repeats its share.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -68,14 +67,14 @@ class PoolShare:
 class CollectorPool:
     """Drop-in for `Collector`; the workers are started when they are first needed."""
 
-    def __init__(self, config: SimulationConfig, spec: NetworkSpec, observed: ObservationSpec) -> None:
+    def __init__(self, config: SimulationConfig, spec: NetworkSpec) -> None:
         training = config.training
         self._engine = open_engine(training)
         workers = training.workers or min(training.towns, self._engine.cores())
         if training.towns < workers:
             raise UsageError(f"{workers} workers share {training.towns} towns; give each at least one (training.towns).")
         edges = np.linspace(0, training.towns, workers + 1).astype(int).tolist()
-        self.spec = observed
+        self.spec = ObservationSpec.of(config)
         self._shares = [(config, spec, first, last - first) for first, last in pairwise(edges)]
         self._workers: list[Worker] = []
         self._worlds: list[Mapping[str, Array]] = []
@@ -112,24 +111,19 @@ class CollectorPool:
             return
         self._workers = [self._engine.worker(PoolShare, *share) for share in self._shares]
         self._moved = [False] * len(self._workers)
-        asks = [partial(self._ask_world, k) for k in range(len(self._shares))]
-        for ask in asks:
-            ask()
-        self._worlds = [copied(self._answer(k, ask)) for k, ask in enumerate(asks)]
+        self._worlds = [copied(world) for world in self._ask(lambda k: self._workers[k].begin(PoolShare.world))]
         self._moved = [False] * len(self._workers)
-
-    def _ask_world(self, k: int) -> None:
-        self._workers[k].begin(PoolShare.world)
 
     def collect(self, actor: HasNetwork, horizon: int, **options: Any) -> Rollout:
         self._start()
         weights = self._engine.share(actor.network.arrays())
-        asks = [partial(self._ask, k, weights, horizon, options) for k in range(len(self._workers))]
-        for ask in asks:
-            ask()
+
+        def begin(k: int) -> None:
+            world = self._worlds[k] if self._moved[k] else None
+            self._workers[k].begin(PoolShare.collect, weights, world, horizon, options)
+
         parts = []
-        for k, ask in enumerate(asks):
-            rollout, world = self._answer(k, ask)
+        for k, (rollout, world) in enumerate(self._ask(begin)):
             self._worlds[k], self._moved[k] = copied(world), False
             parts.append(rollout)
         return side_by_side(parts)
@@ -139,10 +133,13 @@ class CollectorPool:
             worker.close()
         self._workers = []
 
-    def _ask(self, k: int, weights: Any, horizon: int, options: Mapping[str, object]) -> None:
-        self._workers[k].begin(PoolShare.collect, weights, self._worlds[k] if self._moved[k] else None, horizon, options)
+    def _ask(self, begin: Callable[[int], None]) -> Iterator[Any]:
+        """Ask all workers at once; what each gives, in order."""
+        for k in range(len(self._workers)):
+            begin(k)
+        return (self._answer(k, begin) for k in range(len(self._workers)))
 
-    def _answer(self, k: int, ask: Callable[[], None]) -> Any:
+    def _answer(self, k: int, begin: Callable[[int], None]) -> Any:
         """What the worker gives; one that died is replaced, and asked again."""
         for _ in range(ATTEMPTS - 1):
             try:
@@ -152,10 +149,10 @@ class CollectorPool:
                 self._workers[k].close()
                 self._workers[k] = self._engine.worker(PoolShare, *self._shares[k])
                 self._moved[k] = True
-                ask()
+                begin(k)
         return self._workers[k].result()
 
 
 def copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Arrays of one's own: those of an engine may lie in a store that holds the whole answer as long as one of them is used."""
+    """Copies: an engine's arrays may lie in a store that keeps the whole answer alive as long as one of them is used."""
     return {name: array.copy() for name, array in arrays.items()}

@@ -127,6 +127,8 @@ class RunSummary(_Read):
 class RunFolder:
     path: Path
     keep: int = 5
+    top: RunFolder | None = None  # of a stage: the run that it belongs to
+    held: os.stat_result | None = None  # the folder itself, while this process writes into it
 
     @property
     def checkpoints(self) -> Path:
@@ -134,6 +136,7 @@ class RunFolder:
 
     def create(self, card: RunCard, config: SimulationConfig, environment: RunEnvironment) -> None:
         """Write down what the run is; `run.json` last, so that a folder with it is complete."""
+        self.check_new()
         files.make_folder(self.path)
         files.write_json(self.path / "config.json", config.model_dump(mode="json"))  # the hash of it in the card is its seal
         write_sealed(self.path / "environment.json", environment.model_dump())
@@ -142,6 +145,24 @@ class RunFolder:
     @property
     def exists(self) -> bool:
         return (self.path / "run.json").is_file()
+
+    def check_new(self) -> None:
+        if self.exists:
+            raise UsageError(
+                f"{self.path} already holds a run; continue it with --resume {self.path}, or choose another --run-dir."
+            )
+
+    def hold(self) -> None:
+        """For the one who holds the lock: from here on nothing is written into another folder that stands at this path."""
+        self.held = self.path.stat()
+
+    def _check_held(self) -> None:
+        run = self.top or self
+        if run.held is not None and not (run.path.is_dir() and os.path.samestat(run.held, run.path.stat())):
+            raise StorageError(
+                f"{run.path} was moved or removed while the run wrote into it; find the folder and go on from its last "
+                "checkpoint with --resume."
+            )
 
     def card(self) -> RunCard:
         return self._read("run.json", RunCard)
@@ -183,6 +204,7 @@ class RunFolder:
         return self._read("summary.json", RunSummary).model_dump(mode="json", exclude_unset=True)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
+        self._check_held()
         write_sealed(self.path / "summary.json", summary)
 
     def latest(self) -> Path | None:
@@ -194,6 +216,7 @@ class RunFolder:
 
     def save(self, number: int, checkpoint: Checkpoint, *, best: bool = False, scheduled: bool = True) -> Path:
         """Checkpoint `number`, whole or not at all; one that is not `scheduled` stays until the next."""
+        self._check_held()
         name, latest = f"{number:06d}", self.latest()
         if latest is not None and latest.name == name and (not best or self.best() == latest):
             there, state = read_state(latest), checkpoint.state
@@ -209,7 +232,7 @@ class RunFolder:
         tidy(self.checkpoints)
 
     def child(self, name: str) -> RunFolder:
-        return RunFolder(files.safe_join(self.path, f"stages/{name}", error=CheckpointError), self.keep)
+        return RunFolder(files.safe_join(self.path, f"stages/{name}", error=CheckpointError), self.keep, self)
 
     def _read(self, name: str, model: type[Model]) -> Model:
         if not self.exists:
@@ -240,7 +263,7 @@ def check_disk(path: Path, needed: int) -> None:
     free = shutil.disk_usage(there).free
     if needed > free:
         raise StorageError(
-            f"The run needs about {needed / 1e6:,.0f} MB in {path}, {free / 1e6:,.0f} MB are free; "
+            f"The run needs about {needed / 1e6:,.1f} MB in {path}, {free / 1e6:,.1f} MB are free; "
             "free some space, lower training.keep_checkpoints or choose another --run-dir."
         )
 

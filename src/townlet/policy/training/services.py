@@ -22,9 +22,8 @@ from townlet.evaluation.compare import save_scorecard
 from townlet.evaluation.scorecard import PolicySource, evaluate, run_case
 from townlet.evaluation.suites import Case, draw_seed, suite_cases
 from townlet.files import safe_join
-from townlet.policy.capture import CaptureOptions, capture, policy_of, seed_residents
+from townlet.policy.capture import CaptureOptions, capture, run_towns, seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
-from townlet.policy.rollout import RolloutBuffer, collect, source_of
 from townlet.policy.workers import simulator_threads
 from townlet.promotion.releases import CANDIDATE, CHAMPION, Releases
 
@@ -93,10 +92,7 @@ class RolloutCaptureService:
         if output_dir is not None:
             capture([config], Path(output_dir), options)
             return CapturedRollout(tuple(ReplayDataset(ReplayDatasetConfig.from_capture_dir(output_dir)).samples()), ticks)
-        vec = VectorTown(config, 1, seed=options.seed)
-        acting, buffer = policy_of(vec, options), RolloutBuffer(vec, ticks // interval)
-        collect(acting, buffer)
-        return CapturedRollout(tuple(buffer.samples(source_of(vec, acting, ticks=ticks))), ticks)
+        return CapturedRollout(tuple(run_towns(config, options, ticks, first=0, towns=1).samples), ticks)
 
 
 def _lasting(config: SimulationConfig) -> SimulationConfig:
@@ -230,7 +226,7 @@ def intervals(measures: dict[str, Measure]) -> dict[str, MeasureInterval]:
 
 @dataclass
 class PromotionServiceAdapter:
-    """A trained checkpoint put before the promotion gates: measured beside the champion, judged, written into the ledger."""
+    """Puts a trained checkpoint before the promotion gates: measured beside the champion, judged, written into the ledger."""
 
     config: SimulationConfig
 

@@ -14,11 +14,12 @@ from pydantic import BaseModel, Field, ValidationError
 from townlet.config.base import nearest_name
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.policy import EpochFigures, EvaluationPoint
-from townlet.errors import CheckpointError, UsageError, first_problem
+from townlet.errors import CheckpointError, InterruptedRun, UsageError, first_problem
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, weights_hash
 from townlet.policy.inference import weight_shapes
 from townlet.policy.network import NetworkSpec
+from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.runtime import NetworkPolicy
 from townlet.policy.training.batches import LearnerState
 from townlet.policy.training.collect import Collector
@@ -26,10 +27,11 @@ from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
 from townlet.policy.training.services import intervals
+from townlet.policy.training.sources import check_samples
 from townlet.policy.training.strategies import strategy_of
 from townlet.policy.workers import learner_threads
 from townlet.scenarios.compile import compile_town
-from townlet.world.actions import Catalogue, catalogue
+from townlet.world.actions import Catalogue
 
 if TYPE_CHECKING:
     from townlet.policy.training.learner import PPOLearner
@@ -62,25 +64,18 @@ class RunCounters(BaseModel):
         self.recent = [*self.recent, now][-RECENT:]
 
 
-def town_tables(config: SimulationConfig) -> tuple[Catalogue, ObservationSpec]:
-    """The action catalogue and the observation of a config, without building a town."""
-    affordances = tuple(spec.id for spec in config.affordances.specs)
-    actions = catalogue(config.policy.action_level, affordances)
-    return actions, ObservationSpec.of(config)
-
-
 def network_spec(config: SimulationConfig) -> NetworkSpec:
-    """The network a config asks for; what this version cannot do is refused here, before anything is written."""
+    """The network that a config asks for; a device that is not there is refused here, before anything is written."""
     from townlet.policy.training.autograd import check_device  # imports torch
 
     check_device(config.training.device)
     town_size = len(compile_town(config).layout.residents) if config.policy.critic == "central" else 0
-    return NetworkSpec.of(town_tables(config)[1], config.policy.network, config.ppo, town_size)
+    return NetworkSpec.of(ObservationSpec.of(config), config.policy.network, config.ppo, town_size)
 
 
 def offline_spec(config: SimulationConfig) -> NetworkSpec:
-    """… to learn from stored decisions alone: it normalises what it observes by the data's own statistics, without which 64
-    scripted lives do not make a townsperson."""
+    """The network that learns from stored decisions alone. It normalises what it observes by the data's own statistics; without
+    them 64 scripted lives are not enough to learn from."""
     return replace(network_spec(config), normalize_observations=True)
 
 
@@ -101,7 +96,7 @@ def make_learner(context: TrainingContext) -> PPOLearner:
         shards=training.shards,
         device=training.device,
     )
-    names = town_tables(config)[0].names
+    names = ObservationSpec.of(config).action_names
     for name, raised in training.first_logits.items():
         if name not in names:
             raise UsageError(f"training.first_logits: there is no action {name!r}; {nearest_name(name, names)}")
@@ -109,12 +104,18 @@ def make_learner(context: TrainingContext) -> PPOLearner:
     return learner
 
 
-def refuse_single_lives(spec: NetworkSpec) -> None:
-    """A central critic needs whole towns, slot by slot; stored samples are lives of residents."""
+def open_samples(
+    context: TrainingContext, spec: NetworkSpec, source: ReplayDatasetConfig | ReplayDataset | None
+) -> ReplayDataset:
+    """The stored samples that a run learns from; those that the network could not read are refused."""
     if spec.town_size:
         raise UsageError(
             "policy.critic is 'central', which values whole towns, but stored samples are single lives; set it to own."
         )
+    data = context.services.replay.build(source)
+    check_samples(data, context.config, needs_map=spec.sees_map)
+    context.note_data(data.hash, data.config.source)
+    return data
 
 
 @dataclass
@@ -141,7 +142,7 @@ class Session:
             return None
         state, collector = self.learner.state(), self.collector
         world = {} if collector is None else collector.world()
-        actions, seen = town_tables(context.config)
+        seen = ObservationSpec.of(context.config)
         about = {
             "network": self.learner.spec.to_json(),
             "learner": state.meta,
@@ -150,12 +151,17 @@ class Session:
             "config_hash": config_hash(context.config),
             "dataset_hash": context.dataset_hash,
             "started_from": context.started_from,
-            "action_catalogue_hash": actions.hash,
+            "action_catalogue_hash": Catalogue(context.config.policy.action_level, seen.affordances).hash,
             "observation_hash": seen.hash,
             "run_id": context.run_id,
         }
         checkpoint = Checkpoint(state.weights, about, state.optimizer, world)
         return context.run.save(self.counters.epoch if number is None else number, checkpoint, best=best, scheduled=scheduled)
+
+    def interruption(self, context: TrainingContext, after: str) -> InterruptedRun:
+        """Save the state; the error that ends a run which was asked to stop."""
+        saved = self.save(context, scheduled=False)
+        return context.stop.interruption(f"after {after}" + (f"; the state is saved in {saved}" if saved else ""))
 
     @property
     def evaluated(self) -> bool:
@@ -212,7 +218,7 @@ def make_collector(context: TrainingContext, spec: NetworkSpec, epoch: int = 0) 
     """The towns of a run: in this process, stepped by its threads, or shared out to the workers of an engine."""
     config = social_stage(context, epoch)
     if config.training.engine != "local":
-        return CollectorPool(config, spec, town_tables(config)[1])
+        return CollectorPool(config, spec)
     vec = context.services.capture.towns(config.training.towns, stagger=True, config=config)
     partners = config.training.partners
     return Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width, partners=partners)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
+from townlet.config.models import SimulationConfig
 from townlet.errors import ReplayError, UsageError
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.network import NetworkSpec
@@ -52,7 +53,7 @@ def replay_batch(batch: ReplayBatch, learner: PPOLearner) -> Trajectory:
 
     So is the value of the observation after the last action; samples from before 1.2 lack it.
     """
-    lives = observed(batch, learner.spec.actions, maps=learner.spec.sees_map)
+    lives = observed(batch, learner.spec)
     blind = np.array([meta.generation == 1 or meta.policy.values == "none" for meta in batch.metadata])  # (B,)
     if blind.any():
         own = learner.evaluate(lives)[1]  # (T, B) or (T + 1, B)
@@ -63,15 +64,17 @@ def replay_batch(batch: ReplayBatch, learner: PPOLearner) -> Trajectory:
     return with_advantages(lives, learner.ppo)
 
 
-def observed(batch: ReplayBatch, actions: int, *, maps: bool) -> Trajectory:
+def observed(batch: ReplayBatch, spec: NetworkSpec) -> Trajectory:
     """The columns of stored samples that a network learns from; a sample without masks allows everything."""
-    masks = np.ones((*batch.features.shape[:2], actions), np.bool_) if batch.masks is None else batch.masks
+    masks = np.ones((*batch.features.shape[:2], spec.actions), np.bool_) if batch.masks is None else batch.masks
     kept = batch.columns() | {"masks": masks}
-    return Trajectory(**{name: array for name, array in kept.items() if maps or name != "maps"})
+    return Trajectory(**{name: array for name, array in kept.items() if spec.sees_map or name != "maps"})
 
 
-def check_samples(data: ReplayDataset, actions: Catalogue, spec: ObservationSpec, *, needs_map: bool) -> None:
+def check_samples(data: ReplayDataset, config: SimulationConfig, *, needs_map: bool) -> None:
     """Refuse, by name, a sample that this config's network could not read."""
+    spec = ObservationSpec.of(config)
+    actions = Catalogue(config.policy.action_level, spec.affordances)
     for i, meta in enumerate(data.metas):
         name = data.config.entries[i].sample if data.config.entries else meta.sample_id
         if meta.feature_names != spec.feature_names:
@@ -101,8 +104,8 @@ class Lives(NamedTuple):
 
 
 def lives_of(batches: Iterator[Trajectory]) -> Lives:
-    """Lives of any length, filled up with rows that do not count. Where what followed a life's last decision was not stored, the
-    decision's own observation stands there, and no value is backed up from it."""
+    """Lives of any length side by side, padded with rows that do not count. Where the observation after a life's last decision
+    was not stored, the decision's own stands in for it, and no value is backed up from there (`known`)."""
     parts, known = [], []
     for batch in batches:
         columns, steps = batch.columns(), batch.steps
@@ -134,7 +137,7 @@ AFTER = ("features", "maps", "masks")
 
 
 def refuse_memory(spec: NetworkSpec, algorithm: str) -> None:
-    """A network with a memory learns from whole sequences."""
+    """Refuse a recurrent network, which learns from whole sequences."""
     if spec.recurrent != "none":
         raise UsageError(
             f"ppo.recurrent is {spec.recurrent!r}, but {algorithm} learns from single decisions; set it to none, "

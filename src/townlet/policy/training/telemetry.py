@@ -11,7 +11,7 @@ import numpy as np
 from townlet.policy.training.batches import UpdateStats
 from townlet.sim.tally import EventTally
 from townlet.statistics import gini
-from townlet.telemetry.schema import CURRENT, FIELDS, RIVALRY_BINS
+from townlet.telemetry.schema import BATCH_FIELDS, CURRENT, FIELDS, RIVALRY_BINS
 from townlet.types import Array, Record
 from townlet.world.events import CHAT_SUCCESS, EXIT, QUEUE_CONFLICT, SHIFT_ABSENT, SHIFT_LATE
 from townlet.world.state import CONFLICT_REASONS, EVENTS
@@ -122,7 +122,7 @@ class EpochData:
 
 
 def sum_known(a: Record, b: Record) -> Record:
-    """Counts of two parts of an epoch; means, shares and rates, which do not add up, are those of the towns just stepped."""
+    """The town fields of two parts of an epoch: counts are added; means, shares and rates are those of the later part."""
     total = {}
     for name in TOWN_FIELDS:
         if a.get(name) is None or b.get(name) is None or name in NOT_ADDED:
@@ -156,6 +156,7 @@ def replay_town(metrics: Sequence[Mapping[str, Any]], exits: int, resident_days:
 SUMS = ("updates", "transitions", "clip_triggered_minibatches", "adv_zero_std_batches", "illegal_actions")
 LARGEST = ("clip_fraction_max", "grad_norm_max", "kl_divergence_max")
 LATEST = ("lr", "entropy_coef")
+LEARNERS_NAMES = {"loss_entropy": "entropy", "kl_divergence": "kl_k1"}  # field of a batch record -> what the learner calls it
 MEANS = (
     *("loss_policy", "loss_value", "loss_total", "clip_fraction", "adv_mean", "adv_std", "grad_norm", "kl_divergence", "kl_k3"),
     *("loss_entropy", "batch_entropy_mean", "explained_variance", "reward_advantage_corr", "mask_fill_mean"),
@@ -207,30 +208,16 @@ def epoch_record(data: EpochData, ids: Mapping[str, object], seconds: float) -> 
 
 
 def batch_records(minibatches: Sequence[Mapping[str, Any]], ids: Mapping[str, Any], lr: float) -> list[Record]:
-    """A record of kind `batch` for each mini-batch of one epoch."""
-    shared = {name: ids[name] for name in ("run_id", "epoch", "cycle_id", "steps")}
-    return [
-        {
-            "kind": "batch",
-            "telemetry_version": CURRENT,
-            **shared,
-            "lr": lr,
-            "batch": number,
-            "transitions": int(row["transitions"]),
-            "loss_policy": row["loss_policy"],
-            "loss_value": row["loss_value"],
-            "loss_entropy": row["entropy"],
-            "loss_total": row["loss_total"],
-            "clip_fraction": row["clip_fraction"],
-            "adv_mean": row["adv_mean"],
-            "adv_std": row["adv_std"],
-            "grad_norm": row["grad_norm"],
-            "kl_divergence": row["kl_k1"],
-            "kl_k3": row["kl_k3"],
-            **rivalry_fields(*row["watched"]),
-        }
-        for number, row in enumerate(minibatches)
-    ]
+    """A record of kind `batch` for each mini-batch of one epoch; of its figures those that the schema declares."""
+    shared = {"kind": "batch", "telemetry_version": CURRENT}
+    shared |= {name: ids[name] for name in ("run_id", "epoch", "cycle_id", "steps")} | {"lr": lr}
+    own = {item.name: LEARNERS_NAMES.get(item.name, item.name) for item in BATCH_FIELDS}
+    records = []
+    for number, row in enumerate(minibatches):
+        figures = {name: row[learners] for name, learners in own.items() if learners in row}
+        figures["transitions"] = int(figures["transitions"])
+        records.append({**shared, "batch": number, **figures, **rivalry_fields(*row["watched"])})
+    return records
 
 
 def rivalry_fields(rivalry_max: tuple[float, float], avoid_count: tuple[float, float]) -> dict[str, float]:
@@ -240,7 +227,7 @@ def rivalry_fields(rivalry_max: tuple[float, float], avoid_count: tuple[float, f
 
 
 def diverged_record(last: Mapping[str, object], ids: Mapping[str, object]) -> Record:
-    """The record of an epoch whose loss was no number: the losses are not finite, so the log names them under `nonfinite`."""
+    """The record of an epoch whose loss was not a number: the log names the fields that are not finite under `nonfinite`."""
     blank: Record = {item.name: last.get(item.name, 0) for item in FIELDS if item.required and not item.volatile}
     losses = dict.fromkeys(("loss_policy", "loss_value", "loss_total", "grad_norm"), float("nan"))
     clock = {"epoch_duration_sec": 0.0, "steps_per_second": 0.0, "sim_steps_per_second": None}

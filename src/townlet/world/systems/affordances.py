@@ -134,7 +134,7 @@ def start_cooldown(t: Town, i: int, thing: int, ticks: int) -> None:
 @kernel
 def begin(t: Town, i: int, thing: int, waited: int) -> None:
     me, o, clock = t.residents[i], t.objects[thing], t.clock
-    a = t.objects[thing]["affordance"]
+    a = o["affordance"]
     what = t.affordances[a]
     price = price_now(t, a)
     me["wallet"] -= price
@@ -185,7 +185,7 @@ def end_use(t: Town, i: int, finished: bool) -> int:
 
 
 @leaf
-def share(t: Town, i: int) -> None:
+def gain(t: Town, i: int) -> None:
     """One tick's part of the effects."""
     me = t.residents[i]
     what = t.affordances[me["affordance"]]

@@ -1,4 +1,4 @@
-"""Rent at midnight, stock at dawn. Money only moves between wallets and the town's purse; what is owed is no money yet."""
+"""Rent at midnight, stock at dawn. Money only moves between wallets and the town's purse; debts are not money."""
 
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import LATE_HELP, NOTICE, SHIFT_ABSENT, SHIFT_LATE, SHIFT_ON_TIME, SHIFT_TAKEOVER, emit
 from townlet.world.options import inside, shift_phase
-from townlet.world.state import Town
+from townlet.world.state import SHIFT_STATES, Town
 from townlet.world.systems.economy import charge, pay
 from townlet.world.systems.relationships import TIE_LATE_HELP, TIE_SHIFT_TAKEOVER, tie_event
 
-PRE_SHIFT, AWAIT_START, ON_TIME, LATE, ABSENT, POST_SHIFT = range(6)
+PRE_SHIFT, AWAIT_START, ON_TIME, LATE, ABSENT, POST_SHIFT = range(len(SHIFT_STATES))
 
 
 @leaf
@@ -59,8 +59,7 @@ def turn_late(t: Town, i: int) -> None:
     if j >= 0 and t.residents[j]["covers"] == 0:
         t.residents[j]["covers"] = 1
         emit(t, LATE_HELP, j, i, -1, -1, 0.0)
-        tie_event(t, i, j, TIE_LATE_HELP, 1.0)
-        tie_event(t, j, i, TIE_LATE_HELP, 1.0)
+        tie_event(t, i, j, TIE_LATE_HELP)
 
 
 @kernel
@@ -76,8 +75,7 @@ def turn_absent(t: Town, i: int) -> None:
     if j >= 0:
         me["replaced_by"] = j
         emit(t, SHIFT_TAKEOVER, j, i, -1, -1, 0.0)
-        tie_event(t, i, j, TIE_SHIFT_TAKEOVER, 1.0)
-        tie_event(t, j, i, TIE_SHIFT_TAKEOVER, 1.0)
+        tie_event(t, i, j, TIE_SHIFT_TAKEOVER)
 
 
 @kernel

@@ -7,13 +7,13 @@ import numpy as np
 from townlet.world import rng
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import EXIT, NEWCOMER, emit
-from townlet.world.state import MAX_EDGES, TERMS, Town
+from townlet.world.state import EXITS, MAX_EDGES, TERMS, Town
 from townlet.world.systems.employment import POST_SHIFT
 from townlet.world.systems.movement import lift, place, walkable
 from townlet.world.systems.queues import leave_queue, release
 from townlet.world.systems.relationships import find, forget
 
-COLLAPSE, EVICTION, SCHEDULED_EXIT = range(3)
+COLLAPSE, EVICTION, SCHEDULED_EXIT = range(len(EXITS))
 TERMINAL = TERMS.index("terminal")
 
 
@@ -119,13 +119,8 @@ def depart(t: Town, i: int) -> None:
     for k in range(len(TERMS)):
         t.terms[i, k] = 0.0
     for s in range(MAX_EDGES):
-        other = int(t.ties[i, s]["other"])
-        if other >= 0:
-            back = find(t, other, i)
-            if back >= 0:
-                forget(t, other, back)
         forget(t, i, s)
-    for j in range(t.residents.shape[0]):  # a tie need not be returned
+    for j in range(t.residents.shape[0]):
         back = find(t, j, i)
         if back >= 0:
             forget(t, j, back)

@@ -1,7 +1,7 @@
 """Queues at objects: asking, waiting, being called, handing over, pushing a stalled holder aside.
 
 A queue is a list linked through the residents in it (`ahead`, `behind`), so that joining and leaving cost the same in a town
-of eight and of ten thousand. Who is called leaves the queue and holds the object until its use begins.
+of eight and of ten thousand. A resident that is called leaves the queue and holds the object until its use begins.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from townlet.world._jit import kernel, leaf
 from townlet.world.events import QUEUE_INTERACTION, QUEUE_JOIN, QUEUE_LEAVE, emit
 from townlet.world.options import distance_to
 from townlet.world.state import CONFLICT_REASONS, Town
-from townlet.world.systems.affordances import begin, end_use, off_cooldown, ready, share, willing
+from townlet.world.systems.affordances import begin, end_use, gain, off_cooldown, ready, willing
 from townlet.world.systems.conflict import clash
-from townlet.world.systems.relationships import TIE_HAND_OVER, familiarity_now, find, rivalry_now, tie_event, trust_now
+from townlet.world.systems.relationships import TIE_HANDOVER, familiarity_now, find, rivalry_now, tie_event, trust_now
 
 BLOCKED, OVERTAKEN, GHOST_STEP = (CONFLICT_REASONS.index(reason) for reason in ("blocked", "overtaken", "ghost_step"))
 
@@ -21,7 +21,7 @@ BLOCKED, OVERTAKEN, GHOST_STEP = (CONFLICT_REASONS.index(reason) for reason in (
 def append(t: Town, i: int, thing: int) -> None:
     me, o = t.residents[i], t.objects[thing]
     me["queued"] = thing
-    me["affordance"] = t.objects[thing]["affordance"]
+    me["affordance"] = o["affordance"]
     me["queued_since"] = t.clock["tick"]
     me["overtakes"] = 0
     me["behind"] = -1
@@ -32,6 +32,13 @@ def append(t: Town, i: int, thing: int) -> None:
         o["head"] = i
     o["tail"] = i
     o["waiting"] += 1
+
+
+@kernel
+def join(t: Town, i: int, thing: int) -> None:
+    append(t, i, thing)
+    t.residents[i]["acted"] = 1
+    emit(t, QUEUE_JOIN, i, -1, thing, -1, 0.0)
 
 
 @kernel
@@ -73,6 +80,15 @@ def leave_queue(t: Town, i: int) -> None:
 
 
 @kernel
+def call(t: Town, i: int, thing: int) -> None:
+    """Hold an object for somebody who has left its queue."""
+    me = t.residents[i]
+    me["called"] = thing
+    me["called_since"] = t.clock["tick"]
+    t.objects[thing]["holder"] = i
+
+
+@kernel
 def favour(t: Town, leaver: int, waiter: int, index: int) -> float:
     """How gladly the one who leaves hands over: trust + familiarity − rivalry − index cost (+ urgency when weighted)."""
     score = -t.rules["index_cost"] * index
@@ -110,46 +126,34 @@ def call_next(t: Town, thing: int, leaver: int) -> None:
         if favoured >= 0:
             chosen = favoured
             emit(t, QUEUE_INTERACTION, leaver, chosen, thing, -1, best)
-            tie_event(t, leaver, chosen, TIE_HAND_OVER, 1.0)
-            tie_event(t, chosen, leaver, TIE_HAND_OVER, 1.0)
+            tie_event(t, leaver, chosen, TIE_HANDOVER)
             waiter = first
             for _ in range(passed):
                 t.residents[waiter]["overtakes"] += 1
                 clash(t, waiter, chosen, thing, OVERTAKEN)
                 waiter = int(t.residents[waiter]["behind"])
-    waited_since = t.residents[chosen]["queued_since"]
     unlink(t, chosen)
-    me = t.residents[chosen]
-    me["called"] = thing
-    me["called_since"] = t.clock["tick"]
-    me["queued_since"] = waited_since
-    o["holder"] = chosen
+    call(t, chosen, thing)
 
 
 @kernel
 def reserve(t: Town, i: int, thing: int) -> None:
-    """Take the next turn at an object from afar: who asks in time has nobody in the way."""
-    append(t, i, thing)
-    me = t.residents[i]
-    me["blocked_by"] = thing
-    me["acted"] = 1
-    emit(t, QUEUE_JOIN, i, -1, thing, -1, 0.0)
+    """Take the next turn at an object from afar; this is no conflict."""
+    join(t, i, thing)
+    t.residents[i]["blocked_by"] = thing
 
 
 @kernel
 def yield_place(t: Town, i: int) -> None:
-    """Let the next one go first, which is a hand-over between the two; who was called stands first in the queue then."""
-    me, tick = t.residents[i], t.clock["tick"]
+    """Let the next one go first: a hand-over between the two. A resident that was called becomes the first in the queue."""
+    me = t.residents[i]
     called = me["called"] >= 0
     thing = int(me["called"]) if called else int(me["queued"])
     o = t.objects[thing]
     other = int(o["head"]) if called else int(me["behind"])
     if called:
-        since = t.residents[other]["queued_since"]
         unlink(t, other)
-        them = t.residents[other]
-        them["called"], them["called_since"], them["queued_since"] = thing, tick, since
-        o["holder"] = other
+        call(t, other, thing)
         me["called"], me["queued"], me["overtakes"] = -1, thing, 0
         me["ahead"], me["behind"] = -1, o["head"]
         if o["head"] >= 0:
@@ -173,8 +177,7 @@ def yield_place(t: Town, i: int) -> None:
         me["ahead"], me["behind"] = other, after
     me["acted"] = 1
     emit(t, QUEUE_INTERACTION, i, other, thing, -1, 0.0)
-    tie_event(t, i, other, TIE_HAND_OVER, 1.0)
-    tie_event(t, other, i, TIE_HAND_OVER, 1.0)
+    tie_event(t, i, other, TIE_HANDOVER)
 
 
 @kernel
@@ -190,20 +193,17 @@ def push_aside(t: Town, i: int, thing: int) -> None:
     else:
         t.residents[i]["queued_since"] = t.clock["tick"]
     append(t, holder, thing)
-    t.residents[i]["called"] = thing
-    t.residents[i]["called_since"] = t.clock["tick"]
-    o["holder"] = i
+    call(t, i, thing)
 
 
 @kernel
 def ask(t: Town, i: int, thing: int) -> None:
-    """One request for an object, from within reach of its queue. Who is first and nearer pushes a stalled holder aside."""
+    """One request for an object, from within reach of its queue. The first in it, when nearer, pushes a stalled holder aside."""
     me, o, rules, tick = t.residents[i], t.objects[thing], t.rules, t.clock["tick"]
-    a = t.objects[thing]["affordance"]
     distance = distance_to(t, i, thing)
     if distance > rules["queue_reach"]:
         return
-    if not ready(t, thing) or not willing(t, i, a) or not off_cooldown(t, i, thing):
+    if not ready(t, thing) or not willing(t, i, int(o["affordance"])) or not off_cooldown(t, i, thing):
         if me["queued"] == thing or me["called"] == thing:
             leave_queue(t, i)
         return
@@ -212,9 +212,7 @@ def ask(t: Town, i: int, thing: int) -> None:
             me["blocked_by"] = thing
             clash(t, i, int(o["user"]), thing, BLOCKED)
         if me["queued"] < 0:
-            append(t, i, thing)
-            me["acted"] = 1
-            emit(t, QUEUE_JOIN, i, -1, thing, -1, 0.0)
+            join(t, i, thing)
         return
     if o["holder"] >= 0 and o["holder"] != i:
         stalled = tick - t.residents[o["holder"]]["called_since"] >= rules["ghost_step_after"]
@@ -222,9 +220,7 @@ def ask(t: Town, i: int, thing: int) -> None:
         if stalled and first and (distance == 0 or distance < distance_to(t, int(o["holder"]), thing)):
             push_aside(t, i, thing)
         elif me["queued"] < 0:
-            append(t, i, thing)
-            me["acted"] = 1
-            emit(t, QUEUE_JOIN, i, -1, thing, -1, 0.0)
+            join(t, i, thing)
             return
     if o["holder"] == i or (o["holder"] < 0 and o["head"] < 0):
         if distance == 0:
@@ -259,6 +255,6 @@ def affordances(t: Town) -> None:
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
         if me["using"] >= 0 and me["stalled_by_quarrel"] == 0:
-            share(t, i)
+            gain(t, i)
             if me["ticks_left"] <= 0:
                 release(t, i, True)

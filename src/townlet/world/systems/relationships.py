@@ -9,9 +9,10 @@ from __future__ import annotations
 from townlet.world import rng
 from townlet.world._jit import kernel, leaf
 from townlet.world.events import CHAT_FAILURE, CHAT_SUCCESS, RECONCILIATION, SHARED_MEAL, emit
-from townlet.world.state import MAX_EDGES, TERMS, Town
+from townlet.world.state import MAX_EDGES, TERMS, TIE_EVENTS, Town
+from townlet.world.systems.movement import step_x, step_y
 
-TIE_CHAT_SUCCESS, TIE_CHAT_FAILURE, TIE_HAND_OVER, TIE_SHARED_MEAL, TIE_LATE_HELP, TIE_SHIFT_TAKEOVER = range(6)
+TIE_CHAT_SUCCESS, TIE_CHAT_FAILURE, TIE_HANDOVER, TIE_SHARED_MEAL, TIE_LATE_HELP, TIE_SHIFT_TAKEOVER = range(len(TIE_EVENTS))
 SOCIAL, SHAPING = TERMS.index("social"), TERMS.index("shaping")
 
 
@@ -22,7 +23,7 @@ def towards_zero(value: float, fall: float) -> float:
 
 @leaf
 def find(t: Town, i: int, other: int) -> int:
-    """Slot of the tie from i to other, or -1. Nobody can foresee which it is: looking at all costs less than a wrong guess."""
+    """Slot of the tie from i to other, or -1. All slots are compared without a branch, which would often be mispredicted."""
     found = -1
     for s in range(MAX_EDGES):
         found = s if t.ties[i, s]["other"] == other else found
@@ -78,8 +79,8 @@ def clamp(x: float, low: float, high: float) -> float:
 def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalry: float) -> float:
     """Change the tie from i to other, harm scaled by i's forgiveness; returns the rivalry afterwards.
 
-    Who was above the avoidance line and is found below half of it by an event that does no harm has made it up. A full table
-    admits whoever would be stronger than its weakest; a tie below the floor is freed.
+    A pair that was above the avoidance line reconciles when a harmless event finds it below half of that line. A full table
+    admits a tie that is stronger than its weakest; a tie below the floor is freed.
     """
     rules = t.rules
     f, friendly = t.residents[i]["forgiveness"], rivalry <= 0.0
@@ -131,12 +132,12 @@ def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalr
 
 
 @kernel
-def tie_event(t: Town, i: int, other: int, kind: int, scale: float) -> None:
-    """A tie event seen from i."""
+def tie_event(t: Town, i: int, j: int, kind: int) -> None:
+    """What an event changes between two residents, both ways."""
     rules = t.rules
-    change(
-        t, i, other, rules["tie_trust"][kind] * scale, rules["tie_familiarity"][kind] * scale, rules["tie_rivalry"][kind] * scale
-    )
+    trust, familiarity, rivalry = rules["tie_trust"][kind], rules["tie_familiarity"][kind], rules["tie_rivalry"][kind]
+    change(t, i, j, trust, familiarity, rivalry)
+    change(t, j, i, trust, familiarity, rivalry)
 
 
 @leaf
@@ -147,16 +148,8 @@ def chat_partner(t: Town, i: int) -> int:
     if me["chat_ready"] > tick or me["using"] >= 0:
         return -1
     height, width = t.grid.shape
-    for d in range(5):
-        x, y = me["x"], me["y"]
-        if d == 0:
-            y -= 1
-        elif d == 1:
-            x += 1
-        elif d == 2:
-            y += 1
-        elif d == 3:
-            x -= 1
+    for step in range(5):  # the four neighbours, then its own tile
+        x, y = me["x"] + step_x(step), me["y"] + step_y(step)
         if x < 0 or y < 0 or x >= width or y >= height:
             continue
         j = int(t.grid[y, x]["occupant"])
@@ -187,13 +180,13 @@ def chat(t: Town, i: int, j: int) -> None:
             t.terms[j, SOCIAL] += (base + by_trust * trust_j + by_fam * fam_j) * q
         warmth_i = rules["chat_extroversion"] * t.residents[i]["extroversion"]
         warmth_j = rules["chat_extroversion"] * t.residents[j]["extroversion"]
-        trust, familiarity, rivalry = rules["tie_trust"][0], rules["tie_familiarity"][0], rules["tie_rivalry"][0]
+        trust, familiarity = rules["tie_trust"][TIE_CHAT_SUCCESS], rules["tie_familiarity"][TIE_CHAT_SUCCESS]
+        rivalry = rules["tie_rivalry"][TIE_CHAT_SUCCESS]
         change(t, i, j, trust * q, familiarity * q + warmth_i, rivalry * q)
         change(t, j, i, trust * q, familiarity * q + warmth_j, rivalry * q)
     else:
         emit(t, CHAT_FAILURE, i, j, -1, -1, 0.0)
-        tie_event(t, i, j, TIE_CHAT_FAILURE, 1.0)
-        tie_event(t, j, i, TIE_CHAT_FAILURE, 1.0)
+        tie_event(t, i, j, TIE_CHAT_FAILURE)
 
 
 @leaf
@@ -221,8 +214,7 @@ def share_meal(t: Town, i: int, j: int) -> None:
     me["meal_companion"][free_me] = j
     other["meal_companion"][free_other] = i
     emit(t, SHARED_MEAL, i, j, -1, -1, 0.0)
-    tie_event(t, i, j, TIE_SHARED_MEAL, 1.0)
-    tie_event(t, j, i, TIE_SHARED_MEAL, 1.0)
+    tie_event(t, i, j, TIE_SHARED_MEAL)
 
 
 @leaf

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from townlet.world._jit import leaf
 from townlet.world.state import MAX_NEEDS, TERMS, Town
 from townlet.world.systems.employment import ABSENT, ON_TIME
@@ -11,11 +13,11 @@ SURVIVAL, NEEDS, WAGE, SPENDING, PUNCTUALITY, SOCIAL, CONFLICT, SHAPING, EXIT_GU
 
 
 @leaf
-def total(t: Town, i: int) -> float:
-    """Sum of the terms, in order."""
+def total(terms: np.ndarray) -> float:
+    """The reward is the sum of its terms, in order.  # (T,) f8"""
     s = 0.0
     for k in range(len(TERMS)):
-        s += t.terms[i, k]
+        s += terms[k]
     return s
 
 
@@ -50,7 +52,7 @@ def rewards(t: Town) -> None:
             terms[EXIT_GUARD] = -gained
         terminal = terms[TERMINAL]
         terms[TERMINAL] = 0.0
-        raw = total(t, i)
+        raw = total(terms)
         if raw > rules["reward_clip"]:
             terms[CLIP] = rules["reward_clip"] - raw
         elif raw < -rules["reward_clip"]:

@@ -17,12 +17,11 @@ from townlet.dto.policy import (
 )
 from townlet.errors import DivergedError, InterruptedRun, UsageError
 from townlet.policy.checkpoint import load_checkpoint
+from townlet.policy.training.anneal import Tracker, baselines, cloning_gate, stage_guards
 from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
-from townlet.policy.training.guards import baselines, cloning_gate, stage_guards
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import intervals
 from townlet.policy.training.strategies.base import TrainingStrategy
-from townlet.policy.training.tracker import Tracker
 
 STRIKES = 2  # guards that fire in so many PPO stages running end the run
 

@@ -10,6 +10,7 @@ import numpy as np
 from townlet.config.learning import BCConfig
 from townlet.dto.policy import BCTrainingResult
 from townlet.errors import DivergedError
+from townlet.observations.spec import ObservationSpec
 from townlet.optional import check_installed
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.replay import ReplayDataset
@@ -17,10 +18,9 @@ from townlet.policy.training.batches import LearnerState
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
-from townlet.policy.training.demonstrations import Demonstrations, imitation, stored, watched
+from townlet.policy.training.demonstrations import Demonstrations, imitation, read_samples, watch_script
 from townlet.policy.training.estimates import cosine_schedule
-from townlet.policy.training.session import Session, disk_needed, network_spec, open_session, refuse_single_lives, town_tables
-from townlet.policy.training.sources import check_samples
+from townlet.policy.training.session import Session, disk_needed, network_spec, open_samples, open_session
 from townlet.policy.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -55,11 +55,8 @@ class BCStrategy:
         check_precision(config.ppo)
         source = context.dataset or config.training.bc.manifest
         if source is not None:
-            refuse_single_lives(spec)
-            service = context.services.replay
-            self.source = service.build(service.dataset_config(source) if isinstance(source, str) else source)
-            check_samples(self.source, *town_tables(config), needs_map=spec.sees_map)
-            context.note_data(self.source.hash, self.source.config.source)
+            given = context.services.replay.dataset_config(source) if isinstance(source, str) else source
+            self.source = open_samples(context, spec, given)
         else:
             vec = context.services.capture.towns(config.training.bc.towns, index=DEMONSTRATION_TOWNS)
             self.source = Collector(vec, context.seed, maps=spec.sees_map, state_width=spec.state_width)
@@ -80,9 +77,7 @@ class BCStrategy:
             if context.seconds_left < 0:
                 break
             if context.stop.asked:
-                saved = session.save(context, scheduled=False)
-                where = f"after cloning epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
-                raise context.stop.interruption(where)
+                raise session.interruption(context, f"cloning epoch {counters.epoch}")
         if self._best is not None:
             session.learner.load_state(self._best)
         if not counters.finished:  # the kept weights become the last checkpoint, whichever epoch they are from
@@ -95,7 +90,7 @@ class BCStrategy:
         passed = scores.accuracy >= training.anneal_accuracy_threshold and (
             scores.change_accuracy is not None and scores.change_accuracy >= training.anneal_change_accuracy_threshold
         )
-        names = town_tables(context.config)[0].names
+        names = ObservationSpec.of(context.config).action_names
         return BCTrainingResult(
             duration_sec=perf_counter() - started,
             run_dir=None if run is None else str(run.path),
@@ -123,9 +118,9 @@ class BCStrategy:
     def _demonstrations(self, context: TrainingContext, session: Session) -> Demonstrations:
         spec, ppo, bc = session.learner.spec, context.config.ppo, context.config.training.bc
         if isinstance(self.source, ReplayDataset):
-            return stored(self.source, actions=spec.actions, state_width=spec.state_width, gamma=ppo.gamma, maps=spec.sees_map)
+            return read_samples(self.source, spec, gamma=ppo.gamma)
         day = -(-context.config.scenario.episode_ticks // context.config.policy.interval)
-        return watched(self.source, day, epsilon=bc.epsilon, gamma=ppo.gamma)
+        return watch_script(self.source, day, epsilon=bc.epsilon, gamma=ppo.gamma)
 
     def _recall_best(self, context: TrainingContext, session: Session) -> None:
         """After a resume, the weights of the best epoch come from its checkpoint."""

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from townlet.dto.policy import OfflineTrainingResult
 from townlet.errors import UsageError
+from townlet.observations.spec import ObservationSpec
 from townlet.policy.replay import ReplayDataset
 from townlet.policy.sample_metrics import RIVALRY_FIELDS
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.epochs import ReplayTally
-from townlet.policy.training.session import Session, disk_needed, offline_spec, refuse_single_lives, town_tables
-from townlet.policy.training.sources import Lives, check_samples, lives_of, observed, refuse_memory
+from townlet.policy.training.session import Session, disk_needed, offline_spec, open_samples
+from townlet.policy.training.sources import Lives, lives_of, observed, refuse_memory
 from townlet.policy.training.strategies.ppo import PPOStrategy
 from townlet.policy.training.telemetry import EpochData
 
@@ -35,16 +36,13 @@ class OfflineStrategy(PPOStrategy):
         """Open the data and refuse what the network could not read."""
         config = context.config
         spec = offline_spec(config)
-        refuse_single_lives(spec)
         refuse_memory(spec, config.training.algorithm)
-        data = self.data = context.services.replay.build(context.dataset)
-        if data.config.streaming:
+        self.data = open_samples(context, spec, context.dataset)
+        if self.data.config.streaming:
             raise UsageError(
                 f"training.replay.streaming is on, but {config.training.algorithm} learns from all lives at once; leave it out, "
                 "or take training.algorithm=ppo."
             )
-        check_samples(data, *town_tables(config), needs_map=spec.sees_map)
-        context.note_data(data.hash, data.config.source)
         context.disk_needed = disk_needed(context, spec, None) * CRITIC_SIZE.get(config.training.algorithm, 1)
 
     def _learn(self, session: Session, context: TrainingContext, progress: float) -> EpochData:
@@ -55,7 +53,7 @@ class OfflineStrategy(PPOStrategy):
         assert self.data is not None
         if self._lives is None:
             self._lives, self._seen = read_lives(self.data, context, learner)
-        columns = tuple(town_tables(context.config)[1].offsets[name] for name in RIVALRY_FIELDS)
+        columns = tuple(ObservationSpec.of(context.config).offsets[name] for name in RIVALRY_FIELDS)
         update = learner.learn(self._lives, progress=progress, watched=columns if context.log_batches else ())
         return replace(self._seen, updates=[update], minibatches=learner.minibatches)
 
@@ -84,5 +82,5 @@ def read_lives(data: ReplayDataset, context: TrainingContext, learner: OfflineLe
     data.set_epoch(0)
     for batch in data:
         tally.add(batch)
-        batches.append(observed(batch, learner.spec.actions, maps=learner.spec.sees_map))
-    return lives_of(iter(batches)), tally.seen()
+        batches.append(observed(batch, learner.spec))
+    return lives_of(iter(batches)), tally.data()

@@ -11,23 +11,21 @@ from townlet.dto.policy import PPOTrainingResult
 from townlet.errors import DivergedError, InterruptedRun
 from townlet.optional import check_installed
 from townlet.policy.replay import ReplayDataset
+from townlet.policy.training.anneal import epoch_flags
 from townlet.policy.training.bfloat16 import check_precision
 from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
-from townlet.policy.training.epochs import replay_epoch, require_updates, rollout_epoch, say_what_an_epoch_takes
-from townlet.policy.training.guards import epoch_flags
+from townlet.policy.training.epochs import announce_epoch_cost, replay_epoch, require_updates, rollout_epoch
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.session import (
     Session,
     disk_needed,
     make_collector,
     network_spec,
+    open_samples,
     open_session,
-    refuse_single_lives,
     social_stage,
-    town_tables,
 )
-from townlet.policy.training.sources import check_samples
 from townlet.policy.training.telemetry import EpochData, batch_records, diverged_record, epoch_record
 from townlet.telemetry.schema import comparable
 
@@ -48,10 +46,7 @@ class PPOStrategy:
         config, spec = context.config, network_spec(context.config)
         check_precision(config.ppo)
         if context.mode in ("replay", "mixed"):
-            refuse_single_lives(spec)
-            self.data = context.services.replay.build(context.dataset)
-            check_samples(self.data, *town_tables(config), needs_map=spec.sees_map)
-            context.note_data(self.data.hash, self.data.config.source)
+            self.data = open_samples(context, spec, context.dataset)
         if context.mode in ("rollout", "mixed"):
             self.collector = make_collector(context, spec)
             self._social = social_stage(context, 0).features.stages.social_rewards
@@ -67,7 +62,7 @@ class PPOStrategy:
     def _run(self, context: TrainingContext) -> PPOTrainingResult:
         started, session = perf_counter(), open_session(context, self.collector)
         counters = session.counters
-        say_what_an_epoch_takes(session, context)
+        announce_epoch_cost(session, context)
         context.progress.begin(f"{self.name} {context.mode}", context.epochs, counters.epoch)
         pending = counters.epoch > 0 and self._evaluation_due(session, context) and not session.evaluated
         while pending or counters.epoch < context.epochs:
@@ -80,16 +75,14 @@ class PPOStrategy:
             with suppress(InterruptedRun):  # in the middle of an evaluation, which the resumed run begins with
                 self._evaluate_and_save(session, context)
             if context.stop.asked:
-                saved = session.save(context, scheduled=False)
-                where = f"after epoch {counters.epoch}" + (f"; the state is saved in {saved}" if saved else "")
-                raise context.stop.interruption(where)
+                raise session.interruption(context, f"epoch {counters.epoch}")
             if context.seconds_left < 0:
                 break
         context.telemetry.write_last()  # of a run whose time is over
         return self._result(session, context, perf_counter() - started)
 
     def _epoch(self, session: Session, context: TrainingContext) -> None:
-        """One epoch and its record. A loss that is no number is logged, and ends the run with its last checkpoint intact."""
+        """One epoch and its record. A loss that is not a number is logged and ends the run; its last checkpoint stays intact."""
         counters, started = session.counters, perf_counter()
         progress = counters.epoch / context.epochs
         try:

@@ -1,13 +1,22 @@
-"""When an anneal stage has gone wrong: one-sided bounds against the last good stage, outside its interval. Pure functions."""
+"""What an anneal run knows between its stages, kept on disk, and when a stage has gone wrong.
+
+The guards are pure functions: one-sided bounds against the last good stage, outside its interval.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from math import sqrt
+from pathlib import Path
 from statistics import fmean, variance
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from townlet import files
 from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.policy import (
+    AnnealStageResult,
     BCTrainingResult,
     EpochFigures,
     EvaluationPoint,
@@ -15,12 +24,51 @@ from townlet.dto.policy import (
     PPOTrainingResult,
     TrainingResult,
 )
-from townlet.policy.training.tracker import Tracker
+from townlet.errors import CheckpointError
+from townlet.sealed import read_sealed, write_sealed
 
+TRACKER = "anneal.json"
 RISES = {"conflicts": "conflicts per resident-day", "intensity": "conflict intensity per resident-day"}
 LEAST_EPOCHS = 4  # on either side, before the flags of epochs say anything
 CLEAR = 4.0  # standard errors of the difference of two means
 FALLS = {"return": "return per resident-day", "self_sufficiency": "self-sufficiency"}
+
+
+class Tracker(BaseModel):
+    """How far the schedule has come, kept on disk between stages: a resume starts with the first unfinished one."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    done: list[AnnealStageResult] = Field(default_factory=list)
+    random: dict[str, MeasureInterval] = Field(default_factory=dict)
+    scripted: dict[str, MeasureInterval] = Field(default_factory=dict)
+    good: str | None = None  # checkpoint of the last good stage
+    good_score: EvaluationPoint | None = None
+    good_value_loss: float | None = None
+    good_epochs: tuple[EpochFigures, ...] = ()  # the last ones of the last good PPO stage
+    mix: tuple[float, float] | None = None  # bc_weight and scripted_share of the last good PPO stage, or what it began with
+    frozen: bool = False
+    strikes: int = 0
+    steps: int = 0
+    cycle: int = -1
+    notes: dict[str, float | bool | str | None] = Field(default_factory=dict)
+    log: dict[str, int | str] = Field(default_factory=dict)  # position of the telemetry log after the last stage
+
+    @classmethod
+    def read(cls, folder: Path) -> Tracker:
+        """The tracker of a run folder; a new one before its first stage has ended."""
+        if not (folder / TRACKER).is_file():
+            return cls()
+        remedy = "restore the state of the anneal run, or start it again"
+        tracker = read_sealed(folder / TRACKER, cls, remedy=remedy, error=CheckpointError)
+        if tracker.good is not None:
+            tracker.good = str(files.safe_join(folder, tracker.good, error=CheckpointError))
+        return tracker
+
+    def write(self, folder: Path) -> None:
+        """Kept as seen from the folder, which may be moved before it is read again."""
+        good = None if self.good is None else os.path.relpath(self.good, folder)
+        write_sealed(folder / TRACKER, self.model_dump(mode="json") | {"good": good})
 
 
 def stage_guards(result: TrainingResult, point: EvaluationPoint, tracker: Tracker, bounds: AnnealGuardsConfig) -> tuple[str, ...]:
@@ -49,10 +97,11 @@ def score_guards(
     scripted: Mapping[str, MeasureInterval],
     bounds: AnnealGuardsConfig,
 ) -> tuple[str, ...]:
-    """What is worse on the validation seed than the last good stage allows, a sentence each; a single town proves nothing.
+    """A sentence for each measure that is worse on the validation seed than the last good stage allows. A single town has no
+    interval, and proves nothing.
 
-    Conflict is measured against the script too, where that has more of it: a clone that gets little done has few conflicts,
-    and a stage that quarrels no more than what it imitates is not at fault.
+    Conflicts are compared with those of the last good stage or of the script, whichever has more: a clone that gets little done
+    has few conflicts, and a stage that has no more of them than the script is not at fault.
     """
     fired = []
     for name, label in RISES.items():

@@ -12,7 +12,7 @@ from townlet.config.models import SimulationConfig
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
 from townlet.files import read_json
-from townlet.studies.pay import lives, pay_verdict
+from townlet.studies.town_checks import earnings, pay_verdict
 from townlet.testing import CHARACTERS, MUST_FAIL, CharacterPolicy, check_policy
 
 
@@ -28,18 +28,18 @@ def in_order(earned: dict[str, float]) -> None:
 
 def test_ten_lives_come_out_in_order_on_a_day() -> None:
     assert len(CHARACTERS) == 10
-    in_order(lives(town(1), days=1, towns=4))
+    in_order(earnings(town(1), days=1, towns=4))
 
 
 def test_who_fails_in_a_duty_earns_less_than_half_in_two_weeks() -> None:
-    weeks = lives(town(14), ("plain", *MUST_FAIL), days=14, towns=1)
+    weeks = earnings(town(14), ("plain", *MUST_FAIL), days=14, towns=1)
     for name in MUST_FAIL:
         assert weeks[name] < 0.5 * weeks["plain"], name
 
 
 @pytest.mark.slow
 def test_over_a_month_who_fails_in_a_duty_scores_below_a_half() -> None:
-    earned, ends = lives(town(28), towns=4), shipped_scales()[town_hash(town(28))]
+    earned, ends = earnings(town(28), towns=4), shipped_scales()[town_hash(town(28))]
     in_order(earned)
     scores = {name: ends.score(value) or 0.0 for name, value in earned.items()}
     assert all(scores[name] < 0.5 for name in MUST_FAIL), scores

@@ -44,15 +44,15 @@ from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.manifest import find_manifest
 from townlet.policy.ray_engine import actor_options, init_options
 from townlet.policy.runtime import PolicyRuntime, make_policy
+from townlet.policy.training.anneal import score_guards, update_guards
 from townlet.policy.training.contexts import RunOptions
-from townlet.policy.training.guards import score_guards, update_guards
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.services import PromotionServiceAdapter, RolloutCaptureService, TrainingServices
 from townlet.promotion.gates import decide
 from townlet.promotion.releases import CheckpointFacts, _refuse
 from townlet.scenarios.lint import lint
 from townlet.sim.loop import SimulationLoop
-from townlet.studies.sight import sight_verdict
+from townlet.studies.town_checks import sight_verdict
 from townlet.telemetry.schema import volatile_names
 
 Path_ = tuple[str | int, ...]
@@ -404,6 +404,7 @@ def scene(name: str) -> Scene:
             words += [
                 "training.offline.weight_bound=1.1",
                 "training.offline.target_rate=0.5",
+                "training.offline.warm_share=0.4",
                 "training.offline.learning_rate=0.01",
             ]
             return Scene(load_config("town_day", [*TINY, *words]), training("replay"))

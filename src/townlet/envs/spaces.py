@@ -1,4 +1,4 @@
-"""What outside learners are given: one flat row of numbers per resident, and the mask beside it."""
+"""What learners outside Townlet see: observation spaces, masks and infos, and the batch of towns behind them."""
 
 from __future__ import annotations
 
@@ -57,62 +57,50 @@ class Sight:
             return vec.features.copy()
         return np.concatenate([vec.features, vec.maps.reshape(*vec.active.shape, -1)], axis=2, dtype=np.float32)
 
-    def of(self, vec: VectorTown, slot: int, town: int = 0) -> Array:
-        """A copy of what one resident sees now.  # (F [+ C·H·W],) f4"""
-        features = vec.features[town, slot]
+    def of(self, vec: VectorTown, slot: int) -> Array:
+        """A copy of what one resident of the first town sees now.  # (F [+ C·H·W],) f4"""
+        features = vec.features[0, slot]
         if not self.flattens or vec.maps is None:
             return np.asarray(features.copy())
-        return np.concatenate([features, vec.maps[town, slot].ravel()], dtype=np.float32)
+        return np.concatenate([features, vec.maps[0, slot].ravel()], dtype=np.float32)
 
-    def dict_of(self, vec: VectorTown, slot: int, town: int = 0) -> dict[str, Array]:
-        seen = {"observation": self.of(vec, slot, town), "action_mask": vec.masks[town, slot].astype(np.int8)}
+    def dict_of(self, vec: VectorTown, slot: int) -> dict[str, Array]:
+        seen = {"observation": self.of(vec, slot), "action_mask": vec.masks[0, slot].astype(np.int8)}
         if self.apart and vec.maps is not None:
-            seen["map"] = vec.maps[town, slot].copy()
+            seen["map"] = vec.maps[0, slot].copy()
         return seen
 
 
-def one_town(
+def make_towns(
     scenario: Scenario,
+    num_towns: int,
     overrides: Sequence[str],
-    seed: int | None,
-    start: str | None,
-    town: int,
+    *,
+    seed: int | None = None,
     max_cycles: int | None = None,
+    start: str | None = None,
+    first_town: int = 0,
+    threads: int = 1,
 ) -> VectorTown:
-    """A batch of one, from a name, a file or a config; overrides need a name or a file."""
-    chosen = configured(scenario, overrides)
-    if max_cycles is not None:
-        chosen = with_length(chosen if isinstance(chosen, SimulationConfig) else load_config(chosen), max_cycles)
-    return VectorTown(chosen, 1, seed=own_seed(seed, overrides), start=start, first_town=town)
+    """A batch from a name, a file or a config, with episodes of `max_cycles` decisions where that is given.
 
-
-def with_length(config: SimulationConfig, cycles: int) -> SimulationConfig:
-    """The config with episodes of so many decisions."""
-    if cycles < 1:
-        raise UsageError(f"max_cycles is {cycles}, expected 1 or more decisions")
-    return config.lasting(cycles * config.policy.interval)
-
-
-def own_seed(seed: int | None, overrides: Sequence[str]) -> int | None:
-    """The seed that was asked for, here or among the overrides; else one from the system, so that no two copies are twins.
-
-    It is even, as those of training are: never one of the evaluation's, which are odd.
+    Without a seed, here or among the overrides, one is drawn by the system, so that no two copies are twins. It is even, as
+    those of training are: never one of the evaluation's, which are odd.
     """
-    if seed is not None or any(override.partition("=")[0].strip() == "seed" for override in overrides):
-        return seed
-    return 2 * secrets.randbits(40)
-
-
-def configured(scenario: Scenario, overrides: Sequence[str]) -> Scenario:
-    if not overrides:
-        return scenario
-    if isinstance(scenario, SimulationConfig):
+    if overrides and isinstance(scenario, SimulationConfig):
         raise UsageError("overrides are for configs that are read from a file; this one is already loaded, change it instead")
-    return load_config(scenario, overrides)
+    config = scenario if isinstance(scenario, SimulationConfig) else load_config(scenario, overrides)
+    if max_cycles is not None:
+        if max_cycles < 1:
+            raise UsageError(f"max_cycles is {max_cycles}, expected 1 or more decisions")
+        config = config.lasting(max_cycles * config.policy.interval)
+    if seed is None and not any(override.partition("=")[0].strip() == "seed" for override in overrides):
+        seed = 2 * secrets.randbits(40)
+    return VectorTown(config, num_towns, seed=seed, start=start, first_town=first_town, threads=threads)
 
 
 def info_of(vec: VectorTown, slot: int, infos: str) -> dict[str, Any]:
-    """What is told of a resident beside its observation, as much as `infos` (of INFOS) asks for; not the events."""
+    """The info of a resident, without its events; `infos` (of INFOS) says how much of it."""
     if infos == "none":
         return {}
     terms = dict(zip(TERMS, vec.terms[0, slot].tolist()))

@@ -1,51 +1,13 @@
-"""What it is worth to see conflict: the same training with its fields, without them, and without the ranking of `calm` too."""
+"""A study's report as Markdown: the baselines, the arms, and every contrast with its interval."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from townlet.config.loader import find_config
 from townlet.dto.evaluation import MEASURES
 from townlet.dto.studies import Contrast, StudyReport
 from townlet.evaluation.table import COLUMNS, percent
-from townlet.names import name_from
-from townlet.studies.spec import StudySpec
-
-SIGHTED, UNTOLD, BLIND = "sighted", "fields_hidden", "blind"
-
-
-def ablation(
-    config: str,
-    blind: str,
-    *,
-    seeds: int = 5,
-    minutes: float | None = 4.0,
-    mode: str | None = None,
-    overrides: Sequence[str] = (),
-    towns: int = 64,
-    days: int = 28,
-) -> StudySpec:
-    """The study of three arms, paired by seed: what the fields bring, and what the ranking of `calm` brings beside them."""
-    return StudySpec(
-        name=f"{name_from(find_config(config).stem)[:64]}_blind_{blind}",
-        config=config,
-        mode=mode,
-        minutes=minutes,
-        seeds=seeds,
-        towns=towns,
-        days=days,
-        overrides=tuple(overrides),
-        arms={
-            SIGHTED: (),
-            UNTOLD: (f"observations.blind=[{blind}_fields]",),
-            BLIND: (f"observations.blind=[{blind}]",),
-        },
-        contrasts=((SIGHTED, UNTOLD), (UNTOLD, BLIND), (SIGHTED, BLIND)),
-    )
 
 
 def report_text(report: StudyReport) -> str:
-    """Markdown: the baselines, the arms, and every contrast with its interval."""
     lines = [f"# {report.study}", "", f"`{report.command}`", ""]
     budget = f"{report.minutes:g} minutes" if report.minutes is not None else "a fixed number of epochs"
     towns = report.results[0].towns if report.results else 0

@@ -1,0 +1,75 @@
+"""The folder and the log of a run stay its own: another run, or somebody who moves things, loses nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkpoints import write_run
+from faults import fault_tools as tools
+from townlet import files
+from townlet.errors import StorageError, UsageError
+from townlet.policy.training import open_run
+from townlet.policy.training.contexts import RunOptions
+
+pytest.importorskip("torch")
+
+
+def train(run: Path, epochs: int = 2, *, resume: bool = False, log: Path | None = None, progress: Any = None) -> None:
+    orchestrator = tools.orchestrator(tools.tiny())
+    if progress is not None:
+        orchestrator.progress = progress
+    orchestrator.run("rollout", RunOptions(epochs=epochs, run_dir=run, resume=resume, log_path=log))
+
+
+class Mover:
+    """Moves the run's folder when its fourth epoch has ended."""
+
+    def __init__(self, run: Path, target: Path) -> None:
+        self.run, self.target, self.epochs = run, target, 0
+
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        pass
+
+    def advance(self, figures: object) -> None:
+        self.epochs += 1
+        if self.epochs == 4:
+            self.run.rename(self.target)
+
+    def say(self, sentence: str) -> None:
+        pass
+
+
+def test_a_run_whose_folder_is_moved_ends_and_goes_on_from_where_the_folder_is(tmp_path: Path) -> None:
+    """It made another folder at the old place, from which nothing could be resumed."""
+    run, moved = tmp_path / "a" / "run", tmp_path / "b" / "run"
+    moved.parent.mkdir()
+    with pytest.raises(StorageError, match="was moved or removed while the run wrote into it") as ended:
+        train(run, 5, progress=Mover(run, moved))
+    assert (ended.value.exit_code, run.exists()) == (74, False)
+    train(moved, 5, resume=True)
+    train(tmp_path / "whole" / "run", 5)
+    assert tools.different(tools.left(tmp_path / "whole"), tools.left(tmp_path / "b")) == []
+
+
+def test_every_log_that_stood_where_a_new_one_begins_is_kept(tmp_path: Path) -> None:
+    """The third run wrote over the log of the first."""
+    log = tmp_path / "log.ndjson"
+    for number in range(3):
+        train(tmp_path / f"run{number}", 1, log=log)
+    assert sorted(path.name for path in tmp_path.glob("log.*")) == ["log.ndjson", "log.ndjson.old-1", "log.ndjson.old-2"]
+
+
+def test_a_run_that_another_made_meanwhile_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both saw an empty place; the other was quicker, and has ended when we hold the lock."""
+    run, lock = tmp_path / "run", files.FolderLock
+
+    def late(folder: Path) -> files.FolderLock:
+        write_run(run, tools.tiny())
+        return lock(folder)
+
+    monkeypatch.setattr(open_run.files, "FolderLock", late)
+    with pytest.raises(UsageError, match="already holds a run"):
+        train(run)
