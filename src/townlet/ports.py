@@ -15,7 +15,8 @@ from townlet.types import Array, Floats, Record
 
 
 class Decided(Protocol):
-    """What a policy chose for every slot at one decision, and what it thought of it."""
+    """What a policy chose for every slot at one decision, and what it thought of it. Who watches may keep the arrays: nobody
+    writes into them again."""
 
     @property
     def actions(self) -> NDArray[np.int64]: ...  # (E, N) catalogue index

@@ -61,11 +61,19 @@ def visit(chromium: Any) -> Iterator[Callable[..., Visit]]:
     contexts, visits = [], []
 
     def opened(
-        url: str, *, width: int = 1280, height: int = 800, ready: str = "true", routes: Any = None, **options: Any
+        url: str,
+        *,
+        width: int = 1280,
+        height: int = 800,
+        ready: str = "true",
+        routes: Any = None,
+        script: str = "",
+        **options: Any,
     ) -> Visit:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
+        page.add_init_script(script)
         page.set_default_timeout(60_000)
         found = Visit(page)
         visits.append(found)

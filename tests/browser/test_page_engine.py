@@ -18,12 +18,10 @@ import pytest
 import engine_tools
 from engine_tools import digests_in_node, native_digests, runs_of, write_runs
 from townlet.config.loader import shipped_configs
-from townlet.engine.image import fits_a_page
 from townlet.engine.module import engine_module
 from townlet.envs.vector import VectorTown
 
 DAYS = 3
-DAYS_OF_MANY = 1  # of a town that is too large to live in a page: 10,000 residents take minutes for a day in three places
 IN_PAGE = """async () => {
   const [{ digestsOf }, { Engine }] = await Promise.all([import("./digests.mjs"), import("./engine.mjs")]);
   return digestsOf(Engine, async name => new Uint8Array(await (await fetch(name)).arrayBuffer()));
@@ -76,8 +74,7 @@ def test_every_shipped_town_is_the_same_natively_in_node_and_in_a_browser(
 ) -> None:
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
-    vec = VectorTown(name, 1)
-    runs = runs_of([name], [seed], (DAYS if fits_a_page(vec) else DAYS_OF_MANY) * 1440 // vec.interval)
+    runs = runs_of([name], [seed], DAYS * 1440 // VectorTown(name, 1).interval)
     write_runs(tmp_path, engine_module(), runs)
     expected = native_digests(runs)
     assert len(set(expected)) == 2

@@ -291,7 +291,7 @@ def test_the_angriest_is_found_in_people_and_tells_why(town: Visit, carried: dic
 def test_people_are_first_sorted_by_how_near_they_are_to_a_line(town: Visit) -> None:
     town.js("townlet.seek(90)")
     town.js("townlet.openView('people')")
-    shown = [float(text.replace("−", "-")) for text in town.page.locator("#people-body .c-margin").all_inner_texts()]
+    shown = [int(text.rstrip("%").replace("−", "-")) for text in town.page.locator("#people-body .c-margin").all_inner_texts()]
     assert len(shown) > 3
     assert shown == sorted(shown)
 
@@ -353,7 +353,7 @@ def test_compare_names_the_first_divergence(visit: Open, town_file: Path, carrie
     page.js("id => townlet.openB(id)", first)
     page.page.wait_for_selector("#divergence:not([hidden])")
     page.settle()
-    assert "same to the end" in page.text("#divergence")
+    assert "the same to the end" in page.text("#divergence")
 
 
 def test_a_file_asks_for_nothing_and_hides_what_needs_a_server(visit: Open, town_file: Path) -> None:

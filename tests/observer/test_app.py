@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
+import resource
 import socket
 import threading
 import time
@@ -24,6 +26,7 @@ from checkpoints import write_run
 from scorecards import duel
 from townlet.config import load_config
 from townlet.config.loader import default_config
+from townlet.envs.vector import VectorTown
 from townlet.evaluation.compare import save_scorecard
 from townlet.observer.app import Observatory, serve
 from townlet.observer.library import Library
@@ -31,6 +34,8 @@ from townlet.observer.news import News
 from townlet.observer.reel import unpack
 from townlet.observer.studio import Studio, table_of
 from townlet.observer.take import parse_take
+from townlet.policy.runtime import make_policy
+from townlet.sim.loop import SimulationLoop
 
 
 @dataclass
@@ -371,9 +376,9 @@ def test_records_come_by_cursor_and_a_cut_log_is_noticed(served: Served) -> None
 # --- news --------------------------------------------------------------------------------------------------------------------
 
 
-def listen(served: Served) -> socket.socket:
+def listen(served: Served, target: str = "/api/news") -> socket.socket:
     line = socket.create_connection(("127.0.0.1", served.port), timeout=20)
-    line.sendall(f"GET /api/news HTTP/1.1\r\nHost: {served.host}\r\nCookie: {served.cookie('watch')}\r\n\r\n".encode())
+    line.sendall(f"GET {target} HTTP/1.1\r\nHost: {served.host}\r\nCookie: {served.cookie('watch')}\r\n\r\n".encode())
     return line
 
 
@@ -417,6 +422,41 @@ def test_news_reach_every_viewer_and_a_stuck_one_costs_nothing(served: Served) -
         time.sleep(0.05)
         served.observatory.news.publish("note", {})
     assert served.observatory.news.viewers == 0
+
+
+def test_two_hundred_viewers_of_whom_fifty_are_stuck_cost_little_and_disturb_nobody(served: Served) -> None:
+    """What it costs a run is measured by `benchmarks/page/bars.py viewers`; here, that memory is bounded and all are served."""
+    reels = {k: get(served, f"/api/takes/{served.take}/reels/{k}")[2] for k in range(3)}
+    vec = VectorTown("queue_conflict", 1, seed=5)
+    loop = SimulationLoop(vec, make_policy("scripted", vec))
+    loop.run(120)
+    lone = vec.digest()
+    vec.reset()
+    lines = [listen(served) for _ in range(100)]  # of whom the first 25 never read
+    for line in lines[25:]:
+        read_until(line, b"event: hello")
+    before = resident_bytes()
+    try:
+        lines += [listen(served, f"/api/takes/{served.take}/reels/{k % 3}") for k in range(25)]
+        for k in range(300):
+            served.observatory.news.publish("note", {"k": k, "text": "x" * 2_000})
+        served.observatory.news.publish("note", {"last": 1})
+        with ThreadPoolExecutor(16) as viewers:
+            same = viewers.map(lambda k: get(served, f"/api/takes/{served.take}/reels/{k % 3}")[2] == reels[k % 3], range(225))
+            heard = viewers.map(lambda line: len(read_until(line, b'"last":1')) > 2_000, lines[25:100])
+            loop.run(120)
+            assert all(same)
+            assert all(heard)
+        assert vec.digest() == lone
+        assert resident_bytes() - before < 20e6
+    finally:
+        for line in lines:
+            line.close()
+
+
+def resident_bytes() -> float:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def test_a_server_that_closes_lets_its_viewers_go() -> None:

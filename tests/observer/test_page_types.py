@@ -17,6 +17,12 @@ def test_the_modules_of_the_page_have_the_types_they_say() -> None:
     compiler = shutil.which("tsc")
     if compiler is None:
         pytest.skip("tsc is not installed: npm install -g typescript")
-    words = [compiler, *OPTIONS.split(), "--lib", LIBRARIES, str(STATIC / "served.js"), str(STATIC / "carried.js")]
+    words = [
+        compiler,
+        *OPTIONS.split(),
+        "--lib",
+        LIBRARIES,
+        *(str(STATIC / name) for name in ("served.js", "carried.js", "unpack.js")),
+    ]
     found = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert found.returncode == 0, found.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -20,7 +21,7 @@ STATIC = Path(standalone.__file__).parent / "static"
 
 def test_every_module_is_in_the_file_once_and_after_those_it_imports() -> None:
     order, served = standalone.modules(), standalone.modules("served.js")
-    assert {*order, *served} == {path.name for path in STATIC.glob("*.js")}
+    assert {*order, *served, standalone.FIRST} == {path.name for path in STATIC.glob("*.js")}
     assert set(served) - set(order) == {"served.js", "http.js", "runs.js", "releases.js", "scenario.js"}  # what needs a server
     for k, name in enumerate(order):
         imported = re.findall(r'from "\./([\w.]+)"', standalone.static(name))
@@ -40,11 +41,12 @@ def test_the_one_module_neither_imports_nor_exports() -> None:
 
 def test_the_file_names_nothing_outside_itself_and_carries_the_hashes_of_what_it_runs() -> None:
     page = standalone.page_html(PARTS)
-    script = re.search(r'<script type="module">(.*?)</script>', page, re.DOTALL)
-    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
-    assert script is not None
-    assert style is not None
-    for text in (script[1], style[1]):
+    (first,) = re.findall(r'<script type="module">(.*?)</script>', page, re.DOTALL)
+    (packed,) = re.findall(r'id="program">(.*?)</script>', page)
+    (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    program = zlib.decompress(base64.b64decode(packed)).decode()
+    assert program == standalone.one_module()
+    for text in (first, program, style):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"'sha256-{digest}'" in page
     assert "connect-src 'none'" in page

@@ -13,7 +13,7 @@ from townlet.observer.reel import NO_DECISION
 from townlet.observer.stage import RecordedDecisions
 from townlet.observer.studio import KnownTake, Studio, table_of
 from townlet.observer.take import Change, Take, parse_take
-from townlet.policy.runtime import make_policy
+from townlet.policy.runtime import POLICIES, make_policy
 from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
@@ -142,6 +142,24 @@ def test_recorded_decisions_are_the_run_again(scenario: str, policy: str) -> Non
     told = studio.open(parse_take(recipe))
     for group, name in (("residents", "x"), ("residents", "doing"), ("objects", "user")):
         assert (whole_day(studio, direct, group, name) == whole_day(studio, told, group, name)).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_was_decided_is_never_written_again(policy: str) -> None:
+    """A recorder of a lone town keeps the arrays themselves."""
+    vec, copies = VectorTown("queue_conflict", 1, seed=5), []
+    kept: list[Decided] = []
+
+    class Copying(Probe):
+        def before_step(self, world: VectorTown, decision: Decided) -> None:
+            kept.append(decision)
+            copies.append((decision.actions.copy(), None if decision.targets is None else decision.targets.copy()))
+
+    SimulationLoop(vec, make_policy(policy, vec, seed=5), [Copying()]).run_decisions(30)
+    for decision, (actions, targets) in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(decision.actions, actions)
+        assert (decision.targets is None) == (targets is None)
+        assert targets is None or (decision.targets == targets).all()
 
 
 @pytest.mark.parametrize("decisions", [7, 24, 25, 31])

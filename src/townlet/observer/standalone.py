@@ -71,8 +71,9 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
 
 LIMIT = 25 << 20
 ENTRY = "carried.js"  # a server's page begins with `served.js`
+FIRST = "unpack.js"  # what a file begins with
 _IMPORT = re.compile(r'^import\s+\{[^}]*\}\s+from\s+"\./(?P<module>[\w.]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const|let)\b)", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?:(?=(?:async )?(?:function|class|const|let)\b)|\{\};\n)", re.MULTILINE)
 _TYPES = re.compile(r"/\*\*.*?\*/ ?", re.DOTALL)
 _BESIDE = re.compile(r"^(?:\s+|//.*\n)| +// [^\n\"'`]*$", re.MULTILINE)  # indentation, empty lines, comments
 _SERVED = re.compile(r"\s*<!-- with a server -->.*?<!-- end -->", re.DOTALL)
@@ -101,27 +102,31 @@ def modules(entry: str = ENTRY) -> list[str]:
 
 def one_module() -> str:
     """All modules as one: imports and exports are left out, which works because top-level names are unique; so are types."""
-    whole = "\n".join(_EXPORT.sub("", _IMPORT.sub("", static(name))) for name in modules())
-    return _BESIDE.sub("", _TYPES.sub("", whole))
+    return "\n".join(_bare(name) for name in modules())
+
+
+def _bare(name: str) -> str:
+    return _BESIDE.sub("", _TYPES.sub("", _EXPORT.sub("", _IMPORT.sub("", static(name)))))
 
 
 def page_html(parts: Mapping[str, object], blobs: Mapping[str, bytes] | None = None) -> str:
     """The file for `parts` (`film_parts`, or with `blobs` those of `observer/living.py`)."""
-    script, style = one_module(), _SPACES.sub(r"\1", static("page.css"))
+    program, first, style = one_module(), _bare(FIRST), _SPACES.sub(r"\1", static("page.css"))
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}' 'wasm-unsafe-eval'; style-src '{_hash(style)}'; img-src data:; "
+        f"default-src 'none'; script-src '{_hash(first)}' '{_hash(program)}' 'wasm-unsafe-eval'; style-src '{_hash(style)}'; "
+        "img-src data:; "
         "worker-src blob:; connect-src 'none'; base-uri 'none'; form-action 'none'; "
-        "require-trusted-types-for 'script'; trusted-types townlet"
+        "require-trusted-types-for 'script'; trusted-types townlet program"
     )
     film = json.dumps(parts, separators=(",", ":"), allow_nan=False).encode()
     carried = "".join(
         f'<script type="text/plain" id="{name}">{base64.b64encode(zlib.compress(data, 9)).decode()}</script>\n'
-        for name, data in {"film": film, **(blobs or {})}.items()
+        for name, data in {"program": program.encode(), "film": film, **(blobs or {})}.items()
     )
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>\n{carried}'
     shell = re.sub(r"^ +", "", _SERVED.sub("", static("index.html")), flags=re.MULTILINE)
     whole = _LINKS.sub(lambda _: head, shell)
-    return whole.replace("</body>", f'<script type="module">{script}</script>\n</body>')
+    return whole.replace("</body>", f'<script type="module">{first}</script>\n</body>')
 
 
 def write_page(path: Path, parts: Mapping[str, object], blobs: Mapping[str, bytes] | None = None) -> int:

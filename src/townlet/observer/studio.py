@@ -30,7 +30,7 @@ from townlet.sim.edits import ConfigEdit, parse_edit
 from townlet.sim.recorder import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town
 from townlet.types import Array
-from townlet.world.film import DOING, Column
+from townlet.world.film import DOING, FilmColumn
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, TILES
 
 MOST_TAKES = 64
@@ -127,7 +127,7 @@ class Studio:
             stage.go(min(last, stage.decisions - 1))
             stage.shoot()
         title = f"{take.town}, seed {take.seed}, {self._policy_name(take.policy)}"
-        title += f", {len(take.changes)} change{'s' if len(take.changes) > 1 else ''}" if take.changes else ""
+        title += f", {take.changes[0].do}" if len(take.changes) == 1 else f", {len(take.changes)} changes" if take.changes else ""
         known = KnownTake(take, title, parent, self._header(take, title, parent, stage))
         while len(self.takes) >= MOST_TAKES:
             self._forget(next(iter(self.takes)))
@@ -424,7 +424,7 @@ def table_of(header: Mapping[str, Any]) -> Columns:
     return columns([need["name"] for need in header["needs"]], values=header["values"])
 
 
-def _told(column: Column) -> dict[str, Any]:
+def _told(column: FilmColumn) -> dict[str, Any]:
     told: dict[str, Any] = {"name": column.name, "bytes": column.bytes}
     if column.signed:
         told["signed"] = True

@@ -34,6 +34,8 @@ REASON_WORDS = {
     "overtaken": "is overtaken by",
     "ghost_step": "cannot get past",
     "price_spike": "prices spike",
+    "blackout": "a blackout",
+    "outage": "no water",
     "arranged_meet": "a meeting is arranged",
 }
 UNTOLD = ("bump",)  # too many, and nobody minds

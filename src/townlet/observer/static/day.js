@@ -1,6 +1,6 @@
 // @ts-check
 /** The day at a glance, while nobody is selected: what is worth seeing, who was late, what differs now; and the tour. */
-import { byId, make } from "./dom.js";
+import { byId, link, make } from "./dom.js";
 import { clockTime, doingText, nameOf, nameOfLife } from "./words.js";
 
 const MOST = 10; // moments of a tour
@@ -38,7 +38,7 @@ export class Day {
     const best = highlights(page.moments);
     byId("day-moments").replaceChildren(...best.map(one => this.row(one.tick, one.text, one.kind === "exit" || one.kind === "quarrel" ? "sharp" : "", one.slots[0])));
     byId("day-none").hidden = best.length > 0;
-    byId("day-none").textContent = a.shot < a.head.reels ? "The day is still being simulated; its strongest moments are told when it is done." : "Nothing worth a jump.";
+    byId("day-none").textContent = a.shot < a.head.reels ? "The day is still being simulated; its strongest moments are told when it is done." : "A quiet day: no conflict, and nobody came or left.";
     byId("tour").disabled = !best.length;
     this.showLate();
   }
@@ -46,7 +46,7 @@ export class Day {
   /** @param {number} tick @param {string} text @param {string} kind @param {number} [slot] who is selected with the moment */
   row(tick, text, kind, slot) {
     const { page } = this;
-    return make("li", { class: kind }, make("button", { class: "link time", text: clockTime(page.a.head, tick), on: { click: () => page.seek(tick) } }),
+    return make("li", { class: kind }, link(clockTime(page.a.head, tick), () => page.seek(tick), "time"),
       make("button", { class: "link plainly", text, on: { click: () => {
         page.seek(tick);
         if (slot !== undefined) page.select(slot);
@@ -61,12 +61,12 @@ export class Day {
     const rows = [];
     for (let slot = 0; slot < Math.min(p.residents, q.residents); slot++) {
       const one = doingText(a.head, p, slot), two = doingText(b.head, q, slot);
-      if (one !== two) rows.push(make("tr", {}, make("th", { scope: "row" }, make("button", { class: "link", text: nameOf(a.head, p, slot), on: { click: () => this.page.select(slot) } })), make("td", { text: one }), make("td", { text: two })));
+      if (one !== two) rows.push(make("tr", {}, make("th", { scope: "row" }, link(nameOf(a.head, p, slot), () => this.page.select(slot))), make("td", { text: one }), make("td", { text: two })));
     }
-    byId("day-when").textContent = rows.length ? `What differs at ${clockTime(a.head, p.t)}` : `At ${clockTime(a.head, p.t)} all do the same`;
+    byId("day-when").textContent = `What differs at ${clockTime(a.head, p.t)}`;
     byId("day-table").hidden = !rows.length;
     byId("day-rows").replaceChildren(...rows.slice(0, ROWS));
-    byId("day-more").textContent = rows.length > ROWS ? `and ${rows.length - ROWS} more` : "";
+    byId("day-more").textContent = rows.length > ROWS ? `and ${rows.length - ROWS} more` : rows.length ? "" : "Everybody does the same in A and B.";
   }
 
   /** Who came late or not at all, and what the time before went into. */
@@ -76,7 +76,7 @@ export class Day {
       const hour = clockTime(head, e.tick).slice(0, 2);
       hours.set(hour, (hours.get(hour) ?? 0) + 1);
     }
-    byId("day-late-count").textContent = late.length ? `${late.length}: ${[...hours].map(([hour, n]) => `${n} at ${hour} h`).join(", ")}` : a.told.size < head.reels ? "" : "everybody was on time";
+    byId("day-late-count").textContent = late.length ? `${late.length}: ${[...hours].map(([hour, n]) => `${n} at ${hour} h`).join(", ")}` : a.told.size < head.reels ? "" : "Everybody was on time.";
     byId("day-late").replaceChildren(...late.slice(0, ROWS).map((/** @type {any} */ e) => {
       const row = this.row(e.tick, `${nameOfLife(head, e.actor, e.actor_life)} ${e.name === "shift_late" ? "is late" : "does not come"}`, "", e.actor);
       row.lastChild.append(make("span", { class: "soft small", text: ` · before: ${this.spent(e)}` }));

@@ -33,7 +33,6 @@ const ICONS = {
   on: "M9 5v14l9-7zM4 5h2v14H4z",
   earlier: "M12 5v14L4 12zM20 5v14l-8-7z",
   later: "M12 5v14l8-7zM4 5v14l8-7z",
-  search: "M10 4a6 6 0 104.2 10.3l4.7 4.7 1.4-1.4-4.7-4.7A6 6 0 0010 4zm0 2a4 4 0 110 8 4 4 0 010-8z",
   close: "M6 4.6L4.6 6l6 6-6 6L6 19.4l6-6 6 6 1.4-1.4-6-6 6-6L18 4.6l-6 6z",
   keys: "M3 6h18v12H3zm2 2v2h2V8zm4 0v2h2V8zm4 0v2h2V8zm4 0v2h2V8zM5 12v4h2v-4zm4 2v2h6v-2zm8-2v4h2v-4z",
   fit: "M4 4h6v2H6v4H4zM14 4h6v6h-2V6h-4zM4 14h2v4h4v2H4zM18 14h2v6h-6v-2h4z",
@@ -60,6 +59,11 @@ export function dress(button, name, label, word = "") {
   button.replaceChildren(icon(name), ...(word ? [make("span", { class: "word", text: word })] : []));
   button.setAttribute("aria-label", label);
   button.title = label;
+}
+
+/** Words that do something. @param {string} text @param {() => void} call @param {string} [kind] */
+export function link(text, call, kind = "") {
+  return make("button", { class: `link ${kind}`, text, on: { click: call } });
 }
 
 /** @type {Map<string, string>} */

@@ -44,7 +44,6 @@ export class Engine {
     this.bytes = new Uint8Array(memory.buffer);
     this.view = new DataView(memory.buffer);
     this.bytes.set(image, header.base);
-    this.fixed = this.bytes.slice(header.base, header.changes[0]);
     this.begin = this.save();
   }
 
@@ -105,18 +104,20 @@ export class Engine {
     this.call("step");
   }
 
+  /** What a run changes. */
   save() {
     return this.bytes.slice(...this.header.changes);
   }
 
-  /** @param {Uint8Array} saved */
-  restore(saved) {
-    this.bytes.set(saved, this.header.changes[0]);
+  /** What only a change of rules changes. */
+  tables() {
+    return this.bytes.slice(this.header.base, this.header.changes[0]);
   }
 
-  /** Tables as they came. */
-  mend() {
-    this.bytes.set(this.fixed, this.header.base);
+  /** @param {Uint8Array} saved @param {Uint8Array} [tables] */
+  restore(saved, tables) {
+    this.bytes.set(saved, this.header.changes[0]);
+    if (tables) this.bytes.set(tables, this.header.base);
   }
 
   /** What `VectorTown.digest` gives for the same town. */

@@ -7,15 +7,14 @@ import { clockTime, signed } from "./words.js";
 
 const FUTURES = 64;
 /** What is counted to the end of the episode, over everybody. */
-const COUNTED = { reward: "reward of everybody", queue_conflict: "conflicts", quarrel: "quarrels", waited: "minutes waited", exit: "exits" };
+const COUNTED = { reward: "reward, all together", queue_conflict: "conflicts", quarrel: "quarrels", waited: "minutes waited", exit: "exits" };
 
 /**
  * One future of an arm: the town goes on under another id, whose luck is its own and the same in both arms. Runs in the worker too.
  * @param {Engine} engine @param {any} arm @param {number} k
  */
 function liveFuture(engine, arm, k) {
-  engine.restore(arm.changed);
-  engine.bytes.set(arm.fixed, engine.header.base);
+  engine.restore(arm.changed, arm.fixed);
   engine.set("s.towns", 0, "id", engine.get("s.towns", 0, "id") + k);
   /** @type {Record<string, number>} */ const found = { reward: 0, queue_conflict: 0, quarrel: 0, waited: 0, exit: 0 };
   const residents = engine.rows("b.rewards");
@@ -45,7 +44,7 @@ function armsOf(a, b) {
   const arms = [a, b].map(({ store, head }) => {
     store.go(decision);
     const forced = store.changes.filter((/** @type {any} */ one) => one.kind === "force" && store.decisionAt(one.at) === decision).map((/** @type {any} */ one) => [store.town.slotOf(one.words[0]), head.actions.indexOf(one.words[1])]);
-    return { changed: store.engine.save(), fixed: store.tables(), policy: head.take.policy, events: head.events, forced };
+    return { changed: store.engine.save(), fixed: store.engine.tables(), policy: head.take.policy, events: head.events, forced };
   });
   return { arms, tick: a.head.first + decision * a.head.interval };
 }
@@ -93,10 +92,10 @@ export async function showFutures(page) {
     const { arms, tick } = armsOf(a, b), mean = (/** @type {number[]} */ list) => list.reduce((x, y) => x + y, 0) / list.length;
     said.textContent = "Living them …";
     const [before, after] = await liveFutures(page.library.living, arms, FUTURES, done => (said.textContent = `${done} of ${FUTURES} futures …`));
-    said.textContent = `${FUTURES} futures from ${clockTime(a.head, tick)} to the end, each lived as in A and as in B on the same luck.`;
+    said.textContent = `${FUTURES} futures from ${clockTime(a.head, tick)} to the end, each lived as in A and as in B with the same luck. Bold: the difference is clear of chance.`;
     body.replaceChildren(...Object.entries(COUNTED).map(([key, name]) => {
-      const one = before.map(row => row[key]), two = after.map(row => row[key]), effect = pairedEffect(one, two), sure = effect.low > 0 || effect.high < 0;
-      return make("tr", { class: sure ? "sure" : null }, make("th", { scope: "row", text: name }), make("td", { text: mean(one).toFixed(2) }), make("td", { text: mean(two).toFixed(2) }), make("td", { text: signed(effect.mean, 2) }), make("td", { text: `${signed(effect.low, 2)} … ${signed(effect.high, 2)}` }));
+      const one = before.map(row => row[key]), two = after.map(row => row[key]), effect = pairedEffect(one, two), sure = effect.low > 0 || effect.high < 0, same = one.every((value, k) => value === two[k]);
+      return make("tr", { class: sure ? "sure" : null }, make("th", { scope: "row", text: name }), make("td", { text: mean(one).toFixed(2) }), make("td", { text: mean(two).toFixed(2) }), make("td", { text: same ? "the same" : signed(effect.mean, 2) }), make("td", { text: same ? "–" : `${signed(effect.low, 2)} … ${signed(effect.high, 2)}` }));
     }));
   } catch (error) {
     said.textContent = /** @type {Error} */ (error).message;

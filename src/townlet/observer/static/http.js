@@ -1,6 +1,7 @@
 // @ts-check
 /** The server: what is asked of it, and a take's film fetched from it. */
 import { decodeReel, SourceError } from "./source.js";
+import { asSentence } from "./words.js";
 
 const PACKED_BYTES = 64 << 20;
 
@@ -15,7 +16,7 @@ export async function ask(path, body) {
   }
   if (!answer.ok) {
     const told = await answer.json().catch(() => ({}));
-    throw new SourceError(told.error ?? `The server answered ${answer.status}.`);
+    throw new SourceError(asSentence(told.error ?? `the server answered ${answer.status}`));
   }
   return answer;
 }

@@ -1,9 +1,10 @@
 // @ts-check
 /** One resident: what it needs, why it decided so, whom it feels for, what happened to it, what it sees. */
-import { byId, colour, fitted, make } from "./dom.js";
-import { clockTime, doingText, eventSentence, nameOf, nameOfLife, optionText, percent, plain, QUIET, signed, WAYS } from "./words.js";
+import { byId, colour, fitted, link, make } from "./dom.js";
+import { clockTime, doingText, eventSentence, fixed, isClash, nameOf, nameOfLife, optionText, percent, plain, QUIET, signed, WAYS } from "./words.js";
 
 const TABS = ["why", "ties", "story", "sees"];
+const SEEN_THERE = { steps: "steps to walk there", waiting: "how many wait there", "in use": "whether somebody uses it", rival: "rivalry with whoever is there, 0 to 1" };
 const RECENT = 15; // ticks for which a clash is told beside the name
 
 /** @param {string} name @param {number} value 0 … 1 @param {string} [shown] @param {string} [kind] @param {number} [line] */
@@ -62,7 +63,7 @@ export class Inspector {
     byId("who-doing").textContent = doingText(head, frame, who);
     const person = head.people[who], facts = frame.life(who) ? [] : [person.home && `lives in ${plain(person.home)}`, person.job && `${plain(person.job.id)} at ${plain(person.job.site)}`];
     const wallet = source.decided("wallet", frame.t)(who);
-    if (Number.isFinite(wallet)) facts.push(`${wallet.toFixed(2)} coins`);
+    if (Number.isFinite(wallet)) facts.push(`${wallet.toFixed(2)}\u00a0coins`);
     byId("who-facts").textContent = facts.filter(Boolean).join(" · ");
     const now = page.moments.filter((/** @type {any} */ one) => one.slots.includes(who) && one.tick <= frame.t && one.tick > frame.t - RECENT).pop();
     byId("who-now").hidden = !now;
@@ -149,7 +150,7 @@ export class Inspector {
     const nodes = [make("p", { class: "lead", text: why.sentence })], { avoid_line: line } = this.page.a.head;
     const rivals = ties.filter(tie => tie.rivalry >= line).sort((p, q) => q.rivalry - p.rivalry).slice(0, 3);
     if (rivals.length) nodes.push(make("p", { class: "small", text: `Keeps out of the way of ${rivals.map(tie => `${tie.b_name} (rivalry ${tie.rivalry.toFixed(2)})`).join(", ")}.` }));
-    nodes.push(make("p", { class: "soft small", text: `Decided at ${why.time}.${why.forced ? " The decision was given, not made." : ""}${why.illegal ? " The choice was not allowed and counted as waiting." : ""}${why.script === why.chosen ? " The script would have done the same." : ""}` }));
+    nodes.push(make("p", { class: "soft small", text: `Decided at ${why.time}.${why.forced ? " The decision was given, not made." : ""}${why.illegal ? " The choice was not allowed and counted as waiting." : ""}${why.script === why.chosen && this.page.a.head.take.policy !== "scripted" ? " The script would have done the same." : ""}` }));
     nodes.push(make("h3", { text: "What it could do" }));
     const options = why.options.filter((/** @type {any} */ o) => o.probability >= 0.0005 || o.name === why.chosen || o.name === why.script).slice(0, 12);
     const rows = options.map((/** @type {any} */ o) => {
@@ -176,7 +177,7 @@ export class Inspector {
     const choice = make("select", { id: "why-not", on: { change: () => {
       this.asked = choice.value;
       answer.textContent = this.asked ? whyNot(why, this.asked) : "";
-    } } }, make("option", { value: "", text: "…" }), ...kinds.map(kind => make("option", { value: kind, text: plain(kind) })));
+    } } }, make("option", { value: "", text: "choose …" }), ...kinds.map(kind => make("option", { value: kind, text: plain(kind) })));
     choice.value = kinds.includes(this.asked) ? this.asked : "";
     return [make("label", { class: "field ask" }, make("span", { text: "Why not" }), choice), answer];
   }
@@ -185,7 +186,7 @@ export class Inspector {
   candidateNodes(sees, chosen) {
     const what = chosen.split(":")[0], rows = Object.entries(sees?.[what] ?? {}).filter(([, one]) => one.steps >= 0);
     if (!rows.length) return [];
-    const head = make("tr", {}, make("td"), ...["steps away", "waiting", "in use", "rivalry there"].map(text => make("th", { text, scope: "col" })));
+    const head = make("tr", {}, make("td"), ...Object.entries(SEEN_THERE).map(([text, title]) => make("th", { text, title, scope: "col" })));
     const body = rows.map(([way, one]) => make("tr", { class: `${what}:${way}` === chosen ? "chosen" : null }, make("th", { text: WAYS[/** @type {keyof typeof WAYS} */ (way)] ?? way, scope: "row" }),
       ...[one.steps, one.waiting || "–", one.busy ? "yes" : "–", one.rivalry ? one.rivalry.toFixed(2) : "–"].map(text => make("td", { text }))));
     return [make("h3", { text: `What it saw: ${optionText(what)}` }), make("table", { class: "figures" }, make("thead", {}, head), make("tbody", {}, ...body))];
@@ -199,17 +200,17 @@ export class Inspector {
     const events = source.eventsHere(source.first, frame.t + 1);
     return mine.map(tie => {
       const between = events.filter((/** @type {any} */ e) => !QUIET.has(e.name) && ((e.actor === who && e.rival === tie.b) || (e.actor === tie.b && e.rival === who))).slice(-3).reverse();
-      const name = make("button", { class: "link", text: tie.b_name, on: { click: () => this.page.select(tie.b) } });
+      const name = link(tie.b_name, () => this.page.select(tie.b));
       const links = between.map((/** @type {any} */ e) => make("li", {}, this.momentLink(e.tick), ` ${eventSentence(head, e)}`));
       return make("section", { class: "tie" }, make("h3", {}, name, tie.rivalry >= head.avoid_line ? make("b", { class: "tag bad", text: "avoids" }) : null),
-        make("div", { class: "bars" }, barRow("rivalry", tie.rivalry, tie.rivalry.toFixed(2), "minus"), barRow("trust", Math.abs(tie.trust), tie.trust.toFixed(2), tie.trust < 0 ? "minus" : "plus"), barRow("familiarity", Math.min(1, tie.familiarity), tie.familiarity.toFixed(2))),
+        make("div", { class: "bars" }, barRow("rivalry", tie.rivalry, tie.rivalry.toFixed(2), "minus"), barRow("trust", Math.abs(tie.trust), fixed(tie.trust), tie.trust < 0 ? "minus" : "plus"), barRow("familiarity", Math.min(1, tie.familiarity), tie.familiarity.toFixed(2))),
         links.length ? make("ul", { class: "plain" }, ...links) : null);
     });
   }
 
   /** @param {number} t */
   momentLink(t) {
-    return make("button", { class: "link time", text: clockTime(this.page.a.head, t), on: { click: () => this.page.seek(t) } });
+    return link(clockTime(this.page.a.head, t), () => this.page.seek(t), "time");
   }
 
   /** @param {any} frame */
@@ -217,7 +218,7 @@ export class Inspector {
     const { who } = this.page, source = this.page.a, { head } = source, life = frame.life(who);
     const mine = source.eventsHere(source.first, source.last + 1).filter((/** @type {any} */ e) => e.name !== "bump" && ((e.actor === who && e.actor_life === life) || (e.rival === who && e.rival_life === life)));
     if (!mine.length) return [make("p", { class: "soft", text: "Nothing happened to it so far." })];
-    const row = (/** @type {any} */ e) => make("li", { class: e.name === "queue_conflict" || e.name === "quarrel" ? "sharp" : "" }, this.momentLink(e.tick), make("span", { text: eventSentence(head, e) }));
+    const row = (/** @type {any} */ e) => make("li", { class: isClash(e.name) ? "sharp" : "" }, this.momentLink(e.tick), make("span", { text: eventSentence(head, e) }));
     const past = mine.filter((/** @type {any} */ e) => e.tick <= frame.t).reverse(), ahead = mine.filter((/** @type {any} */ e) => e.tick > frame.t);
     const nodes = [make("p", { class: "soft small", text: `The day of ${nameOfLife(head, who, life)}, newest first.` })];
     if (ahead.length) nodes.push(make("details", {}, make("summary", { text: `Still to come (${ahead.length})` }), make("ol", { class: "story" }, ...ahead.slice(0, 40).map(row))));
@@ -226,8 +227,8 @@ export class Inspector {
 
   /** @param {any} why */
   seesNodes(why) {
-    if (!why?.fields) return [make("p", { class: "soft", text: "What it saw is not kept in this file; open the town with townlet observe. The window it sees is overlay 7." })];
-    const said = make("p", { class: "soft small", text: "What the policy is given to decide by, each as a number. Overlay 7 shows the window it sees on the map." });
+    if (!why?.fields) return [make("p", { class: "soft", text: "What it saw is not kept in this file; open the town with townlet observe. Key 7 shows on the map how far it sees." })];
+    const said = make("p", { class: "soft small", text: "All that the policy knows when it decides, as numbers. Key 7 shows on the map how far it sees." });
     return [said, ...Object.entries(why.fields).map(([group, fields], k) => make("details", { open: k < 2 }, make("summary", { text: plain(group) }),
       make("table", { class: "figures" }, make("tbody", {}, ...Object.entries(/** @type {any} */ (fields)).map(([name, value]) => make("tr", {}, make("th", { text: plain(name), scope: "row" }), make("td", { text: typeof value === "number" ? value.toFixed(3) : String(value) })))))))];
   }

@@ -9,14 +9,14 @@ const VIEW_KEYS = { t: "town", p: "people", q: "queues", i: "ties", r: "runs", l
 /** Shown in the help: keys, what they do. */
 const HELP = [
   ["space", "play, pause"], ["← →", "one tick back, on"], ["shift ← →", "one decision back, on"], ["home end", "first, last tick"], [", .", "slower, faster"],
-  ["n p", "next, previous moment: conflicts, exits, troubles"], ["m", "the worst conflict of the film"], ["j k", "next, previous resident"], ["f", "follow the selected one"],
-  ["+ − 0", "zoom in, out, whole town"], ["w a s d", "move the map"], ["1 … 7", `overlay: ${OVERLAYS.join(", ")}`], ["c", "compare with another take"], ["b", "branch here: what if …"], ["t", "take over the selected one; then 1 … 9, enter, backspace"], ["/", "search"],
-  ["g then t p q i r l s", "town, people, queues, ties, runs, releases, scenario"], ["?", "these keys"], ["esc", "close, let go"],
+  ["n p", "next, previous moment: a conflict, somebody leaves, a blackout"], ["m", "the worst conflict of the film"], ["j k", "next, previous resident"], ["f", "follow the selected one"],
+  ["+ − 0", "zoom in, out, whole town"], ["w a s d", "move the map"], ["1 … 7", `overlay: ${Object.keys(OVERLAYS).join(", ")}`], ["c", "compare with a second day, side by side"], ["b", "what if: change something from here on"], ["t", "take over the selected one; then 1 … 9, enter, backspace"], ["/", "search"],
+  ["g then t p q i r l s", "town, people, queues, ties, runs, releases, scenario"], ["?", "these keys"], ["esc", "close; select nobody"],
 ];
 
 /** @param {any} page */
 export function bindKeys(page) {
-  byId("keys-list").replaceChildren(...HELP.map(([keys, text]) => make("div", {}, make("dt", {}, make("kbd", { text: keys })), make("dd", { text }))));
+  byId("keys-list").replaceChildren(...HELP.map(([keys, text]) => make("div", {}, make("dt", {}, ...keys.split(" ").flatMap(key => [["then", "…"].includes(key) ? key : make("kbd", { text: key }), " "])), make("dd", { text }))));
   let going = -Infinity; // when g was pressed
   const PAN = { w: [0, -2], a: [-2, 0], s: [0, 2], d: [2, 0] };
   const CALLS = {
@@ -45,15 +45,15 @@ export function bindKeys(page) {
     Escape: () => page.letGo(),
   };
   document.addEventListener("keydown", e => {
-    const target = /** @type {any} */ (e.target), typing = target.closest?.("input, select, textarea, dialog");
-    if (e.ctrlKey || e.metaKey || e.altKey || (typing && e.key !== "Escape")) return;
+    const target = /** @type {any} */ (e.target), typing = target.closest?.("input, select, textarea");
+    if (e.ctrlKey || e.metaKey || e.altKey || target.closest?.("dialog") || (typing && e.key !== "Escape")) return;
     if (e.key === " " && target.closest?.("button, summary")) return;
     if (!(e.key === "Enter" && target.closest?.("button")) && page.seat.key(e.key)) return void e.preventDefault();
     if (performance.now() - going < 1500 && e.key in VIEW_KEYS) {
       going = -Infinity;
       page.openView(VIEW_KEYS[/** @type {keyof typeof VIEW_KEYS} */ (e.key)]);
     } else if (e.key === "g") going = performance.now();
-    else if (/^[1-7]$/.test(e.key)) page.setOverlay(OVERLAYS[Number(e.key) - 1]);
+    else if (/^[1-7]$/.test(e.key)) page.setOverlay(Object.keys(OVERLAYS)[Number(e.key) - 1]);
     else if (e.key in PAN) page.mapA.pan(...PAN[/** @type {keyof typeof PAN} */ (e.key)]);
     else if (e.key in CALLS) /** @type {any} */ (CALLS)[e.key](e);
     else return;

@@ -67,7 +67,7 @@ export class LivingTown {
   bear(take, like) {
     const { living, about } = this.parts, decides = take.policy, changes = take.changes ?? [];
     for (const one of changes) parseChange(one.do, living, like);
-    const name = about.policies.find((/** @type {any} */ one) => one.id === decides)?.name ?? decides, title = `${take.town}, seed ${take.seed}, ${name}${changes.length ? `, ${changes.length} change${changes.length > 1 ? "s" : ""}` : ""}`;
+    const name = about.policies.find((/** @type {any} */ one) => one.id === decides)?.name ?? decides, title = `${take.town}, seed ${take.seed}, ${name}${changes.length === 1 ? `, ${changes[0].do}` : changes.length ? `, ${changes.length} changes` : ""}`;
     const id = takeId(take), values = Boolean(living.image.calls[`network_${decides}`]) && like.values;
     const born = { ...like, id, title, take, parent: like.id, values, played: decides === like.take.policy ? like.played : undefined };
     born.columns = { ...like.columns, decisions: like.columns.decisions.filter((/** @type {any} */ one) => values || one.name !== "value") };

@@ -253,7 +253,7 @@ export class LivingTake {
       if (at < this.head.first || at >= this.head.first + this.head.ticks) throw new SourceError("That change is outside the take.");
       if (kind === "perturb") this.town.schedule(at, words);
     }
-    this.fixed = this.tables();
+    this.fixed = this.engine.tables();
     for (let k = 0; k < this.decisions; k++) {
       this.arrive(k);
       if (k % this.every === 0) this.stations.set(k, { changed: this.engine.save(), fixed: this.fixed });
@@ -262,20 +262,12 @@ export class LivingTake {
     this.digest = this.engine.digest();
   }
 
-  tables() {
-    return this.engine.bytes.slice(this.engine.header.base, this.engine.header.changes[0]);
-  }
-
   /** What is to change before a decision. @param {number} k */
   arrive(k) {
     const due = this.changes.filter((/** @type {any} */ one) => this.decisionAt(one.at) === k);
     for (const change of due) if (change.kind === "rule") this.town.setRule(change.words);
-    if (due.some((/** @type {any} */ one) => one.kind === "rule")) this.fixed = this.tables();
+    if (due.some((/** @type {any} */ one) => one.kind === "rule")) this.fixed = this.engine.tables();
     for (const change of due) if (["exit", "newcomer", "tie", "resident"].includes(change.kind)) this.town.change(change);
-  }
-
-  get playing() {
-    return this.head.take.policy;
   }
 
   /** @param {number} k */
@@ -287,7 +279,7 @@ export class LivingTake {
   /** Let whoever decides choose. @param {number} k */
   choose(k) {
     const { engine } = this, played = this.head.played, n = this.town.residents;
-    if (!played) return void engine.decide(this.playing);
+    if (!played) return void engine.decide(this.head.take.policy);
     engine.part("targets").fill(255);
     for (let slot = 0; slot < n; slot++) {
       const action = played.actions[slot * this.decisions + k];
@@ -325,8 +317,7 @@ export class LivingTake {
   /** Stand before a decision. @param {number} decision */
   go(decision) {
     const near = decision - decision % this.every, { changed, fixed } = /** @type {any} */ (this.stations.get(near));
-    this.engine.restore(changed);
-    this.engine.bytes.set(fixed, this.engine.header.base);
+    this.engine.restore(changed, fixed);
     for (let k = near; k < decision; k++) {
       this.decide(k);
       this.engine.step();

@@ -1,10 +1,10 @@
 // @ts-check
 /** The page: opens what there is to see and keeps its parts together. */
-import { byId, calm, dress, make, onThemeChange, seldom } from "./dom.js";
+import { byId, calm, dress, link, make, onThemeChange, seldom } from "./dom.js";
 import { linkOfTake, takeId, takeOfLink } from "./living.js";
-import { clockDay, clockTime, doingText, nameOf, optionText, plain, tickOfTime } from "./words.js";
+import { clockDay, clockTime, doingText, isClash, nameOf, optionText, plain, tickOfTime } from "./words.js";
 import { Player, SPEEDS } from "./player.js";
-import { OVERLAYS, OVERLAY_TITLES, TownMap } from "./map.js";
+import { OVERLAYS, TownMap } from "./map.js";
 import { TimeLine } from "./timeline.js";
 import { Inspector } from "./inspector.js";
 import { People } from "./people.js";
@@ -33,6 +33,7 @@ class Page {
     this.who = -1;
     this.following = false;
     this.view = "town";
+    this.overlay = "";
     /** @type {any[]} */ this.moments = [];
     this.caption = "";
     this.player = new Player(0, 0, t => this.atHand(t));
@@ -193,13 +194,13 @@ class Page {
     const found = divergence ?? (await this.findDivergence(a, b));
     const box = byId("divergence");
     box.hidden = false;
-    if (found.tick === null) box.textContent = "A and B are the same to the end.";
+    if (found.tick === null) box.textContent = "In A and B everybody does the same to the end of the day.";
     else {
       this.timeline.parted = found.tick;
-      box.replaceChildren(make("button", { class: "link", text: found.text, on: { click: () => {
+      box.replaceChildren(link(found.text, () => {
         if (found.slot !== undefined && found.slot !== null) this.select(found.slot);
         this.seek(found.tick);
-      } } }));
+      }));
     }
     this.timeline.dirty = true;
     this.drawSoon();
@@ -223,7 +224,7 @@ class Page {
     if (this.b) return void this.openB(null);
     const other = this.library.takes.find((/** @type {any} */ take) => take.id !== this.a.head.id);
     if (other) this.openB(other.id);
-    else this.tell("There is no second take to compare with. Press b to make one.");
+    else this.tell("There is no second day to compare with. Press b to make one.");
   }
 
   /** A title without the town and the seed that all takes share. @param {string} title */
@@ -252,10 +253,10 @@ class Page {
   branch() {
     if (!this.mayAct()) return;
     this.player.pause();
-    byId("branch-when").textContent = `from ${clockTime(this.a.head, this.player.t)} on`;
+    byId("branch-when").textContent = `Something is different from ${clockTime(this.a.head, this.player.t)} on. A stays as it is; the new day runs beside it as B, with the same luck.`;
     byId("branch-error").textContent = "";
     byId("branch-do").value = "";
-    byId("branch-idea").replaceChildren(make("option", { value: "", text: "choose, or write it below" }), ...this.ideas().map(([group, rows]) => make("optgroup", { label: group }, ...rows.map(([text, change]) => make("option", { value: change, text })))));
+    byId("branch-idea").replaceChildren(make("option", { value: "", text: "nothing, or what is written below" }), ...this.ideas().map(([group, rows]) => make("optgroup", { label: group }, ...rows.map(([text, change]) => make("option", { value: change, text })))));
     byId("branch-policy").replaceChildren(make("option", { value: "", text: "the same" }), ...(this.library.about.policies ?? []).map((/** @type {any} */ one) => make("option", { value: one.id, text: one.name })));
     byId("branch-dialog").showModal();
   }
@@ -266,8 +267,8 @@ class Page {
     const rival = this.moments.find(one => one.slots.includes(here) && one.slots.length > 1)?.slots.find((/** @type {number} */ slot) => slot !== here) ?? (here ? 0 : 1), other = rival < head.people.length ? nameOf(head, frame, rival) : "";
     const shared = head.things.filter((/** @type {any} */ one) => one.kind !== "bed" && !this.library.offline);
     /** @type {[string, [string, string][]][]} */ const found = [
-      ["The town", [...head.perturbations.map((/** @type {string} */ kind) => [`${head.reason_words[kind] ?? `a ${plain(kind)}`} for an hour`, `perturb ${kind} 60`]), ...(frame && frame.doing.some((/** @type {number} */ one) => !(one & 127)) ? [["somebody moves in", "newcomer"]] : []), ...shared.map((/** @type {any} */ one) => [`without ${plain(one.id)}`, `objects -= ${one.id}`])]],
-      [name, [...head.needs.map((/** @type {any} */ need) => [`${plain(need.name)} falls to 20 %`, `resident ${name}.${need.name} = 0.2`]), ["has no money", `resident ${name}.wallet = 0`], ...(other ? [[`cannot stand ${other}`, `tie ${name}~${other} rivalry = 0.9`], [`holds nothing against ${other}`, `tie ${name}~${other} rivalry = 0`]] : []), ["leaves the town", `exit ${name}`]]],
+      ["The town", [...head.perturbations.map((/** @type {string} */ kind) => [`${head.reason_words[kind] ?? plain(kind)} for an hour`, `perturb ${kind} 60`]), ...(frame && head.people.some((/** @type {any} */ _, /** @type {number} */ slot) => !frame.state(slot)) ? [["somebody moves in", "newcomer"]] : []), ...shared.map((/** @type {any} */ one) => [`without ${plain(one.id)}`, `objects -= ${one.id}`])]],
+      [name, [...head.needs.map((/** @type {any} */ need) => [`${plain(need.name)} falls to 20%`, `resident ${name}.${need.name} = 0.2`]), ["has no money", `resident ${name}.wallet = 0`], ...(other ? [[`cannot stand ${other}`, `tie ${name}~${other} rivalry = 0.9`], [`holds nothing against ${other}`, `tie ${name}~${other} rivalry = 0`]] : []), ["leaves the town", `exit ${name}`]]],
       [`${name} decides now`, head.actions.slice(0, 40).map((/** @type {string} */ option) => [optionText(option), `force ${name} ${option}`])],
     ];
     if (living) found.push(["A rule", living.rules.map((/** @type {any} */ one) => [`${one.key} = ${one.value}`, `${one.key} = ${one.value}`])]);
@@ -313,7 +314,7 @@ class Page {
 
   async jumpToWorst() {
     if (!this.moments.length) await this.findMoments();
-    const worst = this.moments.filter(one => one.kind === "queue_conflict" || one.kind === "quarrel").sort((p, q) => q.strength - p.strength || p.tick - q.tick)[0];
+    const worst = this.moments.filter(one => isClash(one.kind)).sort((p, q) => q.strength - p.strength || p.tick - q.tick)[0];
     if (worst) this.goTo(worst);
     else this.tell("There was no conflict in this film.");
   }
@@ -356,9 +357,9 @@ class Page {
     for (const [map, source] of /** @type {[TownMap, any][]} */ ([[this.mapA, this.a], [this.mapB, this.b]])) {
       if (!source || this.view !== "town") continue;
       const at = source.clamp(t), frame = source.peek(at), next = part && at < source.last ? source.glance(at + 1) : null;
-      map.overlay = this.overlay ?? "needs";
+      map.overlay = this.overlay;
       map.who = this.who;
-      if (frame && this.following && this.who >= 0 && frame.doing[this.who] & 127 && map === this.mapA && map.scale) {
+      if (frame && this.following && this.who >= 0 && frame.state(this.who) && map === this.mapA && map.scale) {
         const on = next && !calm.matches && Math.abs(next.x[this.who] - frame.x[this.who]) + Math.abs(next.y[this.who] - frame.y[this.who]) <= 2 ? part : 0;
         map.redraw = () => {};
         map.centre(frame.x[this.who] + ((next?.x[this.who] ?? 0) - frame.x[this.who]) * on, frame.y[this.who] + ((next?.y[this.who] ?? 0) - frame.y[this.who]) * on);
@@ -381,10 +382,9 @@ class Page {
     byId("troubles").hidden = !troubles.length;
     let waiting = 0, present = 0, quarrels = 0;
     for (let i = 0; i < frame.residents; i++) {
-      const doing = frame.doing[i] & 127;
-      present += Number(doing > 0);
-      waiting += Number(doing === 4 || doing === 5);
-      quarrels += Number((frame.doing[i] & 128) > 0);
+      present += Number(frame.state(i) > 0);
+      waiting += Number(frame.waits(i));
+      quarrels += Number(frame.quarrels(i));
     }
     byId("map-a").setAttribute("aria-label", `Map of ${head.take.town ?? "the town"} at ${clockTime(head, frame.t)}: ${present} residents, ${waiting} waiting, ${quarrels} quarrelling. The view People tells the same in a table.`);
     this.showCaption(frame);
@@ -398,8 +398,8 @@ class Page {
     const { head } = this.a, recent = this.moments.filter(one => one.tick <= frame.t && one.tick > frame.t - 10).slice(-2).reverse(), key = `${head.id}/${recent.map(one => one.tick + one.text).join()}`;
     if (key === this.caption) return;
     this.caption = key;
-    const rows = recent.map(one => make("p", { class: one.kind === "queue_conflict" || one.kind === "quarrel" ? "sharp" : "" },
-      make("button", { class: "link time", text: clockTime(head, one.tick), on: { click: () => this.seek(one.tick) } }), ` ${one.text} `,
+    const rows = recent.map(one => make("p", { class: isClash(one.kind) ? "sharp" : "" },
+      link(clockTime(head, one.tick), () => this.seek(one.tick), "time"), ` ${one.text} `,
       ...one.slots.map((/** @type {number} */ slot) => make("button", { class: "chip", text: nameOf(head, frame, slot), "aria-label": `Select ${nameOf(head, frame, slot)}`, on: { click: () => this.select(slot) } }))));
     byId("caption").replaceChildren(...rows);
   }
@@ -437,7 +437,7 @@ class Page {
     if (!frame) return;
     for (let k = 1, slot = this.who < 0 && by < 0 ? 0 : this.who; k <= frame.residents; k++) {
       slot = (slot + by + frame.residents) % frame.residents;
-      if (frame.doing[slot] & 127) return void this.select(slot);
+      if (frame.state(slot)) return void this.select(slot);
     }
   }
 
@@ -461,7 +461,8 @@ class Page {
   /** @param {string} name */
   setOverlay(name) {
     this.overlay = name;
-    for (const other of OVERLAYS) byId(`overlay-${other}`).setAttribute("aria-pressed", String(other === name));
+    for (const other of Object.keys(OVERLAYS)) byId(`overlay-${other}`).setAttribute("aria-pressed", String(other === name));
+    byId("overlay-key").replaceChildren(...OVERLAYS[name].key.map(([hue, text]) => make("li", {}, make("i", { vars: { "--hue": `var(--${hue})` } }), text)));
     this.drawSoon();
   }
 
@@ -548,8 +549,9 @@ class Page {
 
   async save() {
     try {
-      await this.library.publish?.(this.a.head.id);
-      location.href = `api/takes/${this.a.head.id}.html`;
+      const [a, b] = [this.a, this.b].map(source => source?.head.id);
+      for (const id of [a, b]) if (id) await this.library.publish?.(id);
+      location.href = `api/takes/${a}.html${b ? `?vs=${b}` : ""}`;
     } catch (error) {
       this.tell(/** @type {Error} */ (error).message);
     }
@@ -595,7 +597,8 @@ class Page {
     byId("speed").addEventListener("change", () => this.player.setSpeed(Number(byId("speed").value)));
     byId("take-a").addEventListener("change", () => this.openA(byId("take-a").value));
     byId("take-b").addEventListener("change", () => this.openB(byId("take-b").value || null));
-    byId("overlays").replaceChildren(...OVERLAYS.map((name, k) => make("button", { id: `overlay-${name}`, "aria-pressed": String(k === 0), title: `${OVERLAY_TITLES[k]} (${k + 1})`, text: name, on: { click: () => this.setOverlay(name) } })));
+    byId("overlays").replaceChildren(...Object.entries(OVERLAYS).map(([name, { title }], k) => make("button", { id: `overlay-${name}`, title: `${title} (${k + 1})`, text: name, on: { click: () => this.setOverlay(name) } })));
+    this.setOverlay("needs");
     for (const name of this.viewNames) byId(`go-${name}`).addEventListener("click", () => this.openView(name));
     for (const kind of ["things", "people"]) byId(`lanes-${kind}`).addEventListener("click", () => {
       this.timeline.lanesOf = kind;
@@ -614,6 +617,7 @@ class Page {
       this.makeBranch();
     });
     byId("branch-idea").addEventListener("change", () => (byId("branch-do").value = byId("branch-idea").value));
+    byId("branch-do").addEventListener("input", () => (byId("branch-idea").value = ""));
     byId("branch-cancel").addEventListener("click", () => byId("branch-dialog").close());
     byId("timeline").addEventListener("pointermove", (/** @type {PointerEvent} */ e) => {
       if (!this.a || e.buttons) return;
@@ -632,6 +636,7 @@ class Page {
       this.inspector.shown = "";
       this.moved("theme");
     });
+    addEventListener("hashchange", () => location.reload()); // a link that is pasted into the page's own address
     bindKeys(this);
   }
 }

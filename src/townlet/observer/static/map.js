@@ -3,14 +3,22 @@
 import { calm, colour, colourWord, disc, fitted } from "./dom.js";
 import { needLevel } from "./words.js";
 
-export const OVERLAYS = ["needs", "doing", "queues", "rivalry", "heat", "routes", "window"];
-export const OVERLAY_TITLES = ["How well their needs are met", "What they do", "Who waits", "Who is angry", "Where people stood lately", "Where they go", "What the selected one sees"];
-export const NEAR = 12; // px a tile from which residents are discs
+/** What can be laid over the map: what it shows, and what its colours mean. @type {Record<string, {title: string, key: [string, string][]}>} */
+export const OVERLAYS = {
+  needs: { title: "How well their needs are met", key: [["good", "all needs above a half"], ["fair", "one below a half"], ["bad", "one below a quarter"]] },
+  doing: { title: "What they do", key: [["h6", "idle"], ["h0", "walking"], ["h2", "using something"], ["wait", "waiting"], ["h1", "at work"], ["h3", "going home"], ["h4", "chatting"]] },
+  queues: { title: "Who waits", key: [["wait", "waiting"]] },
+  rivalry: { title: "Who is angry", key: [["h4", "a little angry with somebody"], ["fair", "angry"], ["bad", "keeps away from somebody"]] },
+  heat: { title: "Where people stood lately", key: [["heat", "where people stood in the last hour"]] },
+  routes: { title: "Where they go", key: [["soft", "on the way to"], ["ink", "where the selected one came from"]] },
+  window: { title: "What the selected one sees", key: [["ink", "how far the selected one sees"]] },
+};
+const NEAR = 12; // px a tile from which residents are discs
 const NEAR_FEW = 8; // in a town of few
 const FEW = 60;
 
 const TILE_COLOURS = { floor: "floor", wall: "wall", door: "door", road: "road", object: "floor" };
-const DOING_COLOURS = ["soft", "h6", "h0", "h2", "wait", "wait", "h1", "h1", "h3", "h4", "bad"];
+export const DOING_COLOURS = ["soft", "h6", "h0", "h2", "wait", "wait", "h1", "h1", "h3", "h4", "bad"];
 const LEVEL_COLOURS = ["good", "fair", "bad"];
 const REACH = 5; // tiles a resident sees in each direction
 const TRAIL = 40;
@@ -170,7 +178,7 @@ export class TownMap {
     if (!frame) return -1;
     let best = -1, least = Math.max(14, this.scale * 0.7) ** 2;
     for (let i = 0; i < frame.residents; i++) {
-      if (!(frame.doing[i] & 127)) continue;
+      if (!frame.state(i)) continue;
       const at = places?.[i], x = at ? at[0] : (frame.x[i] + 0.5 - this.x0) * this.scale, y = at ? at[1] : (frame.y[i] + 0.5 - this.y0) * this.scale;
       const d = (x - px) ** 2 + (y - py) ** 2;
       if (d < least) [best, least] = [i, d];
@@ -207,9 +215,9 @@ export class TownMap {
 
   /** Colour names of everybody under the overlay that is on. @param {any} frame @param {number} i */
   shade(frame, i) {
-    if (frame.doing[i] & 128) return "bad";
-    if (this.overlay === "doing" || this.overlay === "routes") return DOING_COLOURS[frame.doing[i] & 127] ?? "h0";
-    const waits = (frame.doing[i] & 127) === 4 || (frame.doing[i] & 127) === 5;
+    if (frame.quarrels(i)) return "bad";
+    if (this.overlay === "doing" || this.overlay === "routes") return DOING_COLOURS[frame.state(i)] ?? "h0";
+    const waits = frame.waits(i);
     if (this.overlay === "queues") return waits ? "wait" : "soft";
     if (this.overlay === "rivalry") return frame.rivalry[i] >= 178 ? "bad" : frame.rivalry[i] >= 128 ? "fair" : frame.rivalry[i] >= 26 ? "h4" : "soft";
     return waits ? "wait" : "person";
@@ -236,9 +244,9 @@ export class TownMap {
     if (!frame) return void c.putImageData(image, 0, 0);
     const levels = LEVEL_COLOURS.map(colourWord), byName = new Map(), plainNeeds = this.overlay === "needs";
     for (let i = 0; i < frame.residents; i++) {
-      if (!(frame.doing[i] & 127)) continue;
+      if (!frame.state(i)) continue;
       let word;
-      if (frame.doing[i] & 128) word = levels[2];
+      if (frame.quarrels(i)) word = levels[2];
       else if (plainNeeds) word = levels[needLevel(frame, i)];
       else {
         const name = this.shade(frame, i);
@@ -246,14 +254,14 @@ export class TownMap {
         byName.set(name, word);
       }
       let x = frame.x[i], y = frame.y[i];
-      if (part && this.next.doing[i] & 127) {
+      if (part && this.next.state(i)) {
         x += (this.next.x[i] - x) * part;
         y += (this.next.y[i] - y) * part;
       }
       paintSquare(words, w, h, Math.floor((x - this.x0) * s), Math.floor((y - this.y0) * s), size, word);
     }
     c.putImageData(image, 0, 0);
-    if (this.who >= 0 && frame.doing[this.who] & 127) {
+    if (this.who >= 0 && frame.state(this.who)) {
       c.strokeStyle = colour("ink");
       c.lineWidth = 2;
       disc(c, (frame.x[this.who] + 0.5 - this.x0) * this.scale, (frame.y[this.who] + 0.5 - this.y0) * this.scale, Math.max(9, this.scale));
@@ -291,19 +299,19 @@ export class TownMap {
   spread(X, Y) {
     const { frame, next, part, scale: s } = this, tiles = new Map(), places = [];
     for (let i = 0; i < frame.residents; i++) {
-      if (!(frame.doing[i] & 127)) continue;
+      if (!frame.state(i)) continue;
       const key = frame.y[i] * 65536 + frame.x[i];
       if (!tiles.has(key)) tiles.set(key, []);
       tiles.get(key).push(i);
     }
     for (let i = 0; i < frame.residents; i++) {
-      if (!(frame.doing[i] & 127)) {
+      if (!frame.state(i)) {
         places.push(null);
         continue;
       }
       let x = frame.x[i], y = frame.y[i];
       const group = tiles.get(y * 65536 + x);
-      if (next && next.doing[i] & 127 && Math.abs(next.x[i] - x) + Math.abs(next.y[i] - y) <= 2) {
+      if (next && next.state(i) && Math.abs(next.x[i] - x) + Math.abs(next.y[i] - y) <= 2) {
         x += (next.x[i] - x) * part;
         y += (next.y[i] - y) * part;
       }
@@ -360,11 +368,11 @@ export class TownMap {
 
   /** Ways to what is waited for, trails and the window. @param {any} c @param {(x: number) => number} X @param {(y: number) => number} Y */
   drawLines(c, X, Y) {
-    const { frame, places, scale: s } = this, { things } = this.source.head;
+    const { frame, places, scale: s } = this, { head } = this.source;
     for (let i = 0; i < frame.residents; i++) {
-      const doing = frame.doing[i] & 127, waits = doing === 4 || doing === 5, walks = doing === 2 && this.overlay === "routes";
+      const waits = frame.waits(i), walks = this.overlay === "routes" && head.doing[frame.state(i)] === "walks";
       if (!places[i] || !frame.thing[i] || !(waits || walks)) continue;
-      const thing = things[frame.thing[i] - 1];
+      const thing = head.things[frame.thing[i] - 1];
       c.strokeStyle = colour(waits ? "wait" : "soft");
       c.lineWidth = this.who === i ? 2.5 : 1.6;
       c.setLineDash(waits ? [5, 4] : [1, 4]);
@@ -395,7 +403,7 @@ export class TownMap {
     c.beginPath();
     for (let t = this.frame.t - TRAIL; t <= this.frame.t; t++) {
       const then = this.source.glance(t);
-      if (then && then.doing[this.who] & 127) c.lineTo(X(then.x[this.who] + 0.5), Y(then.y[this.who] + 0.5));
+      if (then && then.state(this.who)) c.lineTo(X(then.x[this.who] + 0.5), Y(then.y[this.who] + 0.5));
     }
     c.stroke();
   }
@@ -408,7 +416,7 @@ export class TownMap {
       heat = new Float32Array(map.width * map.height);
       for (let t = this.frame.t - 59; t <= this.frame.t; t++) {
         const then = this.source.glance(t);
-        if (then) for (let i = 0; i < then.residents; i++) if (then.doing[i] & 127) heat[then.y[i] * map.width + then.x[i]] += 1;
+        if (then) for (let i = 0; i < then.residents; i++) if (then.state(i)) heat[then.y[i] * map.width + then.x[i]] += 1;
       }
       this.heat = new Map([[key, heat]]);
     }
@@ -425,7 +433,7 @@ export class TownMap {
   /** @param {any} c @param {number} i @param {number} x @param {number} y */
   drawResident(c, i, x, y) {
     const { frame, scale: s } = this, level = needLevel(frame, i), r = s * 0.44;
-    if (frame.doing[i] & 128) {
+    if (frame.quarrels(i)) {
       c.fillStyle = colour("bad");
       c.beginPath();
       for (let k = 0; k < 16; k++) {

@@ -1,11 +1,11 @@
 // @ts-check
 /** Everybody in a table: the map's twin for those who cannot or need not look at it. */
-import { byId, make } from "./dom.js";
-import { doingText, margin, nameOf, plain } from "./words.js";
+import { byId, link, make } from "./dom.js";
+import { doingText, isClash, margin, nameOf, percent, plain } from "./words.js";
 
 const ROW = 36;
 const SPARE = 8;
-const TITLES = { margin: "How far the worst need is above its line", rivalry: "The worst rivalry it feels", conflicts: "Conflicts and quarrels so far" };
+const TITLES = { margin: "How far the worst need is above the line below which it presses; minus: below it", rivalry: "How angry it is with whom it likes least, 0 to 1; red: it keeps away", conflicts: "Conflicts and quarrels so far today", wallet: "In its wallet at the last decision" };
 
 export class People {
   /** @param {any} page */
@@ -44,10 +44,10 @@ export class People {
     if (!frame) return;
     const clashes = new Map();
     for (const e of source.eventsHere(source.first, frame.t + 1))
-      if (e.name === "queue_conflict" || e.name === "quarrel") for (const slot of [e.actor, e.rival]) if (slot >= 0) clashes.set(slot, (clashes.get(slot) ?? 0) + 1);
+      if (isClash(e.name)) for (const slot of [e.actor, e.rival]) if (slot >= 0) clashes.set(slot, (clashes.get(slot) ?? 0) + 1);
     const wallet = source.decided("wallet", frame.t), list = [];
     for (let slot = 0; slot < frame.residents; slot++) {
-      if (!(frame.doing[slot] & 127)) continue;
+      if (!frame.state(slot)) continue;
       list.push({ slot, name: nameOf(head, frame, slot), margin: margin(head, frame, slot), wallet: wallet(slot), rivalry: frame.rivalry[slot] / 255, conflicts: clashes.get(slot) ?? 0 });
     }
     const need = head.needs.findIndex((/** @type {any} */ n) => this.sort === `need:${n.name}`);
@@ -60,7 +60,7 @@ export class People {
     this.list = list;
     this.frame = frame;
     for (const th of byId("people-head").querySelectorAll("th")) th.setAttribute("aria-sort", th.dataset.key === this.sort ? (this.down ? "descending" : "ascending") : "none");
-    byId("people-count").textContent = `${list.length} residents`;
+    byId("people-count").textContent = `${list.length} residents, those who need something most first; click a name or a column`;
     byId("people-table").setAttribute("aria-rowcount", String(list.length + 1));
     this.rows();
   }
@@ -73,12 +73,12 @@ export class People {
     const shown = list.slice(from, to).map((row, k) => {
       const needs = head.needs.map((/** @type {any} */ need, /** @type {number} */ n) => {
         const level = frame.needs[n][row.slot] / 255;
-        return make("td", { class: "c-need" }, make("span", { class: `bar ${level < need.line ? "low" : ""}`, vars: { "--share": level.toFixed(3), "--line": need.line } }, make("i", { class: "line" })), make("span", { class: "figure", text: level.toFixed(2) }));
+        return make("td", { class: "c-need" }, make("span", { class: `bar ${level < need.line ? "low" : ""}`, vars: { "--share": level.toFixed(3), "--line": need.line } }, make("i", { class: "line" })), make("span", { class: "figure", text: percent(level) }));
       });
-      const pick = make("button", { class: "link", text: row.name, on: { click: () => this.page.select(row.slot) } });
+      const pick = link(row.name, () => this.page.select(row.slot));
       return make("tr", { "aria-rowindex": from + k + 2, "aria-selected": row.slot === this.page.who ? "true" : null, class: row.slot === this.page.who ? "selected" : null, "data-slot": row.slot },
         make("th", { scope: "row", class: "c-name" }, pick), ...needs,
-        make("td", { class: `c-margin number ${row.margin < 0 ? "bad" : ""}`, text: `${row.margin < 0 ? "−" : "+"}${Math.abs(row.margin).toFixed(2)}` }),
+        make("td", { class: `c-margin number ${row.margin < 0 ? "bad" : ""}`, text: `${row.margin < 0 ? "−" : "+"}${percent(Math.abs(row.margin))}` }),
         make("td", { class: `c-rivalry number ${row.rivalry >= head.avoid_line ? "bad" : ""}`, text: row.rivalry.toFixed(2) }),
         make("td", { class: "c-conflicts number", text: String(row.conflicts) }),
         make("td", { class: "c-wallet number", text: Number.isFinite(row.wallet) ? row.wallet.toFixed(2) : "–" }),

@@ -69,13 +69,14 @@ function candidatesOf({ engine, town, living }, slot, a) {
 }
 
 /** How likely each option is, 0 where the mask forbids it. @param {any} take that has just decided @param {number} slot @param {number} meant what its policy chose */
-function weights({ engine, head, playing }, slot, meant) {
+function weights({ engine, head }, slot, meant) {
+  const { policy } = head.take;
   const count = head.actions.length, allowed = (/** @type {number} */ a) => engine.get("b.masks", slot * count + a) !== 0, found = new Array(count).fill(0);
-  if (playing === "random") {
+  if (policy === "random") {
     const total = found.filter((_, a) => allowed(a)).length;
     return found.map((_, a) => (allowed(a) ? 1 / total : 0));
   }
-  if (!engine.header.calls[`network_${playing}`]) return found.map((_, a) => Number(a === meant));
+  if (!engine.header.calls[`network_${policy}`]) return found.map((_, a) => Number(a === meant));
   const logits = found.map((_, a) => (allowed(a) ? engine.get("logits", slot * count + a) : -Infinity)), top = Math.max(...logits), parts = logits.map(x => Math.exp(x - top)), total = parts.reduce((x, y) => x + y, 0);
   return parts.map(x => x / total);
 }

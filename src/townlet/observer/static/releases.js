@@ -2,7 +2,7 @@
 /** The ledger: windows judged, champions made and taken back. */
 import { byId, make } from "./dom.js";
 import { askJson } from "./http.js";
-import { plain } from "./words.js";
+import { asSentence, plain } from "./words.js";
 
 const OUTCOMES = { PROMOTE: "may be released", HOLD: "held back", FAIL: "refused" };
 const KINDS = { window: "judged", promote: "released", rollback: "taken back" };
@@ -27,6 +27,7 @@ export class Releases {
 
   async show() {
     const box = byId("releases-body");
+    if (!box.children.length) box.replaceChildren(make("p", { class: "soft", text: "Reading the ledger …" }));
     let ledger;
     try {
       ledger = await askJson("ledger");
@@ -35,8 +36,8 @@ export class Releases {
       return;
     }
     const { entries, verify } = ledger, champion = [...entries].reverse().find((/** @type {any} */ entry) => entry.kind !== "window")?.candidate ?? "scripted";
-    const verdict = make("p", { class: verify.ok ? "small good" : "lead bad", text: verify.text });
-    const said = make("p", { class: "soft", text: "A policy becomes the champion when it passes every gate against the one before it, window after window; every step is in the ledger." });
-    box.replaceChildren(said, make("p", { class: "lead" }, "Champion: ", make("b", { text: champion.slice(0, 16) })), verdict, entries.length ? make("ol", { class: "ledger" }, ...[...entries].reverse().map(entryNode)) : make("p", { class: "soft", text: "No release yet: townlet promote evaluate RUN judges one." }));
+    const verdict = make("p", { class: verify.ok ? "small good" : "lead bad", text: `${verify.ok ? "✓ " : ""}${asSentence(verify.text)}` });
+    const said = make("p", { class: "soft", text: "The champion is the policy that is released. Another takes its place when it is not worse in any measure that a gate watches, several times in a row. Every verdict is kept in the ledger." });
+    box.replaceChildren(make("p", { class: "lead" }, "Champion: ", make("b", { text: champion.slice(0, 16) })), said, verdict, entries.length ? make("ol", { class: "ledger" }, ...[...entries].reverse().map(entryNode)) : make("p", { class: "soft", text: "Nothing was judged yet. In a terminal, townlet promote evaluate RUN judges a run." }));
   }
 }

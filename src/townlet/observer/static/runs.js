@@ -2,13 +2,27 @@
 /** Training runs: curves with their alarms, checkpoints that can be played. */
 import { byId, colour, disc, fitted, make } from "./dom.js";
 import { askJson } from "./http.js";
-import { plain } from "./words.js";
+import { fixed, plain } from "./words.js";
 
-/** Fields of the log that are drawn, and what they are called. */
-const CHARTS = { return_per_resident_day: "return a resident and day", conflicts_per_resident_day: "conflicts a resident and day", loss_total: "loss", kl_k3: "step of the policy (KL)", batch_entropy_mean: "entropy of its choices", explained_variance: "explained variance of the critic", grad_norm: "gradient norm", queue_wait_mean: "minutes waited in queues", exits: "exits" };
+/** Fields of the log that are drawn: what they are called, and what they tell. @type {Record<string, [string, string]>} */
+const CHARTS = {
+  return_per_resident_day: ["return a resident and day", "Reward that a resident collects in a day: the more, the better it lives"],
+  conflicts_per_resident_day: ["conflicts a resident and day", "How often a resident is blocked, overtaken or quarrels in a day"],
+  loss_total: ["loss", "What training makes small; it says little by itself"],
+  kl_k3: ["step of the policy (KL)", "How far each update moves the policy; jumps are a bad sign"],
+  batch_entropy_mean: ["entropy of its choices", "How undecided the policy is: 0 when it is always sure"],
+  explained_variance: ["explained variance of the critic", "How well the critic foresees the return: 1 is perfect, 0 no better than the mean"],
+  grad_norm: ["gradient norm", "How strongly the data pulls at the weights; jumps are a bad sign"],
+  queue_wait_mean: ["minutes waited in queues", "Mean wait of whoever queued"],
+  exits: ["exits", "How many left the town"],
+};
 const MOST_RUNS = 6;
 const MOST_ALARMS = 20;
-const MEASURES = { return: "return", score: "score", lead: "lead", conflicts: "conflicts a day", exits: "exits", attendance: "attendance", lateness: "late", wait_mean: "minutes waited" };
+/** Figures of a scorecard: what they are called, and what they tell. @type {Record<string, [string, string]>} */
+const MEASURES = {
+  return: ["return", "Reward per resident and day"], score: ["score", "0 is chance, 1 the planner"], lead: ["lead", "0 is the town's script, 1 the planner"], conflicts: ["conflicts a day", "Per resident and day lived"],
+  exits: ["exits", "Who left, per resident and day"], attendance: ["attendance", "Share of shifts worked"], lateness: ["late", "Share of shifts begun late"], wait_mean: ["minutes waited", "Mean of a wait in a queue"],
+};
 const RUN_COLOURS = ["h0", "h1", "h2", "h3", "h4", "h5"];
 
 /** Mean over a window that follows the line. @param {number[]} values */
@@ -20,6 +34,7 @@ function smoothed(values) {
 /** At most six characters, for an axis. @param {number} v */
 function shortNumber(v) {
   const size = Math.abs(v);
+  if (Number.isInteger(v) && size < 1000) return String(v);
   if (size >= 1000 && size < 100_000) return Math.round(v).toLocaleString("en");
   return size >= 100_000 || (size > 0 && size < 0.001) ? v.toExponential(0) : size < 0.1 ? v.toFixed(3) : v.toPrecision(3);
 }
@@ -27,8 +42,8 @@ function shortNumber(v) {
 /** @param {string} title @param {any} one a case of a scorecard */
 function scoreTable(title, one) {
   const shown = Object.keys(MEASURES).filter(key => one.policies.some((/** @type {any} */ policy) => policy.measures[key]?.mean !== null && policy.measures[key] !== undefined));
-  const cell = (/** @type {any} */ found) => (found?.mean === null || found === undefined ? make("td", { text: "–" }) : make("td", { title: `95 % interval ${shortNumber(found.low)} … ${shortNumber(found.high)}` }, shortNumber(found.mean), make("span", { class: "soft", text: ` ±${shortNumber((found.high - found.low) / 2)}` })));
-  return make("section", {}, make("h3", { text: title }), make("div", { class: "scroll" }, make("table", { class: "figures" }, make("thead", {}, make("tr", {}, make("td"), ...shown.map(key => make("th", { scope: "col", text: MEASURES[/** @type {keyof typeof MEASURES} */ (key)] })))),
+  const cell = (/** @type {any} */ found) => (found?.mean === null || found === undefined ? make("td", { text: "–" }) : make("td", { title: `95% interval ${fixed(found.low, 4)} … ${fixed(found.high, 4)}` }, fixed(found.mean, 3), make("span", { class: "soft", text: ` ±${fixed((found.high - found.low) / 2, 3)}` })));
+  return make("section", {}, make("h3", { text: title }), make("div", { class: "scroll" }, make("table", { class: "figures" }, make("thead", {}, make("tr", {}, make("td"), ...shown.map(key => make("th", { scope: "col", text: MEASURES[key][0], title: MEASURES[key][1] })))),
     make("tbody", {}, ...one.policies.map((/** @type {any} */ policy) => make("tr", {}, make("th", { scope: "row", text: plain(policy.name) }), ...shown.map(key => cell(policy.measures[key]))))))));
 }
 
@@ -57,6 +72,7 @@ export class Runs {
   open() {}
 
   async show() {
+    if (!this.runs.length) byId("runs-note").textContent = "Reading the runs …";
     try {
       this.runs = (await askJson("runs")).runs;
     } catch (error) {
@@ -64,7 +80,7 @@ export class Runs {
       return;
     }
     if (!this.chosen.size && this.runs.length) this.chosen.add(this.page.library.about.open?.run ?? this.runs[0].id);
-    byId("runs-note").textContent = this.runs.length ? "" : "No runs here. Start townlet observe with the folder of a run.";
+    byId("runs-note").textContent = this.runs.length ? "" : "There is no run in this folder yet. Start one in a terminal with townlet train town_day --mode anneal, and its curves grow here.";
     this.list();
     await this.refresh();
     await this.details();
@@ -74,10 +90,10 @@ export class Runs {
     byId("runs-list").replaceChildren(...this.runs.map(run => {
       const box = make("input", { type: "checkbox", on: { change: () => this.toggle(run.id) } }), k = [...this.chosen].indexOf(run.id);
       box.checked = k >= 0;
-      const points = (run.checkpoints ?? []).map((/** @type {any} */ point) => make("span", { class: "point" }, make("span", { text: `${point.name}${point.best ? " (best)" : ""}` }),
+      const points = (run.checkpoints ?? []).map((/** @type {any} */ point) => make("span", { class: "point" }, make("span", { text: `checkpoint ${point.name}${point.best ? " (best)" : ""}` }),
         make("button", { class: "chip", text: "play", "aria-label": `Play ${point.name} of ${run.name}`, on: { click: () => this.play(run, point, false) } }),
         make("button", { class: "chip", text: "beside the script", "aria-label": `Play ${point.name} of ${run.name} beside the script`, on: { click: () => this.play(run, point, true) } })));
-      return make("li", {}, make("label", {}, box, make("i", { class: "hue", vars: { "--hue": k >= 0 ? `var(--${RUN_COLOURS[k]})` : "var(--rule)" } }), make("b", { text: run.name }), make("span", { class: "soft", text: [run.mode, run.town, `${run.updates} records`, run.problem ?? run.state].filter(Boolean).join(" · ") }), run.alarms ? make("b", { class: "tag bad", text: run.alarms === 1 ? "1 alarm" : `${run.alarms} alarms` }) : null), ...points);
+      return make("li", {}, make("label", {}, box, make("i", { class: "hue", vars: { "--hue": k >= 0 ? `var(--${RUN_COLOURS[k]})` : "var(--rule)" } }), make("b", { text: run.name }), make("span", { class: "soft", text: [run.mode, run.town, run.updates ? `${run.updates} records` : "no records yet: the curves begin with the first", run.problem ?? run.state].filter(Boolean).join(" · ") }), run.alarms ? make("b", { class: "tag bad", text: run.alarms === 1 ? "1 alarm" : `${run.alarms} alarms` }) : null), ...points);
     }));
   }
 
@@ -148,14 +164,14 @@ export class Runs {
   alarms() {
     const rows = [...this.chosen].flatMap(id => (this.logs.get(id)?.alarms ?? []).map(alarm => ({ ...alarm, run: this.runs.find(run => run.id === id)?.name ?? id }))).reverse();
     byId("runs-alarms").replaceChildren(...rows.slice(0, MOST_ALARMS).map(one => make("li", {}, make("b", { text: `${one.run}, epoch ${one.epoch}: ` }), one.message)));
-    byId("runs-alarms-head").textContent = rows.length ? `${rows.length} alarm${rows.length > 1 ? "s" : ""}${rows.length > MOST_ALARMS ? `, the newest ${MOST_ALARMS}` : ""}` : "No alarms";
+    byId("runs-alarms-head").textContent = !this.runs.length ? "" : rows.length ? `${rows.length} alarm${rows.length > 1 ? "s" : ""}${rows.length > MOST_ALARMS ? `, the newest ${MOST_ALARMS}` : ""}` : "No alarms";
   }
 
   /** How the policies of a run did in towns they had not seen, and in what the configs of several runs differ. */
   async details() {
     const ids = [...this.chosen], nodes = [];
     const [cards, runs] = await Promise.all([Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}/scorecard`))), Promise.all(ids.map(id => this.about(id)))]);
-    for (const [k, { scorecards }] of cards.entries()) for (const card of scorecards) for (const one of card.cases ?? []) nodes.push(scoreTable(`${runs[k].name}: ${one.name}, ${one.towns} towns × ${one.days} days`, one));
+    for (const [k, { scorecards }] of cards.entries()) for (const card of scorecards) for (const one of card.cases ?? []) nodes.push(scoreTable(`${runs[k].name} in ${one.towns} towns of ${one.name} that it had not seen, ${one.days} days each`, one));
     for (const { scorecards } of cards) for (const card of scorecards) if (card.problem) nodes.push(make("p", { text: card.problem }));
     const differing = differences(runs.map(run => run.config));
     if (differing.length) nodes.push(make("h3", { text: "What their configs differ in" }), make("table", { class: "figures" }, make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col", text: run.name })))),
@@ -173,7 +189,7 @@ export class Runs {
           pointermove: (/** @type {PointerEvent} */ e) => this.point(canvas, e.offsetX),
           pointerleave: () => this.point(canvas, NaN),
         } });
-        return make("figure", { class: "chart" }, make("figcaption", {}, make("span", { text: CHARTS[/** @type {keyof typeof CHARTS} */ (name)], title: name }), make("output", { class: "soft" })), canvas);
+        return make("figure", { class: "chart" }, make("figcaption", {}, make("span", { text: CHARTS[name][0], title: `${CHARTS[name][1]} (${name})` }), make("output", { class: "soft" })), canvas);
       }));
     }
     for (const canvas of box.querySelectorAll("canvas")) this.drawChart(canvas);
@@ -244,10 +260,10 @@ export class Runs {
         c.fillStyle = colour(RUN_COLOURS[k % RUN_COLOURS.length]);
         disc(c, X(near.steps), Y(near[name]), 3.5);
         c.fill();
-        told.push(near[name].toPrecision(4));
-      } else if (raw.length) told.push(raw[raw.length - 1].toPrecision(4));
+        told.push(shortNumber(near[name]));
+      } else if (raw.length) told.push(shortNumber(raw[raw.length - 1]));
     });
-    canvas.setAttribute("aria-label", `${CHARTS[/** @type {keyof typeof CHARTS} */ (name)]}: last ${told.join(", ")}`);
+    canvas.setAttribute("aria-label", `${CHARTS[name][0]}: last ${told.join(", ")}`);
     canvas.previousSibling.querySelector("output").textContent = told.join(" · ");
   }
 }

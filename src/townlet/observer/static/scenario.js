@@ -27,6 +27,7 @@ export class Scenario {
     requestAnimationFrame(() => this.map.redraw());
     if (this.filled) return;
     this.filled = true;
+    this.tell([{ level: "…", text: "Reading the towns" }]);
     try {
       const { scenarios } = await askJson("scenarios");
       byId("scenario-name").replaceChildren(...scenarios.map((/** @type {any} */ one) => make("option", { value: one.name, text: one.residents === null || one.residents === undefined ? one.name : `${one.name} (${one.residents})` })));
@@ -98,7 +99,7 @@ export class Scenario {
   /** @param {number} x @param {number} y */
   paint(x, y) {
     const box = byId("scenario-text"), at = this.rows()[y];
-    if (!this.brush) return void this.page.tell("Choose above the map what to paint.");
+    if (!this.brush) return void this.page.tell("Choose above the map what to paint with.");
     if (at === undefined || x < 0 || x >= this.map.source.head.map.width) return;
     box.value = box.value.slice(0, at + x) + this.brush + box.value.slice(at + x + 1);
     this.lintSoon();

@@ -1,7 +1,7 @@
 // @ts-check
 /** A seat for a person: one resident's decisions are yours, the others decide as before, on the same luck. */
 import { byId, make } from "./dom.js";
-import { nameOf, optionText, percent, signed } from "./words.js";
+import { fixed, nameOf, optionText, percent } from "./words.js";
 import { takeFile } from "./living.js";
 import { deflated } from "./source.js";
 
@@ -33,8 +33,8 @@ export class Seat {
   /** Begin at the decision under way. */
   async begin() {
     const { page } = this;
-    if (!page.lives(page.a)) return void page.tell("A seat needs the town itself, and this one is a film.");
-    if (page.who < 0) return void page.tell("Choose a resident first.");
+    if (!page.lives(page.a)) return void page.tell("Taking over needs the town itself, and this one is a film.");
+    if (page.who < 0) return void page.tell("Select a resident first, then take it over.");
     page.player.pause();
     this.base = page.a;
     this.slot = page.who;
@@ -62,7 +62,7 @@ export class Seat {
     for (const id of ["seat-save", "seat-leave"]) byId(id).hidden = true;
     byId("seat-end").hidden = false;
     if (!why.active || why.resident !== this.name) return this.end();
-    byId("seat-said").textContent = `What does ${this.name} do now? Enter lets the policy decide.`;
+    byId("seat-said").textContent = `What does ${this.name} do now? Choose with a click or 1 … 9; enter leaves this decision to the policy.`;
     this.options = why.options;
     byId("seat-options").replaceChildren(...why.options.map((/** @type {any} */ one, /** @type {number} */ k) => make("button", { class: "option", on: { click: () => this.choose(one.name) } },
       k < 9 ? make("kbd", { text: k + 1 }) : make("span"), make("span", { text: optionText(one.name) }), make("span", { class: "figure soft", text: percent(one.probability) }))));
@@ -108,7 +108,7 @@ export class Seat {
   /** Your return against the policy's, on the same luck. */
   end() {
     const { page } = this, mine = page.a.store.returnOf(this.slot), theirs = this.base.store.returnOf(this.slot);
-    byId("seat-said").textContent = page.a === this.base ? `You left every decision to the policy: ${this.name} earned ${signed(mine)} over the day, on the same luck.` : `Your ${this.name} earned ${signed(mine)} over the day; its policy earned ${signed(theirs)} on the same luck.`;
+    byId("seat-said").textContent = page.a === this.base ? `You left every decision to the policy. Reward of ${this.name} over the day: ${fixed(mine)}.` : `Reward of ${this.name} over the day: ${fixed(mine)} with you, ${fixed(theirs)} with the policy and the same luck.`;
     byId("seat-options").replaceChildren();
     byId("seat-masked").replaceChildren();
     byId("seat-end").hidden = true;

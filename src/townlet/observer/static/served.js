@@ -112,7 +112,7 @@ function hearNews(page) {
       news.addEventListener("alarm", e => page.tell(`Alarm: ${JSON.parse(e.data).text}`));
       news.addEventListener("checkpoint", () => {
         if (page.view === "runs") page.views.runs.show();
-        else page.tell("There is a new checkpoint; it can be played under Runs.");
+        else page.tell("There is a new checkpoint; play it under Runs.");
       });
       news.addEventListener("error", () => page.tell("The server does not answer; what is here plays on."));
     }

@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * Where moments come from. The rest of the page knows a source only by
- * `head, first, last, peek(t), frame(t), events(a, b), why(t, slot), ties(t), moments(), preload()`; only this file knows bytes.
+ * `head, first, last, peek(t), frame(t), eventsHere(a, b), why(t, slot), ties(t), moments(), preload()`; only this file knows bytes.
  */
 
 /** What went wrong, as a sentence for people. */
@@ -75,6 +75,8 @@ export async function decodeReel(data, table) {
   return { first: header.first, ticks: header.ticks, groups, bytes: body.length };
 }
 
+const QUEUES = 4, CALLED = 5, STATE = 127, QUARRELS = 128; // of `doing`: places in `head.doing`, and a bit above them
+
 /** One moment. Columns are views into a reel: residents by slot, objects by index. */
 class Frame {
   /** @param {any} head @param {any} reel @param {number} t */
@@ -83,7 +85,6 @@ class Frame {
     this.t = t;
     this.reel = reel;
     this.residents = r.width;
-    this.objects = o.width;
     this.x = cut(r.x, r.width);
     this.y = cut(r.y, r.width);
     this.action = cut(r.action, r.width);
@@ -94,8 +95,28 @@ class Frame {
     this.user = cut(o.user, o.width);
     this.waiting = cut(o.waiting, o.width);
     this.stock = cut(o.stock, o.width);
-    this.minute = reel.groups.town.minute[k];
     this.troubles = reel.groups.town.troubles[k];
+  }
+
+  /** What a slot does, a place in `head.doing`; 0 when nobody is there. @param {number} slot */
+  state(slot) {
+    return this.doing[slot] & STATE;
+  }
+
+  /** @param {number} slot */
+  waits(slot) {
+    const state = this.state(slot);
+    return state === QUEUES || state === CALLED;
+  }
+
+  /** @param {number} slot */
+  called(slot) {
+    return this.state(slot) === CALLED;
+  }
+
+  /** @param {number} slot */
+  quarrels(slot) {
+    return this.doing[slot] >= QUARRELS;
   }
 
   /** Who lives in a slot: 0 the founder, k the k-th newcomer. @param {number} slot */
@@ -220,17 +241,7 @@ export class ReelSource extends EventTarget {
     return true;
   }
 
-  /** Events of ticks a … b - 1, of the reels that are or come at hand. @param {number} a @param {number} b */
-  async events(a, b) {
-    const from = this.reelOf(Math.max(a, this.first)), to = this.reelOf(Math.min(b - 1, this.last)), found = [];
-    for (let k = from; k <= to; k++) {
-      if (!this.told.has(k)) await this.load(k);
-      found.push(...(this.told.get(k) ?? []).filter(row => row.tick >= a && row.tick < b));
-    }
-    return found;
-  }
-
-  /** Those already unpacked. @param {number} a @param {number} b */
+  /** Events of ticks a … b - 1 that are unpacked. @param {number} a @param {number} b */
   eventsHere(a, b) {
     const found = [];
     for (let k = this.reelOf(Math.max(a, this.first)); k <= this.reelOf(Math.min(b - 1, this.last)); k++)

@@ -1,7 +1,7 @@
 // @ts-check
 /** Who feels what for whom: a graph of a small town, or the neighbours of one resident and the worst feuds of a large one. */
-import { byId, colour, disc, fitted, make } from "./dom.js";
-import { clockTime, nameOf } from "./words.js";
+import { byId, colour, disc, fitted, link, make } from "./dom.js";
+import { clockTime, fixed, nameOf } from "./words.js";
 
 const MOST_NODES = 60;
 const ROUNDS = 220;
@@ -80,7 +80,7 @@ export class Ties {
       this.layout = springs(nodes, ties);
       this.shape = shape;
     }
-    byId("ties-note").textContent = small ? "Red: rivalry. Blue: trust. The thicker, the stronger; click a resident." : "The 50 worst feuds, and the ties of whoever is selected.";
+    byId("ties-note").textContent = small ? "Red: rivalry. Blue and dashed: trust. The thicker, the stronger. Click a resident to see its ties alone." : "The 50 worst feuds, and the ties of whoever is selected.";
     this.draw();
     this.list(ties);
   }
@@ -92,9 +92,9 @@ export class Ties {
     const told = (/** @type {any} */ tie) => `${tie.rivalry.toFixed(2)} ${tie.trust.toFixed(2)}`, byPair = new Map(ties.map(tie => [`${tie.a}~${tie.b}`, told(tie)]));
     const mutual = (/** @type {any} */ tie) => byPair.get(`${tie.b}~${tie.a}`) === told(tie); // told once
     const rows = ties.filter(tie => tie.a < tie.b || !mutual(tie)).sort((a, b) => b.rivalry - a.rivalry || b.trust - a.trust).slice(0, 40).map(tie => make("tr", {},
-      make("th", { scope: "row" }, make("button", { class: "link", text: tie.a_name, on: { click: () => this.page.select(tie.a) } })),
-      make("td", {}, make("span", { class: "soft", text: mutual(tie) ? "and " : "of " }), make("button", { class: "link", text: tie.b_name, on: { click: () => this.page.select(tie.b) } })),
-      make("td", { class: `number ${tie.rivalry >= head.avoid_line ? "bad" : ""}`, text: tie.rivalry.toFixed(2) }), make("td", { class: "number", text: tie.trust.toFixed(2) }),
+      make("th", { scope: "row" }, link(tie.a_name, () => this.page.select(tie.a))),
+      make("td", {}, make("span", { class: "soft", text: mutual(tie) ? "and " : "of " }), link(tie.b_name, () => this.page.select(tie.b))),
+      make("td", { class: `number ${tie.rivalry >= head.avoid_line ? "bad" : ""}`, text: tie.rivalry.toFixed(2) }), make("td", { class: "number", text: fixed(tie.trust) }),
       make("td", {}, this.since(first.get(pairKey(tie.a, tie.b)), tie.rivalry))));
     byId("ties-body").replaceChildren(...rows);
   }
@@ -102,7 +102,7 @@ export class Ties {
   /** @param {number | undefined} tick of the first clash of the two in this film @param {number} rivalry */
   since(tick, rivalry) {
     if (tick === undefined) return make("span", { class: "soft", text: rivalry > 0 ? "before this day" : "–" });
-    return make("button", { class: "link time", text: clockTime(this.page.a.head, tick), on: { click: () => this.page.seek(tick) } });
+    return link(clockTime(this.page.a.head, tick), () => this.page.seek(tick), "time");
   }
 
   /** @param {number} width @param {number} height @returns {Map<number, number[]>} */

@@ -1,7 +1,8 @@
 // @ts-check
 /** The time line: what happened when, lanes of things or residents, and the playhead. */
 import { colour, fitted, HUES } from "./dom.js";
-import { clockTime, clockDay, doingText, nameOf } from "./words.js";
+import { DOING_COLOURS } from "./map.js";
+import { clockTime, clockDay, doingText, isClash, nameOf } from "./words.js";
 
 const AXIS = 18;
 const STRIP = 34;
@@ -9,7 +10,6 @@ const LANE = 15;
 const DIFFERS = 12;
 const SURPRISE = 16;
 const BIN = 10; // ticks a bar of conflicts
-const DOING_HUES = ["", "h6", "h0", "h2", "wait", "wait", "h1", "h5", "h3", "h4", "bad"];
 
 export class TimeLine {
   /** @param {any} canvas @param {any} player */
@@ -298,7 +298,7 @@ export class TimeLine {
     this.laneName(c, "conflicts", AXIS + STRIP / 2);
     const count = (/** @type {any[]} */ list) => {
       bins.clear();
-      for (const one of list) if (one.kind === "queue_conflict" || one.kind === "quarrel") bins.set(Math.floor((one.tick - first) / BIN), (bins.get(Math.floor((one.tick - first) / BIN)) ?? 0) + 1);
+      for (const one of list) if (isClash(one.kind)) bins.set(Math.floor((one.tick - first) / BIN), (bins.get(Math.floor((one.tick - first) / BIN)) ?? 0) + 1);
       return Math.max(1, ...bins.values());
     };
     const most = Math.max(count(this.otherMoments), count(this.moments)), tall = this.other ? (STRIP - 8) / 2 : STRIP - 8, base = this.other ? AXIS + STRIP / 2 - 1 : floor;
@@ -345,7 +345,7 @@ export class TimeLine {
       let stop = t + 1;
       while (stop < end && value[stop - first] === v && wait[stop - first] > 0 === w) stop++;
       const x = Math.max(this.left, this.x(t)), wide = Math.max(0.6, Math.min(width - 8, this.x(stop)) - x);
-      const hue = this.lanesOf === "things" ? (v >= 0 ? HUES[v % HUES.length] : "") : v >= 0 ? DOING_HUES[v] : "";
+      const hue = this.lanesOf === "things" ? (v >= 0 ? HUES[v % HUES.length] : "") : v > 0 ? DOING_COLOURS[v] : "";
       if (hue) {
         c.fillStyle = colour(hue);
         c.fillRect(x, y + 2, wide - (wide > 3 ? 0.7 : 0), LANE - 6);
@@ -366,7 +366,7 @@ export class TimeLine {
   /** What is under a point, in words. @param {number} py @param {number} t */
   tell(py, t) {
     const frame = this.source.glance(t), { head } = this.source, differs = this.other ? DIFFERS : 0, bin = Math.floor((t - this.source.first) / BIN);
-    const clashes = (/** @type {any[]} */ list) => list.filter(one => (one.kind === "queue_conflict" || one.kind === "quarrel") && Math.floor((one.tick - this.source.first) / BIN) === bin).length;
+    const clashes = (/** @type {any[]} */ list) => list.filter(one => isClash(one.kind) && Math.floor((one.tick - this.source.first) / BIN) === bin).length;
     if (t >= this.source.shotUntil) return "not simulated yet: a jump to here takes a moment";
     if (py < AXIS) return "";
     if (py < AXIS + STRIP) return this.other ? `conflicts in ten minutes: ${clashes(this.moments)} in A (red), ${clashes(this.otherMoments)} in B (amber)` : `conflicts in ten minutes: ${clashes(this.moments)}`;

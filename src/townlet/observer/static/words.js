@@ -37,6 +37,12 @@ export function nameOf(head, frame, slot) {
   return nameOfLife(head, slot, frame ? frame.life(slot) : 0);
 }
 
+/** What a server says, as a sentence of its own. @param {string} text */
+export function asSentence(text) {
+  const said = text.replace(/`([^`]*)`/g, "“$1”");
+  return said[0].toUpperCase() + said.slice(1) + (/[.!?…”]$/.test(said) ? "" : ".");
+}
+
 /** @param {string} text */
 export function plain(text) {
   return text.replaceAll("_", " ");
@@ -58,13 +64,18 @@ const DOING_TEXT = {
 
 /** @param {any} head @param {any} frame @param {number} slot */
 export function doingText(head, frame, slot) {
-  const name = /** @type {keyof typeof DOING_TEXT} */ (head.doing[frame.doing[slot] & 127]), thing = frame.thing[slot];
+  const name = /** @type {keyof typeof DOING_TEXT} */ (head.doing[frame.state(slot)]), thing = frame.thing[slot];
   const text = DOING_TEXT[name] ?? plain(name);
   const to = ["walks", "uses", "queues", "called"].includes(name) ? (thing ? ` ${head.things[thing - 1].id}` : name === "walks" ? " somewhere" : "") : "";
-  return (frame.doing[slot] & 128 ? "quarrels, " : "") + (name === "walks" && !thing ? "walks" : text + to);
+  return (frame.quarrels(slot) ? "quarrels, " : "") + (name === "walks" && !thing ? "walks" : text + to);
 }
 
 export const QUIET = new Set(["bump", "queue_join", "use_start", "use_end", "queue_interaction"]);
+
+/** @param {string} kind of an event */
+export function isClash(kind) {
+  return kind === "queue_conflict" || kind === "quarrel";
+}
 
 /** What happened; the sentences come with the take. @param {any} head @param {any} e */
 export function eventSentence(head, e) {
@@ -97,7 +108,12 @@ export function needLevel(frame, slot) {
 
 /** @param {number} share */
 export function percent(share) {
-  return share > 0 && share < 0.01 ? "<1 %" : `${Math.round(share * 100)} %`;
+  return share > 0 && share < 0.01 ? "<1%" : `${Math.round(share * 100)}%`;
+}
+
+/** @param {number} value */
+export function fixed(value, digits = 2) {
+  return value.toFixed(digits).replace("-", "−");
 }
 
 /** @param {number} value */
