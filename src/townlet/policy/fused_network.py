@@ -39,7 +39,7 @@ class Segment(NamedTuple):
         return np.arange(self.at, self.at + self.size)
 
 
-class Layout:
+class WeightLayout:
     """Blocks of a tile, the plan of layers, and where each number, or run of them, of the parameter vector stands in `wide`."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str]) -> None:
@@ -119,7 +119,7 @@ class Observations(NamedTuple):
 class Workspace:
     """What one thread writes into."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: WeightLayout) -> None:
         self.act, self.grad = _aligned(layout.tile), _aligned(layout.tile)
         self.ones = np.ones(1, np.float32)
         self.row, self.weights = np.empty(layout.spec.features, np.float32), np.empty(layout.spec.actions)
@@ -137,7 +137,7 @@ class FusedNetwork:
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str], threads: int = 1) -> None:
         self.spec, self.threads, self.helpers = spec, threads, Threads(threads)
-        self.layout = Layout(spec, names)
+        self.layout = WeightLayout(spec, names)
         self.names = tuple(names)
         self.wide, self.turned = _aligned(self.layout.wide), _aligned(self.layout.turned)
         self.spaces = [Workspace(self.layout) for _ in range(threads)]
