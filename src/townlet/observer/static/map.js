@@ -5,7 +5,7 @@ import { needLevel } from "./words.js";
 
 /** What can be laid over the map: what it shows, and what its colours mean. @type {Record<string, {title: string, key: [string, string][]}>} */
 export const OVERLAYS = {
-  needs: { title: "How well their needs are met", key: [["good", "all above a half"], ["fair", "one below a half"], ["bad", "one below a quarter"]] },
+  needs: { title: "How well their needs are met", key: [["good", "worst above a half"], ["fair", "below a half"], ["bad", "below a quarter"]] },
   doing: { title: "What they do", key: [["h6", "idle"], ["h0", "walking"], ["h2", "using something"], ["wait", "waiting"], ["h1", "at work"], ["h3", "going home"], ["h7", "chatting"]] },
   queues: { title: "Who waits", key: [["wait", "waiting"]] },
   rivalry: { title: "Who is angry", key: [["h4", "a little angry"], ["fair", "angry"], ["bad", "keeps away"]] },
