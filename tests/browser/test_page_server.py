@@ -231,7 +231,7 @@ def test_a_run_that_grows_is_seen_to_grow(page: Visit, served: Served) -> None:
 
 def test_a_scenario_is_linted_while_one_types(page: Visit) -> None:
     page.js("townlet.openView('scenario')")
-    page.until("document.querySelectorAll('#scenario-findings li').length")
+    page.until("document.querySelector('#scenario-findings .ok')")
     assert "queue_conflict" in page.page.input_value("#scenario-text")
     page.page.fill("#scenario-text", "scenario: {map: 5}")
     page.until("document.querySelector('#scenario-findings .error')")
@@ -239,7 +239,7 @@ def test_a_scenario_is_linted_while_one_types(page: Visit) -> None:
 
 def test_releases_say_what_was_judged_and_which_gates_passed(page: Visit, served: Served) -> None:
     page.js("townlet.openView('releases')")
-    page.until("document.getElementById('releases-body').textContent.includes('No release yet')")
+    page.until("document.getElementById('releases-body').textContent.includes('Nothing was judged yet')")
     candidate = checkpoint_folder(served.runs / "candidate" / "000001", "one")
     save_scorecard(duel(1, {"return": -20.0}, candidate=candidate), served.runs / "card.json")
     decision = served.observatory.library.releases.evaluate(served.runs / "candidate" / "000001", served.runs / "card.json")

@@ -66,7 +66,7 @@ class Decisions:
 
 
 class _Row(NamedTuple):
-    """Of a decision what one town of many did."""
+    """One town's part of a decision."""
 
     actions: Array  # (N,)
     targets: Array | None  # (N,)
@@ -78,16 +78,16 @@ class DecisionRecorder(Probe):
     def __init__(self, world: VectorTown, town: int = 0) -> None:
         self.world, self.town = world, town
         most = -(-world.config.scenario.episode_ticks // world.interval)
-        self._kept: deque[Decided | _Row] = deque(maxlen=most)
+        self._kept: deque[Array | _Row] = deque(maxlen=most)
         self._alone = world.num_towns == 1
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
-        """The decision of a single town is kept as it is: a copy would take 2 % of its 20 µs."""
-        if self._alone:
-            self._kept.append(decision)
+        """The array of a single town is kept as it is: a copy would take 1 % of the 20 µs of a decision."""
+        actions, meant = decision.actions, decision.targets
+        if self._alone and meant is None:
+            self._kept.append(actions)
         else:
-            meant = decision.targets
-            self._kept.append(_Row(decision.actions[self.town].copy(), None if meant is None else meant[self.town].copy()))
+            self._kept.append(_Row(actions[self.town].copy(), None if meant is None else meant[self.town].copy()))
 
     @property
     def decisions(self) -> Decisions:
@@ -97,7 +97,8 @@ class DecisionRecorder(Probe):
         kept = list(self._kept)[max(0, len(self._kept) - made) :] if made else []
         actions, targets = np.zeros((len(kept), residents), np.uint8), np.zeros((len(kept), residents), np.uint16)
         for k, one in enumerate(kept):
-            actions[k] = one.actions.reshape(-1)
-            if one.targets is not None:
-                targets[k] = one.targets.reshape(-1) + 1
+            row = one if isinstance(one, _Row) else _Row(one[0], None)
+            actions[k] = row.actions
+            if row.targets is not None:
+                targets[k] = row.targets + 1
         return Decisions((made - len(kept)) * interval, actions, targets if targets.any() else None)
