@@ -136,7 +136,7 @@ class FusedNetwork:
     """Acts like `NumpyPolicy`; rows are shared out to threads, which changes no bit."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str], threads: int = 1) -> None:
-        self.spec, self.threads, self.helpers = spec, threads, Threads(threads)
+        self.spec, self.threads, self._threads = spec, threads, Threads(threads)
         self.layout = WeightLayout(spec, names)
         self.names = tuple(names)
         self.wide, self.turned = _aligned(self.layout.wide), _aligned(self.layout.turned)
@@ -162,7 +162,7 @@ class FusedNetwork:
 
     def run(self, job: Callable[[Workspace, int], None], shares: int) -> None:
         """job(workspace, k) for every k below `shares`, each in a thread; there may be as many as `threads`."""
-        self.helpers.run([partial(job, self.spaces[k], k) for k in range(shares)])
+        self._threads.run([partial(job, self.spaces[k], k) for k in range(shares)])
 
     def share(self, job: Callable[[Workspace, int, int], None], rows: int) -> None:
         """job(workspace, begin, end) over all rows."""
