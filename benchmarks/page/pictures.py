@@ -18,7 +18,7 @@ SIZES = ((1440, 900), (1024, 768), (390, 844))
 SCALE = 0.5
 GAP = 12
 WORST = "(townlet.openView('town'), townlet.jumpToWorst())"
-ANGRIER = "townlet.select(townlet.moments.filter(one => one.tick === townlet.player.t && one.kind === 'quarrel')[0].slots[0])"
+ANGRIER = "townlet.select(townlet.moments.find(one => one.tick === townlet.player.t).slots[0])"
 # view → what is done to see it, one after the other
 STEPS = {
     "town": ["townlet.openB(null)", WORST, ANGRIER],

@@ -130,8 +130,8 @@ REASON_MEANS = {
 PICTURES = {  # section -> picture of the page, and what it shows
     "opening": ("town.png", "town_day at 06:40: three wait for the two tables, and two of them clash"),
     "needs": ("page_people.png", "The needs of everybody on the page; the mark is where the script acts"),
-    "conflict": ("page_town.png", "A crowded shower in rush_hour: seven wait, and two of them quarrel"),
-    "rivalry": ("page_ties.png", "Who is angry with whom after a morning in rush_hour"),
+    "conflict": ("page_town.png", "A conflict in the trained town of the demo, and why both went there"),
+    "rivalry": ("page_ties.png", "Who is angry with whom, and since when"),
 }
 
 

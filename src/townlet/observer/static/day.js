@@ -32,13 +32,13 @@ export class Day {
     const { page } = this, { a, b, player } = page;
     if (page.who >= 0) return;
     this.showDifferences();
-    const key = `${a.head.id}/${page.moments.length}/${a.told.size}/${a.shot}`;
+    const key = `${a.head.id}/${page.looked}/${page.moments.length}/${a.told.size}/${a.shot}`;
     if (key === this.shown || (player.playing && player.perSecond > 60)) return;
     this.shown = key;
     const best = highlights(page.moments);
     byId("day-moments").replaceChildren(...best.map(one => this.row(one.tick, one.text, one.kind === "exit" || one.kind === "quarrel" ? "sharp" : "", one.slots[0])));
     byId("day-none").hidden = best.length > 0;
-    byId("day-none").textContent = a.shot < a.head.reels ? "The day is still being simulated; its strongest moments are told when it is done." : "A quiet day: no conflict, and nobody came or left.";
+    byId("day-none").textContent = a.shot < a.head.reels ? "The day is still being simulated; its strongest moments are told when it is done." : !page.looked ? "Looking for the strongest moments …" : "A quiet day: no conflict, and nobody came or left.";
     byId("tour").disabled = !best.length;
     this.showLate();
   }

@@ -35,6 +35,7 @@ class Page {
     this.view = "town";
     this.overlay = "";
     /** @type {any[]} */ this.moments = [];
+    this.looked = false; // whether the moments of A are known
     this.caption = "";
     this.player = new Player(0, 0, t => this.atHand(t));
     this.mapA = new TownMap(byId("map-a"), slot => this.select(slot));
@@ -97,6 +98,7 @@ class Page {
     byId("speed").value = String(this.player.speed);
     for (const view of Object.values(this.views)) view.open();
     this.moments = [];
+    this.looked = false;
     this.caption = "";
     source.preload().catch(() => {});
     if (source.shot === source.head.reels || source.head.people.length * source.head.ticks <= MANY) this.findMoments();
@@ -182,6 +184,7 @@ class Page {
     const moments = await a.moments().catch(() => []);
     if (a !== this.a) return;
     this.moments = this.timeline.moments = moments;
+    this.looked = true;
     this.timeline.chooseLanes();
     this.moved("moments");
   }

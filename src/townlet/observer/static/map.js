@@ -5,20 +5,20 @@ import { needLevel } from "./words.js";
 
 /** What can be laid over the map: what it shows, and what its colours mean. @type {Record<string, {title: string, key: [string, string][]}>} */
 export const OVERLAYS = {
-  needs: { title: "How well their needs are met", key: [["good", "all needs above a half"], ["fair", "one below a half"], ["bad", "one below a quarter"]] },
-  doing: { title: "What they do", key: [["h6", "idle"], ["h0", "walking"], ["h2", "using something"], ["wait", "waiting"], ["h1", "at work"], ["h3", "going home"], ["h4", "chatting"]] },
+  needs: { title: "How well their needs are met", key: [["good", "worst above a half"], ["fair", "below a half"], ["bad", "below a quarter"]] },
+  doing: { title: "What they do", key: [["h6", "idle"], ["h0", "walking"], ["h2", "using something"], ["wait", "waiting"], ["h1", "at work"], ["h3", "going home"], ["h7", "chatting"]] },
   queues: { title: "Who waits", key: [["wait", "waiting"]] },
-  rivalry: { title: "Who is angry", key: [["h4", "a little angry with somebody"], ["fair", "angry"], ["bad", "keeps away from somebody"]] },
-  heat: { title: "Where people stood lately", key: [["heat", "where people stood in the last hour"]] },
-  routes: { title: "Where they go", key: [["soft", "on the way to"], ["ink", "where the selected one came from"]] },
-  window: { title: "What the selected one sees", key: [["ink", "how far the selected one sees"]] },
+  rivalry: { title: "Who is angry", key: [["h4", "a little angry"], ["fair", "angry"], ["bad", "keeps away"]] },
+  heat: { title: "Where people stood lately", key: [["heat", "stood there in the last hour"]] },
+  routes: { title: "Where they go", key: [["soft", "on the way to"], ["ink", "way of the selected one"]] },
+  window: { title: "What the selected one sees", key: [["ink", "sight of the selected one"]] },
 };
 const NEAR = 12; // px a tile from which residents are discs
 const NEAR_FEW = 8; // in a town of few
 const FEW = 60;
 
 const TILE_COLOURS = { floor: "floor", wall: "wall", door: "door", road: "road", object: "floor" };
-export const DOING_COLOURS = ["soft", "h6", "h0", "h2", "wait", "wait", "h1", "h1", "h3", "h4", "bad"];
+export const DOING_COLOURS = ["soft", "h6", "h0", "h2", "wait", "wait", "h1", "h1", "h3", "h7", "bad"];
 const LEVEL_COLOURS = ["good", "fair", "bad"];
 const REACH = 5; // tiles a resident sees in each direction
 const TRAIL = 40;
