@@ -186,5 +186,5 @@ def test_a_run_may_be_resumed_with_another_engine(small_town: Small, stop_after:
 def test_more_workers_than_towns_and_an_engine_that_is_not_there_are_refused(small_town: Small) -> None:
     with pytest.raises(UsageError, match="give each at least one"):
         TrainingHarness(small_town("training.workers=3", "training.engine=process")).run("rollout")
-    with pytest.raises(UsageError, match="none of local, process, ray; did you mean process"):
+    with pytest.raises(UsageError, match="not one of local, process, ray; did you mean process"):
         TrainingHarness(small_town("training.engine=proces")).run("rollout")
