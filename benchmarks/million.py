@@ -1,9 +1,10 @@
-"""A million residents for a day under a trained policy: a hundred towns of ten thousand, some of them lived again alone.
+"""A million residents for a day under a trained policy: a hundred towns of ten thousand, and each of them lived again alone.
 
 townlet train demo --run-dir runs/demo
-python benchmarks/million.py --alone 0 37 62 99 --output benchmarks/sim/million.json
+python benchmarks/million.py alone       # each town in a process of its own; goes on where it was stopped
+python benchmarks/million.py together    # all of them, by two workers, and compare
 
-Each call adds a part to the file: with --first and --towns a hundred towns are lived in several sittings.
+Both write into one file, benchmarks/sim/million.json unless --output says otherwise.
 """
 
 from __future__ import annotations
@@ -20,55 +21,64 @@ from typing import Any
 
 from townlet.files import make_folder, write_json
 from townlet.optional import versions
+from townlet.policy.checkpoint import load_checkpoint, weights_hash
 
 RUN = ("townlet", "run", "metropolis", "--set", "policy.action_level=candidates")
 TOLD = ("towns", "residents", "decisions", "illegal_actions", "events_lost", "per_resident_day", "seconds", "peak_memory_mb")
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([*RUN, *words, "--json"], stdout=subprocess.PIPE, text=True)
-
-
-def answer(run: subprocess.Popen[str]) -> dict[str, Any]:
-    said = run.communicate()[0]
-    if run.returncode:
-        raise SystemExit(run.returncode)
+def run(words: tuple[str, ...]) -> dict[str, Any]:
+    """What a command says, by the package that this program uses."""
+    said = subprocess.run([sys.executable, "-m", *words, "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout
     found: dict[str, Any] = json.loads(said)
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--policy", default="runs/demo")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--towns", type=int, default=100)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--alone", type=int, nargs="*", default=[], help="towns to live again, each in a process of its own")
-    parser.add_argument("--output", type=Path, required=True)
-    asked = parser.parse_args()
+def live_together(towns: int, workers: int, policy: str) -> dict[str, Any]:
+    words = (*RUN, "--towns", str(towns), "--workers", str(workers), "--policy", policy)
     busy = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         digests = Path(folder) / "digests.ndjson"
-        words = ("--town", str(asked.first), "--towns", str(asked.towns), "--workers", str(asked.workers))
-        many = answer(start(*words, "--policy", asked.policy, "--digests", str(digests)))
-        spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-        rows = {row["town"]: row["digest"] for row in map(json.loads, digests.read_text().splitlines())}
-    alone = {town: start("--town", str(town), "--policy", asked.policy) for town in asked.alone}
-    again = {town: answer(run)["digest"] for town, run in alone.items()}
-    part = {
-        "command": " ".join((*RUN, *words, "--policy", "runs/demo")),
+        many = run((*words, "--digests", str(digests)))
+        rows = {str(row["town"]): row["digest"] for row in map(json.loads, digests.read_text().splitlines())}
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return {
+        "command": " ".join(words),
         **{name: many[name] for name in TOLD},
         "processor_seconds": spent.ru_utime + spent.ru_stime,
         "load_average_before": busy,
-        "alone_equal": {town: digest == rows[town] for town, digest in again.items()},
         "digests": rows,
         "versions": versions("numpy", "numba"),
     }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("how", choices=("alone", "together"))
+    parser.add_argument("--policy", default="runs/demo")
+    parser.add_argument("--towns", type=int, default=100)
+    parser.add_argument("--workers", type=int, default=2, help="of those together")
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/sim/million.json"))
+    asked = parser.parse_args()
+    weights = weights_hash(load_checkpoint(Path(asked.policy)).weights)
     make_folder(asked.output.parent)
-    parts = json.loads(asked.output.read_text())["parts"] if asked.output.exists() else []
-    write_json(asked.output, {"parts": [*parts, part]})
-    json.dump({name: value for name, value in part.items() if name != "digests"}, sys.stdout, indent=2)
-    return 0 if all(part["alone_equal"].values()) else 1
+    known = json.loads(asked.output.read_text()) if asked.output.exists() else {}
+    if known.get("weights") != weights:
+        known = {"weights": weights, "alone": {}, "together": None}
+    if asked.how == "together":
+        known["together"] = live_together(asked.towns, asked.workers, asked.policy)
+        write_json(asked.output, known)
+    else:
+        for town in (str(k) for k in range(asked.towns) if str(k) not in known["alone"]):
+            known["alone"][town] = run((*RUN, "--town", town, "--policy", asked.policy))["digest"]
+            write_json(asked.output, known)
+    both = known["together"] or {"digests": {}}
+    compared = {town: digest == known["alone"][town] for town, digest in both["digests"].items() if town in known["alone"]}
+    known["compared"], known["equal"] = len(compared), sum(compared.values())
+    write_json(asked.output, known)
+    told = {name: value for name, value in both.items() if name != "digests"}
+    json.dump(told | {name: known[name] for name in ("compared", "equal")}, sys.stdout, indent=2)
+    return 0 if all(compared.values()) else 1
 
 
 if __name__ == "__main__":

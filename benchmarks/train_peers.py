@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
-from typing import Any, Protocol
+from time import process_time
+from typing import Any
 
 import supersuit
 import torch
@@ -27,6 +26,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 import townlet
 from clean_loop import CleanLoop
+from cores import DAYS, DEMO, EVERYBODY, Ours, Times, Trainer, cores_rows
 from time_to_scripted import race_row
 from townlet.bench.rows import calibration, row
 from townlet.config.loader import load_config
@@ -34,47 +34,13 @@ from townlet.config.models import SimulationConfig
 from townlet.envs.sb3 import TownVecEnv
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.network import NetworkSpec
-from townlet.policy.training.collect import Collector
-from townlet.policy.training.learner import PPOLearner
-from townlet.policy.training.services import RolloutCaptureService
 from townlet.policy.training.session import network_spec
-from townlet.policy.training.sources import rollout_batch
-from townlet.policy.workers import own_cores, worker_count
 
-HERE = Path(__file__).parent
-DEMO = HERE.parent / "configs" / "training" / "demo.yaml"
-EVERYBODY = ["lifecycle.newcomers_per_day=0", "needs.hunger.at_bottom=nothing"]  # stays: every row is a decision
-DAYS = ["training.episode_days=1", "training.wallets=null"]
 OPTIONS = ["policy.action_level=option"]  # what the others' bars were set on: 177 columns, the demo's candidates have 311
 NO_NEWCOMERS = [*OPTIONS, "lifecycle.newcomers_per_day=0"]  # SuperSuit refuses ids that are absent at reset
 STAYING = [*OPTIONS, *EVERYBODY]
 ONE_CORE = [*STAYING, *DAYS, "training.workers=1"]
-ONE_CORE_BAR, TWO_CORES_BAR, GAIN_BAR = 90_000.0, 150_000.0, 1.7
 ROUNDS, SHORT_ROUNDS = 6, 2  # the first warms up
-Times = tuple[float, float]  # processor seconds of a collection, of a collection and its update
-
-
-class Trainer(Protocol):
-    decisions: int  # of one iteration
-
-    def iterate(self) -> Times: ...
-
-
-class Ours:
-    def __init__(self, config: SimulationConfig) -> None:
-        spec, self.horizon = network_spec(config), config.training.horizon
-        self.learner = PPOLearner(spec, config.ppo, workers=worker_count(config.training), shards=config.training.shards)
-        vec = RolloutCaptureService(config).towns(config.training.towns, stagger=True)
-        self.collector = Collector(vec, 0, maps=spec.sees_map, state_width=spec.state_width)
-        self.decisions = 0
-
-    def iterate(self) -> Times:
-        begin = process_time()
-        rollout = self.collector.collect(self.learner, self.horizon)
-        collected = process_time() - begin
-        self.learner.update(rollout_batch(rollout, self.learner.ppo))
-        self.decisions = rollout.decided
-        return collected, process_time() - begin
 
 
 # --- Stable-Baselines3 -----------------------------------------------------------------------------------------------
@@ -172,28 +138,6 @@ def peers_of(config: SimulationConfig) -> list[Peer]:
         Peer(f"{clean}, its network without the map", CleanLoop(vec("none"), horizon), None),
         Peer("ours by torch", Ours(load_config(DEMO, [*ONE_CORE, "ppo.update=torch"])), None),
     ]
-
-
-def cores_rows(rounds: int) -> list[dict[str, Any]]:
-    """The demo's own network and catalogue on one core and on two, in turns, by the clock on the wall: nothing else may run
-    meanwhile."""
-    counts = (1, 2) if own_cores() > 1 else (1,)
-    trainers = [Ours(load_config(DEMO, [*EVERYBODY, *DAYS, f"training.workers={n}"])) for n in counts]
-    spent: list[list[float]] = [[] for _ in counts]
-    for turn in range(rounds):
-        for times, trainer in zip(spent, trainers):
-            begin = perf_counter()
-            trainer.iterate()
-            if turn > 0:
-                times.append((perf_counter() - begin) / trainer.decisions)
-    bars, words = (ONE_CORE_BAR, TWO_CORES_BAR), ("one core", "two cores")
-    rows = [
-        row(f"the demo's network on {word}, collection and update", 1 / median(times), "decisions/s", bar)
-        for word, times, bar in zip(words, spent, bars)
-    ]
-    if len(spent) > 1:
-        rows.append(row("two cores over one", median(one / two for one, two in zip(*spent)), "×", GAIN_BAR))
-    return [*rows, row("calibration beside them", calibration(), "1/s")]
 
 
 def train_rows(*, say: Callable[[str], None], short: bool = False) -> list[dict[str, Any]]:

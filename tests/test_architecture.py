@@ -215,3 +215,13 @@ def test_one_loop_steps_the_towns() -> None:
                 if not receiver.endswith(("network", "optimizer")):  # whatever a town may be called
                     found.append(f"{module}:{receiver}.step")
     assert found == ["sim.loop:self.vec.step"]
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """A word that means two things makes a reader open the wrong file; private ones are their module's own business."""
+    homes: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from places import ROOT
 from townlet.config import PPOConfig, SimulationConfig, config_hash, load_config
 from townlet.config.base import clock
-from townlet.config.loader import SHIPPED, default_config, parse_yaml, read_yaml, shipped_configs, to_yaml
+from townlet.config.loader import SHIPPED, default_config, find_config, parse_yaml, read_yaml, shipped_configs, to_yaml
 from townlet.config.problems import known_paths, model_of
 from townlet.config.reference import keys, page_text
 from townlet.config.tree import plain
@@ -646,3 +646,14 @@ def test_one_key_of_the_committed_weights_keeps_the_others() -> None:
 def test_the_shipped_folder_is_inside_the_package() -> None:
     assert (SHIPPED / "affordances" / "core.yaml").is_file()
     assert (ROOT / "configs").resolve() == SHIPPED
+
+
+def test_a_file_of_yours_is_suggested_where_its_ending_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bakery.yaml").write_text("extends: town_day\n")
+    with pytest.raises(ConfigError, match=r"no scenario called 'bakery'; did you mean bakery\.yaml\?"):
+        find_config("bakery")
+    with pytest.raises(
+        ConfigError, match=r"no config file bakry\.yaml; did you mean bakery\.yaml\? `townlet scenarios new` writes one"
+    ):
+        find_config("bakry.yaml")

@@ -213,6 +213,25 @@ def test_a_full_disk_is_one_sentence_with_the_remedy(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path, link: bool) -> None:
+    """Whoever may do everything would have made a file of /dev/null, or of /dev/stdout."""
+    os.mkfifo(tmp_path / "pipe")
+    place = tmp_path / ("link" if link else "pipe")
+    if link:
+        place.symlink_to("pipe")
+    (tmp_path / "new").mkdir()
+    for write in (
+        lambda: write_bytes(place, b"x"),
+        lambda: publish_folder(tmp_path / "new", place, overwrite=True),
+        lambda: files.check_free(place, overwrite=True),
+    ):
+        with pytest.raises(UsageError, match="is a device or a pipe"):
+            write()
+    assert (place.is_fifo(), place.is_symlink()) == (True, link)
+    assert sorted(path.name for path in tmp_path.iterdir()) == (["link"] if link else []) + ["new", "pipe"]
+
+
 def test_an_existing_folder_is_refused_and_overwriting_moves_it_aside(tmp_path: Path) -> None:
     for content in ("first", "second", "third"):
         write_text(partial_folder(tmp_path / "out") / "note", content)
@@ -664,6 +683,24 @@ def test_a_folder_that_is_being_filled_is_not_filled_by_another_until_its_writer
         with pytest.raises(UsageError, match="being written"), filling(final):  # also after it has taken its place
             pass
     assert {path.name for path in tmp_path.iterdir()} == {"another", "capture"}
+
+
+def test_a_forked_child_does_not_keep_the_folder_that_its_dead_parent_filled(tmp_path: Path) -> None:
+    """A worker that outlives a killed run must not keep the next run out."""
+    code = "import os; from townlet.files import filling\nwith filling({!r}):\n child = os.fork()\n" + (
+        " if child: print(child, flush=True)\n import time; time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code.format(str(tmp_path / "out"))], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    try:
+        with filling(tmp_path / "out") as partial:
+            publish_folder(partial, tmp_path / "out")
+    finally:
+        os.kill(child, 9)
+        parent.stdout.close()
 
 
 def test_a_folder_that_cannot_be_locked_is_filled_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -465,6 +465,8 @@ def write_bytes(path: str | Path, data: bytes | bytearray | memoryview, *, sync:
     beside = os.path.join(folder, f".{name}.{os.getpid()}{PARTIAL}") if sync else target
     if sync or not os.path.isdir(folder or "."):
         make_folder(folder or ".")
+    if sync:
+        _check_plain(path)
     try:
         with _writing_to(path):
             if sync:
@@ -624,18 +626,22 @@ def filling(final: str | Path) -> Iterator[Path]:
 def _lock_itself(folder: Path, held: contextlib.ExitStack, *, wait: bool = True) -> bool:
     """Whether no other process holds it; where the file system cannot lock a folder, nobody does."""
     try:
-        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        held.callback(os.close, handle)
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
+        handle = _open_to_lock(folder, os.O_RDONLY)
+        held.callback(_let_go, handle)
+        return _lock(handle, wait)
     except OSError:
-        pass
-    return True
+        return True
+
+
+def _check_plain(path: str | Path) -> None:
+    """A device or a pipe, also behind a link, is never replaced: `/dev/null` would be a file from then on."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise UsageError(f"{path} is a device or a pipe, which is not written; name a file")
 
 
 def check_free(path: Path, overwrite: bool, what: str = "file") -> None:
     """Refuse, before anything is run, to write over what is there."""
+    _check_plain(path)
     if path.exists() and not overwrite:
         remedy = "move it aside" if what == "folder" else "replace it"
         raise UsageError(f"{path} already exists; choose another {what}, or --overwrite to {remedy}")
@@ -645,6 +651,7 @@ def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = 
     """Sync once, then rename the whole folder. `overwrite` moves what is there aside, as NAME.old-1, NAME.old-2, …: that path;
     without `keep_old` it is removed."""
     partial, final = Path(partial), Path(final)
+    _check_plain(final)
     there = os.path.lexists(final)
     if there and not overwrite:
         raise UsageError(f"{final} already exists; choose another place, or allow overwriting to move it aside")
@@ -836,46 +843,73 @@ class AppendLog:
         self.close()
 
 
+_locks: set[int] = set()  # what this process has open to lock it
+
+
+def _open_to_lock(path: Path, flags: int) -> int:
+    handle = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    _locks.add(handle)
+    return handle
+
+
+def _lock(handle: int, wait: bool) -> bool:
+    """The lock is the system's, which frees that of a process that has died; False when another process holds it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _let_go(handle: int) -> None:
+    if handle in _locks:  # a forked child has closed it
+        _locks.remove(handle)
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
+def _close_locks() -> None:
+    """In a forked child, which would go on holding them when its parent has died."""
+    while _locks:
+        os.close(_locks.pop())
+
+
+os.register_at_fork(after_in_child=_close_locks)
+
+
 class FolderLock:
-    """One writer per folder. The system itself frees the lock of a process that has died; a forked child does not hold it.
+    """One writer per folder; a forked child does not hold it.
 
     A second writer is refused; with `waiting` it is told the first one's number and waits. What a writer that was killed has left
     half written in the folder, and in those inside it that are named, is removed.
     """
 
     def __init__(self, folder: str | Path, *inside: str, waiting: Callable[[str], None] | None = None) -> None:
-        from filelock import FileLock, Timeout  # 60 ms, which only who writes into a folder of others has to spend
-
         self.folder = make_folder(folder)
         self.path = self.folder / LOCK
-        with _writing_to(self.path):
-            self._lock = FileLock(self.path, thread_local=False, fallback_to_soft=False, on_acquired=_sign)
-            try:
-                self._lock.acquire(blocking=False)
-            except Timeout:
+        with _writing_to(self.path), contextlib.ExitStack() as held:
+            self._handle = _open_to_lock(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            held.callback(self.release)
+            if not _lock(self._handle, wait=False):
                 owner = read_bytes(self.path, limit=32).decode("ascii", "replace").strip() or "unknown"
                 if waiting is None:
-                    raise UsageError(
-                        f"{self.folder} is in use by process {owner}; wait for it to end or choose another folder"
-                    ) from None
+                    raise UsageError(f"{self.folder} is in use by process {owner}; wait for it to end or choose another folder")
                 waiting(owner)
-                self._lock.acquire()
+                _lock(self._handle, wait=True)
+            disk.truncate(self._handle, 0)
+            disk.write(self._handle, b"%d\n" % os.getpid())
+            held.pop_all()
         sweep(self.folder)
         for part in inside:
             if (self.folder / part).is_dir():
                 sweep(self.folder / part, owned=True)
 
     def release(self) -> None:
-        self._lock.release()
+        _let_go(self._handle)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.release()
-
-
-def _sign(handle: int) -> None:
-    """Write into a lock whose it is."""
-    disk.truncate(handle, 0)
-    disk.write(handle, b"%d\n" % os.getpid())

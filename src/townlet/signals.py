@@ -53,8 +53,9 @@ def _leave_terminal() -> None:
     """It is gone: what would be written to it leads nowhere, instead of ending a run that saves its state with an error."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
-        if stat.S_ISCHR(os.fstat(number).st_mode):
-            os.dup2(nowhere, number)
+        with suppress(OSError):  # closed
+            if stat.S_ISCHR(os.fstat(number).st_mode):
+                os.dup2(nowhere, number)
     os.close(nowhere)
 
 

@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from townlet.bench.roof import Machine, Stage, draw_roof, mask_towns, measure_machine, roof_rows, town_stages, training_stages
+from townlet.bench.roof import (
+    Machine,
+    TimedStage,
+    draw_roof,
+    mask_towns,
+    measure_machine,
+    roof_rows,
+    town_stages,
+    training_stages,
+)
 from townlet.envs.vector import VectorTown
 from townlet.policy.runtime import make_policy
 
@@ -15,9 +24,9 @@ MACHINE = Machine(bandwidth=1e9, arithmetic=1e10)
 
 
 def test_the_roof_is_that_of_memory_or_of_arithmetic_whichever_is_lower() -> None:
-    assert Stage("memory", 1e-5, 1000.0, 10.0).roof(MACHINE) == pytest.approx(1e6)
-    assert Stage("arithmetic", 1e-5, 1.0, 1e5).roof(MACHINE) == pytest.approx(1e5)
-    rows = {made["name"]: made for made in roof_rows(MACHINE, [Stage("memory", 1e-5, 1000.0, 10.0)])}
+    assert TimedStage("memory", 1e-5, 1000.0, 10.0).roof(MACHINE) == pytest.approx(1e6)
+    assert TimedStage("arithmetic", 1e-5, 1.0, 1e5).roof(MACHINE) == pytest.approx(1e5)
+    rows = {made["name"]: made for made in roof_rows(MACHINE, [TimedStage("memory", 1e-5, 1000.0, 10.0)])}
     assert rows["memory"]["value"] == pytest.approx(1e5)
     assert rows["memory"]["share_of_roof"] == pytest.approx(0.1)
 

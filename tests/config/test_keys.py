@@ -404,6 +404,7 @@ def scene(name: str) -> Scene:
             words += [
                 "training.offline.weight_bound=1.1",
                 "training.offline.target_rate=0.5",
+                "training.offline.warm_share=0.4",
                 "training.offline.learning_rate=0.01",
             ]
             return Scene(load_config("town_day", [*TINY, *words]), training("replay"))

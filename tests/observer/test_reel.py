@@ -13,7 +13,7 @@ from townlet.errors import TakeError, TownletError
 from townlet.observer.reel import Reel, columns, numbers, pack, planes, unpack, whole
 from townlet.observer.take import Take, canonical, parse_take, take_of_link
 from townlet.sim.recorder import Decisions
-from townlet.world.film import Column
+from townlet.world.film import FilmColumn
 
 TABLE = columns(("hunger", "hygiene"), values=True)
 
@@ -38,9 +38,9 @@ def test_a_reel_is_read_as_it_was_packed(seed: int, n: int, m: int, events: int,
 
 
 @pytest.mark.parametrize(
-    "column", [Column("a", 1), Column("a", 2, True), Column("a", 3, False, 0.01), Column("a", 4, True, 0.001)]
+    "column", [FilmColumn("a", 1), FilmColumn("a", 2, True), FilmColumn("a", 3, False, 0.01), FilmColumn("a", 4, True, 0.001)]
 )
-def test_numbers_come_back_within_half_a_step(column: Column) -> None:
+def test_numbers_come_back_within_half_a_step(column: FilmColumn) -> None:
     bits = 8 * column.bytes - column.signed
     values = np.random.default_rng(1).uniform(-(2**bits) if column.signed else 0, 2**bits - 1, (9, 4)) * column.scale
     again = numbers(planes(whole(values, column), column), column)

@@ -40,7 +40,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Stage:
+class TimedStage:
     """One stage, for one resident and one decision."""
 
     name: str
@@ -115,7 +115,7 @@ class Morning:
         return spent / (len(self._lived) * self.rows)
 
 
-def town_stages(*, scenario: str = "town_day", towns: int = 64, decisions: int = 120, repeats: int = 7) -> list[Stage]:
+def town_stages(*, scenario: str = "town_day", towns: int = 64, decisions: int = 120, repeats: int = 7) -> list[TimedStage]:
     """simulate, observe (what is seen, with its mask) and the mask by itself."""
     morning = Morning(scenario, towns, decisions)
     vec, masks = morning.vec, np.empty_like(morning.vec.masks)
@@ -129,13 +129,13 @@ def town_stages(*, scenario: str = "town_day", towns: int = 64, decisions: int =
     objects = OBJECT.itemsize * vec.state.objects.shape[1] / vec.num_residents
     seen = sum(vec.buffers._asdict()[name][0, 0].nbytes for name in ("features", "maps", "masks"))
     return [
-        Stage("simulate", median(blind), 2 * (record + objects + 8 * len(TERMS)), 0.0),
-        Stage("observe", median(seeing), record + objects + seen, 0.0),
-        Stage("mask", median(masked), record + objects + masks[0, 0].nbytes, 0.0),
+        TimedStage("simulate", median(blind), 2 * (record + objects + 8 * len(TERMS)), 0.0),
+        TimedStage("observe", median(seeing), record + objects + seen, 0.0),
+        TimedStage("mask", median(masked), record + objects + masks[0, 0].nbytes, 0.0),
     ]
 
 
-def training_stages(*, scenario: str = "town_day", steps: int = 64, towns: int = 64, repeats: int = 3) -> list[Stage]:
+def training_stages(*, scenario: str = "town_day", steps: int = 64, towns: int = 64, repeats: int = 3) -> list[TimedStage]:
     """infer, advantage and update, with the network and the PPO of the scenario on what its residents see."""
     check_installed("torch", "measuring inference and updates")
     from townlet.policy.network import NetworkSpec
@@ -171,13 +171,13 @@ def training_stages(*, scenario: str = "town_day", steps: int = 64, towns: int =
     update = fastest(lambda: learner.update(judged), repeats) / decisions
     columns = 3 * 4 + 3 * 1 + 2 * 4  # reward, value and its successor; three flags; advantage and return
     return [
-        Stage("infer", infer, size + legal.shape[1], products),
-        Stage("advantage", advantage, columns, 8.0),
-        Stage("update", update, ppo.num_epochs * size, passes * products),
+        TimedStage("infer", infer, size + legal.shape[1], products),
+        TimedStage("advantage", advantage, columns, 8.0),
+        TimedStage("update", update, ppo.num_epochs * size, passes * products),
     ]
 
 
-def roof_rows(machine: Machine, stages: list[Stage]) -> list[Row]:
+def roof_rows(machine: Machine, stages: list[TimedStage]) -> list[Row]:
     """The machine, then each stage: how often a second, and which share of its roof that is."""
     rows = [
         row("one core writes", machine.bandwidth / 1e9, "GB/s"),
@@ -189,7 +189,7 @@ def roof_rows(machine: Machine, stages: list[Stage]) -> list[Row]:
     return rows
 
 
-def draw_roof(machine: Machine, stages: list[Stage], output: Path) -> None:
+def draw_roof(machine: Machine, stages: list[TimedStage], output: Path) -> None:
     """Every stage under its roof, as a PNG or SVG: bars on a logarithmic scale, the roof a line above each."""
     from townlet.telemetry.plot import OKABE_ITO, Picture, blank_figure
 

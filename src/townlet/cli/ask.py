@@ -54,8 +54,9 @@ def feuds(what: str, at: str | None, policy: str | None, seed: int | None, overr
     tick = header["first"] + header["ticks"] - 1 if at is None else tick_in(header, at)
     found = asked(studio, take, tick)
     lines = [
-        f"{one['who']} → {one['whom']}: rivalry {one['rivalry']:.2f}{', avoids' if one['avoids'] else ''}, "
-        f"{'since ' + one['since'] if one['since'] else 'from before'} ({_count(one['conflicts'], 'conflict')}): {one['last']}"
+        f"{one['who']} → {one['whom']}: rivalry {one['rivalry']:.2f}{', avoids' if one['avoids'] else ''}"
+        + (f", since {one['since']} ({_count(one['conflicts'], 'conflict')})" if one["since"] else "")
+        + f": {one['last']}"
         for one in found
     ]
     emit(found, "\n".join(lines) or "nobody hates anybody", as_json)
@@ -75,7 +76,9 @@ def worst(what: str, policy: str | None, seed: int | None, overrides: tuple[str,
     studio, take = _open(what, policy, seed, overrides)
     found = asked(studio, take)
     emit(
-        found, "no conflict in this day" if found is None else f"{found['time']} (tick {found['tick']}): {found['text']}", as_json
+        found,
+        "there was no conflict on this day" if found is None else f"{found['time']} (tick {found['tick']}): {found['text']}",
+        as_json,
     )
 
 
@@ -116,7 +119,7 @@ def late(what: str, policy: str | None, seed: int | None, overrides: tuple[str, 
     studio, take = _open(what, policy, seed, overrides)
     found = asked(studio, take)
     lines = [
-        f"{row['time']} {row['resident']} {'late' if row['kind'] == 'shift_late' else 'absent'}: before, "
+        f"{row['time']} {row['resident']} is {'late' if row['kind'] == 'shift_late' else 'absent'}. Before that: "
         + ", ".join(f"{words} {count} min" for words, count in row["spent"].items())
         for row in found["late"]
     ]

@@ -19,7 +19,6 @@ BASE = (
     "numpy",
     "scipy",
     "numba",
-    "filelock",
     "pillow",
     "pydantic",
     "msgspec",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from time import perf_counter
 from types import TracebackType
 from typing import Any
@@ -15,7 +16,7 @@ from rich.text import Text
 from townlet.cli.common import interactive
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, OfflineTrainingResult, PPOTrainingResult, TrainingResult
 
-LABELS = {  # what is told of an epoch, the most important first: a narrow terminal cuts the end
+LABELS = {  # what is told of an epoch, the most important first: a narrow terminal leaves out the last
     "return_per_resident_day": "return/resident-day",
     "conflicts_per_resident_day": "conflicts/resident-day",
     "conflict.rivalry_max_mean_avg": "rivalry",
@@ -30,13 +31,14 @@ PLAIN_EVERY = 15.0  # seconds between lines when nobody watches a terminal
 
 
 class Bar(Progress):
-    """A bar and, below it, one line of figures that is cut where the terminal ends."""
+    """A bar and, below it, one line with as many of the figures as the terminal has room for."""
 
-    figures = ""
+    figures: Sequence[str] = ()
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
-        yield Text(self.figures, no_wrap=True, overflow="ellipsis")
+        lines = accumulate(self.figures, "{}  {}".format)
+        yield Text(max((line for line in lines if len(line) <= self.console.width), key=len, default=""))
 
 
 class TrainingProgress:
@@ -61,7 +63,7 @@ class TrainingProgress:
         self._what, self._total, self._done = what, total, done
         if self._bar is not None:
             self._bar.reset(self._task, total=total, completed=done, description=what)
-            self._bar.figures = ""
+            self._bar.figures = ()
         elif interactive() and not self.quiet:
             columns = (
                 TextColumn("{task.description}"),
@@ -78,13 +80,13 @@ class TrainingProgress:
     def advance(self, figures: Mapping[str, Any]) -> None:
         self._done += 1
         known = {label: value for name, label in LABELS.items() if (value := figures.get(name)) is not None}
-        shown = "  ".join(f"{label} {value:,.0f}" if value >= 1000 else f"{label} {value:.3g}" for label, value in known.items())
+        shown = [f"{label} {value:,.0f}" if value >= 1000 else f"{label} {value:.3g}" for label, value in known.items()]
         if self._bar is not None:
             self._bar.figures = shown
             self._bar.update(self._task, completed=self._done)
         elif not self.quiet and (perf_counter() - self._told_at > PLAIN_EVERY or self._done == self._total):
             self._told_at = perf_counter()
-            click.echo(f"{self._what} {self._done}/{self._total}: {shown}", err=True)
+            click.echo(f"{self._what} {self._done}/{self._total}: {'  '.join(shown)}", err=True)
 
     def say(self, sentence: str) -> None:
         if self._bar is not None:

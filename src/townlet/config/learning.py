@@ -111,10 +111,10 @@ class OfflineConfig(Section):
     weight_decay: float = Field(0.0, ge=0, le=1, description="Weight decay.")
     value_coef: float = Field(0.5, ge=0, le=100, description="Weight of the value regression.")
     behaviour: float = Field(
-        1.0, ge=0, le=100, description="Weight of imitating the data's expert, on decisions for which one was noted."
+        5.0, ge=0, le=100, description="Weight of imitating the data's expert, on decisions for which one was noted."
     )
     temperature: float = Field(
-        0.5, gt=0, le=100, description="β: advantages, in their own deviations, are divided by it; lower trusts them more."
+        1.0, gt=0, le=100, description="β: advantages, in their own deviations, are divided by it; lower trusts them more."
     )
     weight_bound: float = Field(20.0, ge=1, le=1e6, description="Largest weight exp(A/β) of a decision (awr, iql).")
     expectile: float = Field(0.7, ge=0.5, lt=1, description="τ of iql: 0.5 values the data's policy, above it the better part.")

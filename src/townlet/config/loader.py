@@ -110,12 +110,12 @@ def find_config(path_or_name: str | Path) -> Path:
         names = _all_shipped()
         if text in names:
             return names[text]
-        hint = _nearest(text, names, "`townlet scenarios list` shows all")
+        hint = _nearest(text, [*(str(file) for file in Path().glob("*.yaml")), *names], "`townlet scenarios list` shows all")
         raise ConfigError(f"there is no scenario called {text!r:.80}{hint}")
     if path.parts[:1] == ("configs",) and SHIPPED.joinpath(*path.parts[1:]).is_file():
         return SHIPPED.joinpath(*path.parts[1:])
     beside = [str(found) for found in path.parent.glob("*.yaml")] if _there(path.parent, Path.is_dir) else []
-    raise ConfigError(f"there is no config file {text:.300}{_nearest(text, beside)}")
+    raise ConfigError(f"there is no config file {text:.300}{_nearest(text, beside, '`townlet scenarios new` writes one')}")
 
 
 def read_yaml(path: str | Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Any:

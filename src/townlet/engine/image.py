@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from townlet.engine.network import Network, choose_by_network
+from townlet.engine.network import KernelWeights, choose_by_network
 from townlet.envs.step import Buffers, step_towns
 from townlet.envs.vector import FINGERPRINT, VectorTown
 from townlet.types import Array
@@ -42,7 +42,7 @@ class Image(NamedTuple):
     data: bytes  # what stands at `header["base"]`
 
 
-def calls_of(vec: VectorTown, networks: Mapping[str, Network], seed: int) -> tuple[dict[str, Call], dict[str, list[str]]]:
+def calls_of(vec: VectorTown, networks: Mapping[str, KernelWeights], seed: int) -> tuple[dict[str, Call], dict[str, list[str]]]:
     """Every call the page makes by name, and for each policy those that decide. The arrays written to are made here."""
     rows, n = vec.num_towns * vec.num_residents, vec.num_residents
     choices, targets = np.zeros((vec.num_towns, n), np.int64), np.full((vec.num_towns, n), -1, np.int64)
@@ -72,7 +72,7 @@ def fits_a_page(vec: VectorTown) -> bool:
     return sum(array.nbytes for array in (*vec.tables, *vec.state, *vec.buffers)) <= MOST_IMAGE
 
 
-def town_image(vec: VectorTown, networks: Mapping[str, Network] | None = None, *, seed: int | None = None) -> Image:
+def town_image(vec: VectorTown, networks: Mapping[str, KernelWeights] | None = None, *, seed: int | None = None) -> Image:
     """The memory of a batch as it is now, with the policies that may decide in it; `seed` is that of their draws."""
     vec.start_filming()
     spare = np.tile(np.array(NO_EVENT, dtype=SCHEDULED), (len(vec.tables.scheduled), ROOM))

@@ -10,7 +10,7 @@ import numpy as np
 
 from townlet.engine import wasm
 from townlet.engine.image import calls_of
-from townlet.engine.network import Network
+from townlet.engine.network import KernelWeights
 from townlet.envs.vector import VectorTown
 from townlet.errors import StorageError
 from townlet.files import write_bytes
@@ -46,6 +46,6 @@ def engine_module() -> bytes:
 
 def build_module() -> bytes:
     vec = VectorTown(SMALL_TOWN, 1)
-    some = Network(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros((3, 1), np.float32))
+    some = KernelWeights(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros((3, 1), np.float32))
     calls, _ = calls_of(vec, {"some": some}, seed=0)
     return wasm.assemble({call.name: portable(call.entry, call.args) for call in calls.values()})

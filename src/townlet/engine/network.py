@@ -21,7 +21,7 @@ LINEAR, RELU, TANH = range(3)
 NORMALISED, PLAIN, CONFLICT, WIDE, NARROW, ACTIVATION, CRITIC, TRUNK = range(8)  # places in `sizes`
 
 
-class Network(NamedTuple):
+class KernelWeights(NamedTuple):
     """Weights in the order in which the kernel reads them."""
 
     sizes: Array  # (TRUNK + layers,) i8
@@ -34,7 +34,7 @@ def runs_in_the_kernel(spec: NetworkSpec) -> bool:
     return spec.recurrent == "none" and not spec.sees_map
 
 
-def make_network(policy: NumpyPolicy) -> Network:
+def make_network(policy: NumpyPolicy) -> KernelWeights:
     spec, weights = policy.spec, policy.weights
     if not runs_in_the_kernel(spec):
         raise UsageError("the kernel runs feed-forward policies without a map; play this one's recorded decisions instead")
@@ -58,7 +58,7 @@ def make_network(policy: NumpyPolicy) -> Network:
     sizes[TRUNK:] = spec.trunk_sizes
     widest = max(spec.features, spec.feature_size + spec.conflict_size, spec.actions, *spec.trunk_sizes)
     weight = np.concatenate([part.astype(np.float32) for part in parts])
-    return Network(sizes, np.array(spec.column_order, np.int64), weight, np.zeros((3, widest), np.float32))
+    return KernelWeights(sizes, np.array(spec.column_order, np.int64), weight, np.zeros((3, widest), np.float32))
 
 
 @leaf
@@ -155,7 +155,7 @@ def choose_by_network(
     features: np.ndarray,
     masks: np.ndarray,
     draws: np.ndarray,
-    network: Network,
+    network: KernelWeights,
     logits: np.ndarray,
     values: np.ndarray,
     out: np.ndarray,

@@ -62,7 +62,7 @@ def feuds(studio: Studio, name: str, tick: int, *, most: int = 20) -> list[dict[
                 "since": None if since is None else time_of(header, since),
                 "tick": since,
                 "conflicts": len(between),
-                "last": text_of(header, between[-1]) if between else "an old story, from before this day",
+                "last": text_of(header, between[-1]) if between else "an old feud, from before this day",
             }
         )
     return found

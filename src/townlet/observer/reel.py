@@ -16,7 +16,7 @@ import numpy as np
 
 from townlet.errors import TakeError
 from townlet.types import Array
-from townlet.world.film import OBJECT_COLUMNS, RESIDENT_COLUMNS, TOWN_COLUMNS, Column, need_columns
+from townlet.world.film import OBJECT_COLUMNS, RESIDENT_COLUMNS, TOWN_COLUMNS, FilmColumn, need_columns
 
 MAGIC = b"TWR1"
 VERSION = 1
@@ -25,27 +25,27 @@ LIMIT = 256 << 20  # bytes of a reel, unpacked
 HEADER_LIMIT = 4096
 
 
-Columns = Mapping[str, tuple[Column, ...]]
+Columns = Mapping[str, tuple[FilmColumn, ...]]
 
 EVENT_COLUMNS = (
-    Column("tick", 4, True),
-    Column("kind", 1),
-    Column("actor", 4, True),
-    Column("actor_life", 4, True),
-    Column("rival", 4, True),
-    Column("rival_life", 4, True),
-    Column("object", 4, True),
-    Column("reason", 1, True),
-    Column("waited", 4, True),
-    Column("intensity", 4, True, 0.001),
-    Column("amount", 4, True, 0.001),
+    FilmColumn("tick", 4, True),
+    FilmColumn("kind", 1),
+    FilmColumn("actor", 4, True),
+    FilmColumn("actor_life", 4, True),
+    FilmColumn("rival", 4, True),
+    FilmColumn("rival_life", 4, True),
+    FilmColumn("object", 4, True),
+    FilmColumn("reason", 1, True),
+    FilmColumn("waited", 4, True),
+    FilmColumn("intensity", 4, True, 0.001),
+    FilmColumn("amount", 4, True, 0.001),
 )
 DECISION_COLUMNS = (
-    Column("action", 1),  # NO_DECISION where nobody decides
-    Column("reward", 2, True, 0.001),  # of the decision: over the ticks until the next
-    Column("wallet", 3, False, 0.01),
+    FilmColumn("action", 1),  # NO_DECISION where nobody decides
+    FilmColumn("reward", 2, True, 0.001),  # of the decision: over the ticks until the next
+    FilmColumn("wallet", 3, False, 0.01),
 )
-VALUE = Column("value", 2, True, 0.01)
+VALUE = FilmColumn("value", 2, True, 0.01)
 NO_DECISION = 255
 
 
@@ -57,8 +57,8 @@ def columns(needs: Sequence[str], *, values: bool) -> Columns:
         "town": TOWN_COLUMNS,
         "events": EVENT_COLUMNS,
         "decisions": (*DECISION_COLUMNS, VALUE) if values else DECISION_COLUMNS,
-        "decided": (Column("tick", 4, True),),  # of every row of `decisions`
-        "lives": (Column("life", 4, True),),  # who is in a slot at the first tick: 0 a founder, k newcomer_k
+        "decided": (FilmColumn("tick", 4, True),),  # of every row of `decisions`
+        "lives": (FilmColumn("life", 4, True),),  # who is in a slot at the first tick: 0 a founder, k newcomer_k
     }
 
 
@@ -78,20 +78,20 @@ class Reel(NamedTuple):
         raise KeyError(name)
 
 
-def planes(values: Array, column: Column) -> Array:
+def planes(values: Array, column: FilmColumn) -> Array:
     """Whole numbers (rows, width) as byte planes, the low byte first.  # (bytes, rows, width) u1"""
     wide = np.ascontiguousarray(values, dtype="<i8")[..., None].view(np.uint8)
     return np.moveaxis(wide[..., : column.bytes], -1, 0)
 
 
-def whole(values: Array, column: Column) -> Array:
+def whole(values: Array, column: FilmColumn) -> Array:
     """Values as whole numbers of the column's scale, within what its bytes hold."""
     bits = 8 * column.bytes
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if column.signed else (0, (1 << bits) - 1)
     return np.clip(np.rint(np.asarray(values, np.float64) / column.scale), low, high).astype(np.int64)
 
 
-def numbers(parts: Array, column: Column) -> Array:
+def numbers(parts: Array, column: FilmColumn) -> Array:
     """Byte planes (bytes, rows, width) as values."""
     total = np.zeros(parts.shape[1:], np.int64)
     for k in range(column.bytes):

@@ -30,7 +30,7 @@ from townlet.sim.edits import ConfigEdit, parse_edit
 from townlet.sim.recorder import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town
 from townlet.types import Array
-from townlet.world.film import DOING, Column
+from townlet.world.film import DOING, FilmColumn
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, TILES
 
 MOST_TAKES = 64
@@ -424,7 +424,7 @@ def table_of(header: Mapping[str, Any]) -> Columns:
     return columns([need["name"] for need in header["needs"]], values=header["values"])
 
 
-def _told(column: Column) -> dict[str, Any]:
+def _told(column: FilmColumn) -> dict[str, Any]:
     told: dict[str, Any] = {"name": column.name, "bytes": column.bytes}
     if column.signed:
         told["signed"] = True

@@ -39,7 +39,7 @@ class Segment(NamedTuple):
         return np.arange(self.at, self.at + self.size)
 
 
-class Layout:
+class WeightLayout:
     """Blocks of a tile, the plan of layers, and where each number, or run of them, of the parameter vector stands in `wide`."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str]) -> None:
@@ -119,7 +119,7 @@ class Observations(NamedTuple):
 class Workspace:
     """What one thread writes into."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: WeightLayout) -> None:
         self.act, self.grad = _aligned(layout.tile), _aligned(layout.tile)
         self.ones = np.ones(1, np.float32)
         self.row, self.weights = np.empty(layout.spec.features, np.float32), np.empty(layout.spec.actions)
@@ -136,8 +136,8 @@ class FusedNetwork:
     """Acts like `NumpyPolicy`; rows are shared out to threads, which changes no bit."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str], threads: int = 1) -> None:
-        self.spec, self.threads, self.helpers = spec, threads, Threads(threads)
-        self.layout = Layout(spec, names)
+        self.spec, self.threads, self._threads = spec, threads, Threads(threads)
+        self.layout = WeightLayout(spec, names)
         self.names = tuple(names)
         self.wide, self.turned = _aligned(self.layout.wide), _aligned(self.layout.turned)
         self.spaces = [Workspace(self.layout) for _ in range(threads)]
@@ -162,7 +162,7 @@ class FusedNetwork:
 
     def run(self, job: Callable[[Workspace, int], None], shares: int) -> None:
         """job(workspace, k) for every k below `shares`, each in a thread; there may be as many as `threads`."""
-        self.helpers.run([partial(job, self.spaces[k], k) for k in range(shares)])
+        self._threads.run([partial(job, self.spaces[k], k) for k in range(shares)])
 
     def share(self, job: Callable[[Workspace, int, int], None], rows: int) -> None:
         """job(workspace, begin, end) over all rows."""

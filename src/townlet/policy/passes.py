@@ -694,15 +694,14 @@ def moments(x: Array, order: Array, begin: int, end: int) -> tuple[float, float]
 
 
 @entry
-def column_sums(rows: Array, order: Array, about: Array, begin: int, end: int, first: Array, second: Array) -> None:
-    """Σ (x − about) and Σ (x − about)² of columns begin to end over rows[order], in float64."""
-    mean, one, two = about[begin:end], first[begin:end], second[begin:end]
+def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array) -> None:
+    """Σ (x − about) and Σ (x − about)² of each column over rows[order], in float64."""
     for i in range(order.shape[0]):
-        row = rows[order[i], begin:end]
-        for j in range(mean.shape[0]):
-            gap = row[j] - mean[j]
-            one[j] += gap
-            two[j] += gap * gap
+        row = order[i]
+        for j in range(about.shape[0]):
+            gap = rows[row, j] - about[j]
+            first[j] += gap
+            second[j] += gap * gap
 
 
 @entry

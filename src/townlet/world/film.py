@@ -19,7 +19,7 @@ from townlet.world.state import MAX_EDGES, PERTURBATIONS, Town
 from townlet.world.systems.relationships import rivalry_now
 
 
-class Column(NamedTuple):
+class FilmColumn(NamedTuple):
     """A value is `number × scale`; a signed number is a two's complement of its bytes."""
 
     name: str
@@ -29,19 +29,19 @@ class Column(NamedTuple):
 
 
 RESIDENT_COLUMNS = (  # the needs follow
-    Column("x", 2),
-    Column("y", 2),
-    Column("action", 1),  # index into the catalogue: the decision under way
-    Column("doing", 1),  # index into DOING; + QUARRELS while it quarrels
-    Column("thing", 2),  # object used, called to, queued for or walked to, + 1; 0 = none
-    Column("rivalry", 1, scale=1 / 255),  # the highest of its ties
+    FilmColumn("x", 2),
+    FilmColumn("y", 2),
+    FilmColumn("action", 1),  # index into the catalogue: the decision under way
+    FilmColumn("doing", 1),  # index into DOING; + QUARRELS while it quarrels
+    FilmColumn("thing", 2),  # object used, called to, queued for or walked to, + 1; 0 = none
+    FilmColumn("rivalry", 1, scale=1 / 255),  # the highest of its ties
 )
 OBJECT_COLUMNS = (
-    Column("user", 2),  # slot + 1
-    Column("waiting", 1),  # the queue, and the one who was called
-    Column("stock", 1),  # ENDLESS = unlimited
+    FilmColumn("user", 2),  # slot + 1
+    FilmColumn("waiting", 1),  # the queue, and the one who was called
+    FilmColumn("stock", 1),  # ENDLESS = unlimited
 )
-TOWN_COLUMNS = (Column("minute", 2), Column("troubles", 1))  # bit k: PERTURBATIONS[k] is in force
+TOWN_COLUMNS = (FilmColumn("minute", 2), FilmColumn("troubles", 1))  # bit k: PERTURBATIONS[k] is in force
 DOING = ("absent", "idle", "walks", "uses", "queues", "called", "works", "to_work", "to_home", "to_chat", "leaves")
 ABSENT, IDLE, WALKS, USES, QUEUES, CALLED, WORKS, TO_WORK, TO_HOME, TO_CHAT, LEAVES = range(len(DOING))
 QUARRELS = 128
@@ -54,8 +54,8 @@ def film_bytes(residents: int, objects: int, needs: int) -> int:
     return (_NEEDS_PLANE + needs) * residents + _OBJECT_PLANES * objects + 3
 
 
-def need_columns(needs: Sequence[str]) -> tuple[Column, ...]:
-    return tuple(Column(need, 1, scale=1 / 255) for need in needs)
+def need_columns(needs: Sequence[str]) -> tuple[FilmColumn, ...]:
+    return tuple(FilmColumn(need, 1, scale=1 / 255) for need in needs)
 
 
 def read_row(row: Array, residents: int, needs: Sequence[str]) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -65,7 +65,7 @@ def read_row(row: Array, residents: int, needs: Sequence[str]) -> tuple[dict[str
     return own, _columns(row[split:-3], OBJECT_COLUMNS, (len(row) - split - 3) // _OBJECT_PLANES)
 
 
-def _columns(planes: Array, table: Sequence[Column], width: int) -> dict[str, Array]:
+def _columns(planes: Array, table: Sequence[FilmColumn], width: int) -> dict[str, Array]:
     found, at = {}, 0
     for name, size, _, scale in table:
         parts = planes[at : at + size * width].reshape(size, width).astype(np.int64)

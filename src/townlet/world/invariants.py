@@ -34,7 +34,7 @@ class Spec(Protocol):
     def needs(self) -> Sequence[str]: ...
 
 
-class Batch(Protocol):
+class TownBatch(Protocol):
     """The part of `VectorTown` that is looked at."""
 
     state: State
@@ -64,7 +64,7 @@ class _Town(NamedTuple):
     needs: Sequence[str]  # their names
 
 
-def problems(vec: Batch) -> list[str]:
+def problems(vec: TownBatch) -> list[str]:
     """Every breach of an invariant, as `town 3, tick 120: …`; nothing when all is well."""
     found = []
     s = vec.state
@@ -284,7 +284,7 @@ def _events(t: _Town) -> Iterator[str]:
 # --- what a step wrote --------------------------------------------------------------------------------------------------
 
 
-def _rewards(vec: Batch, e: int) -> Iterator[str]:
+def _rewards(vec: TownBatch, e: int) -> Iterator[str]:
     sums = np.add.accumulate(vec.terms[e], axis=-1)[:, -1]  # (N,) in the order of TERMS, as the reward is summed
     for i in np.flatnonzero(sums.astype(np.float32) != vec.rewards[e]):
         yield f"the terms of resident {i} add up to {sums[i]}, its reward is {vec.rewards[e, i]}"
@@ -293,7 +293,7 @@ def _rewards(vec: Batch, e: int) -> Iterator[str]:
         yield f"the empty slot {i} was rewarded: {dict(zip(TERMS, vec.terms[e, i].tolist()))}"
 
 
-def _sights(vec: Batch, e: int) -> Iterator[str]:
+def _sights(vec: TownBatch, e: int) -> Iterator[str]:
     """Features are finite and bounded, maps and masks hold bits; an empty slot may only wait, a user wait or leave."""
     low = np.array([field.low for field in vec.spec.fields]) - CAST
     high = np.array([field.high for field in vec.spec.fields]) + CAST
@@ -313,7 +313,7 @@ def _sights(vec: Batch, e: int) -> Iterator[str]:
         yield f"resident {i} uses an object and may do {allowed[i]} things, expected `wait` and `leave`"
 
 
-def _roles(vec: Batch, e: int) -> Iterator[str]:
+def _roles(vec: TownBatch, e: int) -> Iterator[str]:
     present, over = vec.state.residents["present"][e], int(vec.state.towns["over"][e])
     for i in np.flatnonzero(vec.active[e] != (present if over == 0 else 0)):
         yield f"slot {i} is {'active' if vec.active[e, i] else 'not active'}: present {present[i]}, over {over}"

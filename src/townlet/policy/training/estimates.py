@@ -8,14 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from townlet.policy import passes
-from townlet.threads import Threads
 from townlet.types import Array, Doubles, Floats
 
 
@@ -125,17 +122,12 @@ class RunningMeanStd:
         """Take in rows (n, width); with a limit, all that came before weighs at most as much as that many rows."""
         self.take_in(*self.sums(rows), len(rows), limit)
 
-    def sums(
-        self, rows: Array, chosen: NDArray[np.int64] | None = None, threads: Threads | None = None
-    ) -> tuple[Doubles, Doubles]:
-        """Σ (x − mean) and Σ (x − mean)² over rows (n, width), all or those chosen: what there is to take in. Threads share the
-        columns, so that each sum is the same however many there are."""
-        width, threads = len(self.mean), threads or Threads(1)
-        sums = np.zeros(width), np.zeros(width)
-        given = np.require(rows, requirements=["C", "W"]), np.arange(len(rows)) if chosen is None else chosen, self.mean
-        edges = [width * k // threads.count for k in range(threads.count + 1)]
-        threads.run([partial(passes.column_sums, *given, begin, end, *sums) for begin, end in pairwise(edges)])
-        return sums
+    def sums(self, rows: Array, chosen: NDArray[np.int64] | None = None) -> tuple[Doubles, Doubles]:
+        """Σ (x − mean) and Σ (x − mean)² over rows (n, width), all or those chosen: what there is to take in."""
+        first, second = np.zeros(len(self.mean)), np.zeros(len(self.mean))
+        chosen = np.arange(len(rows)) if chosen is None else chosen
+        passes.column_sums(np.require(rows, requirements=["C", "W"]), chosen, self.mean, first, second)
+        return first, second
 
     def take_in(self, first: Doubles, second: Doubles, added: int, limit: float = float("inf")) -> None:
         if added == 0:

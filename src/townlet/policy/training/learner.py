@@ -281,8 +281,7 @@ class PPOLearner(Acting):
         """What rows (…, width) add to the statistics of that prefix, and how many they are."""
         tracked, flat = estimates.RunningMeanStd.from_arrays(self._statistics, prefix), rows.reshape(-1, rows.shape[-1])
         chosen = np.arange(len(flat)) if active is None else np.flatnonzero(active)
-        threads = self.passes.network.helpers if isinstance(self.passes, Fused) else None
-        return *tracked.sums(flat, chosen, threads), len(chosen)
+        return *tracked.sums(flat, chosen), len(chosen)
 
     def _take_in(self, prefix: str, first: Array, second: Array, added: int, limit: float = math.inf) -> None:
         tracked = estimates.RunningMeanStd.from_arrays(self._statistics, prefix)
