@@ -25,7 +25,7 @@ EPILOG = """\b
 Examples:
   townlet evaluate random scripted --suite standard
   townlet evaluate scripted trained=runs/demo/checkpoints/best --html scorecard.html
-  townlet evaluate --policy alice=runs/demo/checkpoints/best --policy '*=scripted' --scenario town_day
+  townlet evaluate --policy alice=runs/demo --policy '*=scripted' --suite short
 """
 
 

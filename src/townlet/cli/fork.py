@@ -25,7 +25,7 @@ After `residents -= NAME` a newcomer takes the place; with `lifecycle.newcomers_
 Examples:
   townlet fork noon.npz --edit "objects += stove@11,10" --futures 64
   townlet fork town_day --at 12:00 --edit "conflict.quarrel_ticks = 20"
-  townlet fork town_day --edit "residents -= bob" --edit "lifecycle.newcomers_per_day = 0"
+  townlet fork town_day --edit "residents -= bob" --futures 8
 """
 
 

@@ -13,7 +13,8 @@ PATH = click.Path(path_type=Path)
 EPILOG = """\b
 Examples:
   townlet plan town_day --base scripted --days 1 --output runs/planned
-  townlet plan my_town.yaml --ends ends.json     # then: townlet evaluate scripted --scenario my_town.yaml --ends ends.json
+  townlet plan my_town.yaml --ends ends.json
+  townlet evaluate scripted --scenario my_town.yaml --ends ends.json
 """
 
 

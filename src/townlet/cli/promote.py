@@ -83,7 +83,7 @@ def evaluate(
         raise UsageError("--scorecard holds the towns it was made in; leave out --scenario")
     decision = releases.evaluate(candidate, scorecard, suite=suite)
     towns = _towns(scorecard)
-    text = f"{decision_text(decision)}\njudged in {'; '.join(towns) or 'no town'}"
+    text = "\n".join([decision_text(decision), *([f"judged in {'; '.join(towns)}"] if towns else [])])
     emit(decision.model_dump(mode="json") | {"towns": towns}, text, as_json)
     leave(decision.outcome.exit_code)
 

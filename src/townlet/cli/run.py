@@ -103,7 +103,7 @@ def run(
       townlet run town_day --speed 20 --at 07:00
       townlet run town_day --follow alice --at 07:00 --ticks 120
       townlet run rush_hour --events runs/rush.ndjson --render runs/rush.gif
-      townlet run metropolis --towns 100 --workers 2 --policy runs/demo --set policy.action_level=candidates
+      townlet run town_day --towns 100 --workers 2 --policy random
     """
     import shutil
 

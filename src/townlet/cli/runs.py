@@ -36,8 +36,13 @@ def list_runs(folder: Path, as_json: bool) -> None:
     from townlet.policy.training.run_folder import find_runs
 
     rows = [_row_or_problem(run) for run in find_runs(folder)]
-    columns = ("run", "mode", "config", "state", "stages", "epochs", "planned", "return", "checkpoint")
-    shown = [row | {"checkpoint": Path(str(row["checkpoint"])).name} if row.get("checkpoint") else row for row in rows]
+    columns = ("run", "mode", "config", "state", "stages", "epochs", "return", "latest")
+    shown = [
+        row | {"epochs": f"{row['epochs']}/{row['planned']}", "latest": Path(str(row["checkpoint"] or "–")).name}
+        if "problem" not in row
+        else row
+        for row in rows
+    ]
     text = _table(shown, columns) if rows else f"no runs in {folder}"
     emit(rows, text, as_json)
     for row in rows:
