@@ -688,7 +688,7 @@ def test_a_folder_that_is_being_filled_is_not_filled_by_another_until_its_writer
 def test_a_forked_child_does_not_keep_the_folder_that_its_dead_parent_filled(tmp_path: Path) -> None:
     """A worker that outlives a killed run must not keep the next run out."""
     code = "import os; from townlet.files import filling\nwith filling({!r}):\n child = os.fork()\n" + (
-        " if child: print(child, flush=True)\n import time; time.sleep(60)"
+        " if not child: print(os.getpid(), flush=True)\n import time; time.sleep(60)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code.format(str(tmp_path / "out"))], stdout=subprocess.PIPE)
     assert parent.stdout is not None

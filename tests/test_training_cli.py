@@ -263,7 +263,7 @@ def test_an_anneal_run_is_listed_and_compared(here: Path, townlet: Call) -> None
     (row,) = json.loads(townlet("runs", "list", "--json")[1])
     assert (row["mode"], row["state"], row["stages"], row["epochs"], row["planned"]) == ("anneal", summary["status"], 2, 5, 5)
     assert row["return"] == best
-    assert townlet("runs", "list")[1].splitlines()[0].split()[4:8] == ["stages", "epochs", "planned", "return"]
+    assert townlet("runs", "list")[1].splitlines()[0].split()[4:8] == ["stages", "epochs", "return", "latest"]
     out = townlet("runs", "compare", "runs/a", "--json")[1]
     told, bc, ppo = json.loads(out)["runs"]["runs/a"], summary["stages"][0]["bc"], summary["stages"][1]["ppo"]
     assert (told["accuracy"], told["loss_value"], told["kl_k3"]) == (bc["accuracy"], ppo["loss_value"], ppo["kl_k3"])
