@@ -200,7 +200,7 @@ def draw_roof(machine: Machine, stages: list[TimedStage], output: Path) -> None:
         axes.bar(k, speed, width=0.6, color=OKABE_ITO[0])
         axes.hlines(roof, k - 0.4, k + 0.4, colors=OKABE_ITO[1], linewidth=2.5)
         axes.annotate(
-            f"{100 * speed / roof:.2g} %", (k, roof), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=9
+            f"{100 * speed / roof:.0f} %", (k, roof), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=9
         )
     axes.set_yscale("log")
     axes.set_xticks(range(len(stages)), [stage.name for stage in stages])
