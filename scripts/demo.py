@@ -19,7 +19,7 @@ DEMONSTRATIONS = Path("runs/demonstrations")
 
 
 def do(*command: str | Path) -> object:
-    """Run a command of townlet; its exit code, if it has left with one."""
+    """Run a command of townlet; its exit code where that is not 0."""
     words = [str(word) for word in command]
     note(f"\n$ townlet {' '.join(words)}")
     return app.main(words, prog_name="townlet", standalone_mode=False)
@@ -51,7 +51,7 @@ def demo() -> int:
         return 1
     window = ("promote", "evaluate", RUN, "--scenario", "--seeds", "16", "--days", "7")
     do(*window)
-    if do(*window) == 0:  # a release needs promotion.required_passes windows in a row
+    if not do(*window):  # a release needs promotion.required_passes windows in a row
         note(f"two windows in a row passed every gate: `townlet promote promote {RUN}` would release the policy")
     else:
         note("the gates hold the policy back, for the reasons above: it is not released")
