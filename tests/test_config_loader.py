@@ -657,3 +657,15 @@ def test_a_file_of_yours_is_suggested_where_its_ending_was_left_out(tmp_path: Pa
         ConfigError, match=r"no config file bakry\.yaml; did you mean bakery\.yaml\? `townlet scenarios new` writes one"
     ):
         find_config("bakry.yaml")
+
+
+def test_a_key_that_came_later_does_not_make_an_older_file_look_changed() -> None:
+    whole = load_config("town_day")
+    assert config_hash(SimulationConfig.model_validate(whole.model_dump(mode="json")), stored=True) == config_hash(whole)
+    older = whole.model_dump(mode="json")
+    del older["training"]["offline"]["warm_share"]
+    read = SimulationConfig.model_validate(older)
+    assert config_hash(read) == config_hash(whole)  # as it is used now
+    assert config_hash(read, stored=True) != config_hash(whole)  # as it was written then
+    older["ppo"]["gamma"] = 0.5
+    assert config_hash(SimulationConfig.model_validate(older), stored=True) != config_hash(read, stored=True)

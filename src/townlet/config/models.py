@@ -190,14 +190,15 @@ LATER_KEYS = (
 )
 
 
-def config_hash(config: SimulationConfig, *, without: Collection[str] = ()) -> str:
+def config_hash(config: SimulationConfig, *, without: Collection[str] = (), stored: bool = False) -> str:
     """Sixteen hex digits that change with any value that can change a result: not with where the work is done, and by how
     many (`training.engine`, `workers`, `cluster`), nor with a later key that is not used, so that kept results stay known.
-    `without` leaves out whole sections."""
-    found = config.model_dump(mode="json", exclude=set(without))
+    `without` leaves out whole sections. Of a config that was `stored` whole, only what its file holds counts: a key that came
+    later does not make an older file look changed."""
+    found = config.model_dump(mode="json", exclude=set(without), exclude_unset=stored)
     found["training"] |= {"engine": "local", "workers": 1}
-    del found["training"]["cluster"]
+    found["training"].pop("cluster", None)
     for section, key in LATER_KEYS:
-        if not found[section][key]:
-            del found[section][key]
+        if not found[section].get(key):
+            found[section].pop(key, None)
     return short_hash(json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=True))

@@ -104,7 +104,7 @@ def _header(data: Array | None, path: str) -> SnapshotHeader:
         config = SimulationConfig.model_validate_json(json.dumps(header.config))
     except ValidationError as reason:
         raise SnapshotError(f"the header of {path} cannot be used: {first_problem(reason)}; make the snapshot again") from None
-    if config_hash(config) != header.config_hash:
+    if config_hash(config, stored=True) != header.config_hash:
         raise SnapshotError(f"the config in {path} does not match its hash; the file is damaged, make it again")
     return header
 

@@ -178,10 +178,10 @@ class RunFolder:
                 f"{self.path / 'config.json'} is not a config of this version ({first_problem(error)}); "
                 "use the version of Townlet that wrote it."
             ) from error
-        if config_hash(config) != expected:
+        if (found := config_hash(config, stored=True)) != expected:
             raise CheckpointError(
-                f"{self.path / 'config.json'} is not that of run.json (config_hash {config_hash(config)}, expected "
-                f"{expected}); restore the file, or start the run again."
+                f"{self.path / 'config.json'} is not that of run.json (config_hash {found}, expected {expected}); restore the "
+                "file, or start the run again."
             )
         return config
 
