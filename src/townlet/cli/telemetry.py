@@ -85,10 +85,9 @@ def print_report(report: Report) -> None:
         click.echo(f"note: {remark}")
     versions = ", ".join(f"{count} of version {version}" for version, count in sorted(report.versions.items()))
     batches = f" and {report.batches} batch records" if report.batches else ""
-    verdict = "valid" if report.ok else f"{report.problem_count} problems"
-    click.echo(
-        f"{verdict}: {report.records} records{batches} in {len(report.files)} files" + (f" ({versions})" if versions else "")
-    )
+    verdict = "valid" if report.ok else f"{report.problem_count} problem{'s' * (report.problem_count > 1)}"
+    parts = f" in {len(report.files)} files" if len(report.files) > 1 else ""
+    click.echo(f"{verdict}: {report.records} records{batches}{parts}" + (f" ({versions})" if versions else ""))
     bare = report.records + report.batches - report.sealed
     if bare > 0:
         click.echo(f"{bare} of them have no seal, so a changed number in them would not be noticed")
