@@ -54,17 +54,20 @@ def test_maskable_ppo_trains_through_pettingzoo_and_keeps_to_the_mask() -> None:
     assert main_of("maskable_ppo_pettingzoo")(towns=2, steps=512) == 0
 
 
+@pytest.mark.filterwarnings("ignore")  # of TorchRL itself
 def test_torchrl_trains_with_masks_and_fixed_agents() -> None:
     pytest.importorskip("torchrl")
     assert main_of("torchrl_ppo")(steps=18, rounds=range(2))[0] == 0
 
 
+@pytest.mark.filterwarnings("ignore")  # of BenchMARL itself
 def test_benchmarl_trains_with_masks_and_fixed_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("benchmarl")
     monkeypatch.syspath_prepend(str(EXAMPLES))  # it pickles the task, and `main_of("benchmarl_mappo")` gives it no module
     assert import_module("benchmarl_mappo").main(frames=288, batch=144, cycles=18, folder=str(tmp_path))[0] == 0
 
 
+@pytest.mark.filterwarnings("ignore")  # of RLlib itself
 def test_rllib_trains_with_masks_while_residents_come_and_go() -> None:
     pytest.importorskip("ray.rllib")
     assert main_of("rllib_ppo")(rounds=range(1), batch=300, scenario="newcomer")[0] == 0
@@ -76,11 +79,13 @@ def test_agilerl_trains_with_masks_while_residents_come_and_go() -> None:
     assert main_of("agilerl_ippo")(steps=40, rounds=range(2), scenario="newcomer")[0] == 0
 
 
+@pytest.mark.filterwarnings("ignore")  # of Tianshou itself
 def test_tianshou_trains_with_masks() -> None:
     pytest.importorskip("tianshou")
     assert main_of("tianshou_dqn")(rounds=range(2), towns=2)[0] == 0
 
 
+@pytest.mark.filterwarnings("ignore")  # of d3rlpy itself
 def test_d3rlpy_learns_from_a_capture() -> None:
     pytest.importorskip("d3rlpy")
     assert main_of("d3rlpy_offline")(towns=1, rounds=range(1))[0] > 0

@@ -78,3 +78,10 @@ def test_without_its_package_a_command_is_refused_in_one_sentence_with_the_line_
     told = [line for line in done.stderr.splitlines() if line.startswith("townlet: ")]
     assert len(told) == 1
     assert re.search(rf"install it with: pip install '?{re.escape(package)}'?$", told[0])
+
+
+def test_every_test_can_be_collected_without_torch() -> None:
+    """`pytest --no-torch` runs the whole suite without it; here only that no file of tests imports it where it need not."""
+    words = [sys.executable, "-m", "pytest", "--no-torch", "--collect-only", "-qq", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
