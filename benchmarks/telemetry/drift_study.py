@@ -115,9 +115,10 @@ def page(result: dict[str, Any]) -> str:
         "",
         "*Written by `python benchmarks/telemetry/drift_study.py` from `benchmarks/telemetry/drift_results.json`.*",
         "",
-        "`townlet telemetry drift` at level 0.95 over all metrics together, on the later half of the epochs. Pairs of runs that",
-        "differ in nothing but their seed are false alarms when any metric alarms. Of the pairs against runs in which a setting",
-        f"was really changed, *any* tells in how many something alarmed, *conflicts* in how many `{METRIC}` itself did.",
+        "How often does `townlet telemetry drift` give a false alarm, and how often does it find a real change? It compares the",
+        "later halves of two runs, at level 0.95 over all metrics together. An alarm between two runs that differ only in their",
+        "seed is *false*. In the other pairs, one setting was changed in one of the runs, and an alarm has *detected* it. *any*",
+        f"counts the pairs in which some metric alarmed, *conflicts* those in which `{METRIC}` itself did.",
     ]
     for name, family in FAMILIES.items():
         found = result["families"][name]
@@ -126,8 +127,8 @@ def page(result: dict[str, Any]) -> str:
             "",
             f"## {family.title}",
             "",
-            f"{family.words}. {found['alike']} runs alike, {found['changed']} changed, {found['pairs']} pairs of each kind, "
-            f"which share these runs. The change moved queue conflicts by {shift:+.1%}; from run to run of the same kind they "
+            f"{family.words}. {found['alike']} unchanged runs, {found['changed']} changed; {found['pairs']} pairs of each kind "
+            f"are made from them. The change moved queue conflicts by {shift:+.1%}; between unchanged runs they "
             f"vary by {spread:.1%} (one standard deviation).",
             "",
             "| `--min-effect` | false alarms, any | false alarms, conflicts | detected, any | detected, conflicts |",
@@ -153,17 +154,18 @@ def reading(result: dict[str, Any]) -> list[str]:
     return [
         "## What that means",
         "",
-        f"Runs alike vary by {calm} in conflicts when they are towns of that size, by {lively} when they are trainings of this",
-        "size: every training comes to rest at a level of its own, which no interval from inside a run can know. Between",
-        "trainings the smallest difference that counts is therefore multiplied in some fields (`drift_scale` in the schema):",
+        f"Between unchanged runs conflicts vary by {calm} in scripted towns of that size, by {lively} in trainings:",
+        "every training settles at its own level, and no interval computed inside one run can know that. Between trainings, a",
+        "difference must therefore be several times larger to count in some fields (`drift_scale` in the schema):",
         f"{scaled}.",
-        f"A change of a tenth is seen between towns, not between trainings; one of {moved} is, in {training['found_any']:.0%} of",
-        "the pairs. To see a smaller one compare more than two trainings.",
+        "Between towns a change of a tenth is found; between trainings it is not, but one of "
+        f"{moved} is, in {training['found_any']:.0%} of",
+        "the pairs. To find a smaller one, compare more than two trainings.",
         "",
-        "The rule for the length of the blocks (three were tried) was settled on other towns than those of the study. The",
-        "factors for trainings were settled on its own runs alike, so their share of false alarms describes those runs and is no",
-        "independent measurement; the changed runs had no part in it. The towns were measured when the factor of waits held for",
-        f"them too: without it at most {most} of their pairs alarm, because no more have an interval of waits clear of zero.",
+        "Two cautions. The rule for the length of the blocks (three were tried) was chosen on other towns. But the factors for",
+        "trainings were chosen on the unchanged runs of this study, so their share of false alarms describes these runs and is",
+        "not independent; the changed runs were not used. The towns were measured while the factor of waits was also used for",
+        f"them: without it at most {most} of their pairs alarm, because in no more of them the interval of waits excludes zero.",
     ]
 
 
