@@ -18,7 +18,7 @@ from townlet.evaluation.scorecard import PolicySource
 from townlet.evaluation.scorecard import evaluate as measure
 from townlet.evaluation.suites import Case
 from townlet.observer.living import file_parts
-from townlet.observer.open_take import open_take, policy_id
+from townlet.observer.open_take import open_takes
 from townlet.observer.standalone import write_page
 from townlet.observer.studio import Studio
 from townlet.policy.capture import CaptureOptions
@@ -136,8 +136,7 @@ def save_page(
     """
     studio = Studio()
     named = str(what.path if isinstance(what, Run) else what)
-    first = open_take(studio, named, policy=policy, seed=seed, overrides=tuple(overrides), vs=vs)
-    takes = [first] if vs is None else [first, studio.branch(first, [], policy=policy_id(studio, vs)).take.id]
+    takes = open_takes(studio, named, policy=policy, vs=vs, seed=seed, overrides=tuple(overrides))
     write_page(Path(path), *file_parts(studio, takes))
     return Path(path)
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import emit, engine_options, json_option, leave, note, set_option, spread_over
+from townlet.cli.common import PATH, emit, engine_options, json_option, leave, note, set_option, spread_over
 
-PATH = click.Path(path_type=Path)
 EPILOG = """\b
 Example:
   townlet accept --cycles 10

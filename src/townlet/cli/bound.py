@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from townlet.cli.common import emit, json_option, set_option
+from townlet.cli.common import days_option, emit, json_option, set_option
 
 EPILOG = """\b
 Example:
@@ -14,7 +14,7 @@ Example:
 
 @click.command(epilog=EPILOG)
 @click.argument("scenario")
-@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town.")
+@days_option
 @set_option
 @json_option
 def bound(scenario: str, days: int, overrides: tuple[str, ...], as_json: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, engine_options, json_option, note, progress, set_option, spread_over
+from townlet.cli.common import DAYS, PATH, TOWNS, emit, engine_options, json_option, note, progress, set_option, spread_over
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from townlet.dto.evaluation import Scorecard
     from townlet.evaluation.suites import Case
 
-PATH = click.Path(path_type=Path)
 STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns that are none
 EPILOG = """\b
 Examples:
@@ -45,8 +44,8 @@ Examples:
 @click.option(
     "--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="These towns instead of a suite; may be repeated."
 )
-@click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case, each with draws of its own.")
-@click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default those of the suite, for --scenario 28.")
+@click.option("--seeds", type=TOWNS, help="Towns per case, each with draws of its own.")
+@click.option("--days", type=DAYS, help="Days per town; by default those of the suite, for --scenario 28.")
 @click.option(
     "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which of the evaluation seeds to use."
 )

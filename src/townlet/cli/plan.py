@@ -6,10 +6,9 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import emit, json_option, note, set_option
+from townlet.cli.common import PATH, days_option, emit, json_option, note, set_option
 from townlet.errors import UsageError
 
-PATH = click.Path(path_type=Path)
 EPILOG = """\b
 Examples:
   townlet plan town_day --base scripted --days 1 --output runs/planned
@@ -21,7 +20,7 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("scenario")
 @click.option("--base", default="scripted", show_default=True, help="Policy that the plan begins with: a name or a checkpoint.")
-@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town.")
+@days_option
 @click.option("--towns", type=click.IntRange(1, 1000), default=1, show_default=True, help="Towns, each planned on its own.")
 @click.option("--generations", type=click.IntRange(1, 10_000), default=40, show_default=True, help="Rounds per 36 decisions.")
 @click.option("--copies", type=click.IntRange(2, 4096), default=32, show_default=True, help="Copies of the town in a round.")

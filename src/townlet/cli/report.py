@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, json_option, note, progress
+from townlet.cli.common import DAYS, PATH, TOWNS, emit, json_option, note, progress
 
 if TYPE_CHECKING:
     from townlet.policy.training.run_folder import RunCard
 
-PATH = click.Path(path_type=Path)
 EPILOG = """\b
 Example:
   townlet report runs/demo --output runs/demo/report.html
@@ -25,12 +24,8 @@ Example:
 @click.option("--output", type=PATH, help="Where to write it; by default RUN/report.html.")
 @click.option("--log", type=PATH, help="Telemetry log, when the run kept it outside its folder (--ppo-log).")
 @click.option("--scorecard", type=PATH, help="Scorecard to show; by default RUN/scorecard.json, made now if it is missing.")
-@click.option(
-    "--seeds", type=click.IntRange(1, 10_000), default=16, show_default=True, help="Towns, when the scorecard is made now."
-)
-@click.option(
-    "--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town, when the scorecard is made now."
-)
+@click.option("--seeds", type=TOWNS, default=16, show_default=True, help="Towns, when the scorecard is made now.")
+@click.option("--days", type=DAYS, default=28, show_default=True, help="Days per town, when the scorecard is made now.")
 @json_option
 def report(
     run: Path, output: Path | None, log: Path | None, scorecard: Path | None, seeds: int, days: int, as_json: bool

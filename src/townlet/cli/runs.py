@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, json_option, note
+from townlet.cli.common import PATH, emit, json_option, note
 
 if TYPE_CHECKING:
     from townlet.dto.policy import AnnealStageResult
     from townlet.policy.training.run_folder import RunFolder
 
-FOLDER = click.Path(path_type=Path)
 MEASURES = ("loss_value", "kl_k3", "episode_return_mean", "queue_conflict_events", "accuracy", "change_accuracy", "guards")
 
 
@@ -29,10 +28,10 @@ def runs() -> None:
 
 
 @runs.command("list")
-@click.argument("folder", type=FOLDER, default=Path("runs"))
+@click.argument("folder", type=PATH, default=Path("runs"))
 @json_option
 def list_runs(folder: Path, as_json: bool) -> None:
-    """List the runs in FOLDER and what each has reached. By default runs/."""
+    """List the runs in PATH and what each has reached. By default runs/."""
     from townlet.policy.training.run_folder import find_runs
 
     rows = [_row_or_problem(run) for run in find_runs(folder)]
@@ -51,7 +50,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
 
 
 @runs.command()
-@click.argument("folders", type=FOLDER, nargs=-1, required=True, metavar="RUN...")
+@click.argument("folders", type=PATH, nargs=-1, required=True, metavar="RUN...")
 @json_option
 def compare(folders: tuple[Path, ...], as_json: bool) -> None:
     """Compare runs: what they reached, and how their configs differ."""

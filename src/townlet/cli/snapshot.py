@@ -7,15 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import at_option, emit, json_option, leave, seed_option, set_option, tick_of
-from townlet.cli.run import POLICY, open_scenario
+from townlet.cli.common import (
+    FILE,
+    POLICY,
+    at_option,
+    emit,
+    json_option,
+    leave,
+    overwrite_option,
+    seed_option,
+    set_option,
+    tick_of,
+)
+from townlet.cli.run import open_scenario
 
 if TYPE_CHECKING:
     from townlet.dto.snapshot import Divergence, SnapshotHeader
     from townlet.envs.vector import VectorTown
     from townlet.policy.runtime import RememberingPolicy
 
-FILE = click.Path(path_type=Path, dir_okay=False)
 SHOWN = 20
 
 
@@ -35,7 +45,7 @@ def snapshot() -> None:
 @at_option
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
 @click.option("--compress", is_flag=True, help="Deflate the arrays.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@overwrite_option
 @seed_option
 @set_option
 @json_option
@@ -77,7 +87,7 @@ def save(
 @click.option("--policy", help="Who decides; by default the policy that was saved.")
 @click.option("--config", "scenario", help="Refuse a snapshot that was not made with this config.")
 @click.option("--output", type=FILE, help="Save the world again after those ticks.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@overwrite_option
 @set_option
 @json_option
 def load(

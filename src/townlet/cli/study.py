@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, json_option, note, options, spread_over
+from townlet.cli.common import PATH, emit, json_option, note, options, spread_over
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from townlet.dto.studies import StudyReport
     from townlet.studies.spec import StudySpec
 
-PATH = click.Path(path_type=Path)
 EPILOG = """\b
 A study file:
   name: two_bathrooms_sight

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import LOG, json_option, leave, note, options
+from townlet.cli.common import LOG, PATH, json_option, leave, note, options
 from townlet.errors import TelemetryError
 from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
@@ -52,7 +52,7 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
 @click.option("--follow/--no-follow", default=True, help="Go on reading as the log grows (default), or stop at its end.")
 @click.option("--once", is_flag=True, help="The same as --no-follow.")
 @click.option("--from-end", is_flag=True, help="Skip the records that the log already has.")
-@click.option("--rules", "rules_file", type=click.Path(path_type=Path), help="YAML or JSON file of rules; flags win over it.")
+@click.option("--rules", "rules_file", type=PATH, help="YAML or JSON file of rules; flags win over it.")
 @click.option("--no-defaults", is_flag=True, help="Watch only what the flags and the rules file name.")
 @click.option(
     "--smoothing", type=click.IntRange(1), help="Compare the mean of the last N records, as soon as there are N.  [default: 1]"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, note, seed_option, set_option, spread_over
+from townlet.cli.common import PATH, emit, json_option, leave, note, seed_option, set_option, spread_over
 
 if TYPE_CHECKING:
     from townlet.cli.train_progress import TrainingProgress
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 MODES = ("replay", "rollout", "mixed", "bc", "anneal")
 ALGORITHMS = ("bc", "awr", "cql", "iql")  # and PPO, by --train-ppo
-PATH = click.Path(path_type=Path)
 
 # flag -> (config key, type, help); a flag is an override of the config and is checked by it
 VALUES: dict[str, tuple[str, object, str]] = {

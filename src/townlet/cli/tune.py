@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from townlet.cli.common import SEED, emit, json_option, note, set_option
+from townlet.cli.common import DAYS, SEED, TOWNS, emit, json_option, note, set_option
 
 EPILOG = """\b
 Example:
@@ -19,10 +19,8 @@ numbers before anything was tuned.
 @click.command(epilog=EPILOG)
 @click.argument("scenario")
 @click.option("--tries", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Moves tried.")
-@click.option(
-    "--towns", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Towns in which each setting is tried."
-)
-@click.option("--days", type=click.IntRange(1, 365), default=7, show_default=True, help="Days for which each setting is tried.")
+@click.option("--towns", type=TOWNS, default=8, show_default=True, help="Towns in which each setting is tried.")
+@click.option("--days", type=DAYS, default=7, show_default=True, help="Days for which each setting is tried.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Training seed, and seed of the search.")
 @set_option
 @json_option
