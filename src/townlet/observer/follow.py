@@ -19,7 +19,7 @@ from townlet.policy.runtime import NetworkPolicy, RandomPolicy, RememberingPolic
 from townlet.ports import Decided
 from townlet.sim.mask_reasons import why_masked
 from townlet.sim.probes import Probe
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.actions import WAYS
 from townlet.world.state import HALF_DISTANCE, HALF_QUEUE, TERMS
 from townlet.world.townspeople import MEETS, RULES, explain_scripted, make_script
@@ -44,11 +44,11 @@ class Follow(Probe):
         if resident not in known and not resident.startswith("newcomer_"):
             raise UsageError(f"there is no resident {resident!r} to follow; this town has {', '.join(known[:20])}")
         self.resident, self.policy, self.say, self.first, self.width = resident, policy, say, first, width
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Record] = []
         self._memory: Mapping[str, Array] = {}
         self._slot = -1
-        self._told: dict[str, Any] = {"masked": {}}  # the last row that was told in full
-        self._folded: list[dict[str, Any]] = []  # rows since then that only repeat it
+        self._told: Record = {"masked": {}}  # the last row that was told in full
+        self._folded: list[Record] = []  # rows since then that only repeat it
 
     def before_decision(self, world: VectorTown) -> None:
         self._memory = self.policy.memory()
