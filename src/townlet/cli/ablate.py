@@ -9,13 +9,8 @@ import click
 from townlet.cli.common import TOWNS, days_option, json_option, note, set_option
 from townlet.cli.study import job_options, publish, report_option, results_option, runs_option, where_of
 
-EPILOG = """\b
-Example:
-  townlet ablate two_bathrooms --blind conflict --seeds 5 --minutes 4
-"""
 
-
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("config")
 @click.option("--blind", type=click.Choice(["conflict"]), default="conflict", show_default=True, help="Group of fields to hide.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Training seeds per arm.")
@@ -48,7 +43,12 @@ def ablate(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Train CONFIG with and without a sense, same budget and seeds, and report the difference with its interval."""
+    """Train CONFIG with and without a sense, same budget and seeds, and report the difference with its interval.
+
+    \b
+    Example:
+      townlet ablate two_bathrooms --blind conflict --seeds 5 --minutes 4
+    """
     from townlet.studies.runner import run_study
     from townlet.studies.spec import ablation
 

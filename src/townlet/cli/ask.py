@@ -13,19 +13,19 @@ from townlet.cli.common import POLICY, at_option, emit, json_option, options, se
 if TYPE_CHECKING:
     from townlet.observer.studio import Studio
 
-EPILOG = """\b
-Examples:
-  townlet ask feuds rush_hour --at 08:00
-  townlet ask worst rush_hour
-  townlet ask why town_day alice use_shower --at 07:00
-  townlet ask late town_day --policy random
-  townlet ask differs town_day scripted random --at 07:00
-"""
 
-
-@click.group(epilog=EPILOG)
+@click.group()
 def ask() -> None:
-    """Ask about a day of a town: a scenario, a run, a take or a snapshot."""
+    """Ask about a day of a town: a scenario, a run, a take or a snapshot.
+
+    \b
+    Examples:
+      townlet ask feuds rush_hour --at 08:00
+      townlet ask worst rush_hour
+      townlet ask why town_day alice use_shower --at 07:00
+      townlet ask late town_day --policy random
+      townlet ask differs town_day scripted random --at 07:00
+    """
 
 
 what_argument = click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")

@@ -45,17 +45,8 @@ class Size(click.ParamType[int]):
 
 
 capture_options = options(
-    click.option(
-        "--output",
-        type=PATH,
-        help="New folder; it appears only when the capture is complete.",
-    ),
-    click.option(
-        "--policy",
-        default="schedule",
-        show_default=True,
-        help=POLICY,
-    ),
+    click.option("--output", type=PATH, help="New folder; it appears only when the capture is complete."),
+    click.option("--policy", default="schedule", show_default=True, help=POLICY),
     click.option(
         "--epsilon",
         type=click.FloatRange(0, 1),
@@ -165,7 +156,7 @@ def _capture(
 
         where = spread_over(configs[0], engine, workers, address)
         result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0, where=where)
-    emit(asdict(result), lambda: _told(result), as_json)
+    emit(asdict(result), lambda: _result_text(result), as_json)
     if result.events_lost:
         note(f"{result.events_lost} events did not fit; raise world.event_capacity to keep them all")
     if result.interrupted:
@@ -189,7 +180,7 @@ def _of_take(
     return [studio.config_of(take)], agents or played, options | of_take
 
 
-def _told(result: CaptureResult) -> str:
+def _result_text(result: CaptureResult) -> str:
     from townlet.telemetry.drawing import short, table
 
     head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "rivalry")

@@ -197,3 +197,10 @@ def progress(label: str, total: float | None) -> Iterator[Advance]:
             bar.update(task, advance=amount, words=words)
 
         yield advance
+
+
+@contextmanager
+def evaluating(label: str, total: int | None) -> Iterator[Callable[[str, str, int, int], None]]:
+    """The `progress` of an evaluation: a bar with the case and the policy at work."""
+    with progress(label, total) as advance:
+        yield lambda case, policy, done, _: advance(1 if done else 0, f"{case}: {policy}")

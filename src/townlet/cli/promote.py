@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import DAYS, PATH, TOWNS, emit, json_option, leave, note, options, progress, set_option
+from townlet.cli.common import DAYS, PATH, TOWNS, emit, evaluating, json_option, leave, note, options, set_option
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, 
 
     window, release = releases.next_window(candidate), releases.release()
     policies = {CANDIDATE: os.fspath(candidate), CHAMPION: FIRST_CHAMPION if release is None else os.fspath(release)}
-    with progress(f"window {window}", 2 * len(cases)) as advance:
+    with evaluating(f"window {window}", 2 * len(cases)) as progress:
         card = measure(
             policies,
             cases,
@@ -256,7 +256,7 @@ def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, 
             baseline=CHAMPION,
             window=window,
             purpose="promotion",
-            progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
+            progress=progress,
         )
     path = safe_join(releases.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")
     path.parent.mkdir(parents=True, exist_ok=True)

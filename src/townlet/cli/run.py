@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from townlet.types import Record
 
 MOST_ROWS = 24  # residents in a table
-EXITS_TOLD = {"collapse": "collapsed of hunger", "eviction": "was evicted", "scheduled": "left as scheduled"}
+EXIT_WORDS = {"collapse": "collapsed of hunger", "eviction": "was evicted", "scheduled": "left as scheduled"}
 MOST_EXITS = 24
 
 
@@ -120,14 +120,7 @@ def run(
     files = RunFiles(events, snapshot, render, digests)
     files.check(overwrite)
     if towns > 1 or workers != 1 or engine is not None or address is not None:
-        only = {
-            "--events": events,
-            "--snapshot": snapshot,
-            "--render": render,
-            "--follow": follow,
-            "--speed": speed,
-            "--at": at,
-        }
+        only = {"--events": events, "--snapshot": snapshot, "--render": render, "--follow": follow, "--speed": speed, "--at": at}
         for flag, given in only.items():
             if given is not None:
                 raise UsageError(f"{flag} is for one town here; leave it out, or run that town alone: --town K.")
@@ -167,7 +160,7 @@ def run(
     report |= {"exits": exits.rows, "files": files.names}
     if follows is not None:
         report["followed"] = follows.rows
-    emit(report, lambda: told(vec, report), as_json)
+    emit(report, lambda: run_text(vec, report), as_json)
     if stop.asked:
         left = f"; continue with: townlet snapshot load {snapshot} --ticks {wanted - made}" if snapshot is not None else ""
         raise stop.interruption(f"after {made} of {wanted} ticks; what was simulated so far is kept{left}")
@@ -262,12 +255,12 @@ def _many(
                 log.write(json.dumps({"town": row["town"], "digest": row["digest"]}))
     report = {"scenario": config.scenario.name or config.config_id, "policy": options["policy"], "first_town": towns[0]}
     report |= sums.summary(time.perf_counter() - began)
-    emit(report, lambda: many_told(report), as_json)
+    emit(report, lambda: many_text(report), as_json)
     if stop.asked:
         raise stop.interruption(f"after {sums.towns} of {len(towns)} towns; run the rest with --town {towns[0] + sums.towns}")
 
 
-def many_told(report: Record) -> str:
+def many_text(report: Record) -> str:
     lines = [
         f"{report['scenario']}, {report['policy']}: {report['towns']} towns, {report['residents']:,} residents, "
         f"{report['decisions']:,} decisions in {report['seconds'] / 60:.1f} min "
@@ -312,11 +305,11 @@ def exit_lines(exits: list[Record]) -> list[str]:
     """How many left and why, then who and when."""
     counts = Counter(one["reason"] for one in exits)
     lines = ["exits: " + (", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or "none")]
-    lines += [f"  day {one['day']} {one['time']} {one['resident']}: {EXITS_TOLD[one['reason']]}" for one in exits[:MOST_EXITS]]
+    lines += [f"  day {one['day']} {one['time']} {one['resident']}: {EXIT_WORDS[one['reason']]}" for one in exits[:MOST_EXITS]]
     return lines + ([f"  … and {len(exits) - MOST_EXITS} more"] if len(exits) > MOST_EXITS else [])
 
 
-def told(vec: VectorTown, report: Record) -> str:
+def run_text(vec: VectorTown, report: Record) -> str:
     from townlet.envs.scene import look
 
     scene = look(vec)

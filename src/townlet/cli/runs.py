@@ -115,9 +115,9 @@ def _measures(run: RunFolder) -> dict[str, object]:
 
 
 def _table(rows: list[dict[str, object]], columns: tuple[str, ...]) -> str:
-    cells = [list(columns)] + [[_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells)
+    from townlet.telemetry.drawing import table
+
+    return "\n".join(table(columns, [[_cell(row.get(name)) for name in columns] for row in rows], left=range(len(columns))))
 
 
 def _cell(value: object) -> str:

@@ -170,10 +170,8 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
                 lines.append(f"  {'ok  ' if one.ok else 'FAIL'} {one.name}: {one.found}{remedy}")
         return "\n".join(lines)
 
-    told = [
-        {"scenario": one.scenario, "ok": one.ok, "verdicts": [asdict(verdict) for verdict in one.verdicts]} for one in reports
-    ]
-    emit(told, text, as_json)
+    value = [{"scenario": one.scenario, "ok": one.ok, "verdicts": [asdict(row) for row in one.verdicts]} for one in reports]
+    emit(value, text, as_json)
     leave(0 if all(report.ok for report in reports) else 1)
 
 

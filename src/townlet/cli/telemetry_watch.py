@@ -6,6 +6,7 @@ import json
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Group
 
     from townlet.telemetry.alarm_rules import Alarm, Rule
@@ -108,7 +107,7 @@ def watch(
         duration=duration,
         interval=interval,
     )
-    with screen:
+    with screen.live:
         for event in quietly(events):
             screen.show(event)
             for alarm, record in alarms_of(event):
@@ -171,14 +170,10 @@ def chosen_rules(
 class Lines:
     """One line per event: on stdout the records, on stderr notices and alerts."""
 
+    live: AbstractContextManager[object] = nullcontext()
+
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-
-    def __enter__(self) -> Lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def show(self, event: Event) -> None:
         from townlet.telemetry.watch import Seen, event_dict
@@ -224,13 +219,6 @@ class WatchTable:
         self.curves: dict[str, deque[float]] = {}
         self.console = Console()
         self.live = Live(console=self.console, auto_refresh=False, get_renderable=self.table)
-
-    def __enter__(self) -> WatchTable:
-        self.live.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.live.__exit__(kind, error, trace)
 
     def show(self, event: Event) -> None:
         from townlet.telemetry.series import number

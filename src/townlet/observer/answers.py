@@ -15,7 +15,7 @@ from townlet.observer.studio import Studio, table_of
 from townlet.observer.witness import ties, witness, witnesses
 from townlet.types import Array, Record
 
-DOING_TOLD = {
+DOING_WORDS = {
     "absent": "is not in town", "idle": "waits", "walks": "walks to {o}", "uses": "is at {o}", "queues": "queues for {o}",
     "called": "is called to {o}", "works": "works", "to_work": "goes to work", "to_home": "goes home",
     "to_chat": "looks for a chat", "leaves": "leaves",
@@ -192,7 +192,7 @@ def _moment(studio: Studio, name: str, tick: int) -> list[str]:
 def _words(header: Mapping[str, Any], doing: int, thing: int) -> str:
     """What a resident does, from its columns."""
     name = header["things"][thing - 1]["id"] if thing else "something"
-    return DOING_TOLD[header["doing"][doing & 127]].format(o=name)
+    return DOING_WORDS[header["doing"][doing & 127]].format(o=name)
 
 
 def _whole(studio: Studio, name: str, column: str) -> Array:

@@ -165,7 +165,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(observatory: Observatory, host: str, port: int, *, ready: Callable[[int, Callable[[], None]], None]) -> None:
-    """Serve until stopped; `ready` is told the port and how to stop."""
+    """Serve until stopped; `ready` is called with the port and a function that stops."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -64,7 +64,7 @@ class Library:
         return None
 
     def _count(self, run: RunFolder) -> tuple[int, list[str]]:
-        """Records of a run and what its alarms say, read anew when its log has changed."""
+        """Records of a run and what its alarms say, read again when its log has changed."""
         log, name = run.log(), run_id(run.path)
         if log is None:
             return 0, []

@@ -132,7 +132,7 @@ def _head(studio: Studio, name: str, networks: dict[str, KernelNetwork], policie
 
 
 def _knowledge(vec: VectorTown) -> Record:
-    """What reasons and changes are told with."""
+    """What the page needs to explain reasons and to offer changes."""
     specs = vec.config.affordances.specs
     return {
         "money": MONEY,

@@ -117,12 +117,12 @@ def divergence(studio: Studio, a: str, b: str) -> Record:
             at = int(differs.any(axis=0).argmax())
             name = names[int(differs[:, at].argmax())]
             slot = int((pair[name][0][at] != pair[name][1][at]).argmax())
-            return _parted(one, left.first + at, slot, name, pair[name][0][at, slot], pair[name][1][at, slot])
+            return _difference(one, left.first + at, slot, name, pair[name][0][at, slot], pair[name][1][at, slot])
         compared += ticks
     return {"tick": None, "text": "The two takes are the same to the end.", "compared": compared}
 
 
-def _parted(header: Mapping[str, Any], tick: int, slot: int, name: str, left: Any, right: Any) -> Record:
+def _difference(header: Mapping[str, Any], tick: int, slot: int, name: str, left: Any, right: Any) -> Record:
     who, time = header["people"][slot]["id"], time_of(header, tick)
     first, second = (_value(header, name, value) for value in (left, right))
     return {

@@ -357,7 +357,7 @@ class Studio:
             "words": WORDS,
             "reason_words": REASON_WORDS,
             "perturbations": list(PERTURBATIONS),
-            "columns": {group: [_told(one) for one in row] for group, row in table.items()},
+            "columns": {group: [_column(one) for one in row] for group, row in table.items()},
             "avoid_line": float(vec.tables.rules[0]["avoid_threshold"]),
         }
 
@@ -424,7 +424,7 @@ def table_of(header: Mapping[str, Any]) -> Columns:
     return columns([need["name"] for need in header["needs"]], values=header["values"])
 
 
-def _told(column: FilmColumn) -> Record:
+def _column(column: FilmColumn) -> Record:
     told: Record = {"name": column.name, "bytes": column.bytes}
     if column.signed:
         told["signed"] = True

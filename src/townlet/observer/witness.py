@@ -130,7 +130,7 @@ def _before(vec: VectorTown, slot: int, weighed: Array, script: Array | None, st
             if vec.masks[0, slot, a]
         ],
         "masked": [{"reason": reason, "options": options} for reason, options in reasons.items()],
-        "sees": {name: _candidates(seen, name) for name in vec.catalogue.affordances},
+        "sees": {name: candidates(seen, name) for name in vec.catalogue.affordances},
         "script": None if script is None else names[int(script[slot])],
         "needs": {need: round(float(me["needs"][k]), 4) for k, need in enumerate(vec.config.needs)},
         "wallet": int(me["wallet"]) / MONEY,
@@ -150,7 +150,7 @@ def _before(vec: VectorTown, slot: int, weighed: Array, script: Array | None, st
     return told
 
 
-def _candidates(seen: dict[str, float], name: str) -> dict[str, dict[str, float]]:
+def candidates(seen: dict[str, float], name: str) -> dict[str, dict[str, float]]:
     """The candidates of an affordance as they were seen; `steps` and `waiting` are distance and queue again as counts."""
     found = {}
     for how in (way for ways in WAYS.values() for way in ways):
