@@ -324,3 +324,10 @@ def test_the_card_and_the_guides_say_that_environments_pay_what_scorecards_do_no
     assert load_config("town_day", ["rewards.conflict_weight=1"]).weights_apart() == ""
     other = load_config("town_day", ["rewards.conflict_weight=1", "rewards.survival=0.1", "needs.hygiene.weight=0.5"])
     assert "pay survival 0.1, the weight of hygiene 0.5; scorecards count 0.05, 0.6 " in other.weights_apart()
+
+
+def test_a_low_terminal_names_the_policies_again_below_the_figures(card: Scorecard) -> None:
+    names = [policy.name for policy in card.cases[0].policies]
+    headings = [line.split() for line in scorecard_text(card, height=24).splitlines()].count(names)
+    assert headings == 2 * len(card.cases)
+    assert [line.split() for line in scorecard_text(card).splitlines()].count(names) == len(card.cases)

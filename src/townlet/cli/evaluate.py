@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,9 +125,11 @@ def evaluate(
         save_scorecard(card, output)
         note(f"scorecard written to {output}")
     _draw(card, html, png)
-    colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    width = shutil.get_terminal_size((118, 24)).columns
-    emit(card.model_dump(mode="json"), lambda: scorecard_text(card, color=colored, width=width), as_json)
+    terminal = sys.stdout.isatty()
+    colored = terminal and not os.environ.get("NO_COLOR")
+    width, height = shutil.get_terminal_size((118, 24))
+    shown = partial(scorecard_text, card, color=colored, width=width, height=height if terminal else None)
+    emit(card.model_dump(mode="json"), shown, as_json)
 
 
 def named_policies(policies: Sequence[str], mix: Sequence[str]) -> dict[str, str | Mapping[str, str]]:
