@@ -24,6 +24,8 @@ def test_a_small_town_is_lived_in_beside_a_larger_one() -> None:
     seen[slot] = False  # the share of the batch's slots
     np.testing.assert_array_equal(together.features[1, :people][:, seen], alone.features[1][:, seen])
     np.testing.assert_array_equal(together.masks[1, :people], alone.masks[1])
+    share = VectorTown([large, small], 1, seed=5, first_town=1)  # as a worker holds it
+    np.testing.assert_array_equal(share.features[0], together.features[1])
     policy = make_policy("scripted", together, seed=3)
     policy.reset(together)
     for decision in range(2 * DAY):

@@ -99,7 +99,6 @@ class VectorTown:
         self._shares = list(pairwise(np.linspace(0, num_towns, threads + 1).astype(int).tolist()))  # of the threads
         self.state = _blank_state(self.tables, self.config, num_towns)
         self.state.towns["id"] = first_town + np.arange(num_towns)
-        self.state.towns["layout"] = np.arange(num_towns) % len(self.towns)
         self.sights = True
         self.film: Array = np.zeros((0, 0, 0), np.uint8)
         buffers = self.new_buffers()
@@ -155,6 +154,7 @@ class VectorTown:
             self.seed = _checked(seed)
         if first_town is not None:
             self.state.towns["id"] = first_town + np.arange(self.num_towns)
+        self.state.towns["layout"] = self.state.towns["id"] % len(self.towns)
         if self._weights is not None:
             told = spread_weights(self.state.towns["id"], *self._weights)
             self.tables.rules["conflict_weight"] = self.tables.rules["told_weight"] = told
