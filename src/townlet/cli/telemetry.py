@@ -78,9 +78,10 @@ def report_lines(report: Report) -> list[str]:
     lines += [f"note: {remark}" for remark in report.notes]
     versions = ", ".join(f"{count} of version {version}" for version, count in sorted(report.versions.items()))
     batches = f" and {report.batches} batch records" if report.batches else ""
-    verdict = "valid" if report.ok else f"{report.problem_count} problems"
+    verdict = "valid" if report.ok else f"{report.problem_count} problem{'s' * (report.problem_count > 1)}"
+    parts = f" in {len(report.files)} files" if len(report.files) > 1 else ""
     of_versions = f" ({versions})" if versions else ""
-    lines.append(f"{verdict}: {report.records} records{batches} in {len(report.files)} files{of_versions}")
+    lines.append(f"{verdict}: {report.records} records{batches}{parts}{of_versions}")
     bare = report.records + report.batches - report.sealed
     if bare > 0:
         lines.append(f"{bare} of them have no seal, so a changed number in them would not be noticed")
