@@ -19,9 +19,9 @@ from runs_of import ONE_THREAD, trained
 from townlet.config.loader import load_config
 from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case
-from townlet.files import AppendLog, short_hash
+from townlet.files import read_json, short_hash, write_json
 
-RESULT = Path(__file__).parent / "results" / "recipe_trials.ndjson"
+RESULT = Path(__file__).parent / "results" / "recipe_trials.json"
 RUNS = Path("runs/recipe_trials")
 WINDOW, TOWNS, DAYS = 1, 16, 28  # the first validation window is that of a run's own evaluations
 SHOWN = ("return", "conflicts", "lateness", "attendance", "founders", "overspent", "wallet", "reserved")
@@ -41,8 +41,7 @@ def trial(seed: int, changed: list[str]) -> dict[str, object]:
 
 def report() -> None:
     trials = defaultdict(list)
-    for line in RESULT.read_text().splitlines():
-        one = json.loads(line)
+    for one in read_json(RESULT):
         trials[" ".join(one["changed"]) or "as shipped"].append(one)
     for words, rows in trials.items():
         cells = [f"{name} {np.mean([row['measures'][name] for row in rows]):.3f}" for name in SHOWN]
@@ -58,9 +57,7 @@ def main() -> None:
     parser.add_argument("--report-only", action="store_true", help="print the trials that are there")
     chosen = parser.parse_args()
     for seed in [] if chosen.report_only else chosen.seeds:
-        found = trial(seed, chosen.changed)
-        with AppendLog(RESULT) as kept:
-            kept.write(json.dumps(found).encode() + b"\n")
+        write_json(RESULT, [*read_json(RESULT), trial(seed, chosen.changed)])
     report()
 
 
