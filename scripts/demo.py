@@ -55,6 +55,7 @@ def demo() -> int:
         note(f"two windows in a row passed every gate: `townlet promote promote {RUN}` would release the policy")
     else:
         note("the gates hold the policy back, for the reasons above: it is not released")
+    do("report", RUN)  # again, with the verdict of the gates
     do("observe", RUN, "--vs", "scripted", "--save", RUN / "town.html", "--overwrite")
     note(f"open {RUN / 'town.html'} in a browser: the trained town beside the scripted one")
     note(f"open {RUN / 'report.html'} for the figures")
