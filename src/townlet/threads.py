@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from threading import Thread
 from weakref import finalize
 
 Job = Callable[[], object]
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")  # the first that is set counts
+
+
+def one_blas_thread() -> None:
+    """For a command, before numpy is imported: one thread for NumPy's products, unless the user has set a number. The products
+    are small; other threads would only spin beside them, which takes up to four times the processor time."""
+    if not any(name in os.environ for name in BLAS_THREADS):
+        os.environ[BLAS_THREADS[0]] = "1"
 
 
 class Threads:

@@ -320,3 +320,11 @@ def test_what_chance_hardly_finds_is_tried_from_the_start(small_town: Small, tmp
     assert np.abs(plain[1:]).max() < 1e-3
     with pytest.raises(UsageError, match=r"no action 'wrok'; did you mean 'work'\?"):
         TrainingHarness(small_town("training.first_logits={wrok: 4.0}")).run("rollout")
+
+
+def test_a_given_network_is_not_raised_again(small_town: Small, tmp_path: Path) -> None:
+    config = small_town("training.first_logits={wait: 30.0}", "ppo.learning_rate=1e-9", "training.epochs=1")
+    TrainingHarness(config).run("rollout", RunOptions(run_dir=tmp_path / "first"))
+    first, second = (tmp_path / run / "checkpoints" / "latest" for run in ("first", "second"))
+    TrainingHarness(config).run("rollout", RunOptions(run_dir=tmp_path / "second", start_from=first))
+    assert load_checkpoint(second).weights["policy.bias"][0] == pytest.approx(30.0, abs=1e-3)

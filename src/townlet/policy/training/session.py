@@ -87,7 +87,7 @@ def make_learner(context: TrainingContext) -> PPOLearner:
     if strategy_of(context.mode, training.algorithm) == "offline":
         settings = (training.algorithm, training.offline)
         return OfflineLearner(offline_spec(config), config.ppo, *settings, seed=context.seed, threads=training.threads)
-    learner = PPOLearner(
+    return PPOLearner(
         network_spec(config),
         config.ppo,
         seed=context.seed,
@@ -96,12 +96,15 @@ def make_learner(context: TrainingContext) -> PPOLearner:
         shards=training.shards,
         device=training.device,
     )
+
+
+def raised_logits(config: SimulationConfig) -> dict[int, float]:
+    """Number of an action → what its logit is raised by before the first live epoch (`training.first_logits`)."""
     names = ObservationSpec.of(config).action_names
-    for name, raised in training.first_logits.items():
+    for name in config.training.first_logits:
         if name not in names:
             raise UsageError(f"training.first_logits: there is no action {name!r}; {nearest_name(name, names)}")
-        learner.network.policy.bias.data[names.index(name)] += raised
-    return learner
+    return {names.index(name): raised for name, raised in config.training.first_logits.items()}
 
 
 def open_samples(
@@ -243,6 +246,9 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
             start = load_checkpoint(plan.start_from)
             training_state(start, plan.start_from)
             _restore(session, start, with_towns=plan.collections >= 0)
+        if collector is not None and plan.collections < 0 and context.started_from is None:
+            for action, raised in raised_logits(context.config).items():
+                learner.network.policy.bias.data[action] += raised
     if not session.counters.weights_hash_start:
         session.counters.weights_hash_start = session.weights_hash
     return session
