@@ -242,11 +242,12 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
         context.telemetry.rewind(told.telemetry)
     else:
         context.telemetry.rewind(plan.log_position or LOG_START)
+        collections = -1  # that the network has learned from
         if plan.start_from is not None:
             start = load_checkpoint(plan.start_from)
-            training_state(start, plan.start_from)
+            collections = training_state(start, plan.start_from).standing.cycle
             _restore(session, start, with_towns=plan.collections >= 0)
-        if collector is not None and plan.collections < 0 and context.started_from is None:
+        if collector is not None and collections < 0:
             for action, raised in raised_logits(context.config).items():
                 learner.network.policy.bias.data[action] += raised
     if not session.counters.weights_hash_start:
