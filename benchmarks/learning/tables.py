@@ -17,7 +17,7 @@ import numpy as np
 
 from townlet.dto.evaluation import MEASURES
 from townlet.dto.studies import StudyReport
-from townlet.files import write_text
+from townlet.files import read_json, write_text
 from townlet.statistics import paired_difference
 from townlet.studies.runner import report_study
 from townlet.studies.spec import load_spec
@@ -39,12 +39,14 @@ NAMES = {
     "wait_gini": "Gini of waits",
     "wallet": "wallet at the end",
 }
+DECIMALS = {"exits": 4, "founders": 3}  # one founder of all towns is to be seen
 STORED = ("exits", "founders", "score", "return", "self_sufficiency", "attendance", "lateness", "conflicts", "wallet")
 MONTH = (
     *("exits", "founders", "return", "score", "lead", "self_sufficiency", "attendance", "lateness"),
     *("conflicts", "quarrels", "wait_mean", "wait_gini", "wallet", "overspent"),
 )
 FRONT = ("exits", "founders", "score", "lead", "return", "attendance", "lateness", "conflicts", "overspent")
+PAIRED = ("return", "conflicts", "lateness", "attendance", "founders")
 CHANGES = ("return", "score", "lead", "conflicts", "lateness", "attendance")
 
 
@@ -65,7 +67,8 @@ def base(study: str, policy: str, name: str) -> float:
 
 
 def figure(value: float, name: str, sign: str = "") -> str:
-    return f"{value + 0.0:{sign}.{MEASURES[name].decimals}f}".replace("-", "−")
+    text = f"{value:{sign}.{DECIMALS.get(name, MEASURES[name].decimals)}f}"
+    return (text if float(text) else text.replace("-", "")).replace("-", "−")
 
 
 def with_interval(values: Sequence[float], name: str, sign: str = "") -> str:
@@ -89,9 +92,9 @@ def by_measure(study: str, arm: str, title: str, names: Sequence[str] = MONTH) -
     body = []
     for name in names:
         values = per_seed(study, arm, name)
-        body.append(
-            [NAMES.get(name, name), figure(base(study, SCRIPT, name), name), with_interval(values, name), worst(values, name)]
-        )
+        if values:  # else it was measured before there was such a measure
+            script, mean = figure(base(study, SCRIPT, name), name), with_interval(values, name)
+            body.append([NAMES.get(name, name), script, mean, worst(values, name)])
     return rows(["28 days", "script, tuned", title, "worst seed"], body)
 
 
@@ -123,6 +126,16 @@ def changes(studies: dict[str, str], arm: str) -> str:
     return rows(["trained − tuned script", *studies.values()], body)
 
 
+def nine_weights() -> str:
+    """The one network beside those that were trained for one weight each: mean over seeds of both, and their difference."""
+    body = []
+    for row in read_json(HERE / "results" / "nine_weights.json")["table"]:
+        pairs = {name: ", ".join(figure(value, name) for value in row[name]) for name in PAIRED}
+        mean, low, high = (figure(value, "return", "+") for value in row["difference"])
+        body.append([f"{row['weight']:g}", pairs["return"], f"{mean} ({low} … {high})", *(pairs[name] for name in PAIRED[1:])])
+    return rows(["weight", "return", "difference", "conflicts", "late", "attendance", "founders"], body)
+
+
 ALGORITHMS = {name: f"`{name}`" for name in ("bc", "awr", "iql", "cql")}
 SPANS = {"town_day_first_day": "1 day", "town_day_week": "7 days", "town_day": "28 days"}
 TABLES: dict[str, Callable[[], str]] = {
@@ -132,6 +145,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "from nothing": lambda: by_measure("from_nothing", "trained", "from nothing"),
     "random lives": lambda: by_policy("replay_random", ALGORITHMS, {CHANCE: "random"}, STORED[:-1]),
     "scripted lives": lambda: by_policy("replay", ALGORITHMS, {SCRIPT: "script, the teacher"}, STORED, shares=True),
+    "nine weights": nine_weights,
 }
 
 
