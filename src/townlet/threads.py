@@ -15,6 +15,14 @@ from townlet.types import Array
 from townlet.world._jit import JIT, entry, numba
 
 Job = Callable[[], object]
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")  # the first that is set counts
+
+
+def one_blas_thread() -> None:
+    """For a command, before numpy is imported: one thread for NumPy's products, unless the user has set a number. The products
+    are small; other threads would only spin beside them, which takes up to four times the processor time."""
+    if not any(name in os.environ for name in BLAS_THREADS):
+        os.environ[BLAS_THREADS[0]] = "1"
 
 whole = numba.types.int64
 

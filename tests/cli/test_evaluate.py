@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import write_run
+from checkpoints import untrained, write_run
 from scorecards import duel
 from townlet.cli.app import main
 from townlet.cli.evaluate import named_policies
+from townlet.config.loader import load_config
 from townlet.dto.evaluation import Scorecard
+from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.telemetry.plot import plot_scorecard
@@ -71,6 +73,23 @@ def test_mistakes_are_one_sentence(capsys: pytest.CaptureFixture[str], words: tu
     assert (found, out) == (code, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_run_is_measured_in_the_town_it_was_trained_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config, one = load_config("two_bathrooms"), tmp_path / "one/checkpoints/000001"
+    for name, changed in (("one", config), ("other", config.model_copy(update={"seed": 5}))):
+        untrained(tmp_path / name / "checkpoints/000001", VectorTown(changed, 1))
+        write_run(tmp_path / name, changed)
+    for words in ([one, tmp_path / "other/checkpoints/000001"], ["--policy", f"*={one}"]):
+        code, out, err = call(capsys, "evaluate", *words, "--seeds", 1, "--days", 1, "--no-looks", "--json")
+        assert (code, err) == (
+            0,
+            "measuring in two_bathrooms, the town of the training; --suite standard measures in other towns too\n",
+        )
+        card = Scorecard.model_validate_json(out)
+        assert [(case.name, case.config_id, case.towns) for case in card.cases] == [("two_bathrooms", "two_bathrooms", 1)]
+    code, out, _ = call(capsys, "evaluate", one, "--suite", "short", "--seeds", 1, "--days", 1, "--no-looks", "--json")
+    assert [case.name for case in Scorecard.model_validate_json(out).cases] == ["town_day", "rush_hour", "two_bathrooms"]
 
 
 def test_policies_are_named_by_word_run_or_folder() -> None:

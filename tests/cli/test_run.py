@@ -88,6 +88,8 @@ def test_follow_prints_a_story(call: Any) -> None:
     assert code == 0
     assert "06:00 bob chose use_shower:near" in out
     assert "no work: has no job" in out
+    assert "\nbob  " in out
+    assert "\nalice  " not in out  # the table at the end would push the story off a small screen
     code, out, _ = call("run", "queue_conflict", "--ticks", "20", "--follow", "bob", "--json")
     assert [row["tick"] for row in json.loads(out)["followed"]] == [0, 10]
 

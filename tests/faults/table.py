@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,20 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PAGE, SAMPLES = ROOT / "docs" / "RELIABILITY.md", ROOT / "docs" / "samples"
 FAULTS = ("kill", "two kills", "full disk", "I/O error", "short write")
+
+
+def note_commit(row: dict[str, Any]) -> None:
+    """The code that a figure is of; one that is gone on with later is of several."""
+    told = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    row["commits"] = list(dict.fromkeys([*row.get("commits", ()), told.stdout.strip() or "unknown"]))
+
+
+def _commits(rows: list[dict[str, Any]]) -> str:
+    """In words: which code was tried, and how many rows each."""
+    counts = Counter(", ".join(row["commits"]) for row in rows)
+    if len(counts) == 1:
+        return f"Measured at commit {next(iter(counts))}."
+    return "Measured at commit " + "; ".join(f"{names} ({count} rows)" for names, count in counts.most_common()) + "."
 
 
 def faults(rows: list[dict[str, Any]]) -> str:
@@ -26,7 +41,8 @@ def faults(rows: list[dict[str, Any]]) -> str:
         kinds.update(row["findings"])
     found = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"
     pairs = sum(row["cases"] for row in rows if row["fault"] == "two kills")
-    return "\n".join([*lines, "", f"Cases: {sum(row['cases'] for row in rows):,}, of them {pairs:,} pairs. Findings: {found}."])
+    told = f"Cases: {sum(row['cases'] for row in rows):,}, of them {pairs:,} pairs. Findings: {found}. {_commits(rows)}"
+    return "\n".join([*lines, "", told])
 
 
 def _cell(row: dict[str, Any] | None) -> str:
@@ -47,7 +63,7 @@ def flips(rows: list[dict[str, Any]]) -> str:
         fine = [counts[kind] for kind in ("seen", "without meaning", "whole lines only")]
         cells = [tried, counts.total(), *fine, counts.total() - sum(fine)]
         lines.append(f"| {what} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _commits(rows)])
 
 
 def fuzz(rows: list[dict[str, Any]]) -> str:
@@ -55,7 +71,7 @@ def fuzz(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         cells = [f"{row[name]:,}" for name in ("mutations", "used", "findings", "slowest_seconds", "more_memory_mb")]
         lines.append(f"| {row['target']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _commits(rows)])
 
 
 def signals(rows: list[dict[str, Any]]) -> str:
@@ -66,7 +82,7 @@ def signals(rows: list[dict[str, Any]]) -> str:
         cells = [row["moments"], ends["stopped"], ends["had ended its work"], other]
         cells += [row["slowest_seconds"], row["computed_seconds"]]
         lines.append(f"| {row['command']} | " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", _commits(rows)])
 
 
 def load(found: dict[str, Any]) -> str:

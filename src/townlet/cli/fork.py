@@ -60,7 +60,8 @@ def fork(
     from townlet.studies.fork import fork as compare
 
     moment = _moment(source, at, policy, overrides)
-    note(f"{futures} futures from tick {moment.tick}, each simulated twice")
+    arms = "with and without the edit" if edits else "once, because there is no --edit"
+    note(f"{futures} futures from tick {moment.tick}, each simulated {arms}")
     result = compare(moment, edits, futures=futures, ticks=ticks, policy=policy)
     emit(result.model_dump(mode="json"), lambda: fork_text(result), as_json)
 

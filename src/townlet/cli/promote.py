@@ -236,12 +236,12 @@ def _cases(
 
 def _trained_for(candidate: Path) -> SimulationConfig:
     """The config of the run that a checkpoint lies in."""
-    from townlet.policy.training.run_folder import RunFolder
+    from townlet.policy.training.run_folder import run_of
 
-    folder = next((one for one in (candidate, *candidate.resolve().parents) if RunFolder(one).exists), None)
-    if folder is None:
+    run = run_of(candidate)
+    if run is None:
         raise UsageError(f"{candidate} is not in a run folder, so its town is not known; name it: --scenario FILE")
-    return RunFolder(folder).resolved_config()
+    return run.resolved_config()
 
 
 def _towns(scorecard: Path) -> list[str]:

@@ -193,7 +193,7 @@ def run(
     report["files"] = [str(path) for path in (events, snapshot, render, digests) if path is not None]
     if follows is not None:
         report["followed"] = follows.rows
-    emit(report, lambda: told(vec, report), as_json)
+    emit(report, lambda: told(vec, report, follow), as_json)
     if stop.asked:
         left = f"; continue with: townlet snapshot load {snapshot} --ticks {wanted - made}" if snapshot is not None else ""
         raise stop.interruption(f"after {made} of {wanted} ticks; what was simulated so far is kept{left}")
@@ -294,10 +294,15 @@ def exit_lines(exits: list[dict[str, Any]]) -> list[str]:
     return lines + ([f"  … and {len(exits) - MOST_EXITS} more"] if len(exits) > MOST_EXITS else [])
 
 
-def told(vec: VectorTown, report: dict[str, Any]) -> str:
+def told(vec: VectorTown, report: dict[str, Any], follow: str | None) -> str:
+    """The end of a run. Where a resident was followed, the table holds its row only: what it did stays on the screen."""
+    from dataclasses import replace
+
     from townlet.envs.scene import look
 
     scene = look(vec)
+    if follow is not None:
+        scene = replace(scene, residents=tuple(one for one in scene.residents if one.id == follow))
     reasons = ", ".join(f"{count} {reason}" for reason, count in report["conflicts"].items()) or "none"
     lines = [
         f"{report['scenario']}, seed {report['seed']}, {report['policy']}: "

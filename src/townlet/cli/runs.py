@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from townlet.policy.training.run_folder import RunFolder
 
 FOLDER = click.Path(path_type=Path)
-MEASURES = ("loss_value", "kl_k3", "episode_return_mean", "queue_conflict_events", "accuracy", "change_accuracy", "guards")
+MEASURES = ("loss_value", "kl_k3", "return_per_resident_day", "queue_conflict_events", "accuracy", "change_accuracy", "guards")
 
 
 @click.group()
@@ -32,7 +32,10 @@ def runs() -> None:
 @click.argument("folder", type=FOLDER, default=Path("runs"))
 @json_option
 def list_runs(folder: Path, as_json: bool) -> None:
-    """List the runs in FOLDER and what each has reached. By default runs/."""
+    """List the runs in FOLDER and what each has reached. By default runs/.
+
+    The return is per resident-day, in the best evaluation; without evaluations, in the last epoch.
+    """
     from townlet.policy.training.run_folder import find_runs
 
     rows = [_row_or_problem(run) for run in find_runs(folder)]

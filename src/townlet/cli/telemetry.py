@@ -187,15 +187,19 @@ def print_comparison(report: DriftReport) -> None:
     for row in report.metrics:
         change = f"at {row.change.at}" if row.change is not None and row.change.p_value < 0.01 else "–"
         interval = f"{short(row.low)} … {short(row.high)}"
-        relative = f"{row.relative:+.1%}"
         verdict = "DRIFT" if row.alarm else ""
-        rows.append((row.name, short(row.value), short(row.baseline), short(row.absolute), relative, interval, change, verdict))
+        figures = (short(row.value), short(row.baseline), f"{row.relative:+.1%}", verdict)
+        rows.append((row.name, *figures, short(row.absolute), interval, change))
     for mix in report.mixes:
         verdict = "DRIFT" if mix.alarm else ""
-        rows.append((mix.name, "", "", f"{mix.distance:.3f}", "", f"p = {mix.p_value:.3f}", "", verdict))
+        rows.append((mix.name, "", "", f"{mix.distance:.1%}", verdict, f"{mix.distance:.3f}", f"p = {mix.p_value:.3f}", ""))
+    head = ("metric", "value", "baseline", "relative", "verdict", "difference", "interval", "change")
+    drawn = table(head, rows, left=(0, 4))
+    if sys.stdout.isatty() and len(drawn[1]) > shutil.get_terminal_size((80, 24)).columns:
+        drawn = table(head[:5], [row[:5] for row in rows], left=(0, 4))
+        drawn.append("a wider terminal, a file and --json also show difference, interval and change")
     click.echo(f"{report.current} against {report.baseline}\n")
-    head = ("metric", "value", "baseline", "difference", "relative", "interval", "change", "verdict")
-    click.echo("\n".join(table(head, rows, left=(0, 7))))
+    click.echo("\n".join(drawn))
     click.echo(f"\ndrifted: {', '.join(report.alarms)}" if report.alarms else "\nno drift")
 
 

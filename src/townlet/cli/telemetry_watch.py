@@ -209,6 +209,15 @@ def record_line(record: dict[str, object]) -> str:
     return f"epoch {short(number(record.get('epoch')))}: " + ", ".join(parts)
 
 
+def limit_text(rule: Rule) -> str:
+    """`above 0.2`; of a rule against another figure or the past, `rises 50%`."""
+    from townlet.telemetry.drawing import short
+
+    if not rule.versus:
+        return f"{rule.side} {short(rule.threshold)}"
+    return f"{'rises' if rule.side == 'above' else 'falls'} {rule.threshold:.0%}"
+
+
 class WatchTable:
     """A table that is redrawn with each record: latest, smoothed, threshold and curve of every watched field."""
 
@@ -264,7 +273,7 @@ class WatchTable:
             curve = [value for value in self.curves.get(name, ()) if value == value]
             state = states.get(name)
             bad = state is not None and state.bad > 0
-            limit = f"{state.rule.side} {short(state.rule.threshold)}" if state else ""
+            limit = "" if state is None else limit_text(state.rule)
             if curve:
                 rows.append((("! " * bad + name, short(curve[-1]), short(state.value) if state else "", limit), curve, bad))
         taken = sum(max(len(cell) for cell in column) + 2 for column in zip(head, *(cells for cells, *_ in rows)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from textwrap import wrap
 from time import perf_counter
 from types import TracebackType
 from typing import Any
@@ -31,14 +31,16 @@ PLAIN_EVERY = 15.0  # seconds between lines when nobody watches a terminal
 
 
 class Bar(Progress):
-    """A bar and, below it, one line with as many of the figures as the terminal has room for."""
+    """A bar and, below it, two lines with as many of the figures as the terminal has room for."""
 
     figures: Sequence[str] = ()
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
-        lines = accumulate(self.figures, "{}  {}".format)
-        yield Text(max((line for line in lines if len(line) <= self.console.width), key=len, default=""))
+        if self.figures:
+            whole = "  ".join(figure.replace(" ", "\xa0") for figure in self.figures)  # no line ends within a figure
+            lines = wrap(whole, self.console.width, max_lines=2, placeholder="", break_on_hyphens=False)
+            yield Text("\n".join(lines).replace("\xa0", " "))
 
 
 class TrainingProgress:

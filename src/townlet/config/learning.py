@@ -360,9 +360,8 @@ class GateConfig(Section):
     bound: float = Field(0.0, description="Bound or margin of the rule.")
 
 
-_GATES = (  # better in return, worse in no other column of a scoreboard, but for two that say little alone: wallet and Gini
+_GATES = (  # better in return, worse in no other column of a scoreboard, but for three: docs/evaluation.md says why
     GateConfig(metric="return", rule="better"),
-    GateConfig(metric="exits", rule="not_worse", bound=0.02),
     GateConfig(metric="founders", rule="not_worse", bound=0.05),
     GateConfig(metric="self_sufficiency", rule="not_worse", bound=0.05),
     GateConfig(metric="attendance", rule="not_worse", bound=0.05),

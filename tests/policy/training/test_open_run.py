@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,39 @@ def test_every_log_that_stood_where_a_new_one_begins_is_kept(tmp_path: Path) -> 
     for number in range(3):
         train(tmp_path / f"run{number}", 1, log=log)
     assert sorted(path.name for path in tmp_path.glob("log.*")) == ["log.ndjson", "log.ndjson.old-1", "log.ndjson.old-2"]
+
+
+class Second:
+    """Starts another run with the same log in the middle of the first."""
+
+    def __init__(self, run: Path, log: Path) -> None:
+        self.run, self.log = run, log
+
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        pass
+
+    def advance(self, figures: object) -> None:
+        with pytest.raises(UsageError, match="is in use by process"):
+            train(self.run, log=self.log)
+
+    def say(self, sentence: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize("where", ["", "first/"])
+def test_a_log_that_another_run_is_writing_is_refused(where: str, tmp_path: Path) -> None:
+    """The second moved what the first had written aside, and both went on."""
+    log = tmp_path / f"{where}log.ndjson"
+    train(tmp_path / "first", log=log, progress=Second(tmp_path / "second", log))
+    assert sum(1 for _ in log.open()) == 2
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_log_that_is_a_pipe_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is a device or a pipe"):
+        train(tmp_path / "run", log=tmp_path / "pipe")
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_a_run_that_another_made_meanwhile_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,10 +30,8 @@ class Page {
     this.library = library;
     /** @type {any} */ this.a = null;
     /** @type {any} */ this.b = null;
-    this.who = -1;
     this.following = false;
     this.view = "town";
-    this.overlay = "";
     /** @type {any[]} */ this.moments = [];
     this.looked = false; // whether the moments of A are known
     this.caption = "";
@@ -360,8 +358,6 @@ class Page {
     for (const [map, source] of /** @type {[TownMap, any][]} */ ([[this.mapA, this.a], [this.mapB, this.b]])) {
       if (!source || this.view !== "town") continue;
       const at = source.clamp(t), frame = source.peek(at), next = part && at < source.last ? source.glance(at + 1) : null;
-      map.overlay = this.overlay;
-      map.who = this.who;
       if (frame && this.following && this.who >= 0 && frame.state(this.who) && map === this.mapA && map.scale) {
         const on = next && !calm.matches && Math.abs(next.x[this.who] - frame.x[this.who]) + Math.abs(next.y[this.who] - frame.y[this.who]) <= 2 ? part : 0;
         map.redraw = () => {};
@@ -409,10 +405,18 @@ class Page {
 
   // --- choosing -----------------------------------------------------------------------------------------------------------
 
+  /** The slot of the selected resident, -1 for nobody: what is drawn next shows it, whoever draws. */
+  get who() {
+    return this.mapA.who;
+  }
+
+  set who(slot) {
+    this.mapA.who = this.mapB.who = this.timeline.who = slot;
+  }
+
   /** @param {number} slot */
   select(slot) {
     this.who = slot;
-    this.timeline.who = slot;
     this.timeline.chooseLanes();
     this.openSheet(slot >= 0);
     this.inspector.shown = "";
@@ -463,7 +467,7 @@ class Page {
 
   /** @param {string} name */
   setOverlay(name) {
-    this.overlay = name;
+    this.mapA.overlay = this.mapB.overlay = name;
     for (const other of Object.keys(OVERLAYS)) byId(`overlay-${other}`).setAttribute("aria-pressed", String(other === name));
     byId("overlay-key").replaceChildren(...OVERLAYS[name].key.map(([hue, text]) => make("li", {}, make("i", { vars: { "--hue": `var(--${hue})` } }), text)));
     this.drawSoon();
