@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
+from townlet.envs.threads import Threads
 from townlet.envs.vector import VectorTown
-from townlet.threads import Threads
 
 
 def test_every_job_is_done_and_an_error_comes_back() -> None:

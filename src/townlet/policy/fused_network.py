@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from townlet.envs.threads import Threads
 from townlet.policy import passes
 from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
 from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
-from townlet.threads import Threads
 from townlet.types import Array, Doubles, Floats
 from townlet.world._jit import JIT
 
