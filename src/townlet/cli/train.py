@@ -124,7 +124,7 @@ def train(config: str | None, **flags: object) -> None:
 def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
     from townlet.errors import InterruptedRun, UsageError
     from townlet.policy.training.contexts import RunOptions
-    from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+    from townlet.policy.training.orchestrator import REPLAY_MODES, PolicyTrainingOrchestrator
     from townlet.policy.training.run_folder import RunFolder, next_free
 
     config, run_dir = _config(source, flags)
@@ -135,6 +135,10 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         mode = RunFolder(flags["resume"]).card().mode
     elif has_data and flags["mode"] is None and mode == "rollout":
         mode = "replay"  # data were named and no mode: they are what is meant
+    for flag in ("replay_manifest", "capture_dir"):
+        if flags[flag] is not None and mode not in REPLAY_MODES:
+            told = f"--{flag.replace('_', '-')} names data, which the mode {mode} does not read"
+            raise UsageError(f"{told}; use --mode replay or mixed, or name demonstrations for cloning with --bc-manifest.")
     if flags["rollout_save_dir"] is not None:
         _save_rollout(config, flags)
         if not always_train and not flags["train_ppo"] and flags["mode"] is None:
