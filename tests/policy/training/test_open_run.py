@@ -114,6 +114,7 @@ def test_a_run_that_lost_the_name_of_its_latest_checkpoint_goes_on_from_the_newe
     train(run := tmp_path / "a" / "run", 5)
     (run / "checkpoints" / "latest").unlink()
     train(run, 5, resume=True)
+    assert not list(run.glob("*.discarded"))
     train(tmp_path / "b" / "run", 5)
     assert tools.different(tools.left(tmp_path / "b"), tools.left(tmp_path / "a")) == []
 
