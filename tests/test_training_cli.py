@@ -71,6 +71,7 @@ def test_every_flag_that_changes_the_config_names_a_key_of_it() -> None:
         (("town_day", "--replay-meta", "x.json"), 2, "--replay-sample"),
         (("town_day", "--mode", "replay"), 2, "There is no replay data"),
         (("town_day", "--replay-manifest", "none.json", "--train-ppo"), 3, "none.json does not exist"),
+        (("town_day", "--mode", "bc", "--capture-dir", "cap"), 2, "which the mode bc does not read"),
         (("town_day", "--replay-sample", "none.npz"), 3, "none"),
         (("town_day", "--mode", "bc", "--train-ppo"), 2, "leave one of them out"),
         (("town_day", "--mode", "rollout", "--algorithm", "awr"), 2, "the mode is rollout; leave one of them out"),

@@ -129,6 +129,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
     config, run_dir = _config(source, flags)
     dataset = _single_sample(config, flags)
     mode = _mode(config, dataset, flags)
+    _check_data(mode, flags)
     if flags["rollout_save_dir"] is not None:
         _save_rollout(config, flags)
         if not always_train and not flags["train_ppo"] and flags["mode"] is None:
@@ -175,6 +176,16 @@ def _mode(config: SimulationConfig, dataset: ReplayDatasetConfig | None, flags: 
         return RunFolder(flags["resume"]).card().mode
     has_data = dataset is not None or training.replay_manifest or training.capture_dir
     return "replay" if has_data and flags["mode"] is None and training.source == "rollout" else training.source
+
+
+def _check_data(mode: str, flags: Mapping[str, Any]) -> None:
+    from townlet.errors import UsageError
+    from townlet.policy.training.orchestrator import REPLAY_MODES
+
+    for flag in ("replay_manifest", "capture_dir"):
+        if flags[flag] is not None and mode not in REPLAY_MODES:
+            told = f"--{flag.replace('_', '-')} names data, which the mode {mode} does not read"
+            raise UsageError(f"{told}; use --mode replay or mixed, or name demonstrations for cloning with --bc-manifest.")
 
 
 def _check_algorithm(mode: str, flags: Mapping[str, Any]) -> None:

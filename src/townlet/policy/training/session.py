@@ -233,12 +233,10 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     """A new run, one that starts from a checkpoint, or the one that the run folder's latest checkpoint goes on with."""
     learner, plan = make_learner(context), context.plan
     session = Session(learner, RunCounters(steps=plan.steps, cycle=plan.collections), collector)
-    if context.run is not None:
-        context.run.recover()
-    latest = None if context.run is None else context.run.latest()
-    if latest is not None:
-        found = load_checkpoint(latest)
-        told = training_state(found, latest)
+    run = context.run
+    found = None if run is None else run.recover()
+    if run is not None and found is not None:
+        told = training_state(found, run.checkpoints)
         _restore(session, found)
         session.counters = told.standing
         context.telemetry.rewind(told.telemetry)
