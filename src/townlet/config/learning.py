@@ -214,10 +214,17 @@ class TrainingConfig(Section):
     )
     first_logits: dict[str, float] = Field(
         default_factory=dict,
-        description="Action → what a new network's logit of it is raised by: what chance hardly finds, such as `work`, is tried.",
+        description="Action → what its logit is raised by before the first live epoch, after any cloning: what chance hardly "
+        "finds (`work`) or the teacher never does (`reserve`) is tried.",
     )
     scenarios: Annotated[tuple[str, ...], Many] = Field(
         (), description="Further scenarios to train on: their maps, people and jobs, under this config's rules."
+    )
+    drawn_towns: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Further towns to train on, drawn: of 24 residents, in houses, ways and shifts of many kinds.",
     )
     partners: Annotated[tuple[str, ...], Many] = Field(
         (),
