@@ -10,7 +10,7 @@ Partners: the script, random residents and two networks that know town_day alone
 conflict weight of 4. Held out: networks of other training seeds (a clone, one for a weight of 1) and one of another recipe, which
 learned from nothing. Seeds that are finished are kept in the folder of their run; `--only` makes one, beside another process.
 
-    python benchmarks/learning/strangers.py [--seeds 5] [--only SEED] [--report-only]
+    python benchmarks/learning/strangers.py [--seeds 4] [--only SEED] [--report-only]
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _lead(rows: list[dict[str, Any]], seed: int, where: dict[str, str]) -> float
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--only", type=int, help="make the rows of this seed and report nothing")
     parser.add_argument("--report-only", action="store_true", help="run nothing; report on what is kept")
     given = parser.parse_args()
