@@ -11,8 +11,6 @@ import click
 
 from townlet.cli.app import app, run
 from townlet.cli.common import note
-from townlet.evaluation.compare import load_scorecard
-from townlet.evaluation.table import scorecard_text
 
 RUN = Path("runs/demo")
 DEMONSTRATIONS = Path("runs/demonstrations")
@@ -36,6 +34,9 @@ def demo() -> int:
     Example:
       python scripts/demo.py
     """
+    from townlet.evaluation.compare import load_scorecard
+    from townlet.evaluation.table import scorecard_text
+
     for folder in (RUN, DEMONSTRATIONS):
         shutil.rmtree(folder, ignore_errors=True)
     soft = ("--policy", "scripted", "--epsilon", "0.05")

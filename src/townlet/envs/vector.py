@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from townlet.config import SimulationConfig, config_hash, load_config
 from townlet.config.base import minutes
 from townlet.envs.step import Buffers, step_towns
+from townlet.envs.threads import Threads
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town, empty_slots, no_ties
-from townlet.threads import Threads
 from townlet.types import Array
 from townlet.world._jit import JIT
 from townlet.world.actions import STEPS, Catalogue

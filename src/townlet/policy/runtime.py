@@ -158,21 +158,22 @@ class ScriptedPolicy:
             )
         self._script = make_script(vec.config, vec.spec.feature_names, vec.catalogue.names, behavior=self.behavior)
         self._schedules = Schedules(vec) if self.kind == "schedule" else None
+        self._zeros = np.zeros(vec.active.shape, np.float32)  # the same in every decision
 
     def act(self, vec: VectorTown) -> Decision:
         E, N, A = vec.masks.shape
-        expert = np.zeros((E, N), np.int64)
+        expert = np.empty((E, N), np.int64)
         choose_scripted(vec.features.reshape(E * N, -1), vec.masks.reshape(E * N, A), self._script, expert.reshape(-1))
         targets = None
         if self._schedules is not None:
             targets = np.full((E, N), -1, np.int64)
             self._schedules.order(vec, expert, targets)
         if self.epsilon <= 0.0:
-            return Decision(expert, np.zeros((E, N), np.float32), np.zeros((E, N), np.float32), expert, targets)
+            return Decision(expert, self._zeros, self._zeros, expert, targets)
         actions, log_probs = soften(expert, vec.masks, self.epsilon, vec.draws(SLIP, self.seed), vec.draws(PICK, self.seed))
         if targets is not None:
             targets[actions != expert] = -1
-        return Decision(actions, log_probs, np.zeros((E, N), np.float32), expert, targets)
+        return Decision(actions, log_probs, self._zeros, expert, targets)
 
     def memory(self) -> dict[str, Array]:
         return {} if self._schedules is None else self._schedules.memory()
