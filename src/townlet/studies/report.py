@@ -13,7 +13,7 @@ def report_text(report: StudyReport) -> str:
     towns = report.results[0].towns if report.results else 0
     lines += [f"{len(report.results)} jobs of {budget} each on `{report.config}`, measured in {towns} held-out towns.", ""]
     if report.older:
-        lines += [f"{report.older} of them are of another config or version of Townlet; the command trains those anew.", ""]
+        lines += [f"{report.older} of them are of another config or version of Townlet; the command trains those again.", ""]
     lines += ["| arm | seed | " + " | ".join(COLUMNS) + " |", "| --- | --- | " + " | ".join("---:" for _ in COLUMNS) + " |"]
     for name, measures in report.baselines.items():
         cells = " | ".join(_figure(measures[key].mean, key) for key in COLUMNS)

@@ -414,5 +414,7 @@ def test_logits_are_raised_after_the_cloning_and_once(small_town: Small, tmp_pat
     assert first[2] - clone[2] == pytest.approx(30.0, abs=1e-3)
     assert second[2] == pytest.approx(first[2], abs=1e-3)
     with pytest.raises(UsageError, match="no action 'rezerve'"):
-        TrainingHarness(small_town(SCHEDULE, "training.first_logits={rezerve: 4.0}")).run("anneal", RunOptions(run_dir=tmp_path / "no"))
+        TrainingHarness(small_town(SCHEDULE, "training.first_logits={rezerve: 4.0}")).run(
+            "anneal", RunOptions(run_dir=tmp_path / "no")
+        )
     assert not (tmp_path / "no" / "stages").exists()
