@@ -5,11 +5,14 @@ python engine_tools.py TOWN POLICY SEED DECISIONS THREADS prints one, for tests 
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,10 @@ from townlet.policy.runtime import NetworkPolicy, make_policy
 
 PROGRAM = Path(__file__).parent / "engine" / "digests.mjs"
 STATIC = Path(standalone.__file__).parent / "static"
+IN_PAGE = """async () => {
+  const [{ digestsOf }, { Engine }] = await Promise.all([import("./digests.mjs"), import("./engine.mjs")]);
+  return digestsOf(Engine, async name => new Uint8Array(await (await fetch(name)).arrayBuffer()));
+}"""
 
 
 def some_network(vec: VectorTown, activation: str = "relu") -> NumpyPolicy:
@@ -78,7 +85,28 @@ def write_runs(folder: Path, module: bytes, runs: Sequence[dict[str, Any]]) -> N
 def digests_in_node(folder: Path) -> list[str]:
     """The digest of each seed of each run of `write_runs`, simulated by Node."""
     command = ["node", str(folder / PROGRAM.name), str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=3000).stdout.split()
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {".mjs": "text/javascript"}
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def digests_in_chromium(browser: Any, folder: Path) -> list[str]:
+    """The same by a page of that folder."""
+    (folder / "index.html").write_text("<!doctype html><title>digests</title>")
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        found = page.evaluate(IN_PAGE)
+        context.close()
+        server.shutdown()
+    return list(found)
 
 
 def runs_of(towns: list[str], seeds: list[int], decisions: int) -> list[dict[str, Any]]:

@@ -309,7 +309,7 @@ class Before:
     version: float = 0.0
     run: str = ""
     epoch: float = -1.0
-    stage: float | UnsetType | None = None  # of an anneal schedule, in which epochs are counted anew
+    stage: float | UnsetType | None = None  # of an anneal schedule, in which epochs start again
 
 
 class LogChecker:

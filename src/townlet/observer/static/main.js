@@ -30,10 +30,8 @@ class Page {
     this.library = library;
     /** @type {any} */ this.a = null;
     /** @type {any} */ this.b = null;
-    this.who = -1;
     this.following = false;
     this.view = "town";
-    this.overlay = "";
     /** @type {any[]} */ this.moments = [];
     this.looked = false; // whether the moments of A are known
     this.caption = "";
@@ -147,11 +145,12 @@ class Page {
     if (!library.wake || this.seat.open) return;
     await a.preload().catch(() => {}); // first what is to be seen
     const moved = await library.wake([a, b].filter(Boolean).map(source => source.head.id));
+    const living = moved ? await Promise.all([a, b].map(source => source && library.open(source.head.id))) : [];
+    for (const source of living) await source?.frame(source.clamp(this.player.t)); // so that the map is never empty between the two
     if (a !== this.a || b !== this.b) return;
     if (moved) {
-      this.adoptA(await library.open(a.head.id));
-      this.adoptB(b && (await library.open(b.head.id)));
-      await this.a.frame(this.player.t);
+      this.adoptA(living[0]);
+      this.adoptB(living[1]);
       this.inspector.shown = "";
       this.moved("engine");
     } else this.showEngine();
@@ -360,8 +359,6 @@ class Page {
     for (const [map, source] of /** @type {[TownMap, any][]} */ ([[this.mapA, this.a], [this.mapB, this.b]])) {
       if (!source || this.view !== "town") continue;
       const at = source.clamp(t), frame = source.peek(at), next = part && at < source.last ? source.glance(at + 1) : null;
-      map.overlay = this.overlay;
-      map.who = this.who;
       if (frame && this.following && this.who >= 0 && frame.state(this.who) && map === this.mapA && map.scale) {
         const on = next && !calm.matches && Math.abs(next.x[this.who] - frame.x[this.who]) + Math.abs(next.y[this.who] - frame.y[this.who]) <= 2 ? part : 0;
         map.redraw = () => {};
@@ -409,10 +406,18 @@ class Page {
 
   // --- choosing -----------------------------------------------------------------------------------------------------------
 
+  /** The slot of the selected resident, -1 for nobody: what is drawn next shows it, whoever draws. */
+  get who() {
+    return this.mapA.who;
+  }
+
+  set who(slot) {
+    this.mapA.who = this.mapB.who = this.timeline.who = slot;
+  }
+
   /** @param {number} slot */
   select(slot) {
     this.who = slot;
-    this.timeline.who = slot;
     this.timeline.chooseLanes();
     this.openSheet(slot >= 0);
     this.inspector.shown = "";
@@ -463,7 +468,7 @@ class Page {
 
   /** @param {string} name */
   setOverlay(name) {
-    this.overlay = name;
+    this.mapA.overlay = this.mapB.overlay = name;
     for (const other of Object.keys(OVERLAYS)) byId(`overlay-${other}`).setAttribute("aria-pressed", String(other === name));
     byId("overlay-key").replaceChildren(...OVERLAYS[name].key.map(([hue, text]) => make("li", {}, make("i", { vars: { "--hue": `var(--${hue})` } }), text)));
     this.drawSoon();

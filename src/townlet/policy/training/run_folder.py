@@ -284,3 +284,8 @@ def find_runs(folder: Path) -> list[RunFolder]:
     if not folder.is_dir():
         return []
     return [run for path in sorted(folder.iterdir()) if (run := RunFolder(path)).exists]
+
+
+def run_of(checkpoint: Path) -> RunFolder | None:
+    """The run that a checkpoint was made by, where it still lies in its folder; of a run, the run itself."""
+    return next((run for path in (checkpoint, *checkpoint.resolve().parents) if (run := RunFolder(path)).exists), None)
