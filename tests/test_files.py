@@ -236,6 +236,18 @@ def test_a_full_disk_is_one_sentence_with_the_remedy(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.EFBIG, "ulimit -f"), (errno.EROFS, "choose a place that can be written"), (errno.EIO, "check")]
+)
+def test_a_write_that_the_system_refuses_is_told_with_its_own_remedy(tmp_path: Path, number: int, remedy: str) -> None:
+    def refused(handle: int, data: bytes | memoryview) -> int:
+        raise OSError(number, os.strerror(number))
+
+    files.disk.write = refused
+    with pytest.raises(StorageError, match=rf"a\.txt cannot be written: {os.strerror(number)}; .*{remedy}"):
+        write_text(tmp_path / "a.txt", "words")
+
+
 @pytest.mark.parametrize("link", [False, True])
 def test_a_device_or_a_pipe_is_never_replaced(tmp_path: Path, link: bool) -> None:
     """Whoever may do everything would have made a file of /dev/null, or of /dev/stdout."""

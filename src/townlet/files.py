@@ -459,14 +459,22 @@ class Disk:
 disk = Disk()
 
 
+_REMEDIES = {
+    errno.ENOSPC: "free some space and run again",
+    errno.EDQUOT: "free some space and run again",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f) and run again",
+    errno.EMFILE: "raise the limit on open files (ulimit -n) and run again",
+    errno.EROFS: "choose a place that can be written",
+}
+
+
 @contextlib.contextmanager
 def _writing_to(path: Path | str) -> Iterator[None]:
     """What the system refuses within it is told as a sentence about the path."""
     try:
         yield
     except OSError as reason:
-        full = reason.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "free some space and run again" if full else "check the path and its permissions"
+        remedy = _REMEDIES.get(reason.errno or 0, "check the path and its permissions")
         raise StorageError(f"{path} cannot be written: {reason.strerror or reason}; {remedy}") from None
 
 

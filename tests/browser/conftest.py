@@ -129,5 +129,6 @@ def town(visit: Callable[..., Visit], town_file: Path) -> Visit:
     found = visit(town_file.as_uri())
     found.js("townlet.openB(null)")
     found.js("townlet.a.preload()")
+    found.until("townlet.looked")
     found.settle()
     return found

@@ -477,7 +477,7 @@ WRITERS = {
 
 # --- what is left ----------------------------------------------------------------------------------------------------
 
-VOLATILE = {*volatile_names(), "duration_sec", "training_seconds", "at", "hash", "previous", "byte", "seal"}
+VOLATILE = {*volatile_names(), "duration_sec", "training_seconds", "processor_seconds", "at", "hash", "previous", "byte", "seal"}
 OF_LOG = ("telemetry", "log", "position")  # what may differ where a log could not be written
 
 

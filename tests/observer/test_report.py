@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scorecards import FEW, policy_card, scorecard, town_days
-from townlet.cli.train_progress import told
+from townlet.cli.train_progress import result_text
 from townlet.config.loader import load_config
 from townlet.config.models import config_hash
 from townlet.dto.policy import AnnealSummary
@@ -175,7 +175,7 @@ def test_an_anneal_run_shows_its_verdict_and_what_promotion_said(run: Path) -> N
         (run / "summary.json").write_text(result.model_dump_json())
         words = "".join(Page(render_report(read_run(run))).words)
         assert all(word in words for word in says)
-        assert all(word in told(result) for word in says)
+        assert all(word in result_text(result) for word in says)
 
 
 def test_what_the_ledger_says_of_a_run_later_stands_in_its_report(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ Examples:
   townlet evaluate scripted random --suite standard --json
 
 \b
-Completion of commands and options (bash; zsh and fish alike):
+Completion of commands and options (bash; the same for zsh and fish):
   eval "$(_TOWNLET_COMPLETE=bash_source townlet)"
 """
 

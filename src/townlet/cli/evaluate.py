@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, engine_options, json_option, note, progress, set_option, spread_over
+from townlet.cli.common import DAYS, PATH, TOWNS, emit, engine_options, evaluating, json_option, note, set_option, spread_over
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,33 +21,23 @@ if TYPE_CHECKING:
     from townlet.dto.evaluation import Scorecard
     from townlet.evaluation.suites import Case
 
-PATH = click.Path(path_type=Path)
 STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns that are none
-EPILOG = """\b
-Examples:
-  townlet evaluate random scripted --suite standard
-  townlet evaluate scripted trained=runs/demo/checkpoints/best --html scorecard.html
-  townlet evaluate --policy alice=runs/demo --policy '*=scripted' --suite short
-"""
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("policies", nargs=-1, metavar="[NAME=]POLICY...")
 @click.option(
     "--policy", "mix", multiple=True, metavar="RESIDENT=POLICY", help="Policy of one resident; '*' means everybody else."
 )
-@click.option(
-    "--suite",
-    help="Suite of towns: standard (28 days), short (7), social, stress, your own.",
-)
+@click.option("--suite", help="Suite of towns: standard (28 days), short (7), social, stress, your own.")
 @click.option(
     "--config", metavar="NAME|FILE", help="Config whose `evaluation` section is used; by default that of the first town."
 )
 @click.option(
     "--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="These towns instead of a suite; may be repeated."
 )
-@click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case, each with draws of its own.")
-@click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default those of the suite, for --scenario 28.")
+@click.option("--seeds", type=TOWNS, help="Towns per case, each with draws of its own.")
+@click.option("--days", type=DAYS, help="Days per town; by default those of the suite, for --scenario 28.")
 @click.option(
     "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which of the evaluation seeds to use."
 )
@@ -99,7 +89,14 @@ def evaluate(
     """Measure policies (scripted, scripted_plain, random, a run or checkpoint) in the same towns, on seeds that training never
     sees. A network draws its actions; `greedy:FOLDER` takes the likeliest.
 
-    The towns are those of --scenario or --suite; with neither, the town that a run was trained for, else the standard suite."""
+    The towns are those of --scenario or --suite; with neither, the town that a run was trained for, else the standard suite.
+
+    \b
+    Examples:
+      townlet evaluate random scripted --suite standard
+      townlet evaluate scripted trained=runs/demo/checkpoints/best --html scorecard.html
+      townlet evaluate --policy alice=runs/demo --policy '*=scripted' --suite short
+    """
     from townlet.config.loader import load_config
     from townlet.evaluation.compare import save_scorecard
     from townlet.evaluation.score_scale import load_scales
@@ -110,7 +107,7 @@ def evaluate(
     rules = None if config is None else load_config(config, overrides).evaluation
     suite, cases = chosen_cases(sources, suite, rules, scenarios, seeds, days, release, overrides)
     cases = among(cases, neighbours, half)
-    with progress("evaluating", len(cases) * len(sources)) as advance:
+    with evaluating("evaluating", len(cases) * len(sources)) as progress:
         card = measure(
             sources,
             cases,
@@ -122,7 +119,7 @@ def evaluate(
             ends=None if ends is None else load_scales(ends),
             looks=looks,
             where=spread_over(cases[0].own(), engine, workers, address),
-            progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
+            progress=progress,
         )
     if output is not None:
         save_scorecard(card, output)

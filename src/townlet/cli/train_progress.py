@@ -16,7 +16,7 @@ from rich.text import Text
 from townlet.cli.common import interactive
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, OfflineTrainingResult, PPOTrainingResult, TrainingResult
 
-LABELS = {  # what is told of an epoch, the most important first: a narrow terminal leaves out the last
+LABELS = {  # what is shown of an epoch, the most important first: a narrow terminal leaves out the last
     "return_per_resident_day": "return/resident-day",
     "conflicts_per_resident_day": "conflicts/resident-day",
     "conflict.rivalry_max_mean_avg": "rivalry",
@@ -97,7 +97,7 @@ class TrainingProgress:
             click.echo(sentence, err=True)
 
 
-def told(result: TrainingResult) -> str:
+def result_text(result: TrainingResult) -> str:
     """A result for people: what was learned, how long it took, where it is."""
     lines = [_headline(result)]
     if result.checkpoint is not None:

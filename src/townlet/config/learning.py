@@ -220,6 +220,12 @@ class TrainingConfig(Section):
     scenarios: Annotated[tuple[str, ...], Many] = Field(
         (), description="Further scenarios to train on: their maps, people and jobs, under this config's rules."
     )
+    drawn_towns: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Further towns to train on, drawn: of 24 residents, in houses, ways and shifts of many kinds.",
+    )
     partners: Annotated[tuple[str, ...], Many] = Field(
         (),
         description="Policies to learn among (scripted, scripted_plain, random, checkpoint folders): a town has one of them, or "

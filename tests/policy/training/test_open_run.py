@@ -11,7 +11,7 @@ import pytest
 from checkpoints import write_run
 from faults import fault_tools as tools
 from townlet import files
-from townlet.errors import StorageError, UsageError
+from townlet.errors import CheckpointError, StorageError, UsageError
 from townlet.policy.training import open_run
 from townlet.policy.training.contexts import RunOptions
 
@@ -107,3 +107,27 @@ def test_a_run_that_another_made_meanwhile_is_not_written_over(tmp_path: Path, m
     monkeypatch.setattr(open_run.files, "FolderLock", late)
     with pytest.raises(UsageError, match="already holds a run"):
         train(run)
+
+
+def test_a_run_that_lost_the_name_of_its_latest_checkpoint_goes_on_from_the_newest(tmp_path: Path) -> None:
+    """It began anew, and what it had learned was gone."""
+    train(run := tmp_path / "a" / "run", 5)
+    (run / "checkpoints" / "latest").unlink()
+    train(run, 5, resume=True)
+    assert not list(run.glob("*.discarded"))
+    train(tmp_path / "b" / "run", 5)
+    assert tools.different(tools.left(tmp_path / "b"), tools.left(tmp_path / "a")) == []
+
+
+def test_a_damaged_latest_checkpoint_is_refused_with_the_ones_to_go_on_from(tmp_path: Path) -> None:
+    train(run := tmp_path / "a" / "run", 5)
+    checkpoints = run / "checkpoints"
+    (checkpoints / "000005" / "weights.safetensors").write_bytes(b"damaged")
+    with pytest.raises(
+        CheckpointError, match=r"weights\.safetensors .*; or write the name of another into .*latest: 000002, 000004"
+    ):
+        train(run, 5, resume=True)
+    (checkpoints / "latest").write_text("000004\n")
+    train(run, 5, resume=True)
+    train(tmp_path / "b" / "run", 5)
+    assert tools.different(tools.left(tmp_path / "b"), tools.left(tmp_path / "a")) == []

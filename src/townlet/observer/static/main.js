@@ -145,11 +145,12 @@ class Page {
     if (!library.wake || this.seat.open) return;
     await a.preload().catch(() => {}); // first what is to be seen
     const moved = await library.wake([a, b].filter(Boolean).map(source => source.head.id));
+    const living = moved ? await Promise.all([a, b].map(source => source && library.open(source.head.id))) : [];
+    for (const source of living) await source?.frame(source.clamp(this.player.t)); // so that the map is never empty between the two
     if (a !== this.a || b !== this.b) return;
     if (moved) {
-      this.adoptA(await library.open(a.head.id));
-      this.adoptB(b && (await library.open(b.head.id)));
-      await this.a.frame(this.player.t);
+      this.adoptA(living[0]);
+      this.adoptB(living[1]);
       this.inspector.shown = "";
       this.moved("engine");
     } else this.showEngine();

@@ -26,7 +26,7 @@ from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
-from townlet.policy.training.services import intervals
+from townlet.policy.training.services import RolloutCaptureService, intervals
 from townlet.policy.training.sources import check_samples
 from townlet.policy.training.strategies import strategy_of
 from townlet.policy.workers import learner_threads
@@ -69,7 +69,9 @@ def network_spec(config: SimulationConfig) -> NetworkSpec:
     from townlet.policy.training.autograd import check_device  # imports torch
 
     check_device(config.training.device)
-    town_size = len(compile_town(config).layout.residents) if config.policy.critic == "central" else 0
+    town_size = 0
+    if config.policy.critic == "central":
+        town_size = max(len(compile_town(one).layout.residents) for one in RolloutCaptureService(config).layouts())
     return NetworkSpec.of(ObservationSpec.of(config), config.policy.network, config.ppo, town_size)
 
 
@@ -231,12 +233,10 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     """A new run, one that starts from a checkpoint, or the one that the run folder's latest checkpoint goes on with."""
     learner, plan = make_learner(context), context.plan
     session = Session(learner, RunCounters(steps=plan.steps, cycle=plan.collections), collector)
-    if context.run is not None:
-        context.run.recover()
-    latest = None if context.run is None else context.run.latest()
-    if latest is not None:
-        found = load_checkpoint(latest)
-        told = training_state(found, latest)
+    run = context.run
+    found = None if run is None else run.recover()
+    if run is not None and found is not None:
+        told = training_state(found, run.checkpoints)
         _restore(session, found)
         session.counters = told.standing
         context.telemetry.rewind(told.telemetry)
