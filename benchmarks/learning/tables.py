@@ -107,11 +107,11 @@ def by_policy(study: str, arms: dict[str, str], bases: dict[str, str], names: Se
     for arm, title in arms.items():
         body.append([title, *(with_interval(per_seed(study, arm, name), name) for name in names)])
     if shares:
-        heads.append("of the teacher's score, worst seed")
-        body[0].append("")
+        heads += ["of the teacher's score, worst seed", "seeds"]
+        body[0] += ["", ""]
         for row, arm in zip(body[len(bases) :], arms):
             parts = [score / base(study, SCRIPT, "score") for score in per_seed(study, arm, "score")]
-            row.append(f"{np.mean(parts):.3f}, {min(parts):.3f}")
+            row += [f"{np.mean(parts):.3f}, {min(parts):.3f}", str(len(parts))]
     if len(arms) == 1:
         only = next(iter(arms))
         body.append([f"{arms[only]}, worst seed", *(worst(per_seed(study, only, name), name) for name in names)])
