@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/training.md that show studies, written from the results that are kept.
+"""The tables of README.md, docs/training.md and docs/evaluation.md that show studies, written from the results that are kept.
 
 Nothing is trained: the policies of the studies stay as they were measured, with score and lead on today's scale. Every table
 stands in its page between `<!-- table NAME -->` and `<!-- table end -->`.
@@ -23,7 +23,7 @@ from townlet.studies.runner import report_study
 from townlet.studies.spec import load_spec
 
 HERE = Path(__file__).parent
-PAGES = (Path("README.md"), Path("docs/training.md"))
+PAGES = (Path("README.md"), Path("docs/training.md"), Path("docs/evaluation.md"))
 BEGIN, END = "<!-- table {} -->", "<!-- table end -->"
 SCRIPT, CHANCE = "scripted", "random"
 NAMES = {
@@ -47,6 +47,7 @@ MONTH = (
 )
 FRONT = ("exits", "founders", "score", "lead", "return", "attendance", "lateness", "conflicts", "overspent")
 PAIRED = ("return", "conflicts", "lateness", "attendance", "founders")
+PEACE = ("conflicts", "return", "founders", "self_sufficiency", "attendance", "lateness", "wallet")
 CHANGES = ("return", "score", "lead", "conflicts", "lateness", "attendance")
 
 
@@ -126,6 +127,22 @@ def changes(studies: dict[str, str], arm: str) -> str:
     return rows(["trained − tuned script", *studies.values()], body)
 
 
+def contrasts(studies: Sequence[str], names: Sequence[str]) -> str:
+    """A row for each contrast of the studies that two seeds or more have: the first arm minus the second, paired by seed."""
+    body = []
+    for study in studies:
+        for pair in load_spec(HERE / f"{study}.yaml").contrasts:
+            found = {one.measure: one for one in report(study).contrasts if (one.arm, one.against) == pair and one.seeds > 1}
+            cells = []
+            for one in [found[name] for name in names if found]:
+                mean, low, high = (figure(value or 0.0, one.measure, "+") for value in (one.difference, one.low, one.high))
+                cells.append(f"{mean} ({low} … {high})")
+            if found:
+                title = f"{study.removesuffix('_sight')}: {' − '.join(pair)}".replace("_", " ")
+                body.append([title, str(found[names[0]].seeds), *cells])
+    return rows(["difference", "seeds", *(NAMES.get(name, name) for name in names)], body)
+
+
 def nine_weights() -> str:
     """The one network beside those that were trained for one weight each: mean over seeds of both, and their difference."""
     body = []
@@ -146,6 +163,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "random lives": lambda: by_policy("replay_random", ALGORITHMS, {CHANCE: "random"}, STORED[:-1]),
     "scripted lives": lambda: by_policy("replay", ALGORITHMS, {SCRIPT: "script, the teacher"}, STORED, shares=True),
     "nine weights": nine_weights,
+    "coordination": lambda: contrasts(["coordination"], PEACE),
+    "sight": lambda: contrasts(["two_bathrooms_sight", "rush_hour_sight"], PEACE),
 }
 
 
