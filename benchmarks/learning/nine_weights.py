@@ -1,7 +1,7 @@
 """One network for nine weights of conflict, beside the nine networks that were trained for one of them each.
 
 The one lives in towns whose weights are spread from the lowest to the highest and is told its town's; afterwards a user tells it
-how much peace is wanted. All have the demo's recipe with fewer towns and epochs, the same for all. Each is measured with returns
+how much peace is wanted. All have the demo's recipe with fewer towns, the same for all. Each is measured with returns
 in which a conflict weighs what the network was told, or trained for. Bar: at no weight worse. Finished seeds are
 kept as long as the recipe is the same.
 
@@ -27,7 +27,7 @@ from townlet.statistics import paired_difference
 from townlet.types import Array
 
 WEIGHTS = (1.0, 1.5, 2.5, 4.0, 6.0, 9.0, 13.0, 20.0, 30.0)
-EPOCHS, TOWNS, DAYS = 40, 8, 7
+EPOCHS, TOWNS, DAYS = 130, 8, 7
 MARGIN = 0.5  # return per resident-day: "not worse" is shown where the whole interval stays above minus this
 SHOWN = ("return", "conflicts", "lateness", "attendance", "founders", "self_sufficiency")
 RECIPE = (*ONE_THREAD, "training.towns=32", f"training.epochs={EPOCHS}", "training.bc.towns=64")

@@ -1,7 +1,7 @@
 """Trials of the demo's recipe: every setting on several training seeds, measured over a month in 16 validation towns.
 
-Scorecards and studies use other towns, so what is chosen here is judged there. The stored trials were made with the first
-weights of torch; today's differ, so the same command gives other figures of the same kind.
+Scorecards and studies use other towns, so what is chosen here is judged there. Most of the stored trials were made with the first
+weights of torch; those of now differ, so the same command gives other figures of the same kind.
 
     python benchmarks/learning/recipe_trials.py [--seeds 51 52] [--report-only] [KEY=VALUE …]
 """

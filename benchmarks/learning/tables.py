@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/training.md that show studies, written from the results that are kept.
+"""The tables of README.md, docs/training.md and docs/evaluation.md that show studies, written from the results that are kept.
 
 Nothing is trained: the policies of the studies stay as they were measured, with score and lead on today's scale. Every table
 stands in its page between `<!-- table NAME -->` and `<!-- table end -->`.
@@ -23,7 +23,7 @@ from townlet.studies.runner import report_study
 from townlet.studies.spec import load_spec
 
 HERE = Path(__file__).parent
-PAGES = (Path("README.md"), Path("docs/training.md"))
+PAGES = (Path("README.md"), Path("docs/training.md"), Path("docs/evaluation.md"))
 BEGIN, END = "<!-- table {} -->", "<!-- table end -->"
 SCRIPT, CHANCE = "scripted", "random"
 NAMES = {
@@ -47,6 +47,7 @@ MONTH = (
 )
 FRONT = ("exits", "founders", "score", "lead", "return", "attendance", "lateness", "conflicts", "overspent")
 PAIRED = ("return", "conflicts", "lateness", "attendance", "founders")
+PEACE = ("conflicts", "return", "founders", "self_sufficiency", "attendance", "lateness", "wallet")
 CHANGES = ("return", "score", "lead", "conflicts", "lateness", "attendance")
 
 
@@ -106,11 +107,11 @@ def by_policy(study: str, arms: dict[str, str], bases: dict[str, str], names: Se
     for arm, title in arms.items():
         body.append([title, *(with_interval(per_seed(study, arm, name), name) for name in names)])
     if shares:
-        heads.append("of the teacher's score, worst seed")
-        body[0].append("")
+        heads += ["of the teacher's score, worst seed", "seeds"]
+        body[0] += ["", ""]
         for row, arm in zip(body[len(bases) :], arms):
             parts = [score / base(study, SCRIPT, "score") for score in per_seed(study, arm, "score")]
-            row.append(f"{np.mean(parts):.3f}, {min(parts):.3f}")
+            row += [f"{np.mean(parts):.3f}, {min(parts):.3f}", str(len(parts))]
     if len(arms) == 1:
         only = next(iter(arms))
         body.append([f"{arms[only]}, worst seed", *(worst(per_seed(study, only, name), name) for name in names)])
@@ -124,6 +125,22 @@ def changes(studies: dict[str, str], arm: str) -> str:
         gaps = [np.array(per_seed(study, arm, name)) - base(study, SCRIPT, name) for study in studies]
         body.append([NAMES.get(name, name).split("](")[0].strip("["), *(with_interval(gap.tolist(), name, "+") for gap in gaps)])
     return rows(["trained − tuned script", *studies.values()], body)
+
+
+def contrasts(studies: Sequence[str], names: Sequence[str]) -> str:
+    """A row for each contrast of the studies that two seeds or more have: the first arm minus the second, paired by seed."""
+    body = []
+    for study in studies:
+        for pair in load_spec(HERE / f"{study}.yaml").contrasts:
+            found = {one.measure: one for one in report(study).contrasts if (one.arm, one.against) == pair and one.seeds > 1}
+            cells = []
+            for one in [found[name] for name in names if found]:
+                mean, low, high = (figure(value or 0.0, one.measure, "+") for value in (one.difference, one.low, one.high))
+                cells.append(f"{mean} ({low} … {high})")
+            if found:
+                title = f"{study.removesuffix('_sight')}: {' − '.join(pair)}".replace("_", " ")
+                body.append([title, str(found[names[0]].seeds), *cells])
+    return rows(["difference", "seeds", *(NAMES.get(name, name) for name in names)], body)
 
 
 def nine_weights() -> str:
@@ -146,6 +163,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "random lives": lambda: by_policy("replay_random", ALGORITHMS, {CHANCE: "random"}, STORED[:-1]),
     "scripted lives": lambda: by_policy("replay", ALGORITHMS, {SCRIPT: "script, the teacher"}, STORED, shares=True),
     "nine weights": nine_weights,
+    "coordination": lambda: contrasts(["coordination"], PEACE),
+    "sight": lambda: contrasts(["two_bathrooms_sight", "rush_hour_sight"], PEACE),
 }
 
 

@@ -132,7 +132,12 @@ def failing(error: BaseException) -> click.Command:
         (DivergedError("NaN"), 5, "NaN"),
         (StorageError("full"), 74, "full"),
         (OSError(28, "No space left on device", "a.txt"), 74, "a.txt: No space left on device; check the path"),
-        (MemoryError(), 1, "there is not enough memory"),
+        (MemoryError(), 71, "there is not enough memory"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+            71,
+            "there is not enough memory",
+        ),
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.Abort(), 130, "interrupted"),
         (click.ClickException("odd"), 1, "odd"),
@@ -145,6 +150,11 @@ def test_errors_end_as_one_sentence_with_their_code(
     assert (found, out) == (code, "")
     assert err.lstrip().startswith(f"townlet: {text}")
     assert "Traceback" not in err
+
+
+def test_an_error_of_ours_is_not_taken_for_a_lack_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeError, match="a mistake"):
+        call(command=failing(RuntimeError("a mistake")), capsys=capsys)
 
 
 @pytest.mark.parametrize("args", [("--debug", "config", "show", "nowhere"), ("config", "show", "nowhere", "--debug")])

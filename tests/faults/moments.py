@@ -1,6 +1,7 @@
 """SIGINT and SIGTERM at random moments of five commands: the right code, one sentence, within 5 s, and nothing lost.
 
-python tests/faults/moments.py [--moments 200] [--commands a,b] [--minutes 60] [--output FILE]
+python tests/faults/moments.py [--moments 200] [--commands a,b] [--minutes 60]
+                                 [--commits a,b] [--output FILE]
 
 Each command is started from nothing. A moment lies anywhere between the instruction that sets the handlers and the last of the
 process, and is counted in seconds it has computed, so that a busy machine does not move it; nor does waiting for a processor
@@ -182,16 +183,18 @@ def main() -> int | None:
     parser.add_argument("--moments", type=int, default=200)
     parser.add_argument("--commands", default="")
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which it stops; the next call goes on")
+    parser.add_argument("--commits", default="", help="what was measured at others than these and this one is begun anew")
     parser.add_argument("--output", type=Path, required=True)
     asked = parser.parse_args()
     sys.path.insert(0, str(HERE.parent))
     from faults import fault_tools as tools
-    from faults.table import note_commit
+    from faults.table import is_of, note_commit
 
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_DFL)  # a shell may have let us ignore them, and so would whoever is started here
     end = time.monotonic() + asked.minutes * 60
     rows = {row["command"]: row for row in json.loads(asked.output.read_text())} if asked.output.exists() else {}
+    rows = {name: row for name, row in rows.items() if is_of(row, asked.commits)}
     listed, place = commands(), Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     for name in asked.commands.split(",") if asked.commands else listed:
         row = rows.setdefault(name, {"command": name, "moments": 0, "slowest_seconds": 0.0, "computed_seconds": 0.0, "ends": {}})

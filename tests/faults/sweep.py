@@ -1,6 +1,7 @@
 """The whole sweep: every operation of every writer, once and in pairs, under both layers; one table of figures.
 
-python tests/faults/sweep.py [--layer seam|preload|both] [--writers a,b] [--stride n] [--pairs n] [--minutes n] [--output FILE]
+python tests/faults/sweep.py [--layer seam|preload|both] [--writers a,b] [--stride n] [--pairs n] [--minutes n]
+                               [--commits a,b] [--output FILE]
 
 A line of the output is a layer, a writer and a kind of fault, with the stride: how many of how many cases were run, and what was
 found. A sweep goes on where the output says that it stopped.
@@ -42,17 +43,19 @@ def library(folder: Path) -> Path | None:
 Rows = dict[tuple[str, ...], dict[str, Any]]
 
 
-def sweep(layer_name: str, names: list[str], stride: int, pairs: int, rows: Rows) -> Iterator[None]:
-    """Run what the rows lack, and tell when they have changed."""
+def sweep(layer_name: str, names: list[str], stride: int, pairs: int, rows: Rows, commits: str = "") -> Iterator[None]:
+    """Run what the rows lack, and tell when they have changed. Rows of other commits, if any are named, are measured again."""
     from faults import fault_tools as tools
-    from faults.table import note_commit
+    from faults.table import is_of, note_commit
 
     layer: tools.Layer = tools.Seam(fork=True) if layer_name == "seam" else tools.Preloaded()
     once = {"kill": tools.KILLS, "full disk": ("full",), "I/O error": ("broken",), "short write": ("half",)}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         place = Path(folder) / "case"
         for name in names:
-            if all(_done(rows.get((layer_name, name, what)), stride, pairs) for what in (*once, "two kills")):
+            old = {key for key, row in rows.items() if not is_of(row, commits)}
+            done = {key for key, row in rows.items() if key not in old and _done(row, stride, pairs)}
+            if all((layer_name, name, what) in done for what in (*once, "two kills")):
                 continue
             draw = random.Random(f"{SEED} {layer_name} {name}")
             whole = tools.uninterrupted(tools.WRITERS[name], place)
@@ -65,10 +68,10 @@ def sweep(layer_name: str, names: list[str], stride: int, pairs: int, rows: Rows
             gc.freeze()  # what is forked shares it
             for what, wanted in cases.items():
                 key = layer_name, name, what
-                if _done(rows.get(key), stride, pairs):
+                if key in done:
                     continue
                 known = rows.get(key, {"stride": 0})
-                if known["stride"] != stride or known["operations"] != count:
+                if key in old or known["stride"] != stride or known["operations"] != count:
                     about = {"operations": count, "stride": stride, "cases": 0, "of": 0, "findings": {}}
                     rows[key] = {"layer": layer_name, "writer": name, "fault": what} | about
                 rows[key]["of"] = len(wanted)
@@ -76,8 +79,8 @@ def sweep(layer_name: str, names: list[str], stride: int, pairs: int, rows: Rows
                 yield from _run(tools, layer, wanted, rows[key], whole, place)
 
 
-def _done(row: dict[str, Any] | None, stride: int, pairs: int) -> bool:
-    return row is not None and row["stride"] <= stride and row["cases"] == row["of"] >= (row["fault"] == "two kills") * pairs
+def _done(row: dict[str, Any], stride: int, pairs: int) -> bool:
+    return row["stride"] <= stride and row["cases"] == row["of"] >= (row["fault"] == "two kills") * pairs
 
 
 def _run(tools: Any, layer: Any, cases: list[Any], row: dict[str, Any], whole: Any, place: Path) -> Iterator[None]:
@@ -105,6 +108,7 @@ def main() -> int:
     parser.add_argument("--stride", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--minutes", type=float, default=math.inf, help="after which it stops")
+    parser.add_argument("--commits", default="", help="what was measured at others than these and this one is begun anew")
     parser.add_argument("--output", type=Path, required=True)
     asked = parser.parse_args()
     if asked.layer == "both":
@@ -117,7 +121,7 @@ def main() -> int:
         names = asked.writers.split(",") if asked.writers else list(tools.WRITERS)
         rows = {(row["layer"], row["writer"], row["fault"]): row for row in read_rows(asked.output)}
         end = time.monotonic() + asked.minutes * 60
-        for _ in sweep(asked.layer, names, asked.stride, asked.pairs, rows):
+        for _ in sweep(asked.layer, names, asked.stride, asked.pairs, rows, asked.commits):
             asked.output.write_text("".join(json.dumps(row) + "\n" for row in rows.values()))
             if time.monotonic() > end:
                 break
@@ -136,7 +140,7 @@ def _both(asked: argparse.Namespace) -> None:
                     continue
                 environment["LD_PRELOAD"] = str(built)
             words = [sys.executable, __file__, "--layer", layer, "--stride", str(asked.stride), "--pairs", str(asked.pairs)]
-            words += ["--minutes", str(asked.minutes)]
+            words += ["--minutes", str(asked.minutes), "--commits", asked.commits]
             subprocess.run([*words, "--writers", asked.writers, "--output", str(asked.output)], env=environment, check=False)
 
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,20 @@ PAGE, SAMPLES = ROOT / "docs" / "RELIABILITY.md", ROOT / "docs" / "samples"
 FAULTS = ("kill", "two kills", "full disk", "I/O error", "short write")
 
 
+@cache
+def commit() -> str:
+    told = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return told.stdout.strip() or "unknown"
+
+
 def note_commit(row: dict[str, Any]) -> None:
     """The code that a figure is of; one that is gone on with later is of several."""
-    told = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    row["commits"] = list(dict.fromkeys([*row.get("commits", ()), told.stdout.strip() or "unknown"]))
+    row["commits"] = list(dict.fromkeys([*row.get("commits", ()), commit()]))
+
+
+def is_of(row: dict[str, Any], commits: str) -> bool:
+    """The row counts for whoever asks for figures of these commits (`a,b`) or this one; every row does where none is named."""
+    return not commits or {*row.get("commits", ())} <= {*commits.split(","), commit()}
 
 
 def _commits(*rows: dict[str, Any]) -> str:

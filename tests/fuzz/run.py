@@ -1,5 +1,5 @@
 """Fuzz for as long as asked:
-python tests/fuzz/run.py [--count 200000] [--every 100] [--targets a,b] [--minutes n] [--output FILE]
+python tests/fuzz/run.py [--count 200000] [--every 100] [--targets a,b] [--minutes n] [--commits a,b] [--output FILE]
 
 A line per target: mutations, of which every hundredth is also used as its reader would go on with it; what was found; the
 slowest; how much more memory the process took than before. A target goes on where the output says that it stopped.
@@ -29,12 +29,14 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=100)
     parser.add_argument("--targets", default="")
     parser.add_argument("--minutes", type=float, default=math.inf)
+    parser.add_argument("--commits", default="", help="what was measured at others than these and this one is begun anew")
     parser.add_argument("--output", type=Path, required=True)
     asked = parser.parse_args()
-    from faults.table import note_commit
+    from faults.table import is_of, note_commit
     from fuzz import fuzz_tools as tools
 
     rows, end = _rows(asked.output) if asked.output.exists() else {}, time.monotonic() + asked.minutes * 60
+    rows |= {name: {"target": name} | dict.fromkeys(COUNTED, 0) for name, row in rows.items() if not is_of(row, asked.commits)}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         tools.store(Path(folder))
         for name in asked.targets.split(",") if asked.targets else tools.TARGETS:

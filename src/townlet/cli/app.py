@@ -120,7 +120,7 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         try:
             code = command.main(words, prog_name=name, standalone_mode=False, color=color)
             sys.stdout.flush()
-        except (TownletError, OSError, MemoryError, click.ClickException):
+        except (TownletError, OSError, MemoryError, RuntimeError, click.ClickException):
             if debug:
                 traceback.print_exc()
             raise
@@ -141,11 +141,16 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
     except OSError as error:
         place = f"{error.filename}: " if error.filename is not None else ""
         return _say(f"{place}{error.strerror or error}; check the path, its permissions and the space left", 74)
-    except MemoryError:
-        return _say("there is not enough memory; use fewer towns or residents, or a smaller batch", 1)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", 130)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not any(words in str(error) for words in _NO_MEMORY):
+            raise
+        return _say("there is not enough memory; use fewer towns or residents, or a smaller batch", 71)
     return code if isinstance(code, int) else 0
+
+
+_NO_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, which knows no MemoryError
 
 
 def _plain(error: click.UsageError) -> str:

@@ -118,13 +118,14 @@ class Observations(NamedTuple):
 
 
 class Workspace:
-    """What one thread writes into."""
+    """What one thread writes into, and weights of its own: another core would take them away whenever it writes them."""
 
     def __init__(self, layout: WeightLayout) -> None:
-        by_action = layout.out.padded * passes.TILE
-        self.act, self.grad, self.chances, self.logs, self.lanes = zeros_together(
-            layout.tile, layout.tile, by_action, by_action, passes.ERRORS + passes.TILE
+        tile, by_action, loaded = layout.tile, layout.out.padded * passes.TILE, (layout.wide, layout.turned)
+        self.act, self.grad, self.wide, self.turned, self.chances, self.logs, self.lanes = zeros_together(
+            tile, tile, *loaded, by_action, by_action, passes.ERRORS + passes.TILE
         )
+        self.loads = 0  # of the weights, which of them is here
         self.ones, self.ratios = np.ones(1, np.float32), np.zeros(2 * passes.TILE)
         self.row, self.weights = np.empty(layout.spec.features, np.float32), np.empty(layout.spec.actions)
 
@@ -141,12 +142,12 @@ class FusedNetwork:
         self.spec, self.threads, self._threads = spec, threads, Threads(threads)
         self.layout = WeightLayout(spec, names)
         self.names = tuple(names)
-        self.wide, self.turned = zeros_together(self.layout.wide, self.layout.turned)
         self.spaces = [Workspace(self.layout) for _ in range(threads)]
         self._vector = np.full(len(self.layout.place), np.nan, np.float32)
         self._goal = np.concatenate([self.layout.plain.columns, self.layout.conflict.columns])
         self._place = np.empty(spec.features, np.int64)  # of each feature in an arranged row
         self._place[list(spec.column_order)] = self._goal
+        self._loads = 0
         self.statistics: Mapping[str, Array] = {}
         self._rooms: dict[str, Floats] = {}
 
@@ -160,11 +161,18 @@ class FusedNetwork:
     def load(self, vector: Floats, statistics: Mapping[str, Array]) -> None:
         """Take over parameters as one vector, and the running statistics by name (which are read when they are needed)."""
         self.statistics = statistics
-        passes.spread(vector, self._vector, self.layout.plan, self.layout.runs, self.wide, self.turned)
+        self._loads += bool(passes.renew(self._vector, vector))
 
     def run(self, job: Callable[[Workspace, int], None], shares: int) -> None:
         """job(workspace, k) for every k below `shares`, each in a thread; there may be as many as `threads`."""
-        self._threads.run([partial(job, self.spaces[k], k) for k in range(shares)])
+        self._threads.run([partial(self._do, job, k) for k in range(shares)])
+
+    def _do(self, job: Callable[[Workspace, int], None], k: int) -> None:
+        space = self.spaces[k]
+        if space.loads != self._loads:
+            passes.spread(self._vector, self.layout.plan, self.layout.runs, space.wide, space.turned)
+            space.loads = self._loads
+        job(space, k)
 
     def share(self, job: Callable[[Workspace, int, int], None], rows: int) -> None:
         """job(workspace, begin, end) over all rows."""
@@ -229,7 +237,7 @@ class FusedNetwork:
 
         def job(space: Workspace, begin: int, end: int) -> None:
             passes.answer(
-                layout.plan, self.wide, self.turned, space.act, flat, self._place, *normaliser, space.row, town, layout.town.at,
+                layout.plan, space.wide, space.turned, space.act, flat, self._place, *normaliser, space.row, town, layout.town.at,
                 cells, layout.places, begin, end, out,
             )  # fmt: skip
             if then is not None:

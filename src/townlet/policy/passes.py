@@ -525,26 +525,32 @@ def arrange(
 
 
 @entry
-def spread(vector: Array, known: Array, plan: Array, runs: Array, wide: Array, turned: Array) -> None:
-    """All parameters as one vector into the two layouts that the products read, outputs × inputs and turned, unless they are
-    those that are `known` there.  # runs (·, 3): begin in the vector, begin in `wide`, length"""
+def renew(known: Array, vector: Array) -> bool:
+    """Whether the vector is another than what is known of it; it is known then."""
     other = False
     for i in range(vector.shape[0]):
         other |= vector[i] != known[i]
     if other:
         _copy(known, 0, vector, 0, vector.shape[0])
-        for k in range(runs.shape[0]):
-            _copy(wide, runs[k, 1], vector, runs[k, 0], runs[k, 2])
-        for k in range(plan.shape[0]):
-            inputs, outputs, weights, at = plan[k, 2], plan[k, 5], plan[k, 6], plan[k, 8]
-            for i in range(0, outputs, LANES):
-                for j in range(0, inputs, LANES):
-                    _turn(turned, at + j * outputs + i, outputs, wide, weights + i * inputs + j, inputs)
+    return other
+
+
+@entry
+def spread(vector: Array, plan: Array, runs: Array, wide: Array, turned: Array) -> None:
+    """All parameters as one vector into the two layouts that the products read, outputs × inputs and turned.
+    # runs (·, 3): begin in the vector, begin in `wide`, length"""
+    for k in range(runs.shape[0]):
+        _copy(wide, runs[k, 1], vector, runs[k, 0], runs[k, 2])
+    for k in range(plan.shape[0]):
+        inputs, outputs, weights, at = plan[k, 2], plan[k, 5], plan[k, 6], plan[k, 8]
+        for i in range(0, outputs, LANES):
+            for j in range(0, inputs, LANES):
+                _turn(turned, at + j * outputs + i, outputs, wide, weights + i * inputs + j, inputs)
 
 
 @entry
 def collect(shards: Array, runs: Array, gradient: Array) -> None:
-    """The gradients of all shards (S, ·), one after the other, added to the vector's; shards are zero then."""
+    """The gradients of all shards (S, ·), one after the other, added to the vector's."""
     for k in range(runs.shape[0]):
         begin, at, count = runs[k, 0], runs[k, 1], runs[k, 2]
         total = gradient[begin : begin + count]
@@ -552,7 +558,6 @@ def collect(shards: Array, runs: Array, gradient: Array) -> None:
             added = shards[s, at : at + count]
             for i in range(count):
                 total[i] += added[i]
-    shards[:] = ZERO
 
 
 @entry
@@ -583,8 +588,8 @@ def learn_ppo(
     masks: Array, actions: Array, old: Array, advantages: Array, returns: Array, values: Array, numbers: Array,
     gradients: Array, sums: Array,
 ) -> None:  # fmt: skip
-    """Of every step-th shard from the first on, rows order[edges[k]:edges[k + 1]]: gradients of the PPO loss, added to
-    gradients[k], and sums of TERMS, added to sums[k].
+    """Of every step-th shard from the first on, rows order[edges[k]:edges[k + 1]]: gradients of the PPO loss in gradients[k],
+    sums of TERMS added to sums[k].
 
     L = 1/n Σ −min(ρ A, clip(ρ, 1 ± ε) A) + c_v max((V − R)², (V_old + clip(V − V_old, ±c) − R)²) − c_e H
 
@@ -594,6 +599,7 @@ def learn_ppo(
     of_spread, held_within, share = numbers[4] * numbers[6], numbers[5], numbers[6]
     last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], plan[plan.shape[0] - 1, 4] - 1
     for k in range(first, gradients.shape[0], step):
+        _clear(gradients[k])
         for at in range(edges[k], edges[k + 1], TILE):
             rows = min(TILE, edges[k + 1] - at)
             _load(x, maps, places, order, at, rows, act)
@@ -631,6 +637,13 @@ def learn_ppo(
 
 
 @leaf
+def _clear(gradient: Array) -> None:
+    """By the thread that adds to it: where another core has cleared it, it must be fetched from there."""
+    for i in range(gradient.shape[0]):
+        gradient[i] = ZERO
+
+
+@leaf
 def _add_terms(lanes: Array, ratios: Array, rows: int, clip: float, terms: Array) -> None:
     """TERMS of the rows of a tile, one row after the other."""
     policy, value, spread, clipped, k1, k3 = terms[0], terms[1], terms[2], terms[3], terms[4], terms[5]
@@ -655,6 +668,7 @@ def learn_cloning(
     last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], plan[plan.shape[0] - 1, 4] - 1
     for k in range(first, gradients.shape[0], step):
         terms = sums[k]
+        _clear(gradients[k])
         for at in range(edges[k], edges[k + 1], TILE):
             rows = min(TILE, edges[k + 1] - at)
             _load(x, maps, places, order, at, rows, act)

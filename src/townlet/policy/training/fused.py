@@ -126,7 +126,7 @@ class Fused:
 
         def job(space: Workspace, first: int) -> None:
             learn(
-                layout.plan, network.wide, network.turned, space.act, space.grad, *space.learning, *seen,
+                layout.plan, space.wide, space.turned, space.act, space.grad, *space.learning, *seen,
                 layout.places, part.order, edges, first, threads, masks, *given, gradients, sums,
             )  # fmt: skip
 
