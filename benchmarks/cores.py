@@ -24,7 +24,8 @@ from townlet.policy.training.learner import PPOLearner
 from townlet.policy.training.services import RolloutCaptureService
 from townlet.policy.training.session import network_spec
 from townlet.policy.training.sources import rollout_batch
-from townlet.policy.workers import own_cores, worker_count
+from townlet.policy.workers import worker_count
+from townlet.threads import own_cores
 
 DEMO = Path(__file__).parent.parent / "configs" / "training" / "demo.yaml"
 EVERYBODY = ["lifecycle.newcomers_per_day=0", "needs.hunger.at_bottom=nothing"]  # stays: every row is a decision

@@ -42,7 +42,7 @@ DEMO = (
     "training.checkpoint_every=1000",
 )  # as large as the demo's
 RAY = ("training.engine=ray", "training.workers=2")
-VOLATILE = {*volatile_names(), "training_seconds"}
+VOLATILE = {*volatile_names(), "training_seconds", "processor_seconds"}
 
 
 class Killer(NoProgress):

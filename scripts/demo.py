@@ -11,8 +11,6 @@ import click
 
 from townlet.cli.app import app, run
 from townlet.cli.common import note
-from townlet.evaluation.compare import load_scorecard
-from townlet.evaluation.table import scorecard_text
 
 RUN = Path("runs/demo")
 DEMONSTRATIONS = Path("runs/demonstrations")
@@ -36,6 +34,9 @@ def demo() -> int:
     Example:
       python scripts/demo.py
     """
+    from townlet.evaluation.compare import load_scorecard
+    from townlet.evaluation.table import scorecard_text
+
     for folder in (RUN, DEMONSTRATIONS):
         shutil.rmtree(folder, ignore_errors=True)
     soft = ("--policy", "scripted", "--epsilon", "0.05")
@@ -55,6 +56,7 @@ def demo() -> int:
         note(f"two windows in a row passed every gate: `townlet promote promote {RUN}` would release the policy")
     else:
         note("the gates hold the policy back, for the reasons above: it is not released")
+    do("report", RUN)  # again, with the verdict of the gates
     do("observe", RUN, "--vs", "scripted", "--save", RUN / "town.html", "--overwrite")
     note(f"open {RUN / 'town.html'} in a browser: the trained town beside the scripted one")
     note(f"open {RUN / 'report.html'} for the figures")

@@ -6,10 +6,13 @@ import signal
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 
+import click
 import pytest
 from hypothesis import settings
 
+from places import Call
 from townlet import signals
+from townlet.cli.app import app, run
 from townlet.policy.training import bfloat16
 from townlet.world import _cache
 
@@ -30,6 +33,21 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--no-torch"):
         find = PathFinder.find_spec
         PathFinder.find_spec = lambda name, *more: None if name == "torch" else find(name, *more)  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    """`townlet WORDS…`, or another command, in this process: its exit code, what it printed, and what it said on stderr."""
+
+    def called(*words: object, command: click.Command = app) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            run(command, [str(word) for word in words], "townlet" if command is app else command.name)
+        out, err = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        assert "Traceback" not in err or "--debug" in words
+        return left.value.code, out, err
+
+    return called
 
 
 @pytest.fixture(autouse=True)

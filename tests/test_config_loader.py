@@ -579,6 +579,14 @@ def test_a_bad_override_is_named(override: str, message: str, tmp_path: Path) ->
     assert message in str(caught.value)
 
 
+def test_a_list_that_is_too_long_or_too_short_is_refused_with_both_numbers() -> None:
+    five = "personalities.newcomers=[stoic, stoic, stoic, stoic, balanced]"
+    with pytest.raises(ConfigError, match=r"newcomers has 5 entries; expected at most 4 \(Profiles newcomers are drawn from"):
+        load_config("town_day", [five])
+    with pytest.raises(ConfigError, match=r"newcomers has 0 entries; expected at least 1"):
+        load_config("town_day", ["personalities.newcomers=[]"])
+
+
 @given(st.integers(0, 1440))
 def test_clock_times_round_trip(minute: int) -> None:
     assert default_config([f"training.start={clock(minute)}"]).training.start == minute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import io
 import json
@@ -17,6 +18,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -151,7 +153,7 @@ def state(root: Path) -> dict[str, bytes]:
 
 def fast_disk() -> Disk:
     """All operations real but those that only wait for the hardware."""
-    return Disk(sync=lambda: None, fsync=lambda handle: None)
+    return Disk(sync=lambda path: None, fsync=lambda handle: None)
 
 
 @pytest.fixture(autouse=True)
@@ -159,6 +161,27 @@ def _real_disk() -> Iterator[None]:
     files.disk = fast_disk()
     yield
     files.disk = Disk()
+
+
+def test_publishing_waits_for_its_own_file_system_and_tells_its_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It synced the whole machine, which tells nobody of an error."""
+    files.disk, synced = Disk(), []
+    monkeypatch.setattr(os, "sync", lambda: synced.append("machine"))
+    write_text(files.partial_folder(tmp_path / "out") / "note", "words", sync=False)
+
+    def broken(handle: int) -> int:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+    system = SimpleNamespace(syncfs=broken)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *names, **options: system)
+    with pytest.raises(StorageError, match="Input/output error"):
+        publish_folder(tmp_path / "out.partial", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    del system.syncfs  # a system that cannot
+    publish_folder(tmp_path / "out.partial", tmp_path / "out")
+    assert synced == [str(tmp_path / "out.partial"), "machine"]
 
 
 FAULTS = [(writer, how, True) for writer in WRITERS for how in ("crash before", "crash after", "full", "short", "torn")]
@@ -211,6 +234,18 @@ def test_a_full_disk_is_one_sentence_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"a\.txt cannot be written: No space left on device; free some space and run again"):
         write_text(tmp_path / "a.txt", "text")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.EFBIG, "ulimit -f"), (errno.EROFS, "choose a place that can be written"), (errno.EIO, "check")]
+)
+def test_a_write_that_the_system_refuses_is_told_with_its_own_remedy(tmp_path: Path, number: int, remedy: str) -> None:
+    def refused(handle: int, data: bytes | memoryview) -> int:
+        raise OSError(number, os.strerror(number))
+
+    files.disk.write = refused
+    with pytest.raises(StorageError, match=rf"a\.txt cannot be written: {os.strerror(number)}; .*{remedy}"):
+        write_text(tmp_path / "a.txt", "words")
 
 
 @pytest.mark.parametrize("link", [False, True])

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 import runpy
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from places import ROOT
+from places import ROOT, Call
 from townlet import optional
-from townlet.cli.app import main, run
 from townlet.cli.train import BOTH_WAYS, SWITCHES, VALUES, train
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.sealed import SEAL, write_sealed
@@ -40,31 +39,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-Call = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
-def townlet(capsys: pytest.CaptureFixture[str]) -> Call:
-    def call(*args: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            main(args)
-        seen = capsys.readouterr()
-        return int(left.value.code or 0), seen.out, seen.err
-
-    return call
-
-
-@pytest.fixture
-def script(capsys: pytest.CaptureFixture[str]) -> Call:
-    command = runpy.run_path(str(SCRIPT))["run_training"]
-
-    def call(*args: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            run(command, args, "run_training.py")
-        seen = capsys.readouterr()
-        return int(left.value.code or 0), seen.out, seen.err
-
-    return call
+def script(call: Call) -> Call:
+    return partial(call, command=runpy.run_path(str(SCRIPT))["run_training"])
 
 
 def test_every_founding_flag_is_there() -> None:
@@ -94,6 +71,7 @@ def test_every_flag_that_changes_the_config_names_a_key_of_it() -> None:
         (("town_day", "--replay-meta", "x.json"), 2, "--replay-sample"),
         (("town_day", "--mode", "replay"), 2, "There is no replay data"),
         (("town_day", "--replay-manifest", "none.json", "--train-ppo"), 3, "none.json does not exist"),
+        (("town_day", "--mode", "bc", "--capture-dir", "cap"), 2, "which the mode bc does not read"),
         (("town_day", "--replay-sample", "none.npz"), 3, "none"),
         (("town_day", "--mode", "bc", "--train-ppo"), 2, "leave one of them out"),
         (("town_day", "--mode", "rollout", "--algorithm", "awr"), 2, "the mode is rollout; leave one of them out"),
@@ -138,17 +116,17 @@ def test_reading_a_capture_prints_the_conflict_of_each_batch_and_trains_nothing(
     ("words", "mode"),
     [((), "replay"), (("--mode", "rollout"), "replay"), (("--mode", "mixed"), "mixed"), (("--mode", "bc"), "bc")],
 )
-def test_a_rollout_that_is_saved_is_what_is_trained_on(here: Path, townlet: Call, words: tuple[str, ...], mode: str) -> None:
+def test_a_rollout_that_is_saved_is_what_is_trained_on(here: Path, call: Call, words: tuple[str, ...], mode: str) -> None:
     pytest.importorskip("torch")
     flags = ("--rollout-save-dir", "cap", "--rollout-ticks", "100", "--epochs", "1", "--run-dir", "run", *words)
-    code, out, err = townlet("train", "town_day", *flags, *TINY, "--json")
+    code, out, err = call("train", "town_day", *flags, *TINY, "--json")
     assert code == 0, err
     assert json.loads(out)["dataset_hash"] == ReplayDataset(ReplayDatasetConfig.from_capture_dir("cap")).hash
     card = json.loads(Path("run/run.json").read_text())
     assert (card["mode"], card["dataset"]) == (mode, "../cap")
     if words == ("--mode", "rollout"):
         assert json.loads(out)["strategy"] == "ppo"
-    assert townlet("train", "--resume", "run")[0] == 0
+    assert call("train", "--resume", "run")[0] == 0
 
 
 def test_the_founding_script_trains_on_the_rollout_it_saved_when_a_mode_is_named(here: Path, script: Call) -> None:
@@ -158,14 +136,14 @@ def test_the_founding_script_trains_on_the_rollout_it_saved_when_a_mode_is_named
     assert (code, json.loads(out)["strategy"]) == (0, "ppo"), err
 
 
-def test_a_town_without_residents_is_trained_in_on_request(here: Path, townlet: Call) -> None:
+def test_a_town_without_residents_is_trained_in_on_request(here: Path, call: Call) -> None:
     pytest.importorskip("torch")
     nobody = ("--set", "scenario.residents=[]", "--set", "scenario.ties=[]", "--set", "scenario.circles=[]")
     flags = ("--mode", "rollout", "--epochs", "1", "--run-dir", "run", *nobody, *TINY, "--json")
-    assert townlet("train", "town_day", *flags, "--dry-run")[0] != 0
-    code, out, err = townlet("train", "town_day", *flags, "--rollout-auto-seed-agents")
+    assert call("train", "town_day", *flags, "--dry-run")[0] != 0
+    code, out, err = call("train", "town_day", *flags, "--rollout-auto-seed-agents")
     assert (code, json.loads(out)["transitions"]) == (0, 2 * 2 * 5), err  # towns × residents × decisions
-    assert townlet("train", "--resume", "run")[0] == 0
+    assert call("train", "--resume", "run")[0] == 0
 
 
 def test_an_algorithm_trains_on_a_capture_and_is_resumed(here: Path, script: Call) -> None:
@@ -200,19 +178,19 @@ def test_train_ppo_on_a_capture_logs_and_exits_with_0(here: Path, script: Call) 
     assert config["ppo"]["advantage_normalization"] is False
 
 
-def test_a_run_is_kept_listed_compared_and_resumed(here: Path, townlet: Call) -> None:
+def test_a_run_is_kept_listed_compared_and_resumed(here: Path, call: Call) -> None:
     pytest.importorskip("torch")
-    assert townlet("train", "town_day", "--mode", "rollout", "--epochs", "1", *TINY, "--plots")[0] == 0
+    assert call("train", "town_day", "--mode", "rollout", "--epochs", "1", *TINY, "--plots")[0] == 0
     assert (here / "runs" / "town_day_rollout_001" / "curves.png").exists() == optional.installed("matplotlib")
-    assert townlet("train", "town_day", "--mode", "rollout", "--epochs", "1", "--ppo-gamma", "0.9", *TINY)[0] == 0
-    code, out, _ = townlet("runs", "list", "--json")
+    assert call("train", "town_day", "--mode", "rollout", "--epochs", "1", "--ppo-gamma", "0.9", *TINY)[0] == 0
+    code, out, _ = call("runs", "list", "--json")
     assert code == 0
     assert [row["run"] for row in json.loads(out)] == ["runs/town_day_rollout_001", "runs/town_day_rollout_002"]
-    code, out, _ = townlet("runs", "compare", "runs/town_day_rollout_001", "runs/town_day_rollout_002", "--json")
+    code, out, _ = call("runs", "compare", "runs/town_day_rollout_001", "runs/town_day_rollout_002", "--json")
     assert json.loads(out)["config"]["ppo.gamma"] == [0.99, 0.9]
-    code, out, _ = townlet("runs", "compare", "runs/town_day_rollout_001", "runs/town_day_rollout_002")
+    code, out, _ = call("runs", "compare", "runs/town_day_rollout_001", "runs/town_day_rollout_002")
     assert "ppo.gamma" in out
-    code, out, _ = townlet("train", "--resume", "runs/town_day_rollout_001", "--json")
+    code, out, _ = call("train", "--resume", "runs/town_day_rollout_001", "--json")
     assert (code, json.loads(out)["epochs"]) == (0, 1)
 
 
@@ -235,18 +213,18 @@ ANNEAL = (
 )
 @pytest.mark.parametrize("named", ["by flag", "by config"])
 def test_a_dry_run_counts_the_epochs_that_are_then_made(
-    here: Path, townlet: Call, mode: str, flags: tuple[str, ...], epochs: int, named: str
+    here: Path, call: Call, mode: str, flags: tuple[str, ...], epochs: int, named: str
 ) -> None:
     pytest.importorskip("torch")
-    townlet("capture", "town_day", "--ticks", "60", "--output", "cap")
+    call("capture", "town_day", "--ticks", "60", "--output", "cap")
     small = ("--set", ANNEAL, "--set", "training.bc.towns=2", "--set", "training.eval_towns=2", "--set", "training.epochs=9")
     asked = ("--mode", mode) if named == "by flag" else ("--set", f"training.source={mode}")
     words = ("train", "town_day", *asked, *TINY, *small, *flags)
-    code, out, err = townlet(*words, "--dry-run", "--json")
+    code, out, err = call(*words, "--dry-run", "--json")
     assert code == 0, err
     planned = json.loads(out)
     assert (planned["mode"], planned["epochs"]) == (mode, epochs)
-    code, out, err = townlet(*words, "--run-dir", "run", "--json")
+    code, out, err = call(*words, "--run-dir", "run", "--json")
     assert code == 0, err
     assert json.loads(out)["epochs"] == epochs
     assert json.loads(Path("run/run.json").read_text())["epochs"] == epochs
@@ -254,17 +232,17 @@ def test_a_dry_run_counts_the_epochs_that_are_then_made(
     assert held <= planned["disk_bytes"]
 
 
-def test_an_anneal_run_is_listed_and_compared(here: Path, townlet: Call) -> None:
+def test_an_anneal_run_is_listed_and_compared(here: Path, call: Call) -> None:
     pytest.importorskip("torch")
     small = ("--set", ANNEAL, "--set", "training.bc.towns=2", "--set", "training.eval_towns=2")
-    out = townlet("train", "town_day", "--mode", "anneal", *TINY, *small, "--run-dir", "runs/a", "--json")[1]
+    out = call("train", "town_day", "--mode", "anneal", *TINY, *small, "--run-dir", "runs/a", "--json")[1]
     summary = json.loads(out)
     best = max(stage["evaluation"]["measures"]["return"]["value"] for stage in summary["stages"])
-    (row,) = json.loads(townlet("runs", "list", "--json")[1])
+    (row,) = json.loads(call("runs", "list", "--json")[1])
     assert (row["mode"], row["state"], row["stages"], row["epochs"], row["planned"]) == ("anneal", summary["status"], 2, 5, 5)
     assert row["return"] == best
-    assert townlet("runs", "list")[1].splitlines()[0].split()[4:8] == ["stages", "epochs", "return", "latest"]
-    out = townlet("runs", "compare", "runs/a", "--json")[1]
+    assert call("runs", "list")[1].splitlines()[0].split()[4:8] == ["stages", "epochs", "return", "latest"]
+    out = call("runs", "compare", "runs/a", "--json")[1]
     told, bc, ppo = json.loads(out)["runs"]["runs/a"], summary["stages"][0]["bc"], summary["stages"][1]["ppo"]
     assert (told["accuracy"], told["loss_value"], told["kl_k3"]) == (bc["accuracy"], ppo["loss_value"], ppo["kl_k3"])
     assert told["guards"] == sum(len(stage["guards"]) for stage in summary["stages"])
@@ -272,36 +250,34 @@ def test_an_anneal_run_is_listed_and_compared(here: Path, townlet: Call) -> None
     tracker = json.loads((here / "runs" / "a" / "anneal.json").read_text())
     del tracker[SEAL]
     write_sealed(here / "runs" / "a" / "anneal.json", tracker | {"done": tracker["done"][:1]})
-    (row,) = json.loads(townlet("runs", "list", "--json")[1])
+    (row,) = json.loads(call("runs", "list", "--json")[1])
     assert (row["state"], row["stages"], row["epochs"], row["planned"]) == ("unfinished", 1, 2, 5)
 
 
-def test_a_dry_run_writes_nothing(here: Path, townlet: Call) -> None:
+def test_a_dry_run_writes_nothing(here: Path, call: Call) -> None:
     pytest.importorskip("torch")
-    code, out, _ = townlet("train", "town_day", "--mode", "anneal", "--dry-run", *TINY)
+    code, out, _ = call("train", "town_day", "--mode", "anneal", "--dry-run", *TINY)
     assert code == 0
     assert out.startswith("would train anneal")
     assert list(here.iterdir()) == []
 
 
-def test_an_anneal_that_does_not_pass_can_fail_the_command(here: Path, townlet: Call) -> None:
+def test_an_anneal_that_does_not_pass_can_fail_the_command(here: Path, call: Call) -> None:
     """Two epochs of cloning do not reach the gate: HOLD, which is exit 1 only when asked for."""
     pytest.importorskip("torch")
     schedule = "training.anneal_schedule=[{cycle: 0, mode: bc, epochs: 1}, {cycle: 1, mode: ppo, epochs: 1}]"
     args = ("train", "town_day", "--mode", "anneal", "--set", schedule, "--set", "training.eval_towns=2", *TINY)
     bc = ("--set", "training.bc.towns=2", "--set", "training.bc.batch_size=512", "--set", "training.anneal_guards.kl_bound=10")
-    code, out, _ = townlet(*args, *bc, "--anneal-exit-on-failure", "--anneal-log-dir", "logs")
+    code, out, _ = call(*args, *bc, "--anneal-exit-on-failure", "--anneal-log-dir", "logs")
     assert code == 1
     assert "anneal HOLD" in out or "anneal FAIL" in out
     assert json.loads((here / "logs" / "anneal_summary.json").read_text())["status"] in ("HOLD", "FAIL")
     assert (here / "logs" / "ppo.ndjson").is_file()
 
 
-def test_training_without_torch_is_refused_with_the_install_line(
-    here: Path, townlet: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_without_torch_is_refused_with_the_install_line(here: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("townlet.optional.installed", lambda name: name != "torch")
-    code, out, err = townlet("train", "town_day", "--mode", "rollout")
+    code, out, err = call("train", "town_day", "--mode", "rollout")
     assert (code, out) == (4, "")
     assert "pip install 'townlet[ml]'" in err
     assert list(here.iterdir()) == []

@@ -90,18 +90,19 @@ def measure(logs: Sequence[Path]) -> dict[str, Any]:
 def page(result: dict[str, Any]) -> str:
     causes = "".join(f"; {rule}: {count} times" for rule, count in result["false_by_rule"].items())
     lines = [
-        "# Alerts: false calls and detection",
+        "# Alerts: false alarms and detection",
         "",
         "*Written by `python benchmarks/telemetry/watch_study.py` from `benchmarks/telemetry/watch_results.json`.*",
         "",
-        f"`townlet telemetry watch` with its defaults on {result['runs']} healthy trainings ({result['records']} records) that",
-        "differ in nothing but their seed: PPO on `town_day` from one cloned network, "
-        f"{drift_runs.TRAINED_TOWNS} towns, {drift_runs.TRAINED_EPOCHS} epochs of",
-        f"{drift_runs.HORIZON} decisions. It called for nothing in {result['false']} of them" + causes + ".",
+        "`townlet telemetry watch` with its default rules was tried on "
+        f"{result['runs']} healthy trainings ({result['records']} records).",
+        f"They differ only in their seed: PPO on `town_day` from one cloned network, {drift_runs.TRAINED_TOWNS} towns,",
+        f"{drift_runs.TRAINED_EPOCHS} epochs of {drift_runs.HORIZON} decisions. "
+        f"There was a false alarm in {result['false']} of them" + causes + ".",
         "",
-        f"The same logs with one thing made wrong in their last {DAMAGED} epochs:",
+        f"In the last {DAMAGED} epochs of the same logs, one thing was then made wrong:",
         "",
-        "| what goes wrong | the alert | found | epochs until then, median |",
+        "| what goes wrong | alert | found | after how many epochs (median) |",
         "| --- | --- | ---: | ---: |",
     ]
     for name, row in result["rows"].items():
@@ -109,10 +110,10 @@ def page(result: dict[str, Any]) -> str:
         lines.append(f"| {name} | `{row['field']}` | {row['found']:.0%} | {epochs} |")
     lines += [
         "",
-        "Conflicts of trainings this short wander by themselves, and a rise must leave what they wandered through before; the",
-        "steadier a run, the smaller the rise that is seen. The rules were settled on other trainings (of 16 towns, the demo,",
-        "three from scratch) and on four of these, so 36 of them are independent. They hold for trainings of 64 towns: of",
-        "twelve with 16 towns four still raised an alert about exits.",
+        "In trainings this short, conflicts rise and fall by themselves, and an alert needs a rise beyond that. The steadier",
+        "a run, the smaller the rise that is found. The rules were chosen on other trainings (of 16 towns, the demo, three",
+        "from scratch) and on four of these, so 36 of the 40 are independent. The rules fit trainings of 64 towns: of twelve",
+        "with 16 towns, four still had a false alarm about exits.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -423,6 +423,21 @@ def _exchange(left: str, right: str) -> None:
         raise OSError(number, os.strerror(number))
 
 
+def _sync_file_system(path: str) -> None:
+    """Everything on the file system of a path (Linux), where an error is told; the whole machine where the system cannot."""
+    sync = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if sync is None:
+        os.sync()
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if sync(handle) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+    finally:
+        os.close(handle)
+
+
 @dataclass
 class Disk:
     """Every operation this module asks of the system. Tests replace single ones by some that fail."""
@@ -430,7 +445,7 @@ class Disk:
     open: Callable[[str, int], int] = lambda path, flags: os.open(path, flags | os.O_CLOEXEC, 0o666)
     write: Callable[[int, bytes | memoryview], int] = os.write
     fsync: Callable[[int], None] = os.fsync
-    sync: Callable[[], None] = os.sync
+    sync: Callable[[str], None] = _sync_file_system
     close: Callable[[int], None] = os.close
     truncate: Callable[[int, int], None] = os.ftruncate
     replace: Callable[[str, str], None] = os.replace
@@ -444,14 +459,22 @@ class Disk:
 disk = Disk()
 
 
+_REMEDIES = {
+    errno.ENOSPC: "free some space and run again",
+    errno.EDQUOT: "free some space and run again",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f) and run again",
+    errno.EMFILE: "raise the limit on open files (ulimit -n) and run again",
+    errno.EROFS: "choose a place that can be written",
+}
+
+
 @contextlib.contextmanager
 def _writing_to(path: Path | str) -> Iterator[None]:
     """What the system refuses within it is told as a sentence about the path."""
     try:
         yield
     except OSError as reason:
-        full = reason.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "free some space and run again" if full else "check the path and its permissions"
+        remedy = _REMEDIES.get(reason.errno or 0, "check the path and its permissions")
         raise StorageError(f"{path} cannot be written: {reason.strerror or reason}; {remedy}") from None
 
 
@@ -466,7 +489,7 @@ def write_bytes(path: str | Path, data: bytes | bytearray | memoryview, *, sync:
     if sync or not os.path.isdir(folder or "."):
         make_folder(folder or ".")
     if sync:
-        _check_plain(path)
+        check_plain(path)
     try:
         with _writing_to(path):
             if sync:
@@ -633,7 +656,7 @@ def _lock_itself(folder: Path, held: contextlib.ExitStack, *, wait: bool = True)
         return True
 
 
-def _check_plain(path: str | Path) -> None:
+def check_plain(path: str | Path) -> None:
     """A device or a pipe, also behind a link, is never replaced: `/dev/null` would be a file from then on."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise UsageError(f"{path} is a device or a pipe, which is not written; name a file")
@@ -641,7 +664,7 @@ def _check_plain(path: str | Path) -> None:
 
 def check_free(path: Path, overwrite: bool, what: str = "file") -> None:
     """Refuse, before anything is run, to write over what is there."""
-    _check_plain(path)
+    check_plain(path)
     if path.exists() and not overwrite:
         remedy = "move it aside" if what == "folder" else "replace it"
         raise UsageError(f"{path} already exists; choose another {what}, or --overwrite to {remedy}")
@@ -651,14 +674,14 @@ def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = 
     """Sync once, then rename the whole folder. `overwrite` moves what is there aside, as NAME.old-1, NAME.old-2, …: that path;
     without `keep_old` it is removed."""
     partial, final = Path(partial), Path(final)
-    _check_plain(final)
+    check_plain(final)
     there = os.path.lexists(final)
     if there and not overwrite:
         raise UsageError(f"{final} already exists; choose another place, or allow overwriting to move it aside")
     with _writing_to(final):
         if there:
             _fill(str(partial / PUBLISHING), b"keep\n" if keep_old else b"drop\n", sync=False)
-        disk.sync()
+        disk.sync(str(partial))
         if not there:
             disk.rename(str(partial), str(final))
         elif not _exchanged(partial, final):
@@ -879,22 +902,23 @@ os.register_at_fork(after_in_child=_close_locks)
 
 
 class FolderLock:
-    """One writer per folder; a forked child does not hold it.
+    """One writer per folder, or per file in it (`only`); a forked child does not hold it.
 
     A second writer is refused; with `waiting` it is told the first one's number and waits. What a writer that was killed has left
     half written in the folder, and in those inside it that are named, is removed.
     """
 
-    def __init__(self, folder: str | Path, *inside: str, waiting: Callable[[str], None] | None = None) -> None:
+    def __init__(self, folder: str | Path, *inside: str, only: str = "", waiting: Callable[[str], None] | None = None) -> None:
         self.folder = make_folder(folder)
-        self.path = self.folder / LOCK
+        self.path = self.folder / (f".{only}{LOCK}" if only else LOCK)
         with _writing_to(self.path), contextlib.ExitStack() as held:
             self._handle = _open_to_lock(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
             held.callback(self.release)
             if not _lock(self._handle, wait=False):
                 owner = read_bytes(self.path, limit=32).decode("ascii", "replace").strip() or "unknown"
                 if waiting is None:
-                    raise UsageError(f"{self.folder} is in use by process {owner}; wait for it to end or choose another folder")
+                    told = f"{self.folder / only} is in use by process {owner}; wait for it to end or choose another"
+                    raise UsageError(f"{told} {'file' if only else 'folder'}")
                 waiting(owner)
                 _lock(self._handle, wait=True)
             disk.truncate(self._handle, 0)

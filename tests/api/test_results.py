@@ -81,8 +81,9 @@ def test_a_run_is_its_log(trained: townlet.Run, tmp_path: Path) -> None:
 
 
 def test_a_run_is_evaluated_and_shown(trained: townlet.Run, tmp_path: Path) -> None:
-    found = townlet.evaluate(trained, trained.config, towns=1)
+    found = townlet.evaluate(trained, towns=1)
     assert found.card.policies == ("run",)
+    assert found.card.cases[0].name == trained.config.config_id  # its own town
     assert found.card.cases[0].policies[0].source == str(trained.checkpoint)
     page = townlet.save_page(trained, tmp_path / "town.html", vs="scripted")
     assert '<script type="text/plain" id="film">' in page.read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ from townlet.cli.common import dumps, emit, leave, progress
 from townlet.cli.doctor import GIVES
 from townlet.errors import ConfigError, DivergedError, StorageError, TownletError, UsageError
 from townlet.optional import EXTRA_OF
+from townlet.threads import BLAS_THREADS
 
 SOURCE = ROOT / "src"
 
@@ -172,6 +173,22 @@ def test_a_closed_pipe_is_quiet() -> None:
     result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)})
     assert result.stdout.count("\n") == 1
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "None"), ({"OPENBLAS_NUM_THREADS": "2"}, "2")]
+)
+def test_a_command_takes_one_thread_of_blas_before_numpy_comes_unless_told_otherwise(
+    given: dict[str, str], expected: str
+) -> None:
+    """Its number is read when numpy is loaded."""
+    code = "import click, os, sys; from townlet.cli.app import run\n"
+    code += 'run(click.command()(lambda: click.echo(f\'{os.environ.get("OPENBLAS_NUM_THREADS")} {"numpy" in sys.modules}\')))'
+    without = {name: value for name, value in os.environ.items() if name not in BLAS_THREADS}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=without | {"PYTHONPATH": str(SOURCE)} | given
+    )
+    assert result.stdout == f"{expected} False\n"
 
 
 def test_colours_are_left_out_when_asked() -> None:

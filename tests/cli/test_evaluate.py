@@ -7,32 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import write_run
+from checkpoints import untrained, write_run
+from places import Call
 from scorecards import duel
-from townlet.cli.app import main
 from townlet.cli.evaluate import named_policies
+from townlet.config.loader import load_config
 from townlet.dto.evaluation import Scorecard
+from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.telemetry.plot import plot_scorecard
 
 
-def call(capsys: pytest.CaptureFixture[str], *args: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main([str(arg) for arg in args])
-    out, err = capsys.readouterr()
-    assert isinstance(left.value.code, int)
-    assert "Traceback" not in err
-    return left.value.code, out, err
-
-
-def test_evaluate_prints_json_and_writes_every_form(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_evaluate_prints_json_and_writes_every_form(call: Call, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     files = {"--output": tmp_path / "card.json", "--html": tmp_path / "card.html", "--png": tmp_path / "card.png"}
     words = [word for pair in files.items() for word in pair]
-    code, out, err = call(
-        capsys, "evaluate", "random", "scripted", "--scenario", "town_day", "--seeds", 2, "--days", 1, "--json", *words
-    )
+    code, out, err = call("evaluate", "random", "scripted", "--scenario", "town_day", "--seeds", 2, "--days", 1, "--json", *words)
     assert code == 0
     card = Scorecard.model_validate_json(out)
     assert card == load_scorecard(tmp_path / "card.json")
@@ -43,9 +34,9 @@ def test_evaluate_prints_json_and_writes_every_form(capsys: pytest.CaptureFixtur
     assert err.count("written to") == 3
 
 
-def test_evaluate_seats_a_mix_by_resident(capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_seats_a_mix_by_resident(call: Call) -> None:
     mix = ("--policy", "*=scripted", "--policy", "newcomer_*=random")
-    code, out, _ = call(capsys, "evaluate", *mix, "--scenario", "town_day", "--seeds", 1, "--days", 1)
+    code, out, _ = call("evaluate", *mix, "--scenario", "town_day", "--seeds", 1, "--days", 1)
     assert code == 0
     assert "mix" in out
 
@@ -66,11 +57,28 @@ def test_evaluate_seats_a_mix_by_resident(capsys: pytest.CaptureFixture[str]) ->
         ),
     ],
 )
-def test_mistakes_are_one_sentence(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, message: str) -> None:
-    found, out, err = call(capsys, "evaluate", *words)
+def test_mistakes_are_one_sentence(call: Call, words: tuple[str, ...], code: int, message: str) -> None:
+    found, out, err = call("evaluate", *words)
     assert (found, out) == (code, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_run_is_measured_in_the_town_it_was_trained_for(call: Call, tmp_path: Path) -> None:
+    config, one = load_config("two_bathrooms"), tmp_path / "one/checkpoints/000001"
+    for name, changed in (("one", config), ("other", config.model_copy(update={"seed": 5}))):
+        untrained(tmp_path / name / "checkpoints/000001", VectorTown(changed, 1))
+        write_run(tmp_path / name, changed)
+    for words in ([one, tmp_path / "other/checkpoints/000001"], ["--policy", f"*={one}"]):
+        code, out, err = call("evaluate", *words, "--seeds", 1, "--days", 1, "--no-looks", "--json")
+        assert (code, err) == (
+            0,
+            "measuring in two_bathrooms, the town of the training; --suite standard measures in other towns too\n",
+        )
+        card = Scorecard.model_validate_json(out)
+        assert [(case.name, case.config_id, case.towns) for case in card.cases] == [("two_bathrooms", "two_bathrooms", 1)]
+    code, out, _ = call("evaluate", one, "--suite", "short", "--seeds", 1, "--days", 1, "--no-looks", "--json")
+    assert [case.name for case in Scorecard.model_validate_json(out).cases] == ["town_day", "rush_hour", "two_bathrooms"]
 
 
 def test_policies_are_named_by_word_run_or_folder() -> None:
@@ -85,39 +93,37 @@ def test_a_figure_has_a_known_ending(tmp_path: Path) -> None:
         plot_scorecard(duel(0), tmp_path / "card.pdf")
 
 
-def test_fork_prints_the_effect_of_an_edit(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fork_prints_the_effect_of_an_edit(call: Call) -> None:
     words = ("fork", "town_day", "--at", 100, "--futures", 2, "--ticks", 60)
-    code, out, _ = call(capsys, *words, "--edit", "rewards.survival = 0.5")
+    code, out, _ = call(*words, "--edit", "rewards.survival = 0.5")
     assert code == 0
     assert out.startswith("rewards.survival = 0.5: 2 futures of 60 ticks from tick 100")
-    assert json.loads(call(capsys, *words, "--json")[1])["effects"]["return"]["effect"]["difference"] == 0.0
-    assert call(capsys, *words, "--edit", "nonsense")[0] == 2
+    assert json.loads(call(*words, "--json")[1])["effects"]["return"]["effect"]["difference"] == 0.0
+    assert call(*words, "--edit", "nonsense")[0] == 2
 
 
-def test_report_and_study_refuse_what_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert call(capsys, "report", tmp_path)[0] == 3
-    assert call(capsys, "study", tmp_path / "none.yaml")[0] == 2
+def test_report_and_study_refuse_what_is_not_there(call: Call, tmp_path: Path) -> None:
+    assert call("report", tmp_path)[0] == 3
+    assert call("study", tmp_path / "none.yaml")[0] == 2
     spec = tmp_path / "study.yaml"
     spec.write_text("name: one\nconfig: town_day\narms: {a: []}\n")
-    code, _, err = call(capsys, "study", spec, "--job", "a")
+    code, _, err = call("study", spec, "--job", "a")
     assert (code, "is not ARM:SEED; write, for instance, a:0" in err) == (2, True)
 
 
-def test_report_writes_the_page_of_a_run_with_its_scorecard(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_report_writes_the_page_of_a_run_with_its_scorecard(call: Call, tmp_path: Path) -> None:
     from townlet.config.loader import load_config
 
     write_run(tmp_path, load_config("town_day", ("seed=3",)))
     save_scorecard(duel(0), tmp_path / "scorecard.json")
-    code, out, _ = call(capsys, "report", tmp_path, "--json")
+    code, out, _ = call("report", tmp_path, "--json")
     assert code == 0
     page = Path(json.loads(out)["report"]).read_text()
     assert "townlet train town_day --mode rollout --seed 3" in page
     assert 'class="map"' in page
 
 
-def test_report_of_a_run_that_cannot_be_written_into(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_report_of_a_run_that_cannot_be_written_into(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page is asked for elsewhere: what was measured is shown, though not kept in the run."""
     from townlet.config.loader import load_config
     from townlet.observer import report
@@ -126,5 +132,5 @@ def test_report_of_a_run_that_cannot_be_written_into(
     write_run(run, load_config("town_day", ("seed=3",)))
     (run / "scorecard.json").mkdir()  # nobody can write a file there
     monkeypatch.setattr(report, "measure_run", lambda *args, **options: duel(0))
-    code, _, err = call(capsys, "report", run, "--output", tmp_path / "page.html")
+    code, _, err = call("report", run, "--output", tmp_path / "page.html")
     assert (code, "the scorecard is not kept" in err, (tmp_path / "page.html").exists()) == (0, True, True)

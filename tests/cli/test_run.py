@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from townlet.cli import app
+from places import Call
 from townlet.cli import run as run_module
 from townlet.cli.run_view import RunTable, TownView, bar
 from townlet.envs.scene import look
@@ -20,18 +19,7 @@ from townlet.sim.probes import Counts
 from townlet.world.film import USES, read_row
 
 
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Any:
-    def run(*words: str | Path) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            app.main([str(word) for word in words])
-        out, err = capsys.readouterr()
-        return int(left.value.code or 0), out, err
-
-    return run
-
-
-def test_run_tells_how_residents_fared(call: Any) -> None:
+def test_run_tells_how_residents_fared(call: Call) -> None:
     code, out, err = call("run", "queue_conflict", "--ticks", "200")
     assert code == 0
     assert err == ""
@@ -40,7 +28,7 @@ def test_run_tells_how_residents_fared(call: Any) -> None:
         assert name in out
 
 
-def test_run_tells_who_left_when_and_why(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_tells_who_left_when_and_why(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     _, out, _ = call("run", "queue_conflict", "--ticks", "100")
     assert "\nexits: none\n" in out
     leaves = ("--set", "lifecycle.exits=[{at: '07:30', resident: alice}]", "--set", "scenario.start=06:00")
@@ -57,7 +45,7 @@ def test_run_tells_who_left_when_and_why(call: Any, monkeypatch: pytest.MonkeyPa
     assert f"\n  … and {count - 2} more\n" in out
 
 
-def test_run_writes_what_it_was_asked_for(call: Any, tmp_path: Path) -> None:
+def test_run_writes_what_it_was_asked_for(call: Call, tmp_path: Path) -> None:
     names = [tmp_path / name for name in ("e.ndjson", "w.npz", "p.png", "d.ndjson")]
     flags = [word for flag, name in zip(("--events", "--snapshot", "--render", "--digests"), names) for word in (flag, name)]
     code, out, _ = call("run", "queue_conflict", "--ticks", "100", "--json", *flags)
@@ -75,7 +63,7 @@ def test_run_writes_what_it_was_asked_for(call: Any, tmp_path: Path) -> None:
     assert call("run", "queue_conflict", "--ticks", "10", "--overwrite", *flags)[0] == 0
 
 
-def test_two_runs_of_one_seed_are_the_same_and_another_seed_is_not(call: Any) -> None:
+def test_two_runs_of_one_seed_are_the_same_and_another_seed_is_not(call: Call) -> None:
     digests = [
         json.loads(call("run", "town_day", "--ticks", "60", "--seed", seed, "--policy", "random", "--json")[1])["digest"]
         for seed in ("4", "4", "5")
@@ -83,11 +71,13 @@ def test_two_runs_of_one_seed_are_the_same_and_another_seed_is_not(call: Any) ->
     assert digests[0] == digests[1] != digests[2]
 
 
-def test_follow_prints_a_story(call: Any) -> None:
+def test_follow_prints_a_story(call: Call) -> None:
     code, out, _ = call("run", "queue_conflict", "--ticks", "20", "--follow", "bob")
     assert code == 0
     assert "06:00 bob chose use_shower:near" in out
     assert "no work: has no job" in out
+    assert "\nbob  " in out
+    assert "\nalice  " not in out  # the table at the end would push the story off a small screen
     code, out, _ = call("run", "queue_conflict", "--ticks", "20", "--follow", "bob", "--json")
     assert [row["tick"] for row in json.loads(out)["followed"]] == [0, 10]
 
@@ -105,7 +95,7 @@ def test_follow_prints_a_story(call: Any) -> None:
         (["town_day", "--ticks", "10", "--snapshot", "/proc/none/s.npz"], 74, "cannot be written"),
     ],
 )
-def test_bad_input_is_answered_in_one_sentence(call: Any, words: list[str], code: int, says: str) -> None:
+def test_bad_input_is_answered_in_one_sentence(call: Call, words: list[str], code: int, says: str) -> None:
     left, _, err = call("run", *words)
     assert left == code
     assert says in err
@@ -165,7 +155,7 @@ def test_bars_are_as_long_as_needs() -> None:
     assert bar(0.0).strip() == ""
 
 
-def test_snapshot_save_load_diff_bisect(call: Any, tmp_path: Path) -> None:
+def test_snapshot_save_load_diff_bisect(call: Call, tmp_path: Path) -> None:
     a, b, c = (tmp_path / name for name in ("a.npz", "b.npz", "c.npz"))
     assert call("snapshot", "save", "queue_conflict", a, "--at", "100")[0] == 0
     code, out, _ = call("snapshot", "load", a, "--ticks", "100", "--output", b, "--json")
@@ -192,7 +182,7 @@ def test_snapshot_save_load_diff_bisect(call: Any, tmp_path: Path) -> None:
     assert call("snapshot", "save", "queue_conflict", a)[0] == 2
 
 
-def test_a_fork_of_a_snapshot_lives_on_from_there(call: Any, tmp_path: Path) -> None:
+def test_a_fork_of_a_snapshot_lives_on_from_there(call: Call, tmp_path: Path) -> None:
     """Without an edit the two arms are the same, so every effect is exactly 0."""
     call("snapshot", "save", "queue_conflict", tmp_path / "a.npz", "--at", "200", "--policy", "scripted")
     code, out, _ = call("fork", tmp_path / "a.npz", "--futures", "4", "--ticks", "100", "--json")
@@ -202,7 +192,7 @@ def test_a_fork_of_a_snapshot_lives_on_from_there(call: Any, tmp_path: Path) -> 
     assert all(effect["effect"]["difference"] == 0 for effect in found["effects"].values())
 
 
-def test_bench_rows_have_names_values_bars_and_a_calibration(call: Any) -> None:
+def test_bench_rows_have_names_values_bars_and_a_calibration(call: Call) -> None:
     code, out, err = call("bench", "sim", "--short", "--json")
     rows = json.loads(out)
     assert code == 0
@@ -218,14 +208,14 @@ def test_bench_rows_have_names_values_bars_and_a_calibration(call: Any) -> None:
 
 
 @pytest.mark.slow
-def test_bench_telemetry(call: Any) -> None:
+def test_bench_telemetry(call: Call) -> None:
     code, out, _ = call("bench", "telemetry")
     assert code == 0
     assert "records validated" in out
 
 
 @pytest.mark.slow
-def test_bench_replay(call: Any) -> None:
+def test_bench_replay(call: Call) -> None:
     _, out, _ = call("bench", "replay", "--short", "--json")
     names = [row["name"] for row in json.loads(out)]
     for beginning in ("streaming over in-memory", "writing samples", "recording over simulation"):
@@ -234,7 +224,7 @@ def test_bench_replay(call: Any) -> None:
 
 @pytest.mark.parametrize("words", [("train",), ("sim", "--short", "--peers")])
 def test_a_comparison_says_where_it_lives(
-    call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, _, err = call("bench", *words)

@@ -53,7 +53,7 @@ def test_a_fresh_capture_is_trained_on_and_its_log_validates(script: Run) -> Non
     assert script("run_training.py", "queue_conflict", *words)[0] == 0
     code, told = script("validate_ppo_telemetry.py", "ppo.jsonl", "--baseline", "cap/rollout_sample_metrics.json", "--relative")
     assert code == 0
-    assert told.startswith("valid: 3 records in 1 files (3 of version 1.4)\n")
+    assert told.startswith("valid: 3 records (3 of version 1.4)\n")
     assert "baseline_reward_sum: mean" in told
     drift = json.loads(
         script("validate_ppo_telemetry.py", "ppo.jsonl", "--baseline", "cap/rollout_sample_metrics.json", "--json")[1]

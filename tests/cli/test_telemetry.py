@@ -50,7 +50,7 @@ def test_validate_says_what_it_read(log: Path) -> None:
     result = run("validate", log)
     assert result.exit_code == 0
     assert (
-        result.stdout == "valid: 30 records in 1 files (30 of version 1.4)\n"
+        result.stdout == "valid: 30 records (30 of version 1.4)\n"
         "30 of them have no seal, so a changed number in them would not be noticed\n"
     )
 
@@ -73,7 +73,7 @@ def test_validate_names_problems_and_exits_with_one(log: Path) -> None:
     assert result.stdout.splitlines() == [
         f"{log}:2: lr: is NaN, expected a finite number",
         f"{log}:3: log_stream_offset: is 1 after 1; it must grow (do two programs write this log?)",
-        "2 problems: 2 records in 1 files (2 of version 1.4)",
+        "2 problems: 2 records (2 of version 1.4)",
         "2 of them have no seal, so a changed number in them would not be noticed",
     ]
     found = json.loads(run("validate", log, "--json").stdout)

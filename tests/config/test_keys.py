@@ -568,6 +568,7 @@ CHANGES: dict[str, tuple[Any, ...]] = {  # values to try where those made up fro
     "training.wallets": ([0.0, 0.5],),
     "training.conflict_weights": ([1.0, 50.0],),
     "training.partners": (["random"],),
+    "training.drawn_towns": (1,),
     "observations.conflict_weight": (5.0,),
     "training.first_logits": ({"wait": 3.0},),
     "training.rollout_ticks": (30,),

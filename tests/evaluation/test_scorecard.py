@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from checkpoints import untrained
 from places import ROOT
 from scorecards import duel
 from townlet.config.learning import EvaluationConfig, PromotionConfig, SuiteConfig
@@ -22,11 +23,12 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import CheckpointError, DamagedFileError, UsageError
 from townlet.evaluation.compare import load_scorecard, save_scorecard, summarise
 from townlet.evaluation.measures import Tally
-from townlet.evaluation.scorecard import PolicySource, evaluate, policy_hash, policy_of_case, run_case
+from townlet.evaluation.scorecard import PolicySource, evaluate, origin, policy_hash, policy_of_case, run_case
 from townlet.evaluation.suites import PURPOSES, WINDOWS, Case, draw_seed, suite_cases
 from townlet.evaluation.table import COLUMNS, scorecard_text
 from townlet.files import write_sums
 from townlet.observer.scoreboard import scorecard_page
+from townlet.policy.checkpoint import Checkpoint, load_checkpoint
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
@@ -192,6 +194,21 @@ def test_suites_come_from_the_config() -> None:
         suite_cases("none")
 
 
+def test_a_checkpoint_is_read_once_for_what_a_card_says_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = untrained(tmp_path / "net", VectorTown("town_day", 1), dataset_hash="0123456789abcdef")
+    read: list[str] = []
+
+    def counted(folder: str, **options: bool) -> Checkpoint:
+        read.append(folder)
+        return load_checkpoint(folder, **options)
+
+    monkeypatch.setattr("townlet.evaluation.scorecard.load_checkpoint", counted)
+    found = origin(str(folder))
+    assert (found["source"], found["dataset_hash"], read) == (str(folder), "0123456789abcdef", [str(folder)])
+    assert found["policy_hash"] == policy_hash(str(folder))
+    assert origin({"*": "scripted"})["dataset_hash"] is None
+
+
 def test_a_policy_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="holds no checkpoint; name a checkpoint folder"):
         policy_hash(str(tmp_path))
@@ -223,9 +240,9 @@ def test_the_table_begins_with_exits_and_names_the_baseline(card: Scorecard) -> 
     assert max(map(len, text.splitlines())) <= 118
     assert "…" in text
     assert "… " not in text, "an interval was cut"
-    # the default gates hold on every column, but for four: score and lead say what return says; who saves less may live better;
-    # where all wait little, little makes some wait much more than others
-    assert set(COLUMNS) - {"score", "lead", "wallet", "wait_gini"} == {gate.metric for gate in PromotionConfig().gates}
+    # the default gates hold on every column, but for five: score and lead say what return says, exits what founders do; who
+    # saves less may live better; where all wait little, little makes some wait much more than others
+    assert set(COLUMNS) - {"score", "lead", "exits", "wallet", "wait_gini"} == {gate.metric for gate in PromotionConfig().gates}
 
 
 def judged(*overrides: str, **options: Any) -> Scorecard:
@@ -307,3 +324,10 @@ def test_the_card_and_the_guides_say_that_environments_pay_what_scorecards_do_no
     assert load_config("town_day", ["rewards.conflict_weight=1"]).weights_apart() == ""
     other = load_config("town_day", ["rewards.conflict_weight=1", "rewards.survival=0.1", "needs.hygiene.weight=0.5"])
     assert "pay survival 0.1, the weight of hygiene 0.5; scorecards count 0.05, 0.6 " in other.weights_apart()
+
+
+def test_a_low_terminal_names_the_policies_again_below_the_figures(card: Scorecard) -> None:
+    names = [policy.name for policy in card.cases[0].policies]
+    headings = [line.split() for line in scorecard_text(card, height=24).splitlines()].count(names)
+    assert headings == 2 * len(card.cases)
+    assert [line.split() for line in scorecard_text(card).splitlines()].count(names) == len(card.cases)

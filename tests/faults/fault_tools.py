@@ -68,7 +68,7 @@ class SeamDisk:
     def __init__(self, k: int, way: str, *, kill: Callable[[], None] | None = None) -> None:
         self.count, self.k, self.way, self.dead = 0, k, way, False
         self._kill = kill or self._crash
-        real = Disk(sync=lambda: None, fsync=lambda handle: None)
+        real = Disk(sync=lambda path: None, fsync=lambda handle: None)
         self.disk = Disk(**{field.name: self._wrap(field.name, vars(real)[field.name]) for field in fields(Disk)})
 
     def _crash(self) -> None:
@@ -477,7 +477,7 @@ WRITERS = {
 
 # --- what is left ----------------------------------------------------------------------------------------------------
 
-VOLATILE = {*volatile_names(), "duration_sec", "training_seconds", "at", "hash", "previous", "byte", "seal"}
+VOLATILE = {*volatile_names(), "duration_sec", "training_seconds", "processor_seconds", "at", "hash", "previous", "byte", "seal"}
 OF_LOG = ("telemetry", "log", "position")  # what may differ where a log could not be written
 
 

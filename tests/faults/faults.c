@@ -91,12 +91,7 @@ ssize_t write(int fd, const void *data, size_t size) {
 #define SYNCED(mine) FAIL(mine); LEAVE(mine); return 0
 int fsync(int fd) { REAL(fsync); int mine = below_fd(fd); if (!armed) return real(fd); SYNCED(mine); }
 int fdatasync(int fd) { REAL(fdatasync); int mine = below_fd(fd); if (!armed) return real(fd); SYNCED(mine); }
-void sync(void) {
-    REAL(sync);
-    if (!armed) { real(); return; }
-    (void)enter(1);
-    LEAVE(1);
-}
+int syncfs(int fd) { REAL(syncfs); int mine = below_fd(fd); if (!armed) return real(fd); SYNCED(mine); }
 #define CALL(name, types, test, args) int name types { REAL(name); int mine = test; FAIL(mine); int got = real args; LEAVE(mine); return got; }
 CALL(ftruncate, (int fd, off_t size), below_fd(fd), (fd, size))
 CALL(ftruncate64, (int fd, off64_t size), below_fd(fd), (fd, size))

@@ -90,6 +90,7 @@ def main() -> int:
     asked = parser.parse_args()
     sys.path.insert(0, str(HERE.parent))
     from faults import artefacts as store
+    from faults.table import note_commit
 
     rows = {row["artefact"]: row for row in json.loads(asked.output.read_text())} if asked.output.exists() else {}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
@@ -108,6 +109,7 @@ def main() -> int:
             row = {"artefact": one.path, "bytes": len(data), "flips": dict(flipped), "prefixes": dict(prefixes)}
             before = rows.get(one.path, row)
             rows[one.path] = {key: value or before[key] for key, value in row.items()}
+            note_commit(rows[one.path])
             asked.output.write_text(json.dumps(list(rows.values()), indent=1) + "\n")
             print(json.dumps(row), *wrong, sep="\n    ", file=sys.stderr, flush=True)
     return int(any(kind not in FINE for row in rows.values() for kind in (*row["flips"], *row["prefixes"])))

@@ -233,7 +233,11 @@ def main() -> int:
     if asked.capture_into:
         captures_without_end(asked.capture_into)
     place = Path(tempfile.mkdtemp(prefix="townlet-load-"))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from faults.table import note_commit
+
     found = load(place, asked.minutes, asked.each, asked.nice)
+    note_commit(found)
     text = json.dumps(found, indent=1) + "\n"
     print(text)
     if asked.output is not None:

@@ -186,6 +186,7 @@ def main() -> int | None:
     asked = parser.parse_args()
     sys.path.insert(0, str(HERE.parent))
     from faults import fault_tools as tools
+    from faults.table import note_commit
 
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, signal.SIG_DFL)  # a shell may have let us ignore them, and so would whoever is started here
@@ -196,6 +197,7 @@ def main() -> int | None:
         row = rows.setdefault(name, {"command": name, "moments": 0, "slowest_seconds": 0.0, "computed_seconds": 0.0, "ends": {}})
         if row["moments"] >= asked.moments or time.monotonic() > end:
             continue
+        note_commit(row)
         trial = Trial(name, listed[name], row["slowest_seconds"], row["computed_seconds"], Counter(row["ends"]))
         _warm(trial.command.words, _emptied(place))
         whole = interrupted(start(trial.command.words, _emptied(place)), place, None, signal.SIGTERM)

@@ -45,6 +45,7 @@ Rows = dict[tuple[str, ...], dict[str, Any]]
 def sweep(layer_name: str, names: list[str], stride: int, pairs: int, rows: Rows) -> Iterator[None]:
     """Run what the rows lack, and tell when they have changed."""
     from faults import fault_tools as tools
+    from faults.table import note_commit
 
     layer: tools.Layer = tools.Seam(fork=True) if layer_name == "seam" else tools.Preloaded()
     once = {"kill": tools.KILLS, "full disk": ("full",), "I/O error": ("broken",), "short write": ("half",)}
@@ -71,6 +72,7 @@ def sweep(layer_name: str, names: list[str], stride: int, pairs: int, rows: Rows
                     about = {"operations": count, "stride": stride, "cases": 0, "of": 0, "findings": {}}
                     rows[key] = {"layer": layer_name, "writer": name, "fault": what} | about
                 rows[key]["of"] = len(wanted)
+                note_commit(rows[key])
                 yield from _run(tools, layer, wanted, rows[key], whole, place)
 
 

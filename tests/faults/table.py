@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +14,23 @@ PAGE, SAMPLES = ROOT / "docs" / "RELIABILITY.md", ROOT / "docs" / "samples"
 FAULTS = ("kill", "two kills", "full disk", "I/O error", "short write")
 
 
+def note_commit(row: dict[str, Any]) -> None:
+    """The code that a figure is of; one that is gone on with later is of several."""
+    told = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    row["commits"] = list(dict.fromkeys([*row.get("commits", ()), told.stdout.strip() or "unknown"]))
+
+
+def _commits(*rows: dict[str, Any]) -> str:
+    return ", ".join(dict.fromkeys(name for row in rows for name in row["commits"]))
+
+
 def faults(rows: list[dict[str, Any]]) -> str:
     """A line per writer: cases, and what was found, per kind of fault."""
-    lines = _head("layer", "writer", "operations", *FAULTS, left=2)
+    lines = _head("layer", "writer", "operations", *FAULTS, "commit", left=2)
     for layer, writer in dict.fromkeys((row["layer"], row["writer"]) for row in rows if row["cases"]):
         mine = {row["fault"]: row for row in rows if (row["layer"], row["writer"]) == (layer, writer)}
         one = next(iter(mine.values()))
-        cells = [_cell(mine.get(name)) for name in FAULTS]
+        cells = [*(_cell(mine.get(name)) for name in FAULTS), _commits(*mine.values())]
         lines.append(f"| {layer} | {writer} | {one['operations']} | " + " | ".join(cells) + " |")
     kinds: Counter[str] = Counter()
     for row in rows:
@@ -38,7 +49,9 @@ def _cell(row: dict[str, Any] | None) -> str:
 
 
 def flips(rows: list[dict[str, Any]]) -> str:
-    lines = _head("", "artefacts", "variations", "seen", "without meaning", "whole lines before the cut", "anything else", left=1)
+    lines = _head(
+        "", "artefacts", "variations", "seen", "without meaning", "whole lines before the cut", "anything else", "commit", left=1
+    )
     for what in ("flips", "prefixes"):
         counts: Counter[str] = Counter()
         for row in rows:
@@ -46,25 +59,27 @@ def flips(rows: list[dict[str, Any]]) -> str:
         tried = sum(bool(row[what]) for row in rows)
         fine = [counts[kind] for kind in ("seen", "without meaning", "whole lines only")]
         cells = [tried, counts.total(), *fine, counts.total() - sum(fine)]
-        lines.append(f"| {what} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
+        lines.append(f"| {what} | " + " | ".join(f"{cell:,}" for cell in cells) + f" | {_commits(*rows)} |")
     return "\n".join(lines)
 
 
 def fuzz(rows: list[dict[str, Any]]) -> str:
-    lines = _head("reader", "mutations", "also used", "findings", "slowest, s", "more memory, MB", left=1)
+    lines = _head("reader", "mutations", "also used", "findings", "slowest, s", "more memory, MB", "commit", left=1)
     for row in rows:
         cells = [f"{row[name]:,}" for name in ("mutations", "used", "findings", "slowest_seconds", "more_memory_mb")]
-        lines.append(f"| {row['target']} | " + " | ".join(cells) + " |")
+        lines.append(f"| {row['target']} | " + " | ".join([*cells, _commits(row)]) + " |")
     return "\n".join(lines)
 
 
 def signals(rows: list[dict[str, Any]]) -> str:
-    lines = _head("command", "moments", "stopped", "had ended its work", "anything else", "slowest, s", "computed, s", left=1)
+    lines = _head(
+        "command", "moments", "stopped", "had ended its work", "anything else", "slowest, s", "computed, s", "commit", left=1
+    )
     for row in rows:
         ends = Counter(row["ends"])
         other = ends.total() - ends["stopped"] - ends["had ended its work"]
         cells = [row["moments"], ends["stopped"], ends["had ended its work"], other]
-        cells += [row["slowest_seconds"], row["computed_seconds"]]
+        cells += [row["slowest_seconds"], row["computed_seconds"], _commits(row)]
         lines.append(f"| {row['command']} | " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 

@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--output", type=Path, required=True)
     asked = parser.parse_args()
+    from faults.table import note_commit
     from fuzz import fuzz_tools as tools
 
     rows, end = _rows(asked.output) if asked.output.exists() else {}, time.monotonic() + asked.minutes * 60
@@ -40,6 +41,7 @@ def main() -> int:
             row = rows.setdefault(name, {"target": name} | dict.fromkeys(COUNTED, 0))
             if row["mutations"] >= asked.count or time.monotonic() > end:
                 continue
+            note_commit(row)
             for seed in range(WARM):
                 tools.tried(tools.TARGETS[name], seed, Path(folder))
             gc.collect()

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from scorecards import FEW, policy_card, scorecard, town_days
-from townlet.cli.train_progress import told
+from townlet.cli.train_progress import result_text
 from townlet.config.loader import load_config
 from townlet.config.models import config_hash
 from townlet.dto.policy import AnnealSummary
-from townlet.dto.promotion import Outcome, PromotionDecision
+from townlet.dto.promotion import Evidence, Outcome, PromotionDecision
 from townlet.envs.scene import look
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError
@@ -23,6 +23,7 @@ from townlet.observer.charts import Estimate, Series, heat_strip, interval_chart
 from townlet.observer.report import policies_of, read_run, render_report, verdict
 from townlet.observer.scoreboard import scorecard_page
 from townlet.observer.town import draw_town
+from townlet.promotion.ledger import append
 from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter
 
@@ -174,7 +175,29 @@ def test_an_anneal_run_shows_its_verdict_and_what_promotion_said(run: Path) -> N
         (run / "summary.json").write_text(result.model_dump_json())
         words = "".join(Page(render_report(read_run(run))).words)
         assert all(word in words for word in says)
-        assert all(word in told(result) for word in says)
+        assert all(word in result_text(result) for word in says)
+
+
+def test_what_the_ledger_says_of_a_run_later_stands_in_its_report(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run)
+    summary = AnnealSummary(duration_sec=1.0, run_dir="runs/x", status="PASS", reasons=(), epochs=1, stages=())
+    (run / "summary.json").write_text(summary.model_dump_json())
+    card = read_run(run).run
+    assert card is not None
+    for run_id, outcome in ((card.run_id, Outcome.HOLD), (card.run_id, Outcome.PROMOTE), ("another", Outcome.FAIL)):
+        decision = PromotionDecision(outcome=outcome, window="pass", passes=1, required=2, gates=(), reasons=())
+        hashes = dict.fromkeys(("scorecard", "candidate", "champion", "gates", "checkpoint"), "a") | {"run_id": run_id}
+        evidence = Evidence(**hashes, configs=(), seeds=(), training_config=None, dataset=None, started_from=None)
+        fields = {"kind": "window", "candidate": "a", "champion": "scripted", "source": "runs/x", "reasons": ()}
+        append(
+            Path("promotion/ledger.ndjson"),
+            fields | {"decision": decision.model_dump(mode="json"), "evidence": evidence.model_dump(mode="json")},
+        )
+    words = "".join(Page(render_report(read_run(run))).words)
+    assert "promotion PROMOTE" in words
+    assert "not judged" not in words
+    Path("promotion/ledger.ndjson").write_text("torn")
+    assert any("ledger.ndjson" in sentence for sentence in read_run(run).damaged)
 
 
 def test_the_verdict_says_which_way_the_interval_lies() -> None:

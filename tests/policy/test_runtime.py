@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -98,6 +99,16 @@ def test_unknown_policies_are_refused_with_what_there_is(tmp_path: Path) -> None
         make_policy("random", vec, epsilon=0.1)
     with pytest.raises(UsageError, match=r"epsilon is 1\.5, expected 0 to 1"):
         make_policy("scripted", vec, epsilon=1.5)
+
+
+def test_a_policy_of_several_residents_decides_once_and_so_remembers_each_moment_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    vec = VectorTown("newcomer", 2)
+    scripted, random = make_policy("scripted", vec), make_policy("random", vec, seed=1)
+    runtime = PolicyRuntime(vec, {"alice": random, "newcomer_*": random, "*": scripted})
+    asked = Mock(wraps=random.act)
+    monkeypatch.setattr(random, "act", asked)
+    runtime.act(vec)
+    asked.assert_called_once_with(vec)
 
 
 def test_policies_mix_by_resident_id_and_follow_newcomers() -> None:

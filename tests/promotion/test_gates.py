@@ -55,6 +55,14 @@ def test_a_better_return_does_not_buy_more_conflicts() -> None:
     assert decided(duel(4, {"return": 4.0, "conflicts": 2.0})).outcome is Outcome.FAIL
 
 
+@pytest.mark.parametrize("days", [1, 7, 28])
+def test_a_candidate_that_loses_a_founder_in_ten_fails_over_any_number_of_days(days: int) -> None:
+    """And no gate says that it is as good at keeping people: exits per day would, over a month."""
+    decision = decided(duel(5, {"return": 4.0, "founders": -0.1, "exits": 0.1 / days}))
+    told = {gate.metric: gate.verdict for gate in decision.gates if gate.metric in ("founders", "exits")}
+    assert (decision.outcome, told) == (Outcome.FAIL, {"founders": "fail"})
+
+
 SPENDS = "dines out"  # works and comes on time; on the fifth day the first of them cannot pay
 
 

@@ -11,6 +11,7 @@ import pytest
 from places import ROOT
 from townlet.cli.common import tick_of
 from townlet.config.loader import load_config
+from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import ConfigError, ScenarioError, UsageError
 from townlet.scenarios.compile import compile_town
@@ -24,13 +25,29 @@ def morning() -> Moment:
     return moment_of_scenario("town_day", 200)
 
 
-def test_an_empty_edit_has_an_effect_of_exactly_0_in_every_future(morning: Moment) -> None:
-    result = fork(morning, [], futures=6, ticks=300)
+@pytest.mark.parametrize("edits", [[], ["conflict.quarrel_ticks = 5"]], ids=["no edit", "an edit that changes nothing"])
+def test_without_a_change_the_effect_is_exactly_0_in_every_future(morning: Moment, edits: list[str]) -> None:
+    assert morning.config.conflict.quarrel_ticks == 5
+    result = fork(morning, edits, futures=6, ticks=300)
     assert result.effects
     for found in result.effects.values():
         assert found.before.values == found.after.values
         assert found.effect.difference == found.effect.low == found.effect.high == 0.0
     assert result.tick == 200
+
+
+def test_without_an_edit_the_futures_are_simulated_once(morning: Moment, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def counted(config: SimulationConfig, towns: int) -> VectorTown:
+        made.append(towns)
+        return VectorTown(config, towns)
+
+    monkeypatch.setattr("townlet.studies.fork.VectorTown", counted)
+    fork(morning, [], futures=3, ticks=30)
+    assert made == [3]
+    fork(morning, ["conflict.quarrel_ticks = 9"], futures=3, ticks=30)
+    assert made == [3, 3, 3]
 
 
 def test_futures_differ_and_the_first_is_what_happens_anyway(morning: Moment) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from townlet.config.loader import load_config
 from townlet.dto.evaluation import PolicyCard
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError
@@ -20,9 +21,12 @@ from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.scenarios.shipped import ordered_names
 from townlet.studies.bound import _least_lack, bound
 from townlet.studies.planner import BASE, CasePlan, Effort, plan_case
+from townlet.studies.runner import parse_results
+from townlet.studies.spec import job_of, load_spec
 from townlet.testing import tiny_town
 
 PLANNED = Path("benchmarks/ends/results.json")
+STUDIES = Path("benchmarks/learning")
 SMALL = Effort(generations=3, copies=8, window=18, ahead=12)
 TINY = tiny_town("policy.decision_interval=10", residents=3, scenario={"episode_ticks": 720})
 CASE = Case("tiny", "tiny", towns=2, days=None, config=TINY)
@@ -161,6 +165,26 @@ def test_in_every_planned_town_the_plan_is_no_worse_than_its_base_and_below_the_
     assert sum(row["scenario"].startswith("drawn_") for row in rows) == 20
     for row in rows:
         assert max(row["random"], row["script"], row["base"]) <= row["planner"] < row["bound"], row["scenario"]
+    for scale in shipped_scales().values():
+        assert max(scale.random, scale.script or 0.0, scale.base) <= scale.planner < scale.bound, scale.command
+
+
+@pytest.mark.parametrize("spec", sorted(STUDIES.glob("*.yaml")), ids=lambda spec: spec.stem)
+def test_no_policy_of_a_study_exceeds_the_ends_of_its_town(spec: Path) -> None:
+    """The bound holds in every town, the planner on the mean over towns."""
+    study = load_spec(spec)
+    config = job_of(study, next(iter(study.arms)), 0).config
+    if study.scenario is not None:
+        config = load_config(study.scenario, study.overrides, recipe=study.recipe)
+    scale = shipped_scales().get(town_hash(Case(study.name, study.name, days=study.days, config=config).town()))
+    kept = STUDIES / "results" / f"{study.name}.ndjson"
+    if scale is None or not kept.exists():
+        pytest.skip("a town without ends, or no results yet")
+    for result in parse_results(kept):
+        returns = result.measures["return"]
+        assert max(value for value in returns.values if value is not None) < scale.bound, (study.name, result.arm)
+        assert returns.mean is not None
+        assert returns.mean < scale.planner, (study.name, result.arm)
 
 
 def test_the_script_of_a_scale_is_the_script_of_today() -> None:

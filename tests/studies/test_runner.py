@@ -232,6 +232,11 @@ def test_a_study_that_measures_otherwise_does_not_train_again(tmp_path: Path) ->
     first = run_job(month, "plain", 0, results=tmp_path / "results", runs=tmp_path / "runs")
     second = run_job(day, "plain", 0, results=tmp_path / "results", runs=tmp_path / "runs")
     assert (second.policy_hash, second.training_seconds) == (first.policy_hash, first.training_seconds)
+    assert first.processor_seconds is not None
+    assert first.processor_seconds > 0.0
+    assert second.processor_seconds is None
+    text = report_text(report_study(tiny(seeds=1), results=tmp_path / "results"))
+    assert f"- plain: {first.processor_seconds:.0f} to {first.processor_seconds:.0f} seconds" in text
     assert second.measures != first.measures
 
 

@@ -70,7 +70,9 @@ def test_every_kernel_file_is_in_the_name_of_the_cache() -> None:
     kernels = {path for path in package.rglob("*.py") if "@kernel" in path.read_text() or "@entry" in path.read_text()}
     alone = {package / name for name in _cache.ALONE}
     assert kernels <= {*_cache.kernel_sources(), *alone}
-    assert all(set(re.findall(r"^from townlet\.(\S+)", path.read_text(), re.M)) <= {"types", "world._jit"} for path in alone)
+    assert all(
+        set(re.findall(r"^from townlet\.(\S+)", path.read_text(), re.M)) <= {"threads", "types", "world._jit"} for path in alone
+    )
 
 
 def test_a_second_clone_compiles_nothing_and_says_nothing(tmp_path: Path) -> None:

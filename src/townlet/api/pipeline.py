@@ -18,7 +18,7 @@ from townlet.evaluation.scorecard import PolicySource
 from townlet.evaluation.scorecard import evaluate as measure
 from townlet.evaluation.suites import Case
 from townlet.observer.living import file_parts
-from townlet.observer.open_take import open_take, policy_id
+from townlet.observer.open_take import open_takes
 from townlet.observer.standalone import write_page
 from townlet.observer.studio import Studio
 from townlet.policy.capture import CaptureOptions
@@ -82,7 +82,7 @@ def train(
 
 def evaluate(
     policies: AnyPolicy | Mapping[str, AnyPolicy],
-    scenarios: Scenario | Sequence[Scenario] = "town_day",
+    scenarios: Scenario | Sequence[Scenario] | None = None,
     *,
     towns: int = 16,
     days: int = 1,
@@ -96,12 +96,15 @@ def evaluate(
 
     A policy is "scripted", "random", "schedule", a checkpoint folder, a run, or a function that makes one for a batch of towns
     (`townlet.own_policy` turns a function of observations into one). Several go by name; effects are paired with `baseline`.
-    With `neighbours` the first resident alone follows the policy.
+    With `neighbours` the first resident alone follows the policy. `scenarios` are by default the town of the first run among the
+    policies, else town_day.
 
         first_legal = townlet.own_policy(lambda town: town.masks.argmax(-1))
         print(townlet.evaluate({"scripted": "scripted", "mine": first_legal}, towns=4))
     """
     named = dict(policies) if isinstance(policies, Mapping) else {_name(policies): policies}
+    if scenarios is None:
+        scenarios = next((policy.path for policy in named.values() if isinstance(policy, Run)), "town_day")
     towns_of = [scenarios] if isinstance(scenarios, str | Path | SimulationConfig) else list(scenarios)
     cases = [_case(one, towns, days, neighbours, overrides) for one in towns_of]
     sources = {name: _source(policy) for name, policy in named.items()}
@@ -136,8 +139,7 @@ def save_page(
     """
     studio = Studio()
     named = str(what.path if isinstance(what, Run) else what)
-    first = open_take(studio, named, policy=policy, seed=seed, overrides=tuple(overrides), vs=vs)
-    takes = [first] if vs is None else [first, studio.branch(first, [], policy=policy_id(studio, vs)).take.id]
+    takes = open_takes(studio, named, policy=policy, vs=vs, seed=seed, overrides=tuple(overrides))
     write_page(Path(path), *file_parts(studio, takes))
     return Path(path)
 
@@ -214,7 +216,8 @@ def _config(scenario: Scenario, overrides: Sequence[str], recipe: str | None = N
 
 def _case(scenario: Scenario, towns: int, days: int, neighbours: str | None, overrides: Sequence[str]) -> Case:
     config = _config(scenario, overrides)
-    named = config.config_id if isinstance(scenario, SimulationConfig) else Path(scenario).stem
+    file = None if isinstance(scenario, SimulationConfig) or Path(scenario).is_dir() else Path(scenario)  # else: loaded, or a run
+    named = config.config_id if file is None else file.stem
     learners = "all" if neighbours is None else "first"
     return Case(named, named, learners, neighbours, towns, days, tuple(overrides), config)
 

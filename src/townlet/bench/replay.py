@@ -90,7 +90,7 @@ def writing_speed(place: Path, repeats: int, count: int = 400) -> float:
     samples = [generated_sample(source, seed) for seed in range(count)]
     speeds = []
     for _ in range(repeats):
-        files.disk.sync()  # what others left to be written is not part of it
+        files.disk.sync(str(place))  # what others left to be written is not part of it
         begin = time.perf_counter()
         partial = files.partial_folder(place / "written")
         writer = CaptureWriter(partial, PREFIX)

@@ -6,16 +6,10 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import emit, engine_options, json_option, leave, note, set_option, spread_over
-
-PATH = click.Path(path_type=Path)
-EPILOG = """\b
-Example:
-  townlet accept --cycles 10
-"""
+from townlet.cli.common import PATH, emit, engine_options, json_option, leave, note, set_option, spread_over
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("scenarios", nargs=-1)
 @click.option(
     "--cycles", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Capture → PPO cycles per scenario."
@@ -40,7 +34,12 @@ def accept(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Run the acceptance cycles of SCENARIOS (by default the founding five) and write the reports; exit code 1 when one fails."""
+    """Run the acceptance cycles of SCENARIOS (by default the founding five) and write the reports; exit code 1 when one fails.
+
+    \b
+    Example:
+      townlet accept --cycles 10
+    """
     from townlet.config.loader import load_config
     from townlet.studies.acceptance import OVERRIDES, PRIMARY
     from townlet.studies.acceptance import accept as run

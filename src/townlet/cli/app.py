@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from townlet import __version__, signals
 from townlet.errors import TownletError, UsageError, did_you_mean
+from townlet.threads import one_blas_thread
 
 
 class Command(NamedTuple):
@@ -55,7 +56,7 @@ Examples:
   townlet evaluate scripted random --suite standard --json
 
 \b
-Completion of commands and options (bash; zsh and fish alike):
+Completion of commands and options (bash; the same for zsh and fish):
   eval "$(_TOWNLET_COMPLETE=bash_source townlet)"
 """
 
@@ -104,6 +105,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, name: str | N
     """Call a command and leave with its exit code; an error is one sentence on stderr. Scripts use it too."""
     if args is None:
         signals.answer()
+        one_blas_thread()
     words = list(sys.argv[1:] if args is None else args)
     options = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in options

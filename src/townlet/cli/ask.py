@@ -2,54 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import at_option, emit, json_option, options, seed_option, set_option
+from townlet.cli.common import POLICY, at_option, emit, json_option, options, seed_option, set_option
 
 if TYPE_CHECKING:
     from townlet.observer.studio import Studio
 
-EPILOG = """\b
-Examples:
-  townlet ask feuds rush_hour --at 08:00
-  townlet ask worst rush_hour
-  townlet ask why town_day alice use_shower --at 07:00
-  townlet ask late town_day --policy random
-  townlet ask differs town_day scripted random --at 07:00
-"""
-POLICY = "Who decides: scripted, random, schedule or the folder of a checkpoint."
 
-
-@click.group(epilog=EPILOG)
+@click.group()
 def ask() -> None:
-    """Ask about a day of a town: a scenario, a run, a take or a snapshot."""
+    """Ask about a day of a town: a scenario, a run, a take or a snapshot.
+
+    \b
+    Examples:
+      townlet ask feuds rush_hour --at 08:00
+      townlet ask worst rush_hour
+      townlet ask why town_day alice use_shower --at 07:00
+      townlet ask late town_day --policy random
+      townlet ask differs town_day scripted random --at 07:00
+    """
 
 
-_common = options(click.option("--policy", help=POLICY), seed_option, set_option, json_option)
+what_argument = click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
 
 
-def _open(
-    what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], vs: str | None = None
-) -> tuple[Studio, str]:
-    from townlet.observer.open_take import open_take
-    from townlet.observer.studio import Studio
+def question(answer: Callable[..., None]) -> Callable[..., None]:
+    """A question about one day: options say which; the answer is given the studio and the take."""
 
-    studio = Studio()
-    return studio, open_take(studio, what, policy=policy, seed=seed, overrides=overrides, vs=vs)
+    @wraps(answer)
+    def asked(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], **more: object) -> None:
+        from townlet.observer.open_take import open_take
+        from townlet.observer.studio import Studio
+
+        studio = Studio()
+        answer(studio, open_take(studio, what, policy=policy, seed=seed, overrides=overrides), **more)
+
+    policy_option = click.option("--policy", help="Who decides: " + POLICY)
+    return options(what_argument, policy_option, seed_option, set_option, json_option)(asked)
 
 
 @ask.command()
-@click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
+@question
 @at_option
-@_common
-def feuds(what: str, at: str | None, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
+def feuds(studio: Studio, take: str, at: str | None, as_json: bool) -> None:
     """Who is angry with whom, since when, and why. By default at the end of the day."""
     from townlet.observer.answers import feuds as asked
     from townlet.observer.answers import tick_in
 
-    studio, take = _open(what, policy, seed, overrides)
     header = studio.known(take).header
     tick = header["first"] + header["ticks"] - 1 if at is None else tick_in(header, at)
     found = asked(studio, take, tick)
@@ -67,41 +71,25 @@ def _count(number: int, word: str) -> str:
 
 
 @ask.command()
-@click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
-@_common
-def worst(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
+@question
+def worst(studio: Studio, take: str, as_json: bool) -> None:
     """The worst conflict of the day."""
     from townlet.observer.answers import worst as asked
 
-    studio, take = _open(what, policy, seed, overrides)
     found = asked(studio, take)
-    emit(
-        found,
-        "there was no conflict on this day" if found is None else f"{found['time']} (tick {found['tick']}): {found['text']}",
-        as_json,
-    )
+    text = "there was no conflict on this day" if found is None else f"{found['time']} (tick {found['tick']}): {found['text']}"
+    emit(found, text, as_json)
 
 
 @ask.command()
-@click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
+@question
 @click.argument("resident")
 @click.argument("option")
 @at_option
-@_common
-def why(
-    what: str,
-    resident: str,
-    option: str,
-    at: str | None,
-    policy: str | None,
-    seed: int | None,
-    overrides: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def why(studio: Studio, take: str, resident: str, option: str, at: str | None, as_json: bool) -> None:
     """Why RESIDENT did not choose OPTION. At a moment, or over the whole day; OPTION is such as use_shower or use_shower:calm."""
     from townlet.observer.answers import tick_in, why_never, why_not
 
-    studio, take = _open(what, policy, seed, overrides)
     if at is None:
         found = why_never(studio, take, resident, option)
     else:
@@ -110,13 +98,11 @@ def why(
 
 
 @ask.command()
-@click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
-@_common
-def late(what: str, policy: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool) -> None:
+@question
+def late(studio: Studio, take: str, as_json: bool) -> None:
     """Who was late or absent, and what they did before."""
     from townlet.observer.answers import late as asked
 
-    studio, take = _open(what, policy, seed, overrides)
     found = asked(studio, take)
     lines = [
         f"{row['time']} {row['resident']} is {'late' if row['kind'] == 'shift_late' else 'absent'}. Before that: "
@@ -130,7 +116,7 @@ def late(what: str, policy: str | None, seed: int | None, overrides: tuple[str, 
 
 
 @ask.command()
-@click.argument("what", metavar="SCENARIO|RUN|TAKE|SNAPSHOT")
+@what_argument
 @click.argument("policy_a")
 @click.argument("policy_b")
 @at_option
@@ -143,11 +129,12 @@ def differs(
     """How two policies differ on the same day. The first difference and, with --at, who does what at that moment."""
     from townlet.observer.answers import differs as asked
     from townlet.observer.answers import tick_in
-    from townlet.observer.open_take import policy_id
+    from townlet.observer.open_take import open_takes
     from townlet.observer.story import divergence
+    from townlet.observer.studio import Studio
 
-    studio, a = _open(what, policy_a, seed, overrides, policy_b)
-    b = studio.branch(a, [], policy=policy_id(studio, policy_b)).take.id
+    studio = Studio()
+    a, b = open_takes(studio, what, policy=policy_a, vs=policy_b, seed=seed, overrides=overrides)
     found = divergence(studio, a, b)
     rows = [] if at is None else asked(studio, a, b, tick_in(studio.known(a).header, at))
     lines = [found["text"], *(f"{row['resident']}: {row['a']} | {row['b']}" for row in rows)]

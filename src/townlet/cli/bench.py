@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, note
+from townlet.cli.common import FILE, emit, json_option, leave, note
 
 if TYPE_CHECKING:
     from townlet.bench.rows import Row
@@ -52,7 +52,7 @@ def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) ->
 
 
 @bench.command()
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the chart: a .png or .svg file.")
+@click.option("--output", type=FILE, help="Also draw the chart: a .png or .svg file.")
 @click.option("--short", is_flag=True, help="Quick: small batches, each thing once.")
 @json_option
 def roof(output: Path | None, short: bool, as_json: bool) -> None:
@@ -166,7 +166,7 @@ def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> No
 
 
 @bench.command()
-@click.option("--log", type=click.Path(path_type=Path, dir_okay=False), help="Log of a run, for the share of its time.")
+@click.option("--log", type=FILE, help="Log of a run, for the share of its time.")
 @check_option
 @json_option
 def telemetry(log: Path | None, check: bool, as_json: bool) -> None:

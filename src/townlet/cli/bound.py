@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import click
 
-from townlet.cli.common import emit, json_option, set_option
-
-EPILOG = """\b
-Example:
-  townlet bound town_day --days 28
-"""
+from townlet.cli.common import days_option, emit, json_option, set_option
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("scenario")
-@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town.")
+@days_option
 @set_option
 @json_option
 def bound(scenario: str, days: int, overrides: tuple[str, ...], as_json: bool) -> None:
-    """An upper bound of the return per resident-day in SCENARIO: each resident as if alone, without ways, queues or conflicts."""
+    """An upper bound of the return per resident-day in SCENARIO: each resident as if alone, without ways, queues or conflicts.
+
+    \b
+    Example:
+      townlet bound town_day --days 28
+    """
     from townlet.evaluation.suites import Case
     from townlet.studies.bound import bound as highest
 
     found = highest(Case(scenario, scenario, days=days, overrides=overrides).town())
-    told = {"scenario": scenario, "days": days, "bound": found.mean, "residents": found.residents}
-    emit(told, f"{scenario}, {days} days: no policy earns more than {found.mean:.3f} per resident-day", as_json)
+    value = {"scenario": scenario, "days": days, "bound": found.mean, "residents": found.residents}
+    emit(value, f"{scenario}, {days} days: no policy earns more than {found.mean:.3f} per resident-day", as_json)

@@ -10,6 +10,8 @@ import click
 
 from townlet.cli.common import (
     NAME,
+    PATH,
+    POLICY,
     emit,
     engine_options,
     json_option,
@@ -25,6 +27,7 @@ from townlet.cli.common import (
 if TYPE_CHECKING:
     from townlet.config.models import SimulationConfig
     from townlet.policy.capture import CaptureResult
+    from townlet.types import Record
 
 
 class Size(click.ParamType[int]):
@@ -42,17 +45,8 @@ class Size(click.ParamType[int]):
 
 
 capture_options = options(
-    click.option(
-        "--output",
-        type=click.Path(path_type=Path),
-        help="New folder; it appears only when the capture is complete.",
-    ),
-    click.option(
-        "--policy",
-        default="schedule",
-        show_default=True,
-        help="scripted, random, schedule, or the folder of a checkpoint or a run.",
-    ),
+    click.option("--output", type=PATH, help="New folder; it appears only when the capture is complete."),
+    click.option("--policy", default="schedule", show_default=True, help=POLICY),
     click.option(
         "--epsilon",
         type=click.FloatRange(0, 1),
@@ -77,7 +71,7 @@ capture_options = options(
     click.option("--auto-seed-agents", is_flag=True, help="Place residents in a scenario that has none."),
     click.option("--golden", is_flag=True, help="Refresh the committed samples and statistics instead."),
     click.option("--check", is_flag=True, help="With --golden: compare only; exit code 1 when they differ."),
-    click.option("--golden-dir", type=click.Path(path_type=Path), default=Path("docs/samples"), show_default=True),
+    click.option("--golden-dir", type=PATH, default=Path("docs/samples"), show_default=True),
     engine_options,
     seed_option,
     set_option,
@@ -162,14 +156,16 @@ def _capture(
 
         where = spread_over(configs[0], engine, workers, address)
         result = run(configs, output, chosen, progress=report, stop=lambda: stop.asked != 0, where=where)
-    emit(asdict(result), lambda: _told(result), as_json)
+    emit(asdict(result), lambda: _result_text(result), as_json)
     if result.events_lost:
         note(f"{result.events_lost} events did not fit; raise world.event_capacity to keep them all")
     if result.interrupted:
         raise stop.interruption(f"after {result.ticks} of {total} town-ticks; {output} holds what was captured")
 
 
-def _of_take(path: Path, configs: list[SimulationConfig], agents: tuple[str, ...], options: dict[str, object]) -> tuple[Any, ...]:
+def _of_take(
+    path: Path, configs: list[SimulationConfig], agents: tuple[str, ...], options: Record
+) -> tuple[list[SimulationConfig], tuple[str, ...], Record]:
     """Configs, whose lives to keep, and options with who plays. SCENARIO is the take's town where that is not shipped."""
     from townlet.observer.studio import Studio
     from townlet.observer.take import read_take
@@ -184,7 +180,7 @@ def _of_take(path: Path, configs: list[SimulationConfig], agents: tuple[str, ...
     return [studio.config_of(take)], agents or played, options | of_take
 
 
-def _told(result: CaptureResult) -> str:
+def _result_text(result: CaptureResult) -> str:
     from townlet.telemetry.drawing import short, table
 
     head = ("scenario", "samples", "decisions", "reward", "conflicts", "intensity", "waits", "rivalry")

@@ -27,6 +27,12 @@ class Advance(Protocol):
     def __call__(self, amount: float, words: str = "") -> None: ...
 
 
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+SEED = click.IntRange(0, (1 << 63) - 1)
+DAYS = click.IntRange(1, 365)
+TOWNS = click.IntRange(1, 10_000)
+POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout instead of text.")
 set_option = click.option(
     "--set",
@@ -36,8 +42,9 @@ set_option = click.option(
     help="Change a config key, such as ppo.learning_rate=1e-4; may be repeated.",
 )
 at_option = click.option("--at", metavar="HH:MM|TICK", help="Moment: a clock time such as 07:00, or a tick.")
-SEED = click.IntRange(0, (1 << 63) - 1)
 seed_option = click.option("--seed", type=SEED, default=None, help="Seed; by default that of the config.")
+days_option = click.option("--days", type=DAYS, default=28, show_default=True, help="Days per town.")
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 
 
 def options(*given: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -190,3 +197,10 @@ def progress(label: str, total: float | None) -> Iterator[Advance]:
             bar.update(task, advance=amount, words=words)
 
         yield advance
+
+
+@contextmanager
+def evaluating(label: str, total: int | None) -> Iterator[Callable[[str, str, int, int], None]]:
+    """The `progress` of an evaluation: a bar with the case and the policy at work."""
+    with progress(label, total) as advance:
+        yield lambda case, policy, done, _: advance(1 if done else 0, f"{case}: {policy}")

@@ -16,17 +16,7 @@ from townlet.cli.common import emit, json_option, leave
 from townlet.optional import EXTRA_OF, install_line, installed
 
 BASE = (
-    "numpy",
-    "scipy",
-    "numba",
-    "pillow",
-    "pydantic",
-    "msgspec",
-    "PyYAML",
-    "click",
-    "rich",
-    "gymnasium",
-    "pettingzoo",
+    *("numpy", "scipy", "numba", "pillow", "pydantic", "msgspec", "PyYAML", "click", "rich", "gymnasium", "pettingzoo"),
     "safetensors",
 )
 DISTRIBUTION = {"stable_baselines3": "stable-baselines3", "sb3_contrib": "sb3-contrib", "supersuit": "SuperSuit"}
@@ -39,8 +29,6 @@ GIVES = {  # extra -> what works with it
     "vault": "joint episodes for OG-MARL (townlet replay export --format vault)",
     "dist": "more than one machine (--engine ray)",
 }
-
-
 TOOLS = {  # extra -> what it is for, and its distributions; Townlet itself never imports these
     "docs": ("the site and its notebook (make docs)", ("mkdocs", "nbmake", "ipykernel", "duckdb")),
     "dev": (

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, engine_options, json_option, note, progress, set_option, spread_over
+from townlet.cli.common import DAYS, PATH, TOWNS, emit, engine_options, evaluating, json_option, note, set_option, spread_over
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,34 +21,23 @@ if TYPE_CHECKING:
     from townlet.dto.evaluation import Scorecard
     from townlet.evaluation.suites import Case
 
-PATH = click.Path(path_type=Path)
-EPILOG = """\b
-Examples:
-  townlet evaluate random scripted --suite standard
-  townlet evaluate scripted trained=runs/demo/checkpoints/best --html scorecard.html
-  townlet evaluate --policy alice=runs/demo --policy '*=scripted' --suite short
-"""
+STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns that are none
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("policies", nargs=-1, metavar="[NAME=]POLICY...")
 @click.option(
     "--policy", "mix", multiple=True, metavar="RESIDENT=POLICY", help="Policy of one resident; '*' means everybody else."
 )
-@click.option(
-    "--suite",
-    default="standard",
-    show_default=True,
-    help="Suite of towns: standard (28 days), short (7), social, stress, your own.",
-)
+@click.option("--suite", help="Suite of towns: standard (28 days), short (7), social, stress, your own.")
 @click.option(
     "--config", metavar="NAME|FILE", help="Config whose `evaluation` section is used; by default that of the first town."
 )
 @click.option(
     "--scenario", "scenarios", multiple=True, metavar="NAME|FILE", help="These towns instead of a suite; may be repeated."
 )
-@click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case, each with draws of its own.")
-@click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default those of the suite, for --scenario 28.")
+@click.option("--seeds", type=TOWNS, help="Towns per case, each with draws of its own.")
+@click.option("--days", type=DAYS, help="Days per town; by default those of the suite, for --scenario 28.")
 @click.option(
     "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which of the evaluation seeds to use."
 )
@@ -74,7 +64,7 @@ Examples:
 def evaluate(
     policies: tuple[str, ...],
     mix: tuple[str, ...],
-    suite: str,
+    suite: str | None,
     config: str | None,
     scenarios: tuple[str, ...],
     seeds: int | None,
@@ -96,8 +86,17 @@ def evaluate(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Measure policies (scripted, scripted_plain, random, a checkpoint folder) in the same towns, on seeds that training never
-    sees. A network draws its actions; `greedy:FOLDER` takes the likeliest."""
+    """Measure policies (scripted, scripted_plain, random, a run or checkpoint) in the same towns, on seeds that training never
+    sees. A network draws its actions; `greedy:FOLDER` takes the likeliest.
+
+    The towns are those of --scenario or --suite; with neither, the town that a run was trained for, else the standard suite.
+
+    \b
+    Examples:
+      townlet evaluate random scripted --suite standard
+      townlet evaluate scripted trained=runs/demo/checkpoints/best --html scorecard.html
+      townlet evaluate --policy alice=runs/demo --policy '*=scripted' --suite short
+    """
     from townlet.config.loader import load_config
     from townlet.evaluation.compare import save_scorecard
     from townlet.evaluation.score_scale import load_scales
@@ -106,28 +105,31 @@ def evaluate(
 
     sources = named_policies(policies, mix)
     rules = None if config is None else load_config(config, overrides).evaluation
-    cases = chosen_cases(suite, rules, scenarios, seeds, days, neighbours, half, release, overrides)
-    with progress("evaluating", len(cases) * len(sources)) as advance:
+    suite, cases = chosen_cases(sources, suite, rules, scenarios, seeds, days, release, overrides)
+    cases = among(cases, neighbours, half)
+    with evaluating("evaluating", len(cases) * len(sources)) as progress:
         card = measure(
             sources,
             cases,
             evaluation=rules,
-            suite=suite if not scenarios else "custom",
+            suite=suite,
             baseline=baseline,
             window=window,
             threads=threads,
             ends=None if ends is None else load_scales(ends),
             looks=looks,
             where=spread_over(cases[0].own(), engine, workers, address),
-            progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
+            progress=progress,
         )
     if output is not None:
         save_scorecard(card, output)
         note(f"scorecard written to {output}")
     _draw(card, html, png)
-    colored = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    width = shutil.get_terminal_size((118, 24)).columns
-    emit(card.model_dump(mode="json"), lambda: scorecard_text(card, color=colored, width=width), as_json)
+    terminal = sys.stdout.isatty()
+    colored = terminal and not os.environ.get("NO_COLOR")
+    width, height = shutil.get_terminal_size((118, 24))
+    shown = partial(scorecard_text, card, color=colored, width=width, height=height if terminal else None)
+    emit(card.model_dump(mode="json"), shown, as_json)
 
 
 def named_policies(policies: Sequence[str], mix: Sequence[str]) -> dict[str, str | Mapping[str, str]]:
@@ -152,25 +154,52 @@ def named_policies(policies: Sequence[str], mix: Sequence[str]) -> dict[str, str
 
 
 def chosen_cases(
-    suite: str,
+    sources: Mapping[str, str | Mapping[str, str]],
+    suite: str | None,
     rules: EvaluationConfig | None,
     scenarios: Sequence[str],
     seeds: int | None,
     days: int | None,
-    neighbours: Sequence[str],
-    half: bool,
     release: str | None,
     overrides: Sequence[str],
-) -> list[Case]:
+) -> tuple[str, list[Case]]:
+    """The towns that were named, else those that runs were trained for, else those of a suite; and what they are called."""
     from townlet.evaluation.suites import Case, suite_cases
 
-    if scenarios:
-        cases = [Case(Path(name).stem, name, towns=seeds or 16) for name in scenarios]
+    towns = {name: Path(name).stem for name in scenarios}
+    if not towns and suite is None:
+        towns = trained_towns(sources.values(), overrides)
+        if towns:
+            names = ", ".join(towns.values())
+            note(f"measuring in {names}, the town of the training; --suite {STANDARD} measures in other towns too")
+    if towns:
+        suite, cases = CUSTOM, [Case(label, scenario, towns=seeds or 16) for scenario, label in towns.items()]
     else:
+        suite = suite or STANDARD
         cases = list(suite_cases(suite, rules, towns=seeds, release=release))
+    return suite, [replace(case, overrides=tuple(overrides), days=days or case.days) for case in cases]
+
+
+def trained_towns(sources: Iterable[str | Mapping[str, str]], overrides: Sequence[str]) -> dict[str, str]:
+    """The runs among some policies that were trained in different towns: folder → name of its town."""
+    from townlet.evaluation.score_scale import town_hash
+    from townlet.evaluation.suites import Case
+    from townlet.policy.runtime import GREEDY, POLICIES
+    from townlet.policy.training.run_folder import run_of
+
+    found: dict[str, Case] = {}
+    for spec in (one for source in sources for one in (source.values() if isinstance(source, Mapping) else (source,))):
+        run = None if spec in POLICIES else run_of(Path(spec.removeprefix(GREEDY)))
+        if run is not None:
+            case = Case(run.card().config_id, str(run.path), overrides=tuple(overrides))
+            found.setdefault(town_hash(case.town()), case)
+    return {case.scenario: case.name for case in found.values()}
+
+
+def among(cases: list[Case], neighbours: Sequence[str], half: bool) -> list[Case]:
+    """Each case with each of the neighbours."""
     if half and not neighbours:
         raise UsageError("--half says who is measured among --neighbours; name them, as in --neighbours scripted --half")
-    cases = [replace(case, overrides=tuple(overrides), days=days or case.days) for case in cases]
     if not neighbours:
         return cases
     learners = "half" if half else "first"

@@ -14,22 +14,9 @@ if TYPE_CHECKING:
     from townlet.studies.fork import Moment
 
 SHOWN = ("return", "exits", "conflicts", "intensity", "quarrels", "wait_mean", "wait_p95", "self_sufficiency", "attendance")
-EPILOG = """\b
-Edits:
-  objects += KIND@COLUMN,ROW     objects -= ID     conflict.quarrel_ticks = 10
-  residents -= NAME              newcomer          perturb blackout 60
-  tie A~B rivalry = 0            resident NAME.wallet = 20
-After `residents -= NAME` a newcomer takes the place; with `lifecycle.newcomers_per_day = 0` it stays empty.
-
-\b
-Examples:
-  townlet fork noon.npz --edit "objects += stove@11,10" --futures 64
-  townlet fork town_day --at 12:00 --edit "conflict.quarrel_ticks = 20"
-  townlet fork town_day --edit "residents -= bob" --futures 8
-"""
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("source", metavar="SNAPSHOT|SCENARIO")
 @click.option(
     "--edit", "edits", multiple=True, help="What to change; may be repeated. Without an edit every effect is exactly 0."
@@ -56,11 +43,26 @@ def fork(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """What if? Simulate the future of a moment with and without an edit, on the same random draws, and compare."""
+    """What if? Simulate the future of a moment with and without an edit, on the same random draws, and compare.
+
+    \b
+    Edits:
+      objects += KIND@COLUMN,ROW     objects -= ID     conflict.quarrel_ticks = 10
+      residents -= NAME              newcomer          perturb blackout 60
+      tie A~B rivalry = 0            resident NAME.wallet = 20
+    After `residents -= NAME` a newcomer takes the place; with `lifecycle.newcomers_per_day = 0` it stays empty.
+
+    \b
+    Examples:
+      townlet fork noon.npz --edit "objects += stove@11,10" --futures 64
+      townlet fork town_day --at 12:00 --edit "conflict.quarrel_ticks = 20"
+      townlet fork town_day --edit "residents -= bob" --futures 8
+    """
     from townlet.studies.fork import fork as compare
 
     moment = _moment(source, at, policy, overrides)
-    note(f"{futures} futures from tick {moment.tick}, each simulated twice")
+    arms = "with and without the edit" if edits else "once, because there is no --edit"
+    note(f"{futures} futures from tick {moment.tick}, each simulated {arms}")
     result = compare(moment, edits, futures=futures, ticks=ticks, policy=policy)
     emit(result.model_dump(mode="json"), lambda: fork_text(result), as_json)
 

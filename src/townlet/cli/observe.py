@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import note, seed_option, set_option
+from townlet.cli.common import FILE, POLICY, note, overwrite_option, seed_option, set_option
 from townlet.signals import ctrl_c_raises
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @click.command()
 @click.argument("what", default="town_day", metavar="[SCENARIO|RUN|TAKE|SNAPSHOT|CHECKPOINT]")
-@click.option("--policy", help="Who decides: scripted, random, schedule or the folder of a checkpoint.")
+@click.option("--policy", help="Who decides: " + POLICY)
 @click.option("--vs", help="Open a second take beside it, with this policy.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="Port to listen on.")
 @click.option(
@@ -38,11 +38,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
     help="Folder of the runs to show.",
 )
 @click.option("--no-open", is_flag=True, help="Print the address and open no browser.")
-@click.option(
-    "--save", type=click.Path(path_type=Path, dir_okay=False), help="Write one HTML file that needs no server, then exit."
-)
+@click.option("--save", type=FILE, help="Write one HTML file that needs no server, then exit.")
 @click.option("--no-engine", is_flag=True, help="With --save: write a film even if the town could run in the page.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@overwrite_option
 @seed_option
 @set_option
 def observe(
@@ -75,8 +73,8 @@ def observe(
 
     if save is not None:
         check_free(save, overwrite)
-        studio, _, *takes = _open(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
-        _save(studio, [take for take in takes if take is not None], save, no_engine)
+        studio, _, takes = _open(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
+        _save(studio, takes, save, no_engine)
         return
     for name in ("starlette", "uvicorn"):
         check_installed(name, "the observer's server")
@@ -114,20 +112,18 @@ def _save(studio: Studio, takes: list[str], path: Path, filmed: bool) -> None:
 
 def _open(
     what: str, runs: Path, *, policy: str | None, vs: str | None, seed: int | None, overrides: tuple[str, ...]
-) -> tuple[Studio, Library, str, str | None]:
+) -> tuple[Studio, Library, list[str]]:
     """What was asked for as a take, and the second take beside it; no server is needed for that."""
     from townlet.config.loader import default_config
     from townlet.observer.library import Library
-    from townlet.observer.open_take import open_take, policy_id
+    from townlet.observer.open_take import open_takes
     from townlet.observer.studio import Studio
 
     promotion = default_config().promotion
     folder = Path(what).parent if (Path(what) / "run.json").is_file() else runs
     library = Library(folder, Path(promotion.ledger), promotion)
     studio = Studio(library.find_policy)
-    first = open_take(studio, what, policy=policy, seed=seed, overrides=overrides, vs=vs)
-    second = None if vs is None else studio.branch(first, [], policy=policy_id(studio, vs)).take.id
-    return studio, library, first, second
+    return studio, library, open_takes(studio, what, policy=policy, vs=vs, seed=seed, overrides=overrides)
 
 
 def open_observatory(
@@ -143,9 +139,9 @@ def open_observatory(
     from townlet.observer.app import Observatory
     from townlet.observer.library import run_id
 
-    studio, library, first, second = _open(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
+    studio, library, takes = _open(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
     run = run_id(Path(what)) if (Path(what) / "run.json").is_file() else None
-    return Observatory(studio, library, futures, open={"take": first, "vs": second, "run": run})
+    return Observatory(studio, library, futures, open={"take": takes[0], "vs": takes[1] if vs else None, "run": run})
 
 
 def futures(studio: Studio, take: str, at: int, edits: list[str], count: int) -> dict[str, object]:

@@ -6,22 +6,14 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import emit, json_option, note, set_option
+from townlet.cli.common import PATH, days_option, emit, json_option, note, set_option
 from townlet.errors import UsageError
 
-PATH = click.Path(path_type=Path)
-EPILOG = """\b
-Examples:
-  townlet plan town_day --base scripted --days 1 --output runs/planned
-  townlet plan my_town.yaml --ends ends.json
-  townlet evaluate scripted --scenario my_town.yaml --ends ends.json
-"""
 
-
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("scenario")
 @click.option("--base", default="scripted", show_default=True, help="Policy that the plan begins with: a name or a checkpoint.")
-@click.option("--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town.")
+@days_option
 @click.option("--towns", type=click.IntRange(1, 1000), default=1, show_default=True, help="Towns, each planned on its own.")
 @click.option("--generations", type=click.IntRange(1, 10_000), default=40, show_default=True, help="Rounds per 36 decisions.")
 @click.option("--copies", type=click.IntRange(2, 4096), default=32, show_default=True, help="Copies of the town in a round.")
@@ -53,6 +45,12 @@ def plan(
     """Improve the decisions of a base policy in SCENARIO by trying changes in the simulator.
 
     The same command gives the same plan.
+
+    \b
+    Examples:
+      townlet plan town_day --base scripted --days 1 --output runs/planned
+      townlet plan my_town.yaml --ends ends.json
+      townlet evaluate scripted --scenario my_town.yaml --ends ends.json
     """
     from townlet.evaluation.score_scale import save_scales
     from townlet.evaluation.suites import Case
@@ -73,9 +71,9 @@ def plan(
     if ends is not None:
         save_scales(ends, [found.ends])
         note(f"ends written to {ends}")
-    told = found.ends.model_dump(mode="json") | {"values": [one.value for one in found.plans]}
+    value = found.ends.model_dump(mode="json") | {"values": [one.value for one in found.plans]}
     text = (
         f"{scenario}, {towns} towns × {days} days: random {found.ends.random:.3f}, {base} {found.ends.base:.3f}, "
         f"planned {found.ends.planner:.3f}, bound {found.ends.bound:.3f} per resident-day"
     )
-    emit(told, text, as_json)
+    emit(value, text, as_json)

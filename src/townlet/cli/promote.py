@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, note, progress, set_option
+from townlet.cli.common import DAYS, PATH, TOWNS, emit, evaluating, json_option, leave, note, options, set_option
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from townlet.evaluation.suites import Case
     from townlet.promotion.releases import Releases
 
-PATH = click.Path(path_type=Path)
 EPILOG = """\b
 Examples:
   townlet promote evaluate runs/demo
@@ -31,10 +32,22 @@ Examples:
 """
 OWN_TOWN = ""
 NAMED_TOWNS = "named towns"  # in place of the name of a suite
-ledger_option = click.option("--ledger", type=PATH, help="Ledger file; by default promotion.ledger of the config.")
-config_option = click.option(
-    "--config", default=None, metavar="NAME|FILE", help="Config with the gates; by default the shipped ones."
+ledger_options = options(
+    click.option("--ledger", type=PATH, help="Ledger file; by default promotion.ledger of the config."),
+    click.option("--config", metavar="NAME|FILE", help="Config with the gates; by default the shipped ones."),
+    set_option,
+    json_option,
 )
+
+
+def of_ledger(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that is given the releases of the ledger that its options name."""
+
+    @wraps(command)
+    def opened(ledger: Path | None, config: str | None, overrides: tuple[str, ...], **more: object) -> None:
+        command(open_releases(ledger, config_of(config, overrides)), **more)
+
+    return ledger_options(opened)
 
 
 @click.group(epilog=EPILOG)
@@ -56,12 +69,9 @@ def promote() -> None:
     metavar="[NAME|FILE]",
     help="Judge in this town instead of promotion.suite; without a name, in the town it was trained for.",
 )
-@click.option("--seeds", type=click.IntRange(1, 10_000), help="Towns per case of the evaluation.")
-@click.option("--days", type=click.IntRange(1, 365), help="Days per town; by default those of the suite.")
-@ledger_option
-@config_option
-@set_option
-@json_option
+@click.option("--seeds", type=TOWNS, help="Towns per case of the evaluation.")
+@click.option("--days", type=DAYS, help="Days per town; by default those of the suite.")
+@ledger_options
 def evaluate(
     candidate: Path,
     scorecard: Path | None,
@@ -74,11 +84,12 @@ def evaluate(
     as_json: bool,
 ) -> None:
     """Judge one window of a CANDIDATE against the champion. CANDIDATE is a checkpoint or a run; the ledger keeps the verdict."""
-    releases = open_releases(ledger, config, overrides)
+    settings = config_of(config, overrides)
+    releases = open_releases(ledger, settings)
     suite = NAMED_TOWNS if scenarios else releases.rules.suite
     if scorecard is None:
-        cases = _cases(releases, _config(config, overrides).evaluation, candidate, scenarios, seeds, days)
-        scorecard = _measure(releases, _config(config, overrides).evaluation, candidate, cases, suite)
+        cases = _cases(releases, settings.evaluation, candidate, scenarios, seeds, days)
+        scorecard = _measure(releases, settings.evaluation, candidate, cases, suite)
     elif scenarios:
         raise UsageError("--scorecard holds the towns it was made in; leave out --scenario")
     decision = releases.evaluate(candidate, scorecard, suite=suite)
@@ -90,15 +101,10 @@ def evaluate(
 
 @promote.command("promote", epilog=EPILOG)
 @click.argument("candidate", type=PATH)
-@ledger_option
-@config_option
-@set_option
-@json_option
-def promote_candidate(
-    candidate: Path, ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool
-) -> None:
+@of_ledger
+def promote_candidate(releases: Releases, candidate: Path, as_json: bool) -> None:
     """Make a CANDIDATE whose last window said PROMOTE the release."""
-    decision = open_releases(ledger, config, overrides).promote(candidate)
+    decision = releases.promote(candidate)
     emit(decision.model_dump(mode="json"), lambda: decision_text(decision), as_json)
     leave(decision.outcome.exit_code)
 
@@ -106,37 +112,25 @@ def promote_candidate(
 @promote.command(epilog=EPILOG)
 @click.option("--reason", required=True, help="The reason; it is kept in the ledger.")
 @click.option("--to", metavar="HASH", help="Weight hash (or its beginning) of an earlier champion, or `scripted`.")
-@ledger_option
-@config_option
-@set_option
-@json_option
-def rollback(
-    reason: str, to: str | None, ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool
-) -> None:
+@of_ledger
+def rollback(releases: Releases, reason: str, to: str | None, as_json: bool) -> None:
     """Make the champion before this one (or --to) the release again."""
-    entry = open_releases(ledger, config, overrides).rollback(reason, to)
+    entry = releases.rollback(reason, to)
     emit(entry.model_dump(mode="json"), f"the champion is {entry.candidate[:12]} again, after {entry.champion[:12]}", as_json)
 
 
 @promote.command(epilog=EPILOG)
-@ledger_option
-@config_option
-@set_option
-@json_option
-def history(ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
+@of_ledger
+def history(releases: Releases, as_json: bool) -> None:
     """Who was champion when and why, and every window judged."""
-    entries = open_releases(ledger, config, overrides).entries()
+    entries = releases.entries()
     emit([entry.model_dump(mode="json") for entry in entries], lambda: history_text(entries), as_json)
 
 
 @promote.command(epilog=EPILOG)
-@ledger_option
-@config_option
-@set_option
-@json_option
-def verify(ledger: Path | None, config: str | None, overrides: tuple[str, ...], as_json: bool) -> None:
+@of_ledger
+def verify(releases: Releases, as_json: bool) -> None:
     """Check every hash of ledger, evidence and releases. Exits with 2 when one is wrong."""
-    releases = open_releases(ledger, config, overrides)
     problems = releases.verify()
     text = "\n".join(problems) if problems else f"{releases.ledger}: {len(releases.entries())} entries, all hashes hold"
     emit({"ok": not problems, "problems": problems}, text, as_json)
@@ -148,20 +142,8 @@ def verify(ledger: Path | None, config: str | None, overrides: tuple[str, ...], 
 @click.option("--run", type=PATH, help="The run folder, where it has been moved.")
 @click.option("--data", type=PATH, help="Its capture folder or manifest, where they have been moved.")
 @click.option("--sample", metavar="ID", help="The sample to look at; by default the first in which something happened.")
-@ledger_option
-@config_option
-@set_option
-@json_option
-def trace(
-    entry: int | None,
-    run: Path | None,
-    data: Path | None,
-    sample: str | None,
-    ledger: Path | None,
-    config: str | None,
-    overrides: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@of_ledger
+def trace(releases: Releases, entry: int | None, run: Path | None, data: Path | None, sample: str | None, as_json: bool) -> None:
     """Trace an ENTRY of the ledger back to its data. By default the champion's promotion; it ends at a tick and an event.
 
     Scorecard, weights, run folder, log record, dataset, sample, moment and event: every hash is compared, and the first link
@@ -169,25 +151,24 @@ def trace(
     """
     from townlet.promotion.trace import trace as walk_back
 
-    found = walk_back(open_releases(ledger, config, overrides), entry, run=run, data=data, sample=sample)
+    found = walk_back(releases, entry, run=run, data=data, sample=sample)
     emit(found.model_dump(mode="json"), lambda: trace_text(found), as_json)
     leave(0 if found.broken is None else 2)
 
 
-def open_releases(ledger: Path | None, config: str | None, overrides: tuple[str, ...]) -> Releases:
+def config_of(name: str | None, overrides: tuple[str, ...]) -> SimulationConfig:
+    from townlet.config.loader import default_config, load_config
+
+    return load_config(name, overrides) if name is not None else default_config(overrides)
+
+
+def open_releases(ledger: Path | None, config: SimulationConfig) -> Releases:
     from townlet.errors import ConfigError
     from townlet.files import safe_join
     from townlet.promotion.releases import Releases
 
-    settings = _config(config, overrides)
-    place = ledger or safe_join(".", settings.promotion.ledger, error=ConfigError)
-    return Releases(place, settings.promotion, settings.evaluation.level)
-
-
-def _config(config: str | None, overrides: tuple[str, ...]) -> SimulationConfig:
-    from townlet.config.loader import default_config, load_config
-
-    return load_config(config, overrides) if config is not None else default_config(overrides)
+    place = ledger or safe_join(".", config.promotion.ledger, error=ConfigError)
+    return Releases(place, config.promotion, config.evaluation.level)
 
 
 def trace_text(found: Trace) -> str:
@@ -236,12 +217,12 @@ def _cases(
 
 def _trained_for(candidate: Path) -> SimulationConfig:
     """The config of the run that a checkpoint lies in."""
-    from townlet.policy.training.run_folder import RunFolder
+    from townlet.policy.training.run_folder import run_of
 
-    folder = next((one for one in (candidate, *candidate.resolve().parents) if RunFolder(one).exists), None)
-    if folder is None:
+    run = run_of(candidate)
+    if run is None:
         raise UsageError(f"{candidate} is not in a run folder, so its town is not known; name it: --scenario FILE")
-    return RunFolder(folder).resolved_config()
+    return run.resolved_config()
 
 
 def _towns(scorecard: Path) -> list[str]:
@@ -266,7 +247,7 @@ def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, 
 
     window, release = releases.next_window(candidate), releases.release()
     policies = {CANDIDATE: os.fspath(candidate), CHAMPION: FIRST_CHAMPION if release is None else os.fspath(release)}
-    with progress(f"window {window}", 2 * len(cases)) as advance:
+    with evaluating(f"window {window}", 2 * len(cases)) as progress:
         card = measure(
             policies,
             cases,
@@ -275,7 +256,7 @@ def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, 
             baseline=CHAMPION,
             window=window,
             purpose="promotion",
-            progress=lambda case, policy, done, total: advance(1 if done else 0, f"{case}: {policy}"),
+            progress=progress,
         )
     path = safe_join(releases.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")
     path.parent.mkdir(parents=True, exist_ok=True)

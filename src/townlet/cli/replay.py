@@ -7,9 +7,12 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import NAME, emit, json_option, leave, note
+from townlet.cli.common import NAME, PATH, emit, json_option, leave, note
 
-path_argument = click.argument("path", type=click.Path(path_type=Path))
+path_argument = click.argument("path", type=PATH)
+step_option = click.option(
+    "--step", type=click.IntRange(0), default=0, show_default=True, help="Decision to show of a single sample."
+)
 
 
 @click.group()
@@ -29,10 +32,6 @@ def replay() -> None:
 @json_option
 def validate(path: Path, as_json: bool) -> None:
     """Check everything and report all problems. Exits with 1 when there is one."""
-    _validate(path, as_json)
-
-
-def _validate(path: Path, as_json: bool) -> None:
     from townlet.policy.replay_report import validate as check
 
     report = check(path)
@@ -45,14 +44,10 @@ def _validate(path: Path, as_json: bool) -> None:
 
 @replay.command()
 @path_argument
-@click.option("--step", type=click.IntRange(0), default=0, show_default=True, help="Decision to show of a single sample.")
+@step_option
 @json_option
 def inspect(path: Path, step: int, as_json: bool) -> None:
     """Show the samples of a dataset, or one decision of a sample."""
-    _inspect(path, step, as_json)
-
-
-def _inspect(path: Path, step: int, as_json: bool) -> None:
     from townlet.policy.replay_report import dataset_table, sample_view, view_text
     from townlet.telemetry.drawing import table
 
@@ -66,7 +61,7 @@ def _inspect(path: Path, step: int, as_json: bool) -> None:
 
 @replay.command()
 @path_argument
-@click.option("--plot", type=click.Path(path_type=Path), help="Also draw the histograms into this PNG or SVG.")
+@click.option("--plot", type=PATH, help="Also draw the histograms into this PNG or SVG.")
 @json_option
 def stats(path: Path, plot: Path | None, as_json: bool) -> None:
     """Show sizes, rewards, conflicts, rivalry and queues of a dataset."""
@@ -85,7 +80,7 @@ def stats(path: Path, plot: Path | None, as_json: bool) -> None:
 
 @replay.command("filter")
 @path_argument
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Capture folder to make.")
+@click.option("--output", type=PATH, required=True, help="Capture folder to make.")
 @click.option("--agent-id", "--agent", "agents", type=NAME, multiple=True, help="Keep this resident; may be repeated.")
 @click.option("--scenario", "scenarios", type=NAME, multiple=True, help="Keep this scenario; may be repeated.")
 @click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least this many decisions.")
@@ -113,7 +108,7 @@ def filter_(
 @replay.command()
 @path_argument
 @click.option("--format", "kind", type=click.Choice(["minari", "parquet", "joint", "vault"]), required=True)
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Parquet file, or folder of datasets or Vaults.")
+@click.option("--output", type=PATH, required=True, help="Parquet file, or folder of datasets or Vaults.")
 @click.option("--overwrite", is_flag=True, help="Replace a file, move a folder aside.")
 @json_option
 def export(path: Path, kind: str, output: Path, overwrite: bool, as_json: bool) -> None:
@@ -140,9 +135,10 @@ def export(path: Path, kind: str, output: Path, overwrite: bool, as_json: bool) 
 @click.command()
 @path_argument
 @click.option("--validate", "check", is_flag=True, help="Check everything; exit code 1 when something is wrong.")
-@click.option("--step", type=click.IntRange(0), default=0, show_default=True, help="Decision to show of a single sample.")
+@step_option
 @json_option
-def run_replay(path: Path, check: bool, step: int, as_json: bool) -> None:
+@click.pass_context
+def run_replay(context: click.Context, path: Path, check: bool, step: int, as_json: bool) -> None:
     """Show or check a replay sample, a manifest or a capture folder.
 
     \b
@@ -150,6 +146,6 @@ def run_replay(path: Path, check: bool, step: int, as_json: bool) -> None:
       python scripts/run_replay.py docs/samples/observation_hybrid_sample_base.npz --validate
     """
     if check:
-        _validate(path, as_json)
+        context.invoke(validate, path=path, as_json=as_json)
     else:
-        _inspect(path, step, as_json)
+        context.invoke(inspect, path=path, step=step, as_json=as_json)

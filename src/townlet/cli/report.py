@@ -8,34 +8,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, json_option, note, progress
+from townlet.cli.common import DAYS, PATH, TOWNS, emit, evaluating, json_option, note
 
 if TYPE_CHECKING:
     from townlet.policy.training.run_folder import RunCard
 
-PATH = click.Path(path_type=Path)
-EPILOG = """\b
-Example:
-  townlet report runs/demo --output runs/demo/report.html
-"""
 
-
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("run", type=PATH)
 @click.option("--output", type=PATH, help="Where to write it; by default RUN/report.html.")
 @click.option("--log", type=PATH, help="Telemetry log, when the run kept it outside its folder (--ppo-log).")
 @click.option("--scorecard", type=PATH, help="Scorecard to show; by default RUN/scorecard.json, made now if it is missing.")
-@click.option(
-    "--seeds", type=click.IntRange(1, 10_000), default=16, show_default=True, help="Towns, when the scorecard is made now."
-)
-@click.option(
-    "--days", type=click.IntRange(1, 365), default=28, show_default=True, help="Days per town, when the scorecard is made now."
-)
+@click.option("--seeds", type=TOWNS, default=16, show_default=True, help="Towns, when the scorecard is made now.")
+@click.option("--days", type=DAYS, default=28, show_default=True, help="Days per town, when the scorecard is made now.")
 @json_option
 def report(
     run: Path, output: Path | None, log: Path | None, scorecard: Path | None, seeds: int, days: int, as_json: bool
 ) -> None:
-    """Write one self-contained HTML page of a training RUN: scoreboard, curves, the town, config and hashes."""
+    """Write one self-contained HTML page of a training RUN: scoreboard, curves, the town, config and hashes.
+
+    \b
+    Example:
+      townlet report runs/demo --output runs/demo/report.html
+    """
     from townlet.errors import StorageError
     from townlet.evaluation.compare import load_scorecard, save_scorecard
     from townlet.files import write_text
@@ -49,13 +44,13 @@ def report(
     if scorecard is not None:
         record = replace(record, scorecard=load_scorecard(scorecard))
     elif record.scorecard is None:
-        with progress("evaluating", None) as advance:
-            card = measure_run(run, towns=seeds, days=days, progress=lambda case, policy, done, total: advance(1, policy))
+        with evaluating("evaluating", None) as progress:
+            card = measure_run(run, towns=seeds, days=days, progress=progress)
         record = replace(record, scorecard=card)
         try:
             save_scorecard(card, run / SCORECARD)
             note(f"scorecard written to {run / SCORECARD}")
-        except StorageError as error:  # somebody else's run: the page can be written elsewhere all the same
+        except StorageError as error:  # somebody else's run: the page can still be written elsewhere
             note(f"the scorecard is not kept: {error}")
     target = output or run / "report.html"
     folder = RunFolder(run)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from townlet.cli.common import (
+    FILE,
+    POLICY,
     at_option,
     emit,
     engine_options,
@@ -29,13 +33,13 @@ if TYPE_CHECKING:
     from townlet.config.models import SimulationConfig
     from townlet.envs.scene import Scene
     from townlet.envs.vector import VectorTown
-    from townlet.sim.probes import Counts
-
-PATH = click.Path(path_type=Path, dir_okay=False)
-POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
+    from townlet.observer.follow import Follow
+    from townlet.policy.runtime import RememberingPolicy
+    from townlet.sim.probes import Counts, Probe
+    from townlet.types import Record
 
 MOST_ROWS = 24  # residents in a table
-EXITS_TOLD = {"collapse": "collapsed of hunger", "eviction": "was evicted", "scheduled": "left as scheduled"}
+EXIT_WORDS = {"collapse": "collapsed of hunger", "eviction": "was evicted", "scheduled": "left as scheduled"}
 MOST_EXITS = 24
 
 
@@ -57,13 +61,13 @@ def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, p
 @click.option("--ticks", type=click.IntRange(1), help="Minutes to simulate, in whole decisions; by default an episode.")
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
 @click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices.")
-@click.option("--events", type=PATH, help="Write every event to this NDJSON file.")
-@click.option("--snapshot", type=PATH, help="Save the world at the end (and every snapshot.every_ticks) to this file.")
+@click.option("--events", type=FILE, help="Write every event to this NDJSON file.")
+@click.option("--snapshot", type=FILE, help="Save the world at the end (and every snapshot.every_ticks) to this file.")
 @click.option("--speed", type=click.FloatRange(0.1, 10_000), metavar="MIN/S", help="Watch the map, at this speed.")
 @click.option("--follow", metavar="RESIDENT", help="Show each choice of this resident, why it was made, and what happened then.")
 @at_option
-@click.option("--render", type=PATH, help="A picture of the end (.png) or a film of the run (.gif).")
-@click.option("--digests", type=PATH, help="Write the digest after every decision to this NDJSON file.")
+@click.option("--render", type=FILE, help="A picture of the end (.png) or a film of the run (.gif).")
+@click.option("--digests", type=FILE, help="Write the digest after every decision to this NDJSON file.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @engine_options
 @seed_option
@@ -105,98 +109,120 @@ def run(
       townlet run rush_hour --events runs/rush.ndjson --render runs/rush.gif
       townlet run town_day --towns 100 --workers 2 --policy random
     """
-    import shutil
-
     from townlet.config.loader import load_config
-    from townlet.envs.render import check_picture_name, write_picture
     from townlet.errors import UsageError
-    from townlet.files import check_free
-    from townlet.observer.follow import Follow
     from townlet.policy.runtime import fitted, make_policy
     from townlet.signals import StopFlag
     from townlet.sim.loop import SimulationLoop
-    from townlet.sim.probes import Counts, Digests, EventLog, Exits, PictureEvery, SnapshotEvery
-    from townlet.sim.snapshot import save_snapshot, take_snapshot
+    from townlet.sim.probes import Counts, Exits
 
     scenario = named_once(scenario, named)
-    for path in (events, snapshot, render, digests):
-        if path is not None:
-            check_free(path, overwrite)
+    files = RunFiles(events, snapshot, render, digests)
+    files.check(overwrite)
     if towns > 1 or workers != 1 or engine is not None or address is not None:
-        for flag, given in {
-            "--events": events,
-            "--snapshot": snapshot,
-            "--render": render,
-            "--follow": follow,
-            "--speed": speed,
-            "--at": at,
-        }.items():
+        only = {"--events": events, "--snapshot": snapshot, "--render": render, "--follow": follow, "--speed": speed, "--at": at}
+        for flag, given in only.items():
             if given is not None:
                 raise UsageError(f"{flag} is for one town here; leave it out, or run that town alone: --town K.")
         config = fitted(load_config(scenario, overrides), policy)
         options = {"policy": policy, "seed": seed, "epsilon": epsilon, "ticks": ticks}
         _many(spread_over(config, engine, workers, address), config, range(town, town + towns), digests, as_json, options)
         return
-    if render is not None:
-        check_picture_name(render)
     vec = open_scenario(scenario, overrides, seed, policy, town)
     decides = make_policy(policy, vec, epsilon=epsilon, seed=vec.seed)
     first, episode = tick_of(vec.config, at), vec.config.scenario.episode_ticks
     if first >= episode:
         raise UsageError(f"--at {at} is after the end of the episode, which has {episode} ticks; name an earlier moment")
     wanted = first + (ticks or episode - first)
-    counts, exits = Counts(), Exits()
-    loop = SimulationLoop(vec, decides, [counts, exits])
-    film, marks = PictureEvery(), Digests()
-    follows = None
-    if follow is not None:
-        say = (lambda text: None) if as_json else click.echo
-        width = max(40, shutil.get_terminal_size((80, 24)).columns)
-        follows = Follow(follow, vec, decides, say, first=first, width=width)
-        loop.add_hook(follows)
-    if events is not None:
-        loop.add_hook(EventLog(events, overwrite=overwrite))
-    if render is not None and render.suffix.lower() == ".gif":
-        loop.add_hook(film)
-    if digests is not None:
-        loop.add_hook(marks)
-    if snapshot is not None and vec.config.snapshot.every_ticks is not None:
-        loop.add_hook(SnapshotEvery(snapshot, vec.config.snapshot.every_ticks, policy))
-    stop = StopFlag()
+    counts, exits, stop = Counts(), Exits(), StopFlag()
+    follows = None if follow is None else _follow(follow, vec, decides, first, as_json)
+    loop = SimulationLoop(vec, decides, [counts, exits, *([] if follows is None else [follows]), *files.hooks(vec, policy)])
     if interactive() and not as_json and follow is None:
         from townlet.cli.run_view import RunTable, TownView
 
         loop.add_hook(RunTable(vec, counts, wanted) if speed is None else TownView(vec, speed, first, stop))
     elif speed is not None:
         note("--speed is for watching: it needs a terminal, and neither --json nor --follow; the run goes at full speed")
-    began = time.perf_counter()
 
     def stopped() -> bool:
         stop.begun = loop.ticks > 0
         return stop.asked != 0
 
+    began = time.perf_counter()
     with stop:
         try:
             made = loop.run(wanted, stop=stopped)
         finally:
             loop.finish()
     seconds = time.perf_counter() - began
-    if snapshot is not None:
-        save_snapshot(take_snapshot(vec, policy=policy, memory=decides.memory()), snapshot, compress=vec.config.snapshot.compress)
-    if render is not None:
-        film.finish(vec) if not film.frames else None
-        write_picture(render, film.frames)
-    if digests is not None:
-        _write_digests(digests, marks.rows)
+    files.write(vec, decides, policy)
     report = summary(vec, counts, policy=policy, ticks=made, seconds=seconds)
-    report["exits"] = exits.rows
-    report["files"] = [str(path) for path in (events, snapshot, render, digests) if path is not None]
+    report |= {"exits": exits.rows, "files": files.names}
     if follows is not None:
         report["followed"] = follows.rows
-    emit(report, lambda: told(vec, report), as_json)
+    emit(report, lambda: run_text(vec, report, follow), as_json)
     if stop.asked:
         left = f"; continue with: townlet snapshot load {snapshot} --ticks {wanted - made}" if snapshot is not None else ""
         raise stop.interruption(f"after {made} of {wanted} ticks; what was simulated so far is kept{left}")
+
+
+class RunFiles:
+    """The files that a run of one town leaves, as far as they were asked for."""
+
+    def __init__(self, events: Path | None, snapshot: Path | None, render: Path | None, digests: Path | None) -> None:
+        self.events, self.snapshot, self.render, self.digests = events, snapshot, render, digests
+        self.names = [str(path) for path in (events, snapshot, render, digests) if path is not None]
+
+    def check(self, overwrite: bool) -> None:
+        """Nothing is simulated for a file that could not be written in the end."""
+        from townlet.envs.render import check_picture_name
+        from townlet.files import check_free
+
+        self.overwrite = overwrite
+        for name in self.names:
+            check_free(Path(name), overwrite)
+        if self.render is not None:
+            check_picture_name(self.render)
+
+    def hooks(self, vec: VectorTown, policy: str) -> list[Probe]:
+        """What must watch the run for its file."""
+        from townlet.sim.probes import Digests, EventLog, PictureEvery, SnapshotEvery
+
+        self._film, self._marks, every = PictureEvery(), Digests(), vec.config.snapshot.every_ticks
+        found: list[Probe] = []
+        if self.events is not None:
+            found.append(EventLog(self.events, overwrite=self.overwrite))
+        if self.render is not None and self.render.suffix.lower() == ".gif":
+            found.append(self._film)
+        if self.digests is not None:
+            found.append(self._marks)
+        if self.snapshot is not None and every is not None:
+            found.append(SnapshotEvery(self.snapshot, every, policy))
+        return found
+
+    def write(self, vec: VectorTown, decides: RememberingPolicy, policy: str) -> None:
+        """What is written at the end of the run."""
+        from townlet.envs.render import write_picture
+        from townlet.files import write_text
+        from townlet.sim.snapshot import save_snapshot, take_snapshot
+
+        if self.snapshot is not None:
+            taken = take_snapshot(vec, policy=policy, memory=decides.memory())
+            save_snapshot(taken, self.snapshot, compress=vec.config.snapshot.compress)
+        if self.render is not None:
+            if not self._film.frames:
+                self._film.finish(vec)
+            write_picture(self.render, self._film.frames)
+        if self.digests is not None:
+            rows = (dict(zip(("episode", "tick", "digest"), row)) for row in self._marks.rows)
+            write_text(self.digests, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _follow(resident: str, vec: VectorTown, decides: RememberingPolicy, first: int, as_json: bool) -> Follow:
+    from townlet.observer.follow import Follow
+
+    say = (lambda text: None) if as_json else click.echo
+    return Follow(resident, vec, decides, say, first=first, width=max(40, shutil.get_terminal_size((80, 24)).columns))
 
 
 def named_once(scenario: str | None, named: str | None) -> str:
@@ -208,11 +234,9 @@ def named_once(scenario: str | None, named: str | None) -> str:
 
 
 def _many(
-    training: TrainingConfig, config: SimulationConfig, towns: range, digests: Path | None, as_json: bool, options: dict[str, Any]
+    training: TrainingConfig, config: SimulationConfig, towns: range, digests: Path | None, as_json: bool, options: Record
 ) -> None:
     """Town after town: a bar on the terminal, sums at the end, digests as they come."""
-    import json
-
     from townlet.files import AppendLog, remove
     from townlet.policy.many_towns import ManyTowns, simulate_towns
     from townlet.signals import StopFlag
@@ -231,12 +255,12 @@ def _many(
                 log.write(json.dumps({"town": row["town"], "digest": row["digest"]}))
     report = {"scenario": config.scenario.name or config.config_id, "policy": options["policy"], "first_town": towns[0]}
     report |= sums.summary(time.perf_counter() - began)
-    emit(report, lambda: many_told(report), as_json)
+    emit(report, lambda: many_text(report), as_json)
     if stop.asked:
         raise stop.interruption(f"after {sums.towns} of {len(towns)} towns; run the rest with --town {towns[0] + sums.towns}")
 
 
-def many_told(report: dict[str, Any]) -> str:
+def many_text(report: Record) -> str:
     lines = [
         f"{report['scenario']}, {report['policy']}: {report['towns']} towns, {report['residents']:,} residents, "
         f"{report['decisions']:,} decisions in {report['seconds'] / 60:.1f} min "
@@ -247,15 +271,6 @@ def many_told(report: dict[str, Any]) -> str:
         deviation = "" if found["deviation"] is None else f"  ± {found['deviation']:.4f}"
         lines.append(f"  {name:<10}{found['mean']:9.3f}{deviation}  ({found['least']:.3f} … {found['most']:.3f})")
     return "\n".join([*lines, f"digest of all digests: {report['digest'][:16]}"])
-
-
-def _write_digests(path: Path, rows: list[tuple[int, int, str]]) -> None:
-    import json
-
-    from townlet.files import write_text
-
-    lines = (json.dumps({"episode": episode, "tick": tick, "digest": digest}) for episode, tick, digest in rows)
-    write_text(path, "".join(line + "\n" for line in lines))
 
 
 def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds: float) -> dict[str, object]:
@@ -286,18 +301,23 @@ def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds
     }
 
 
-def exit_lines(exits: list[dict[str, Any]]) -> list[str]:
+def exit_lines(exits: list[Record]) -> list[str]:
     """How many left and why, then who and when."""
     counts = Counter(one["reason"] for one in exits)
     lines = ["exits: " + (", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())) or "none")]
-    lines += [f"  day {one['day']} {one['time']} {one['resident']}: {EXITS_TOLD[one['reason']]}" for one in exits[:MOST_EXITS]]
+    lines += [f"  day {one['day']} {one['time']} {one['resident']}: {EXIT_WORDS[one['reason']]}" for one in exits[:MOST_EXITS]]
     return lines + ([f"  … and {len(exits) - MOST_EXITS} more"] if len(exits) > MOST_EXITS else [])
 
 
-def told(vec: VectorTown, report: dict[str, Any]) -> str:
+def run_text(vec: VectorTown, report: Record, follow: str | None) -> str:
+    """The end of a run. Where a resident was followed, the table holds its row only: what it did stays on the screen."""
+    from dataclasses import replace
+
     from townlet.envs.scene import look
 
     scene = look(vec)
+    if follow is not None:
+        scene = replace(scene, residents=tuple(one for one in scene.residents if one.id == follow))
     reasons = ", ".join(f"{count} {reason}" for reason, count in report["conflicts"].items()) or "none"
     lines = [
         f"{report['scenario']}, seed {report['seed']}, {report['policy']}: "

@@ -18,7 +18,7 @@ from townlet.envs.events import step_records
 from townlet.envs.render import GLYPHS
 from townlet.envs.scene import Figure, Scene, look
 from townlet.envs.vector import VectorTown
-from townlet.observer.answers import DOING_TOLD
+from townlet.observer.answers import DOING_WORDS
 from townlet.observer.words import tell
 from townlet.ports import Decided
 from townlet.signals import StopFlag
@@ -207,7 +207,7 @@ class TownView(Probe):
             for need, size in zip(needs, wide):
                 text.append(f" {bar(seen[need][slot], size)}", style=need_style(seen[need][slot]))
             thing = int(seen["thing"][slot])
-            words = DOING_TOLD[DOING[doing & ~QUARRELS]].format(o=ids[thing - 1] if thing else "something")
+            words = DOING_WORDS[DOING[doing & ~QUARRELS]].format(o=ids[thing - 1] if thing else "something")
             does = Text("quarrels, " + words, style="red") if doing & QUARRELS else Text(words, style="dim")
             if one_line:
                 lines.append(text + Text("  ") + does)

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, json_option, note
+from townlet.cli.common import PATH, emit, json_option, note
 
 if TYPE_CHECKING:
     from townlet.dto.policy import AnnealStageResult
     from townlet.policy.training.run_folder import RunFolder
 
-FOLDER = click.Path(path_type=Path)
-MEASURES = ("loss_value", "kl_k3", "episode_return_mean", "queue_conflict_events", "accuracy", "change_accuracy", "guards")
+MEASURES = ("loss_value", "kl_k3", "return_per_resident_day", "queue_conflict_events", "accuracy", "change_accuracy", "guards")
 
 
 @click.group()
@@ -29,10 +28,13 @@ def runs() -> None:
 
 
 @runs.command("list")
-@click.argument("folder", type=FOLDER, default=Path("runs"))
+@click.argument("folder", type=PATH, default=Path("runs"))
 @json_option
 def list_runs(folder: Path, as_json: bool) -> None:
-    """List the runs in FOLDER and what each has reached. By default runs/."""
+    """List the runs in FOLDER and what each has reached. By default runs/.
+
+    The return is per resident-day, in the best evaluation; without evaluations, in the last epoch.
+    """
     from townlet.policy.training.run_folder import find_runs
 
     rows = [_row_or_problem(run) for run in find_runs(folder)]
@@ -51,7 +53,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
 
 
 @runs.command()
-@click.argument("folders", type=FOLDER, nargs=-1, required=True, metavar="RUN...")
+@click.argument("folders", type=PATH, nargs=-1, required=True, metavar="RUN...")
 @json_option
 def compare(folders: tuple[Path, ...], as_json: bool) -> None:
     """Compare runs: what they reached, and how their configs differ."""
@@ -116,9 +118,9 @@ def _measures(run: RunFolder) -> dict[str, object]:
 
 
 def _table(rows: list[dict[str, object]], columns: tuple[str, ...]) -> str:
-    cells = [list(columns)] + [[_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells)
+    from townlet.telemetry.drawing import table
+
+    return "\n".join(table(columns, [[_cell(row.get(name)) for name in columns] for row in rows], left=range(len(columns))))
 
 
 def _cell(value: object) -> str:

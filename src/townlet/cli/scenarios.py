@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import NAME, emit, json_option, leave, note, set_option
+from townlet.cli.common import NAME, PATH, emit, json_option, leave, note, overwrite_option, set_option
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ def scenarios() -> None:
 @json_option
 def list_(as_json: bool) -> None:
     """List the shipped scenarios."""
-    from dataclasses import asdict
-
     from townlet.config.loader import load_config
     from townlet.scenarios.shipped import facts_of, ordered_names
 
@@ -76,8 +75,6 @@ def rules(name: str, pictures: str | None, overrides: tuple[str, ...]) -> None:
 @json_option
 def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
     """Draw one scenario: map, jobs, residents, ties, what is scheduled."""
-    from dataclasses import asdict
-
     from townlet.config.loader import load_config
     from townlet.scenarios.compile import read_plan
     from townlet.scenarios.random_town import picture
@@ -147,39 +144,35 @@ def _ties(plan: Plan) -> list[str]:
 @json_option
 def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, overrides: tuple[str, ...], as_json: bool) -> None:
     """Check whether scenarios can work; exits with 1 when one cannot."""
-    from dataclasses import asdict
-
     from townlet.config.loader import load_config
     from townlet.scenarios.lint import lint
+    from townlet.studies.town_checks import pay_verdict, sight_verdict
 
-    reports: list[dict[str, Any]] = []
+    reports = []
     for name in names:
         config = load_config(name, overrides)
         report = lint(config, days=days)
-        verdicts = [asdict(verdict) for verdict in report.verdicts]
-        if sight and report.ok:
-            from townlet.studies.town_checks import sight_verdict
-
+        sound = report.ok
+        if sight and sound:
             note(f"{name}: measuring the value of sight over 64 days")
-            verdicts.append(asdict(sight_verdict(config)))
-        if pay and report.ok:
-            from townlet.studies.town_checks import pay_verdict
-
+            report = replace(report, verdicts=(*report.verdicts, sight_verdict(config)))
+        if pay and sound:
             note(f"{name}: simulating a month of seven ways of life")
-            verdicts.append(asdict(pay_verdict(config)))
-        reports.append({"scenario": report.scenario, "ok": all(verdict["ok"] for verdict in verdicts), "verdicts": verdicts})
+            report = replace(report, verdicts=(*report.verdicts, pay_verdict(config)))
+        reports.append(report)
 
     def text() -> str:
         lines = []
         for report in reports:
-            lines.append(f"{report['scenario']}: {'passes' if report['ok'] else 'fails'}")
-            for verdict in report["verdicts"]:
-                remedy = "" if verdict["ok"] else f"; {verdict['remedy']}"
-                lines.append(f"  {'ok  ' if verdict['ok'] else 'FAIL'} {verdict['name']}: {verdict['found']}{remedy}")
+            lines.append(f"{report.scenario}: {'passes' if report.ok else 'fails'}")
+            for one in report.verdicts:
+                remedy = "" if one.ok else f"; {one.remedy}"
+                lines.append(f"  {'ok  ' if one.ok else 'FAIL'} {one.name}: {one.found}{remedy}")
         return "\n".join(lines)
 
-    emit(reports, text, as_json)
-    leave(0 if all(report["ok"] for report in reports) else 1)
+    value = [{"scenario": one.scenario, "ok": one.ok, "verdicts": [asdict(row) for row in one.verdicts]} for one in reports]
+    emit(value, text, as_json)
+    leave(0 if all(report.ok for report in reports) else 1)
 
 
 @scenarios.command()
@@ -218,8 +211,8 @@ def _short(value: object) -> str:
     help="How crowded: with 2, twice as many as usual share a shower, table or bench.",
 )
 @click.option("--feuds", type=click.FloatRange(0, 1), help="Share of the residents who have a feud at home.")
-@click.option("--output", type=click.Path(path_type=Path), default=None, help="File to write; by default NAME.yaml.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@click.option("--output", type=PATH, default=None, help="File to write; by default NAME.yaml.")
+@overwrite_option
 @json_option
 def new(
     name: str,
@@ -241,8 +234,6 @@ def new(
       townlet scenarios new bakery
       townlet scenarios new crowded --residents 30 --crowding 2 --feuds 0.4
     """
-    from dataclasses import asdict
-
     from townlet.config.loader import load_config
     from townlet.files import write_text
     from townlet.scenarios.lint import lint

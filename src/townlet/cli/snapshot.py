@@ -7,15 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import at_option, emit, json_option, leave, seed_option, set_option, tick_of
-from townlet.cli.run import POLICY, open_scenario
+from townlet.cli.common import (
+    FILE,
+    POLICY,
+    at_option,
+    emit,
+    json_option,
+    leave,
+    overwrite_option,
+    seed_option,
+    set_option,
+    tick_of,
+)
+from townlet.cli.run import open_scenario
 
 if TYPE_CHECKING:
     from townlet.dto.snapshot import Divergence, SnapshotHeader
     from townlet.envs.vector import VectorTown
     from townlet.policy.runtime import RememberingPolicy
 
-FILE = click.Path(path_type=Path, dir_okay=False)
 SHOWN = 20
 
 
@@ -35,7 +45,7 @@ def snapshot() -> None:
 @at_option
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
 @click.option("--compress", is_flag=True, help="Deflate the arrays.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@overwrite_option
 @seed_option
 @set_option
 @json_option
@@ -77,7 +87,7 @@ def save(
 @click.option("--policy", help="Who decides; by default the policy that was saved.")
 @click.option("--config", "scenario", help="Refuse a snapshot that was not made with this config.")
 @click.option("--output", type=FILE, help="Save the world again after those ticks.")
-@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@overwrite_option
 @set_option
 @json_option
 def load(
@@ -135,7 +145,7 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
         raise UsageError(f"{a} and {b} have different towns or actions; compare snapshots of one scenario")
     found = list(differences(open_town(one), open_town(two)))
     value = {"a": str(a), "b": str(b), "count": len(found), "differences": [item.model_dump() for item in found]}
-    emit(value, lambda: _told(found, f"{a} and {b}"), as_json)
+    emit(value, lambda: _differences_text(found, f"{a} and {b}"), as_json)
     leave(1 if found else 0)
 
 
@@ -178,7 +188,7 @@ def bisect(
     length = ticks or one.config.scenario.episode_ticks
     found, compared = first_divergence(one, two, decides_a, decides_b, length)
     value = {"a": a, "b": b, "same_ticks": compared, "divergence": None if found is None else found.model_dump()}
-    emit(value, lambda: _parted(found, compared), as_json)
+    emit(value, lambda: _divergence_text(found, compared), as_json)
     leave(0 if found is None else 1)
 
 
@@ -223,14 +233,14 @@ def _line(found: Divergence) -> str:
     return f"tick {found.tick:<6} {whose:<16} {found.field:<24} {found.a}  →  {found.b}"
 
 
-def _told(found: list[Divergence], what: str) -> str:
+def _differences_text(found: list[Divergence], what: str) -> str:
     if not found:
         return f"{what} are equal"
     more = [f"… and {len(found) - SHOWN} more (--json has all)"] if len(found) > SHOWN else []
     return "\n".join([f"{len(found)} values differ:", *(_line(item) for item in found[:SHOWN]), *more])
 
 
-def _parted(found: Divergence | None, compared: int) -> str:
+def _divergence_text(found: Divergence | None, compared: int) -> str:
     if found is None:
         return f"the two runs are the same for {compared} ticks"
     whose = found.resident or found.object_id or "the town"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import emit, json_option, note, options, spread_over
+from townlet.cli.common import PATH, emit, json_option, note, options, spread_over
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,20 +15,6 @@ if TYPE_CHECKING:
     from townlet.dto.studies import StudyReport
     from townlet.studies.spec import StudySpec
 
-PATH = click.Path(path_type=Path)
-EPILOG = """\b
-A study file:
-  name: two_bathrooms_sight
-  config: two_bathrooms
-  minutes: 4
-  seeds: 5
-  arms: {sighted: [], blind: ["observations.blind=[conflict]"]}
-  contrasts: [[sighted, blind]]
-
-\b
-Example:
-  townlet study benchmarks/learning/two_bathrooms_sight.yaml
-"""
 results_option = click.option(
     "--results", type=PATH, default=Path("benchmarks/learning/results"), show_default=True, help="Folder of finished jobs."
 )
@@ -53,7 +39,7 @@ job_options = options(
 report_option = click.option("--output", type=PATH, help="Write the report: .json for data, anything else for markdown.")
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("spec", type=PATH)
 @click.option("--job", metavar="ARM:SEED", help="Run this one job here and now, and nothing else.")
 @click.option("--report-only", is_flag=True, help="Run nothing; report on what is finished.")
@@ -74,7 +60,21 @@ def study(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Run every arm of SPEC on every seed, keep finished jobs, report the contrasts. Run it again to continue after a stop."""
+    """Run every arm of SPEC on every seed, keep finished jobs, report the contrasts. Run it again to continue after a stop.
+
+    \b
+    A study file:
+      name: two_bathrooms_sight
+      config: two_bathrooms
+      minutes: 4
+      seeds: 5
+      arms: {sighted: [], blind: ["observations.blind=[conflict]"]}
+      contrasts: [[sighted, blind]]
+
+    \b
+    Example:
+      townlet study benchmarks/learning/two_bathrooms_sight.yaml
+    """
     from townlet.studies.runner import report_study, results_file, run_job, run_study
     from townlet.studies.spec import load_spec
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import LOG, dumps, fit, json_option, leave, note
+from townlet.cli.common import LOG, PATH, dumps, emit, fit, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
 from townlet.errors import UsageError
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from townlet.telemetry.drift import DriftReport, LogDrift
     from townlet.telemetry.validate import Report
 
-OUTPUT = click.Path(path_type=Path)
 LOGS = click.argument("logs", nargs=-1, required=True, type=LOG, metavar="LOG...")
 
 
@@ -67,51 +66,48 @@ def validate(
         epochs = None if baseline is None else read_epochs(baseline)
         drift = log_drift(whole_logs(logs), expected, epochs=epochs, threshold=drift_threshold, relative=relative, limit=limit)
     ok = report.ok and (drift is None or drift.ok)
-    if as_json:
-        click.echo(dumps(report.as_dict() | {"ok": ok, "drift": drift and drift.as_dict()}))
-    else:
-        print_report(report)
-        if drift is not None:
-            print_drift(drift)
+    value = report.as_dict() | {"ok": ok, "drift": drift and drift.as_dict()}
+    emit(value, lambda: "\n".join([*report_lines(report), *([] if drift is None else drift_lines(drift))]), as_json)
     leave(0 if ok else 1)
 
 
-def print_report(report: Report) -> None:
-    for problem in report.problems:
-        click.echo(str(problem))
+def report_lines(report: Report) -> list[str]:
+    lines = [str(problem) for problem in report.problems]
     if report.problem_count > len(report.problems):
-        click.echo(f"… and {report.problem_count - len(report.problems)} more (--limit)")
-    for remark in report.notes:
-        click.echo(f"note: {remark}")
+        lines.append(f"… and {report.problem_count - len(report.problems)} more (--limit)")
+    lines += [f"note: {remark}" for remark in report.notes]
     versions = ", ".join(f"{count} of version {version}" for version, count in sorted(report.versions.items()))
     batches = f" and {report.batches} batch records" if report.batches else ""
-    verdict = "valid" if report.ok else f"{report.problem_count} problems"
-    click.echo(
-        f"{verdict}: {report.records} records{batches} in {len(report.files)} files" + (f" ({versions})" if versions else "")
-    )
+    verdict = "valid" if report.ok else f"{report.problem_count} problem{'s' * (report.problem_count > 1)}"
+    parts = f" in {len(report.files)} files" if len(report.files) > 1 else ""
+    of_versions = f" ({versions})" if versions else ""
+    lines.append(f"{verdict}: {report.records} records{batches}{parts}{of_versions}")
     bare = report.records + report.batches - report.sealed
     if bare > 0:
-        click.echo(f"{bare} of them have no seal, so a changed number in them would not be noticed")
+        lines.append(f"{bare} of them have no seal, so a changed number in them would not be noticed")
+    return lines
 
 
-def print_drift(drift: LogDrift) -> None:
+def drift_lines(drift: LogDrift) -> list[str]:
     from townlet.telemetry.drawing import short
 
+    lines = []
     for epoch, delta in drift.beyond:
         how = f"{delta.relative:+.2%}" if drift.relative else f"{delta.absolute:+.6g}"
-        click.echo(
+        lines.append(
             f"drift in epoch {short(epoch)}: {delta.name} is {short(delta.value)}, baseline {short(delta.baseline)} ({how})"
         )
     if drift.beyond_count > len(drift.beyond):
-        click.echo(f"… and {drift.beyond_count - len(drift.beyond)} more (--limit)")
-    click.echo(f"drift in total over {drift.records} records:")
+        lines.append(f"… and {drift.beyond_count - len(drift.beyond)} more (--limit)")
+    lines.append(f"drift in total over {drift.records} records:")
     for delta in drift.total:
         epoch, worst = drift.worst[delta.name]
-        click.echo(
+        lines.append(
             f"  {delta.name}: mean {short(delta.value)}, baseline {short(delta.baseline)}, "
             f"{delta.absolute:+.6g} ({delta.relative:+.2%}); "
             f"furthest in epoch {short(epoch)}: {worst.absolute:+.6g} ({worst.relative:+.2%})"
         )
+    return lines
 
 
 # --- summary, drift, plot, export ------------------------------------------------------------------------------------
@@ -121,7 +117,7 @@ def print_drift(drift: LogDrift) -> None:
 @click.argument("log", type=LOG)
 @click.option("--baseline", type=LOG, help="JSON of metrics, capture metrics or another log to compare with.")
 @click.option("--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", show_default=True)
-@click.option("--output", type=OUTPUT, help="Write here instead of to the screen.")
+@click.option("--output", type=PATH, help="Write here instead of to the screen.")
 @json_option
 def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as_json: bool) -> None:
     """Summarise a log: latest values, extremes, trends, drift. Its memory does not grow with the log.
@@ -173,35 +169,35 @@ def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **
         if not declared(name) or not field(name).numeric:
             raise UsageError(f"--metric {name} is not a numeric field; docs/telemetry/REFERENCE.md lists the fields")
     report = compare_logs(log, baseline, metrics or DRIFT_NAMES, **options)
-    if as_json:
-        click.echo(dumps(report.as_dict()))
-    else:
-        print_comparison(report)
+    emit(report.as_dict(), lambda: comparison_text(report), as_json)
     leave(1 if report.alarms else 0)
 
 
-def print_comparison(report: DriftReport) -> None:
+def comparison_text(report: DriftReport) -> str:
     from townlet.telemetry.drawing import short, table
 
     rows = []
     for row in report.metrics:
         change = f"at {row.change.at}" if row.change is not None and row.change.p_value < 0.01 else "–"
         interval = f"{short(row.low)} … {short(row.high)}"
-        relative = f"{row.relative:+.1%}"
         verdict = "DRIFT" if row.alarm else ""
-        rows.append((row.name, short(row.value), short(row.baseline), short(row.absolute), relative, interval, change, verdict))
+        figures = (short(row.value), short(row.baseline), f"{row.relative:+.1%}", verdict)
+        rows.append((row.name, *figures, short(row.absolute), interval, change))
     for mix in report.mixes:
         verdict = "DRIFT" if mix.alarm else ""
-        rows.append((mix.name, "", "", f"{mix.distance:.3f}", "", f"p = {mix.p_value:.3f}", "", verdict))
-    click.echo(f"{report.current} against {report.baseline}\n")
-    head = ("metric", "value", "baseline", "difference", "relative", "interval", "change", "verdict")
-    click.echo("\n".join(table(head, rows, left=(0, 7))))
-    click.echo(f"\ndrifted: {', '.join(report.alarms)}" if report.alarms else "\nno drift")
+        rows.append((mix.name, "", "", f"{mix.distance:.1%}", verdict, f"{mix.distance:.3f}", f"p = {mix.p_value:.3f}", ""))
+    head = ("metric", "value", "baseline", "relative", "verdict", "difference", "interval", "change")
+    drawn = table(head, rows, left=(0, 4))
+    if sys.stdout.isatty() and len(drawn[1]) > shutil.get_terminal_size((80, 24)).columns:
+        drawn = table(head[:5], [row[:5] for row in rows], left=(0, 4))
+        drawn.append("a wider terminal, a file and --json also show difference, interval and change")
+    verdict = f"drifted: {', '.join(report.alarms)}" if report.alarms else "no drift"
+    return "\n".join([f"{report.current} against {report.baseline}", "", *drawn, "", verdict])
 
 
 @telemetry.command()
 @LOGS
-@click.option("--output", "-o", type=OUTPUT, help="A .png or .svg; without it the curves are drawn in the terminal.")
+@click.option("--output", "-o", type=PATH, help="A .png or .svg; without it the curves are drawn in the terminal.")
 @click.option("--label", "labels", multiple=True, help="Name of a log in the legend, one per log.")
 @click.option("--title", default="", help="Title of the figure.")
 @click.option("--width", type=click.IntRange(30, 400), default=80, show_default=True, help="Columns of the terminal drawing.")
@@ -218,10 +214,7 @@ def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], t
     paths = whole_logs(logs)
     if output is None:
         drawn = terminal(read_runs(paths, labels), width=width)
-        if as_json:
-            click.echo(dumps({"drawing": drawn.splitlines()}))
-        else:
-            click.echo(drawn)
+        emit({"drawing": drawn.splitlines()}, drawn, as_json)
         return
     plot_logs(paths, output, labels=labels, title=title)
     if as_json:
@@ -233,7 +226,7 @@ def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], t
 @telemetry.command()
 @click.argument("log", type=LOG)
 @click.option("--format", "form", required=True, help="tensorboard, csv, parquet, wandb, mlflow or prometheus.")
-@click.option("--output", "-o", type=OUTPUT, required=True, help="File, or folder for TensorBoard, W&B and MLflow.")
+@click.option("--output", "-o", type=PATH, required=True, help="File, or folder for TensorBoard, W&B and MLflow.")
 @click.option("--overwrite", is_flag=True, help="Replace existing output (a folder is moved aside).")
 @json_option
 def export(log: Path, form: str, output: Path, overwrite: bool, as_json: bool) -> None:

@@ -6,19 +6,18 @@ import json
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import LOG, json_option, leave, note, options
+from townlet.cli.common import LOG, PATH, json_option, leave, note, options
 from townlet.errors import TelemetryError
 from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rich.console import Group
 
     from townlet.telemetry.alarm_rules import Alarm, Rule
@@ -52,7 +51,7 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
 @click.option("--follow/--no-follow", default=True, help="Go on reading as the log grows (default), or stop at its end.")
 @click.option("--once", is_flag=True, help="The same as --no-follow.")
 @click.option("--from-end", is_flag=True, help="Skip the records that the log already has.")
-@click.option("--rules", "rules_file", type=click.Path(path_type=Path), help="YAML or JSON file of rules; flags win over it.")
+@click.option("--rules", "rules_file", type=PATH, help="YAML or JSON file of rules; flags win over it.")
 @click.option("--no-defaults", is_flag=True, help="Watch only what the flags and the rules file name.")
 @click.option(
     "--smoothing", type=click.IntRange(1), help="Compare the mean of the last N records, as soon as there are N.  [default: 1]"
@@ -108,7 +107,7 @@ def watch(
         duration=duration,
         interval=interval,
     )
-    with screen:
+    with screen.live:
         for event in quietly(events):
             screen.show(event)
             for alarm, record in alarms_of(event):
@@ -171,14 +170,10 @@ def chosen_rules(
 class Lines:
     """One line per event: on stdout the records, on stderr notices and alerts."""
 
+    live: AbstractContextManager[object] = nullcontext()
+
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-
-    def __enter__(self) -> Lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def show(self, event: Event) -> None:
         from townlet.telemetry.watch import Seen, event_dict
@@ -209,6 +204,15 @@ def record_line(record: dict[str, object]) -> str:
     return f"epoch {short(number(record.get('epoch')))}: " + ", ".join(parts)
 
 
+def limit_text(rule: Rule) -> str:
+    """`above 0.2`; of a rule against another figure or the past, `rises 50%`."""
+    from townlet.telemetry.drawing import short
+
+    if not rule.versus:
+        return f"{rule.side} {short(rule.threshold)}"
+    return f"{'rises' if rule.side == 'above' else 'falls'} {rule.threshold:.0%}"
+
+
 class WatchTable:
     """A table that is redrawn with each record: latest, smoothed, threshold and curve of every watched field."""
 
@@ -224,13 +228,6 @@ class WatchTable:
         self.curves: dict[str, deque[float]] = {}
         self.console = Console()
         self.live = Live(console=self.console, auto_refresh=False, get_renderable=self.table)
-
-    def __enter__(self) -> WatchTable:
-        self.live.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.live.__exit__(kind, error, trace)
 
     def show(self, event: Event) -> None:
         from townlet.telemetry.series import number
@@ -264,7 +261,7 @@ class WatchTable:
             curve = [value for value in self.curves.get(name, ()) if value == value]
             state = states.get(name)
             bad = state is not None and state.bad > 0
-            limit = f"{state.rule.side} {short(state.rule.threshold)}" if state else ""
+            limit = "" if state is None else limit_text(state.rule)
             if curve:
                 rows.append((("! " * bad + name, short(curve[-1]), short(state.value) if state else "", limit), curve, bad))
         taken = sum(max(len(cell) for cell in column) + 2 for column in zip(head, *(cells for cells, *_ in rows)))

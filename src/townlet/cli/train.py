@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import emit, json_option, leave, note, seed_option, set_option, spread_over
+from townlet.cli.common import PATH, emit, json_option, leave, note, seed_option, set_option, spread_over
 
 if TYPE_CHECKING:
-    from townlet.cli.train_progress import TrainingProgress
     from townlet.config.models import SimulationConfig
     from townlet.dto.policy import ReplayBatchSummary, TrainingResult
     from townlet.policy.replay import ReplayDatasetConfig
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 MODES = ("replay", "rollout", "mixed", "bc", "anneal")
 ALGORITHMS = ("bc", "awr", "cql", "iql")  # and PPO, by --train-ppo
-PATH = click.Path(path_type=Path)
 
 # flag -> (config key, type, help); a flag is an override of the config and is checked by it
 VALUES: dict[str, tuple[str, object, str]] = {
@@ -122,30 +120,23 @@ def train(config: str | None, **flags: object) -> None:
 
 
 def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
-    from townlet.errors import InterruptedRun, UsageError
+    from townlet.cli.train_progress import TrainingProgress
+    from townlet.errors import InterruptedRun
     from townlet.policy.training.contexts import RunOptions
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
-    from townlet.policy.training.run_folder import RunFolder, next_free
+    from townlet.policy.training.run_folder import next_free
 
     config, run_dir = _config(source, flags)
-    mode: str = config.training.source
     dataset = _single_sample(config, flags)
-    has_data = dataset is not None or config.training.replay_manifest or config.training.capture_dir
-    if flags["resume"] is not None:
-        mode = RunFolder(flags["resume"]).card().mode
-    elif has_data and flags["mode"] is None and mode == "rollout":
-        mode = "replay"  # data were named and no mode: they are what is meant
+    mode = _mode(config, dataset, flags)
+    _check_data(mode, flags)
     if flags["rollout_save_dir"] is not None:
         _save_rollout(config, flags)
         if not always_train and not flags["train_ppo"] and flags["mode"] is None:
             return
         config, mode = _on_saved(config, flags["rollout_save_dir"], mode, ppo=flags["mode"] == "rollout")
-    if flags["train_ppo"] and mode in ("bc", "anneal"):
-        raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out.")
-    if flags["algorithm"] is not None and (flags["train_ppo"] or mode != "replay"):
-        other = "--train-ppo says PPO" if flags["train_ppo"] else f"the mode is {mode}"
-        raise UsageError(f"--algorithm is how stored data are learned from, but {other}; leave one of them out.")
-    watcher = _progress(flags["as_json"])
+    _check_algorithm(mode, flags)
+    watcher = TrainingProgress(quiet=flags["as_json"])
     orchestrator = PolicyTrainingOrchestrator(config, progress=watcher)
     asked = ("algorithm", "resume", "rollout_save_dir")
     trains = always_train or flags["train_ppo"] or any(flags[name] is not None for name in asked)
@@ -173,15 +164,54 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         except InterruptedRun as error:
             error.args = (f"{error} Continue with: townlet train --resume {run_dir}",)
             raise
-    if flags["anneal_log_dir"] is not None and not flags["dry_run"]:
-        from townlet.sealed import write_sealed
+    _publish(result, f"{config.config_id}, {mode}", flags, plots=flags["plots"] and mode != "bc")
 
-        write_sealed(flags["anneal_log_dir"] / "anneal_summary.json", result.model_dump(mode="json"))
-    if flags["plots"] and not flags["dry_run"] and mode != "bc":
-        _draw(result, f"{config.config_id}, {mode}")
-    emit(result.model_dump(mode="json"), lambda: _told(result), flags["as_json"])
-    status = result.model_dump().get("status", "PASS")
-    leave(1 if flags["anneal_exit_on_failure"] and status != "PASS" else 0)
+
+def _mode(config: SimulationConfig, dataset: ReplayDatasetConfig | None, flags: Mapping[str, Any]) -> str:
+    """The mode of the run that is resumed, or that of the config; where data were named and no mode, replay is meant."""
+    from townlet.policy.training.run_folder import RunFolder
+
+    training = config.training
+    if flags["resume"] is not None:
+        return RunFolder(flags["resume"]).card().mode
+    has_data = dataset is not None or training.replay_manifest or training.capture_dir
+    return "replay" if has_data and flags["mode"] is None and training.source == "rollout" else training.source
+
+
+def _check_data(mode: str, flags: Mapping[str, Any]) -> None:
+    from townlet.errors import UsageError
+    from townlet.policy.training.orchestrator import REPLAY_MODES
+
+    for flag in ("replay_manifest", "capture_dir"):
+        if flags[flag] is not None and mode not in REPLAY_MODES:
+            told = f"--{flag.replace('_', '-')} names data, which the mode {mode} does not read"
+            raise UsageError(f"{told}; use --mode replay or mixed, or name demonstrations for cloning with --bc-manifest.")
+
+
+def _check_algorithm(mode: str, flags: Mapping[str, Any]) -> None:
+    from townlet.errors import UsageError
+
+    if flags["train_ppo"] and mode in ("bc", "anneal"):
+        raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out.")
+    if flags["algorithm"] is not None and (flags["train_ppo"] or mode != "replay"):
+        other = "--train-ppo says PPO" if flags["train_ppo"] else f"the mode is {mode}"
+        raise UsageError(f"--algorithm is how stored data are learned from, but {other}; leave one of them out.")
+
+
+def _publish(result: TrainingResult, title: str, flags: Mapping[str, Any], *, plots: bool) -> None:
+    """Write the summary and the curves that were asked for, print the result, leave with its exit code."""
+    from townlet.cli.train_progress import result_text
+    from townlet.dto.policy import AnnealSummary
+    from townlet.sealed import write_sealed
+
+    value = result.model_dump(mode="json")
+    if flags["anneal_log_dir"] is not None and not flags["dry_run"]:
+        write_sealed(flags["anneal_log_dir"] / "anneal_summary.json", value)
+    if plots and not flags["dry_run"]:
+        _draw(result, title)
+    emit(value, lambda: result_text(result), flags["as_json"])
+    failed = isinstance(result, AnnealSummary) and result.status != "PASS"
+    leave(1 if flags["anneal_exit_on_failure"] and failed else 0)
 
 
 def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationConfig, Path | None]:
@@ -261,7 +291,7 @@ def _on_saved(config: SimulationConfig, folder: Path, mode: str, *, ppo: bool) -
 
 
 def _iterate(orchestrator: PolicyTrainingOrchestrator, dataset: ReplayDatasetConfig | None, as_json: bool) -> None:
-    def told(batch: ReplayBatchSummary) -> None:
+    def show(batch: ReplayBatchSummary) -> None:
         if not as_json:
             click.echo(
                 f"batch {batch.batch}: {batch.samples} sample(s), {batch.transitions} decisions, "
@@ -270,7 +300,7 @@ def _iterate(orchestrator: PolicyTrainingOrchestrator, dataset: ReplayDatasetCon
                 f"{_queues(batch)}"
             )
 
-    summary = orchestrator.run_replay_dataset(dataset, told)
+    summary = orchestrator.run_replay_dataset(dataset, show)
     baseline = ", ".join(f"{name} {value:.4g}" for name, value in summary.baseline.items())
     text = f"{summary.dataset}: {summary.samples} samples, {summary.transitions} decisions; baseline {baseline}"
     emit(summary.model_dump(mode="json"), text, as_json)
@@ -294,16 +324,3 @@ def _draw(result: TrainingResult, title: str) -> None:
         plot_logs([log], Path(result.run_dir) / "curves.png", title=title)
     except (StorageError, TelemetryError) as error:  # the log was stopped, or the disk is full: the training itself is done
         note(f"no curves.png: {error}")
-
-
-def _progress(as_json: bool) -> TrainingProgress:
-    from townlet.cli.train_progress import TrainingProgress
-
-    return TrainingProgress(quiet=as_json)
-
-
-def _told(result: TrainingResult) -> str:
-    """The result in a few lines."""
-    from townlet.cli.train_progress import told
-
-    return told(result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from textwrap import wrap
 from time import perf_counter
 from types import TracebackType
 from typing import Any
@@ -16,7 +16,7 @@ from rich.text import Text
 from townlet.cli.common import interactive
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, DryRun, OfflineTrainingResult, PPOTrainingResult, TrainingResult
 
-LABELS = {  # what is told of an epoch, the most important first: a narrow terminal leaves out the last
+LABELS = {  # what is shown of an epoch, the most important first: a narrow terminal leaves out the last
     "return_per_resident_day": "return/resident-day",
     "conflicts_per_resident_day": "conflicts/resident-day",
     "conflict.rivalry_max_mean_avg": "rivalry",
@@ -31,14 +31,16 @@ PLAIN_EVERY = 15.0  # seconds between lines when nobody watches a terminal
 
 
 class Bar(Progress):
-    """A bar and, below it, one line with as many of the figures as the terminal has room for."""
+    """A bar and, below it, two lines with as many of the figures as the terminal has room for."""
 
     figures: Sequence[str] = ()
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
-        lines = accumulate(self.figures, "{}  {}".format)
-        yield Text(max((line for line in lines if len(line) <= self.console.width), key=len, default=""))
+        if self.figures:
+            whole = "  ".join(figure.replace(" ", "\xa0") for figure in self.figures)  # no line ends within a figure
+            lines = wrap(whole, self.console.width, max_lines=2, placeholder="", break_on_hyphens=False)
+            yield Text("\n".join(lines).replace("\xa0", " "))
 
 
 class TrainingProgress:
@@ -95,7 +97,7 @@ class TrainingProgress:
             click.echo(sentence, err=True)
 
 
-def told(result: TrainingResult) -> str:
+def result_text(result: TrainingResult) -> str:
     """A result for people: what was learned, how long it took, where it is."""
     lines = [_headline(result)]
     if result.checkpoint is not None:

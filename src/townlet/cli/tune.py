@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import click
 
-from townlet.cli.common import SEED, emit, json_option, note, set_option
-
-EPILOG = """\b
-Example:
-  townlet tune two_bathrooms --tries 200
-
-\b
-The block that is printed goes into the scenario's file. The script then decides by it, as `scripted`; `scripted_plain` keeps the
-numbers before anything was tuned.
-"""
+from townlet.cli.common import DAYS, SEED, TOWNS, emit, json_option, note, set_option
 
 
-@click.command(epilog=EPILOG)
+@click.command()
 @click.argument("scenario")
 @click.option("--tries", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Moves tried.")
-@click.option(
-    "--towns", type=click.IntRange(1, 10_000), default=8, show_default=True, help="Towns in which each setting is tried."
-)
-@click.option("--days", type=click.IntRange(1, 365), default=7, show_default=True, help="Days for which each setting is tried.")
+@click.option("--towns", type=TOWNS, default=8, show_default=True, help="Towns in which each setting is tried.")
+@click.option("--days", type=DAYS, default=7, show_default=True, help="Days for which each setting is tried.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Training seed, and seed of the search.")
 @set_option
 @json_option
 def tune(scenario: str, tries: int, towns: int, days: int, seed: int, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Tune the nine numbers of the script for SCENARIO, on training seeds. The same command gives the same numbers."""
+    """Tune the nine numbers of the script for SCENARIO, on training seeds. The same command gives the same numbers.
+
+    \b
+    Example:
+      townlet tune two_bathrooms --tries 200
+
+    Put the block that is printed into the scenario's file: `scripted` then decides by it; `scripted_plain` keeps the numbers from
+    before any tuning.
+    """
     from townlet.config.loader import load_config
     from townlet.studies.tuning import numbers_of
     from townlet.studies.tuning import tune as search
@@ -35,8 +32,8 @@ def tune(scenario: str, tries: int, towns: int, days: int, seed: int, overrides:
     config = load_config(scenario, overrides)
     found = search(config, tries=tries, towns=towns, days=days, seed=seed, say=note)
     numbers = numbers_of(found.behavior, config)
-    told = {"scenario": scenario, "tries": tries, "before": found.before, "after": found.value, "numbers": numbers}
-    emit(told, lambda: _block(numbers), as_json)
+    value = {"scenario": scenario, "tries": tries, "before": found.before, "after": found.value, "numbers": numbers}
+    emit(value, lambda: _block(numbers), as_json)
 
 
 def _block(numbers: dict[str, float]) -> str:

@@ -214,10 +214,17 @@ class TrainingConfig(Section):
     )
     first_logits: dict[str, float] = Field(
         default_factory=dict,
-        description="Action → what a new network's logit of it is raised by: what chance hardly finds, such as `work`, is tried.",
+        description="Action → what its logit is raised by before the first live epoch, after any cloning: what chance hardly "
+        "finds (`work`) or the teacher never does (`reserve`) is tried.",
     )
     scenarios: Annotated[tuple[str, ...], Many] = Field(
         (), description="Further scenarios to train on: their maps, people and jobs, under this config's rules."
+    )
+    drawn_towns: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Further towns to train on, drawn: of 24 residents, in houses, ways and shifts of many kinds.",
     )
     partners: Annotated[tuple[str, ...], Many] = Field(
         (),
@@ -360,9 +367,8 @@ class GateConfig(Section):
     bound: float = Field(0.0, description="Bound or margin of the rule.")
 
 
-_GATES = (  # better in return, worse in no other column of a scoreboard, but for two that say little alone: wallet and Gini
+_GATES = (  # better in return, worse in no other column of a scoreboard, but for three: docs/evaluation.md says why
     GateConfig(metric="return", rule="better"),
-    GateConfig(metric="exits", rule="not_worse", bound=0.02),
     GateConfig(metric="founders", rule="not_worse", bound=0.05),
     GateConfig(metric="self_sufficiency", rule="not_worse", bound=0.05),
     GateConfig(metric="attendance", rule="not_worse", bound=0.05),

@@ -26,7 +26,7 @@ SHIPPED = Path(__file__).resolve().parent.parent / "configs"
 FOLDERS = ("scenarios", "examples", "training")
 MAX_BYTES = 4 << 20
 MAX_ANCHORS = 1_000
-MAX_CHAIN = 16  # files that extend each other, one upon the other
+MAX_CHAIN = 16  # files in a row that extend each other
 MAX_FILES = 64  # … and in all
 _PARSER: Any = yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader
 _INT = re.compile(r"[-+]?[0-9]+")
@@ -46,9 +46,9 @@ RUN_CONFIG = "config.json"  # in the folder of a run: its config, resolved
 
 
 def load_config(path_or_name: str | Path, overrides: Sequence[str] = (), *, recipe: str | None = None) -> SimulationConfig:
-    """The config of a file, or of a shipped name such as `town_day`, with `a.b=c` overrides laid upon it.
+    """The config of a file, or of a shipped name such as `town_day`, with `a.b=c` overrides on top.
 
-    `recipe` is the name of a shipped training config (`demo`): its settings are laid upon the town, below the overrides.
+    `recipe` is the name of a shipped training config (`demo`): its settings go over the town's, and the overrides over both.
     """
     tree = _read_chain(find_config(path_or_name))
     return _build(tree if recipe is None else merge(tree, _recipe(recipe)), overrides)
@@ -186,7 +186,7 @@ def _with_affordances(tree: Node) -> Node:
 
 
 def _read_chain(path: Path, chain: tuple[Path, ...] = (), read: list[Path] | None = None) -> Node:
-    """A file laid upon what it extends; `read` are the files read so far, in all chains."""
+    """A file merged over what it extends; `read` are the files read so far, in all chains."""
     read = [] if read is None else read
     read.append(path)
     if len(read) > MAX_FILES:
@@ -220,7 +220,7 @@ def _sections(tree: Node, name: str) -> Node | None:
 
 
 def _parts(extends: Node) -> list[Node]:
-    """The files that `extends` names, one or a list; each is laid upon the one before."""
+    """The files that `extends` names, one or a list; each is merged over the one before."""
     parts = extends.value if isinstance(extends.value, list) else [extends]
     for part in parts:
         if not isinstance(part.value, str):

@@ -54,6 +54,10 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel], tree: Node) -> str:
     if kind == "string_pattern_mismatch" and problem["ctx"]["pattern"] == ID_PATTERN:
         found = problem["input"]
         return f"{node.source}: {name}: {found!r:.60} cannot be a name; expected {_NAME}"
+    if kind in ("too_long", "too_short"):
+        most, limit = ("most", "max_length") if kind == "too_long" else ("least", "min_length")
+        count, found = problem["ctx"][limit], problem["ctx"]["actual_length"]
+        return f"{node.source}: {name} has {found} entries; expected at {most} {count}{_meaning(path, model)}"
     message = _EXPECTED.get(kind) or problem["msg"].removeprefix("Input should be ")
     value = "" if isinstance(node.value, dict | list) else f" is {node.value!r:.80}"
     return f"{node.source}: {name or 'the whole file'}{value}; expected {message[0].lower() + message[1:]}{_meaning(path, model)}"

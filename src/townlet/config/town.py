@@ -264,7 +264,7 @@ class PersonalitiesConfig(Section):
     industrious: PersonalityConfig = Field(_profile(-0.2, -0.1, 0.8), description="Lives for work.")
     stoic: PersonalityConfig = Field(_profile(-0.6, 0.7, -0.3), description="Lets it pass.")
     newcomers: Annotated[tuple[Profile, ...], Many] = Field(
-        PROFILES, min_length=1, description="Profiles newcomers are drawn from, evenly."
+        PROFILES, min_length=1, max_length=len(PROFILES), description="Profiles newcomers are drawn from, evenly."
     )
 
 

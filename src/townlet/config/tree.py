@@ -1,4 +1,4 @@
-"""A config file as a tree that remembers where each value stands, so that a problem can be told with file and line."""
+"""A config file as a tree that remembers where each value stands, so that a message can name file and line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def plain(node: Node, *, error: type[TownletError] = ConfigError) -> object:
 
 
 def merge(base: Node, over: Node) -> Node:
-    """`over` laid upon `base`: mappings key by key, everything else whole."""
+    """`over` merged over `base`: mappings key by key, everything else whole."""
     if isinstance(base.value, dict) and isinstance(over.value, dict):
         merged = dict(base.value)
         for key, child in over.value.items():

@@ -58,7 +58,7 @@ MEASURES: dict[str, MeasureSpec] = {
 
 
 BESIDE = ("exits", "return", "attendance", "conflicts")  # measures of neighbours that a table shows
-LOOKS = ("return", "conflicts")  # measures told of a network that is shown the conflict fields of others
+LOOKS = ("return", "conflicts")  # measures of a network that is shown the conflict fields of others
 
 
 class Measure(FrozenStrict):

@@ -64,7 +64,7 @@ class Evidence(FrozenStrict):
     dataset: str | None = Field(
         description="hash of the data it was given; null: it learned in its own towns, from config and seed"
     )
-    started_from: str | None = Field(description="weight hash of the checkpoint its run began with; null: it began anew")
+    started_from: str | None = Field(description="weight hash of the checkpoint its run began with; null: with new weights")
 
 
 class TraceLink(FrozenStrict):

@@ -45,6 +45,7 @@ class ArmResult(FrozenStrict):
     overrides: tuple[str, ...]
     minutes: float | None
     training_seconds: float
+    processor_seconds: float | None = Field(None, description="of the training; null where it was stopped or done before")
     transitions: int
     evaluation_seed: int
     towns: int

@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from townlet.config import SimulationConfig, config_hash, load_config
 from townlet.config.base import minutes
 from townlet.envs.step import Buffers, step_towns
+from townlet.envs.threads import Threads
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
-from townlet.scenarios.compile import CompiledTown, compile_town
-from townlet.threads import Threads
+from townlet.scenarios.compile import CompiledTown, compile_town, empty_slots, no_ties
 from townlet.types import Array
 from townlet.world._jit import JIT
 from townlet.world.actions import STEPS, Catalogue
@@ -40,6 +40,7 @@ from townlet.world.state import (
     TERMS,
     TIE,
     TOWN,
+    WALL,
     Layout,
     State,
     Tables,
@@ -98,7 +99,6 @@ class VectorTown:
         self._shares = list(pairwise(np.linspace(0, num_towns, threads + 1).astype(int).tolist()))  # of the threads
         self.state = _blank_state(self.tables, self.config, num_towns)
         self.state.towns["id"] = first_town + np.arange(num_towns)
-        self.state.towns["layout"] = np.arange(num_towns) % len(self.towns)
         self.sights = True
         self.film: Array = np.zeros((0, 0, 0), np.uint8)
         buffers = self.new_buffers()
@@ -154,6 +154,7 @@ class VectorTown:
             self.seed = _checked(seed)
         if first_town is not None:
             self.state.towns["id"] = first_town + np.arange(self.num_towns)
+        self.state.towns["layout"] = self.state.towns["id"] % len(self.towns)
         if self._weights is not None:
             told = spread_weights(self.state.towns["id"], *self._weights)
             self.tables.rules["conflict_weight"] = self.tables.rules["told_weight"] = told
@@ -299,15 +300,9 @@ def _blank_state(tables: Tables, config: SimulationConfig, towns: int) -> State:
 
 
 def _stack(towns: Sequence[CompiledTown], spec: ObservationSpec, **options: Any) -> Tables:
-    """Layouts of one size side by side; shorter lists are padded with rows that no index points to. `options` of `make_rules`."""
+    """Layouts side by side. Shorter lists are padded with rows that no index points to, smaller maps with walls, and smaller
+    towns with slots in which nobody ever lives. `options` of `make_rules`."""
     config, layouts = towns[0].config, [town.layout for town in towns]
-    first = layouts[0]
-    for town, layout in zip(towns, layouts):
-        if layout.tiles.shape != first.tiles.shape or layout.residents.shape != first.residents.shape:
-            raise UsageError(
-                f"{town.config.config_id} is a map of {layout.tiles.shape} with {len(layout.residents)} residents, "
-                f"{towns[0].config.config_id} one of {first.tiles.shape} with {len(first.residents)}; one batch takes one size"
-            )
     rules = make_rules(config, **options)
     for town in towns[1:]:
         other = make_rules(town.config, **options)
@@ -317,11 +312,11 @@ def _stack(towns: Sequence[CompiledTown], spec: ObservationSpec, **options: Any)
                 "one batch takes layouts that differ in their map, people and ties only"
             )
     views = [object_views(walkable(layout.tiles), layout.objects, spec.map_shape[1]) for layout in layouts]
-    steps, side = np.arange(FAR + 1, dtype=np.float64), max(first.tiles.shape)
+    steps, side = np.arange(FAR + 1, dtype=np.float64), max(max(layout.tiles.shape) for layout in layouts)
     offsets = np.arange(-side, side + 1, dtype=np.float64)
     angle = 2 * np.pi * np.arange(config.world.ticks_per_day) / config.world.ticks_per_day
     return Tables(
-        grid=_pad([_grid(layout) for layout in layouts]),
+        grid=_pad([_grid(layout) for layout in layouts], np.array([(-1, -1, WALL)], dtype=GRID)),
         objects=_pad([_objects(town, config) for town in towns], _objects(towns[0], config, away=True)),
         nearest=_pad([layout.nearest for layout in layouts]),
         towards=_pad([layout.towards for layout in layouts]),
@@ -329,8 +324,8 @@ def _stack(towns: Sequence[CompiledTown], spec: ObservationSpec, **options: Any)
         buildings=_pad([layout.buildings for layout in layouts]),
         jobs=_pad([layout.jobs for layout in layouts]),
         scheduled=_pad([layout.scheduled for layout in layouts], np.array([(-1, -1, 0, 0, -1)], dtype=SCHEDULED)),
-        start=_pad([_with_colleagues(layout) for layout in layouts]),
-        start_ties=_pad([layout.ties for layout in layouts]),
+        start=_pad([_with_colleagues(layout) for layout in layouts], empty_slots(1)),
+        start_ties=_pad([layout.ties for layout in layouts], no_ties(1)[0]),
         affordances=make_affordances(config),
         rules=rules,
         circle=np.stack([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32),

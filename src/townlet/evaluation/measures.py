@@ -85,7 +85,7 @@ class Tally(Probe):
         self._close_day(dawn)
         self.day[dawn] = day[dawn]
         if not self.beside:
-            residents["low"][dawn] = 0  # a statistic of the town's memory, begun anew each day
+            residents["low"][dawn] = 0  # a statistic of the town's memory, which starts again each day
         if self.newcomers and not self.beside:
             arrived = present & ~self.watched & (residents["life"] > 0)
             self._watch(arrived)

@@ -78,6 +78,7 @@ def evaluate(
     seed = draw_seed(purpose, window, rules)
     pairs = [(case, name) for case in cases for name in policies]
     taken = {name: source if where.engine == "local" else _portable(source) for name, source in policies.items()}
+    origins = [origin(source) for source in policies.values()]
     jobs = [(name, taken[name], case, rules, seed, threads, ends, looks) for case, name in pairs]
 
     def begun(number: int) -> None:
@@ -94,7 +95,7 @@ def evaluate(
         weights = {name: need.weight for name, need in config.needs.items()}
         rewards.add(_hash_of({**config.rewards.model_dump(mode="json"), "needs": weights}))
         own = found[at * len(policies) : (at + 1) * len(policies)]
-        told = [card.model_copy(update=origin(source)) for (_, card), source in zip(own, policies.values())]
+        told = [card.model_copy(update=known) for (_, card), known in zip(own, origins)]
         cards.append(_case_card(case, config, seed, own[0][0], with_effects(told, baseline, rules), ends))
     return Scorecard(
         suite=suite,
@@ -205,8 +206,11 @@ def scale_of(config: SimulationConfig, case: Case, ends: Mapping[str, ScoreScale
 
 
 def origin(source: PolicySource) -> Record:
-    """Where a policy comes from: the fields of its card."""
-    return {"source": describe(source), "policy_hash": policy_hash(source), "dataset_hash": trained_on(source)}
+    """Where a policy comes from: the fields of its card. `dataset_hash` is that of the data a checkpoint was trained on; None
+    for everything else, and for one that was given no data."""
+    state = _state(source) if isinstance(source, str) and source not in POLICIES else {}
+    hashed = state.get("weights_hash") or policy_hash(source)
+    return {"source": describe(source), "policy_hash": hashed, "dataset_hash": state.get("dataset_hash")}
 
 
 def describe(source: PolicySource) -> str:
@@ -224,14 +228,6 @@ def policy_hash(source: PolicySource) -> str:
     if isinstance(source, Mapping):
         return mix_hash({pattern: policy_hash(spec) for pattern, spec in source.items()})
     return "unsaved"
-
-
-def trained_on(source: PolicySource) -> str | None:
-    """Hash of the data a checkpoint was trained on; None for everything else, and for one that was given no data."""
-    if not isinstance(source, str) or source in POLICIES:
-        return None
-    found = _state(source).get("dataset_hash")
-    return None if found is None else str(found)
 
 
 def _state(folder: str) -> dict[str, object]:

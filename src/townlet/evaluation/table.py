@@ -17,10 +17,12 @@ COLUMNS = (
     *("conflicts", "quarrels", "wait_mean", "wait_gini", "wait_most", "wallet", "overspent", "debt"),
 )  # the rest: HTML, JSON
 WIDTH, NARROWEST = 118, 80
+AROUND = 8  # lines above and below the rows of a table
 WIDE, HALF, BARE = "wide", "half", "bare"  # what stands beside a figure: interval and difference, half an interval, nothing
 
 
-def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) -> str:
+def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH, height: int | None = None) -> str:
+    """On a terminal of few rows the policies are named again below their figures."""
     out = StringIO()
     console = Console(file=out, force_terminal=color, no_color=not color, width=max(width, NARROWEST), highlight=False)
     endless = Console(width=1000)
@@ -29,7 +31,9 @@ def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH) 
     ]
     form = fits[0] if fits else BARE
     for case in card.cases:
-        console.print(_table(case, form))
+        table = _table(case, form)
+        table.show_footer = height is not None and table.row_count + AROUND > height
+        console.print(table)
         if case.ends is not None:
             ends = case.ends
             script = "" if ends.script is None else f"lead 0: script {ends.script:.2f}; "
@@ -64,7 +68,7 @@ def _table(case: CaseCard, form: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("", no_wrap=True)
     for policy in case.policies:
-        table.add_column(policy.name, justify="right", no_wrap=True)
+        table.add_column(policy.name, policy.name, justify="right", no_wrap=True)
     for name in COLUMNS:
         table.add_row(MEASURES[name].label, *(_cell(policy.measures, policy.effects, name, form) for policy in case.policies))
     if any(policy.neighbours is not None for policy in case.policies):

@@ -13,9 +13,9 @@ from townlet.errors import UsageError
 from townlet.observer.story import events, moments, text_of, time_of
 from townlet.observer.studio import Studio, table_of
 from townlet.observer.witness import ties, witness, witnesses
-from townlet.types import Array
+from townlet.types import Array, Record
 
-DOING_TOLD = {
+DOING_WORDS = {
     "absent": "is not in town", "idle": "waits", "walks": "walks to {o}", "uses": "is at {o}", "queues": "queues for {o}",
     "called": "is called to {o}", "works": "works", "to_work": "goes to work", "to_home": "goes home",
     "to_chat": "looks for a chat", "leaves": "leaves",
@@ -41,7 +41,7 @@ def slot_named(header: Mapping[str, Any], name: str) -> int:
     return known.index(name)
 
 
-def feuds(studio: Studio, name: str, tick: int, *, most: int = 20) -> list[dict[str, Any]]:
+def feuds(studio: Studio, name: str, tick: int, *, most: int = 20) -> list[Record]:
     """Who holds a grudge against whom at a tick, the worst first, with what it came from."""
     header = studio.known(name).header
     conflict = header["events"].index("queue_conflict")
@@ -68,13 +68,13 @@ def feuds(studio: Studio, name: str, tick: int, *, most: int = 20) -> list[dict[
     return found
 
 
-def worst(studio: Studio, name: str) -> dict[str, Any] | None:
+def worst(studio: Studio, name: str) -> Record | None:
     """The strongest conflict of a take; a quarrel counts more."""
     found = [one for one in moments(studio, name) if one["kind"] in ("queue_conflict", "quarrel")]
     return max(found, key=lambda one: one["strength"]) if found else None
 
 
-def why_not(studio: Studio, name: str, resident: str, option: str, tick: int) -> dict[str, Any]:
+def why_not(studio: Studio, name: str, resident: str, option: str, tick: int) -> Record:
     """Why a resident did not choose an option (or either of an affordance) at a tick."""
     header = studio.known(name).header
     row = witness(studio.stage(name), tick, slot_named(header, resident))
@@ -107,7 +107,7 @@ def why_not(studio: Studio, name: str, resident: str, option: str, tick: int) ->
     }
 
 
-def why_never(studio: Studio, name: str, resident: str, option: str) -> dict[str, Any]:
+def why_never(studio: Studio, name: str, resident: str, option: str) -> Record:
     """The same over the whole take: how often it was chosen, weighed lower, or masked and why."""
     header, stage = studio.known(name).header, studio.stage(name)
     slot, wanted = slot_named(header, resident), _options(header, option)
@@ -138,7 +138,7 @@ def why_never(studio: Studio, name: str, resident: str, option: str) -> dict[str
     }
 
 
-def late(studio: Studio, name: str) -> dict[str, Any]:
+def late(studio: Studio, name: str) -> Record:
     """Who was late or absent, at which hour, and what the time before the shift went into."""
     header = studio.known(name).header
     kinds = {header["events"].index(kind): kind for kind in ("shift_late", "shift_absent")}
@@ -167,7 +167,7 @@ def late(studio: Studio, name: str) -> dict[str, Any]:
     return {"late": rows, "by_resident": dict(by_resident.most_common()), "by_hour": dict(sorted(by_hour.items()))}
 
 
-def differs(studio: Studio, a: str, b: str, tick: int) -> list[dict[str, Any]]:
+def differs(studio: Studio, a: str, b: str, tick: int) -> list[Record]:
     """What residents do otherwise in two takes at a tick."""
     found = []
     rows = [_moment(studio, name, tick) for name in (a, b)]
@@ -192,7 +192,7 @@ def _moment(studio: Studio, name: str, tick: int) -> list[str]:
 def _words(header: Mapping[str, Any], doing: int, thing: int) -> str:
     """What a resident does, from its columns."""
     name = header["things"][thing - 1]["id"] if thing else "something"
-    return DOING_TOLD[header["doing"][doing & 127]].format(o=name)
+    return DOING_WORDS[header["doing"][doing & 127]].format(o=name)
 
 
 def _whole(studio: Studio, name: str, column: str) -> Array:

@@ -33,11 +33,12 @@ from townlet.observer.living import beside, file_parts, living_parts, packed
 from townlet.observer.news import News
 from townlet.observer.standalone import page_html
 from townlet.observer.story import divergence, moments, story
-from townlet.observer.studio import MOST_TAKES, Studio, plan_of
+from townlet.observer.studio import MOST_TAKES, KnownTake, Studio, plan_of
 from townlet.observer.take import MOST_CHANGES, Change, parse_take, take_bytes
 from townlet.observer.witness import ties, witness
 from townlet.scenarios.lint import lint
 from townlet.sim.snapshot import snapshot_bytes, take_snapshot
+from townlet.types import Record
 
 T = TypeVar("T")
 STATIC = Path(__file__).parent / "static"
@@ -55,7 +56,7 @@ FRESH = {"Cache-Control": "no-store"}
 WATCH_EVERY = 0.5  # seconds between looks at the logs of runs, while somebody is here
 REST = 0.2  # seconds in which nobody wants the worker before it shoots ahead
 
-Futures = Callable[[Studio, str, int, list[str], int], dict[str, Any]]  # take, tick, edits, futures
+Futures = Callable[[Studio, str, int, list[str], int], Record]  # take, tick, edits, futures
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Observatory:
     news: News = field(default_factory=News)
     watch_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     act_token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    jobs: dict[str, Record] = field(default_factory=dict)
     waiting: int = 0
     worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "studio"))
 
@@ -164,7 +165,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(observatory: Observatory, host: str, port: int, *, ready: Callable[[int, Callable[[], None]], None]) -> None:
-    """Serve until stopped; `ready` is told the port and how to stop."""
+    """Serve until stopped; `ready` is called with the port and a function that stops."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -222,7 +223,7 @@ def _file(data: bytes, name: str, kind: str) -> Response:
     return Response(data, 200, {"Content-Disposition": f'attachment; filename="{name}"', **FRESH}, kind)
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _body(request: Request) -> Record:
     found = files.parse_json(await request.body(), "the request", error=UsageError)
     if not isinstance(found, dict):
         raise UsageError("the request is not a JSON object")
@@ -243,7 +244,7 @@ class _Routes:
         self.here, self.studio, self.library = observatory, observatory.studio, observatory.library
         self._static = _read_static()
         self._images: dict[tuple[str, ...], bytes] = {}
-        self._rules: dict[str, list[dict[str, Any]]] = {}  # by config
+        self._rules: dict[str, list[Record]] = {}  # by config
         self._watched = ""  # the take that somebody asked for last
 
     # --- the page -----------------------------------------------------------------------------------------------------
@@ -366,7 +367,7 @@ class _Routes:
         data = await self.here.shoot(self._image, name, self._rules[take.config])
         return Response(data, 200, FRESH, "application/octet-stream")
 
-    def _image(self, name: str, rules: list[dict[str, Any]]) -> bytes:
+    def _image(self, name: str, rules: list[Record]) -> bytes:
         takes = beside(self.studio, name)
         key = tuple(takes)
         if key not in self._images:
@@ -384,7 +385,7 @@ class _Routes:
         self.here.news.publish("take", self.studio.row(known.take.id))
         return _json(known.header, 201)
 
-    def _make_take(self, asked: dict[str, Any]) -> Any:
+    def _make_take(self, asked: Record) -> KnownTake:
         policy, seed = asked.get("policy"), asked.get("seed")
         if not isinstance(policy, str | None) or not (seed is None or (type(seed) is int and seed >= 0)):
             raise UsageError("`policy` is a name and `seed` a whole number")

@@ -18,7 +18,7 @@ from townlet.config.models import SimulationConfig
 from townlet.envs.vector import VectorTown
 from townlet.errors import ScenarioError
 from townlet.scenarios.compile import compile_plan, read_plan
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.rules import make_affordances, make_rules
 from townlet.world.state import MONEY, Layout
 from townlet.world.townspeople import make_script
@@ -28,7 +28,7 @@ TRIED = (2.0, 3.0)  # times the number; of 0: added to it
 Cell = tuple[str, int, str, int]  # table, row, field, number in it
 
 
-def rules_to_change(config: SimulationConfig, vec: VectorTown) -> list[dict[str, Any]]:
+def rules_to_change(config: SimulationConfig, vec: VectorTown) -> list[Record]:
     """For each such number its key, value, range and the cells it is written to."""
     tables = _tables(config, vec)
     found = {}

@@ -13,15 +13,14 @@ from townlet.envs.events import step_records
 from townlet.envs.scene import doing_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.observer.witness import probabilities
+from townlet.observer.witness import candidates, probabilities
 from townlet.observer.words import UNTOLD, tell
 from townlet.policy.runtime import NetworkPolicy, RandomPolicy, RememberingPolicy, ScriptedPolicy
 from townlet.ports import Decided
 from townlet.sim.mask_reasons import why_masked
 from townlet.sim.probes import Probe
-from townlet.types import Array
-from townlet.world.actions import WAYS
-from townlet.world.state import HALF_DISTANCE, HALF_QUEUE, TERMS
+from townlet.types import Array, Record
+from townlet.world.state import TERMS
 from townlet.world.townspeople import MEETS, RULES, explain_scripted, make_script
 
 INDENT = " " * 6
@@ -44,11 +43,11 @@ class Follow(Probe):
         if resident not in known and not resident.startswith("newcomer_"):
             raise UsageError(f"there is no resident {resident!r} to follow; this town has {', '.join(known[:20])}")
         self.resident, self.policy, self.say, self.first, self.width = resident, policy, say, first, width
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[Record] = []
         self._memory: Mapping[str, Array] = {}
         self._slot = -1
-        self._told: dict[str, Any] = {"masked": {}}  # the last row that was told in full
-        self._folded: list[dict[str, Any]] = []  # rows since then that only repeat it
+        self._told: Record = {"masked": {}}  # the last row that was told in full
+        self._folded: list[Record] = []  # rows since then that only repeat it
 
     def before_decision(self, world: VectorTown) -> None:
         self._memory = self.policy.memory()
@@ -60,7 +59,7 @@ class Follow(Probe):
         if slot < 0 or now["tick"] < self.first:
             self._slot = -1
             return
-        seen = dict(zip(world.spec.feature_names, world.features[0, slot].tolist()))
+        seen = dict(zip(world.spec.feature_names, (round(value, 4) for value in world.features[0, slot].tolist())))
         chose = world.catalogue.names[int(decision.actions[0, slot])]
         self.rows.append(
             {
@@ -69,8 +68,8 @@ class Follow(Probe):
                 "chosen": chose,
                 "why": self._why(world, decision),
                 "doing": doing_of(world, 0, world.state.residents[0, slot]),
-                "needs": {need: round(seen[f"need_{need}"], 3) for need in world.spec.needs},
-                "rivalry_max": round(seen["rivalry_max"], 3),
+                "needs": {need: seen[f"need_{need}"] for need in world.spec.needs},
+                "rivalry_max": seen["rivalry_max"],
                 "sees": _sees(seen, world.catalogue.affordances, chose),
                 "legal": [world.catalogue.names[a] for a in np.flatnonzero(world.masks[0, slot])],
                 "masked": why_masked(world, slot),
@@ -152,14 +151,7 @@ def _repeats(row: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
 def _sees(seen: dict[str, float], affordances: tuple[str, ...], chose: str) -> dict[str, dict[str, float]]:
     """The candidates of the affordance that was chosen, as the observation shows them."""
     name = chose.partition(":")[0] if not chose.startswith("interact:") else chose.removeprefix("interact:")
-    if name not in affordances:
-        return {}
-    return {
-        how: {field: round(seen[f"{name}_{how}_{field}"], 3) for field in ("distance", "queue", "busy", "rivalry")}
-        for ways in WAYS.values()
-        for how in ways
-        if f"{name}_{how}_distance" in seen
-    }
+    return candidates(seen, name) if name in affordances else {}
 
 
 def follow_text(resident: str, row: Mapping[str, Any], masked: Mapping[str, str], width: int = 80) -> str:
@@ -190,8 +182,7 @@ def follow_text(resident: str, row: Mapping[str, Any], masked: Mapping[str, str]
 
 def _candidate(seen: Mapping[str, float]) -> str:
     """What stands for and against an object."""
-    far = seen["distance"]
-    words = [f"{round(HALF_DISTANCE * far / (1.0 - far))} steps", "in use" if seen["busy"] else "free"]
-    words += [f"{round(HALF_QUEUE * seen['queue'] / (1.0 - seen['queue']))} waiting"] if seen["queue"] else []
+    words = [f"{seen['steps']} steps", "in use" if seen["busy"] else "free"]
+    words += [f"{seen['waiting']} waiting"] if seen["waiting"] else []
     words += [f"a rival there ({seen['rivalry']:.2f})"] if seen["rivalry"] else []
     return ", ".join(words)

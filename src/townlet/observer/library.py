@@ -21,6 +21,7 @@ from townlet.telemetry.alarm_rules import default_rules
 from townlet.telemetry.follow import NewLine
 from townlet.telemetry.ndjson import UNREADABLE, log_parts
 from townlet.telemetry.watch import Seen, Watch
+from townlet.types import Record
 
 MOST_BYTES = 4 << 20  # of log in one answer
 YAML_LIMIT = 1 << 20
@@ -31,7 +32,7 @@ class Library:
 
     def __init__(self, folder: Path, ledger: Path, rules: PromotionConfig) -> None:
         self.folder, self.releases = folder, Releases(ledger, rules)
-        self._scenarios: list[dict[str, Any]] = []
+        self._scenarios: list[Record] = []
         self._counted: dict[str, tuple[tuple[int, int], int, list[str]]] = {}  # run → size and time of its log, records, alarms
         self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
         self._alarms: dict[str, int] = {}  # run → alarms that are no news
@@ -39,10 +40,10 @@ class Library:
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
-    def runs(self) -> list[dict[str, Any]]:
+    def runs(self) -> list[Record]:
         return [self._row_or_problem(run) for run in find_runs(self.folder)]
 
-    def run(self, name: str) -> dict[str, Any]:
+    def run(self, name: str) -> Record:
         run = self.find(name)
         stages = [stage.name for stage in sorted((run.path / "stages").glob("*")) if stage.is_dir()]
         config, card = run.resolved_config().model_dump(mode="json"), run.card().model_dump()
@@ -58,12 +59,12 @@ class Library:
         """Name and folder of the checkpoint with these weights, of whichever run."""
         for run in find_runs(self.folder):
             for one in names(run.checkpoints) if run.checkpoints.is_dir() else ():
-                if policy_id(run.checkpoints / one) == policy:
+                if weights_id(run.checkpoints / one) == policy:
                     return checkpoint_name(run.checkpoints / one), run.checkpoints / one
         return None
 
     def _count(self, run: RunFolder) -> tuple[int, list[str]]:
-        """Records of a run and what its alarms say, read anew when its log has changed."""
+        """Records of a run and what its alarms say, read again when its log has changed."""
         log, name = run.log(), run_id(run.path)
         if log is None:
             return 0, []
@@ -79,15 +80,15 @@ class Library:
         log = run.log()
         return 0 if log is None else log.stat().st_size, tuple(names(run.checkpoints)) if run.checkpoints.is_dir() else ()
 
-    def _row_or_problem(self, run: RunFolder) -> dict[str, Any]:
+    def _row_or_problem(self, run: RunFolder) -> Record:
         """One damaged run does not hide the others."""
         try:
             return self._row(run)
         except TownletError as error:
-            nothing: dict[str, Any] = {"updates": 0, "alarms": 0, "mode": None, "town": None, "epochs": None, "checkpoints": []}
+            nothing: Record = {"updates": 0, "alarms": 0, "mode": None, "town": None, "epochs": None, "checkpoints": []}
             return nothing | {"id": run_id(run.path), "name": run.path.name, "state": "damaged", "problem": str(error)}
 
-    def _row(self, run: RunFolder) -> dict[str, Any]:
+    def _row(self, run: RunFolder) -> Record:
         self._known.setdefault(run_id(run.path), self._state(run))  # what comes after a list was asked for is news
         card, summary = run.card(), run.summary() or {}
         best, latest = run.best(), run.latest()
@@ -107,7 +108,7 @@ class Library:
                 {
                     "id": one,
                     "name": one,
-                    "policy": policy_id(run.checkpoints / one),
+                    "policy": weights_id(run.checkpoints / one),
                     "best": best is not None and best.name == one,
                     "latest": latest is not None and latest.name == one,
                 }
@@ -115,7 +116,7 @@ class Library:
             ],
         }
 
-    def records(self, name: str, cursor: str) -> dict[str, Any]:
+    def records(self, name: str, cursor: str) -> Record:
         """Records after a cursor, with the alarms of the default rules; `cut` when the log is no longer what was read."""
         run = self.find(name)
         log = run.log()
@@ -148,9 +149,9 @@ class Library:
                 found.append({"problem": str(error)})  # one that is damaged does not hide the others
         return found
 
-    def changes(self) -> list[tuple[str, dict[str, Any]]]:
+    def changes(self) -> list[tuple[str, Record]]:
         """News since the last time: `record` where a log has changed, `alarm` where that set one off, `checkpoint`."""
-        found: list[tuple[str, dict[str, Any]]] = []
+        found: list[tuple[str, Record]] = []
         for run in find_runs(self.folder):
             name, now = run_id(run.path), self._state(run)
             before = self._known.get(name, (0, ()) if self._looked else now)  # a run that was not there is news as a whole
@@ -167,7 +168,7 @@ class Library:
 
     # --- releases -----------------------------------------------------------------------------------------------------
 
-    def ledger(self) -> dict[str, Any]:
+    def ledger(self) -> Record:
         problems = self.releases.verify()
         entries = [] if problems and not self.releases.ledger.exists() else self._entries()
         text = "; ".join(problems) if problems else "ledger, evidence and releases hold together"
@@ -181,7 +182,7 @@ class Library:
 
     # --- scenarios ----------------------------------------------------------------------------------------------------
 
-    def scenarios(self) -> list[dict[str, Any]]:
+    def scenarios(self) -> list[Record]:
         if not self._scenarios:
             self._scenarios = [_scenario(name) for name in shipped_configs()]
         return self._scenarios
@@ -194,14 +195,14 @@ class Library:
         return read_bytes(known[name], limit=YAML_LIMIT, error=TakeError).decode()
 
 
-def _scenario(name: str) -> dict[str, Any]:
+def _scenario(name: str) -> Record:
     scenario = load_config(name).scenario
     people = len(scenario.residents) if scenario.generate is None else scenario.generate.residents
     return {"name": name, "description": scenario.description, "residents": people}
 
 
-def policy_id(checkpoint: Path) -> str | None:
-    """By which takes name a checkpoint: the beginning of its weights hash; None where it does not say."""
+def weights_id(checkpoint: Path) -> str:
+    """How takes name a checkpoint: by the beginning of its weights hash."""
     return str(read_state(checkpoint)["weights_hash"])[:SEEN]
 
 

@@ -6,7 +6,7 @@ import json
 import struct
 import zlib
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from townlet import __version__
 from townlet.engine.image import MOST_IMAGE, town_image
@@ -20,6 +20,7 @@ from townlet.observer.studio import Studio
 from townlet.observer.take import RECORDED
 from townlet.policy.runtime import NetworkPolicy, load_network
 from townlet.sim.edits import RICHEST, TIE_FIELDS
+from townlet.types import Record
 from townlet.world.actions import FIRST_AFFORDANCE, FIRST_INTERACT
 from townlet.world.state import HALF_DISTANCE, HALF_QUEUE, MAX_MEALS, MONEY, TERMS
 
@@ -29,7 +30,7 @@ MOST_BESIDE = 8  # takes that a server sends to live in one page
 class Carried(NamedTuple):
     """What `standalone.page_html` is given: what there is to tell, and in a living file the engine and a town's image."""
 
-    parts: dict[str, Any]
+    parts: Record
     blobs: dict[str, bytes]
 
     @property
@@ -45,7 +46,7 @@ def file_parts(studio: Studio, takes: Sequence[str], *, filmed: bool = False) ->
     return living._replace(blobs={"engine": engine_module(), **living.blobs})
 
 
-def living_parts(studio: Studio, takes: Sequence[str], rules: list[dict[str, Any]] | None = None) -> Carried | None:
+def living_parts(studio: Studio, takes: Sequence[str], rules: list[Record] | None = None) -> Carried | None:
     """The parts of a file in which these takes live; None where their town is too large for a page, or made by the server.
 
     `rules` are those of `rules_to_change`, where somebody has them: they take seconds to find.
@@ -103,7 +104,7 @@ def packed(carried: Carried) -> bytes:
     return zlib.compress(struct.pack("<I", len(told)) + told + carried.blobs["image"], 6)
 
 
-def _head(studio: Studio, name: str, networks: dict[str, KernelNetwork], policies: Collection[str]) -> dict[str, Any]:
+def _head(studio: Studio, name: str, networks: dict[str, KernelNetwork], policies: Collection[str]) -> Record:
     """A take's header, with the digest it ends with, and its decisions where no policy of the engine makes them."""
     known = studio.known(name)
     take, head = known.take, dict(known.header)
@@ -130,8 +131,8 @@ def _head(studio: Studio, name: str, networks: dict[str, KernelNetwork], policie
     return head
 
 
-def _knowledge(vec: VectorTown) -> dict[str, Any]:
-    """What reasons and changes are told with."""
+def _knowledge(vec: VectorTown) -> Record:
+    """What the page needs to explain reasons and to offer changes."""
     specs = vec.config.affordances.specs
     return {
         "money": MONEY,

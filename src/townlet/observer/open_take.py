@@ -1,4 +1,4 @@
-"""Which take somebody means: a scenario, a run, a checkpoint, a snapshot or a take."""
+"""Which takes somebody means: a scenario, a run, a checkpoint, a snapshot or a take, and a policy to play beside it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from pathlib import Path
 
 from townlet.config.loader import load_config
 from townlet.errors import CheckpointError, UsageError
-from townlet.observer.library import checkpoint_name
+from townlet.observer.library import checkpoint_name, weights_id
 from townlet.observer.studio import Studio
 from townlet.observer.take import read_take
-from townlet.policy.checkpoint import resolve, weights_hash
-from townlet.policy.inference import NumpyPolicy
+from townlet.policy.checkpoint import resolve
 from townlet.policy.runtime import POLICIES, fitted
 from townlet.policy.training.run_folder import RunFolder
 
@@ -41,6 +40,14 @@ def open_take(
     return studio.new_take(config, seed=seed, policy=policy_id(studio, chosen)).take.id
 
 
+def open_takes(
+    studio: Studio, what: str, *, policy: str | None, vs: str | None, seed: int | None, overrides: tuple[str, ...] = ()
+) -> list[str]:
+    """The ids of the take that WHAT means and, where `vs` names a policy, of the same one played by it."""
+    first = open_take(studio, what, policy=policy, seed=seed, overrides=overrides, vs=vs)
+    return [first] if vs is None else [first, studio.branch(first, [], policy=policy_id(studio, vs)).take.id]
+
+
 def policy_id(studio: Studio, policy: str) -> str:
     """What takes call a policy: its name, or the beginning of the hash of a checkpoint's weights."""
     if policy in POLICIES:
@@ -48,4 +55,4 @@ def policy_id(studio: Studio, policy: str) -> str:
     if not Path(policy).exists():
         raise CheckpointError(f"there is no policy {policy!r}; expected {', '.join(POLICIES)} or the folder of a checkpoint")
     folder = resolve(Path(policy))
-    return studio.add_checkpoint(checkpoint_name(folder), folder, weights_hash(NumpyPolicy.load(folder).weights))
+    return studio.add_checkpoint(checkpoint_name(folder), folder, weights_id(folder))

@@ -116,7 +116,7 @@ def pack(reel: Reel) -> bytes:
         "ticks": reel.ticks,
         "groups": shapes,
     }
-    told = _told({**header, "crc": zlib.crc32(body, zlib.crc32(_told(header)))})
+    told = _encoded({**header, "crc": zlib.crc32(body, zlib.crc32(_encoded(header)))})
     return MAGIC + len(told).to_bytes(4, "little") + told + zlib.compress(body, 6)
 
 
@@ -136,7 +136,7 @@ def unpack(data: bytes, table: Columns) -> Reel:
         body = inflate.decompress(data[8 + size :], total + 1)
     except zlib.error as error:
         raise TakeError(f"the reel is damaged ({error}); shoot it again") from None
-    if len(body) != total or not inflate.eof or inflate.unused_data or zlib.crc32(body, zlib.crc32(_told(header))) != checksum:
+    if len(body) != total or not inflate.eof or inflate.unused_data or zlib.crc32(body, zlib.crc32(_encoded(header))) != checksum:
         raise TakeError("the reel is damaged: its contents do not match its checksum; shoot it again")
     found, at = {}, 0
     for group, shape in shapes.items():
@@ -146,7 +146,7 @@ def unpack(data: bytes, table: Columns) -> Reel:
     return Reel(header["take"], header["first"], header["ticks"], found)
 
 
-def _told(header: Mapping[str, object]) -> bytes:
+def _encoded(header: Mapping[str, object]) -> bytes:
     return json.dumps(header, separators=(",", ":")).encode()
 
 

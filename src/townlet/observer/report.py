@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import CaseCard, Scorecard
 from townlet.dto.policy import AnnealSummary
+from townlet.dto.promotion import PromotionDecision
 from townlet.errors import DamagedFileError, first_problem
 from townlet.evaluation.compare import load_scorecard
 from townlet.evaluation.scorecard import Progress, evaluate
@@ -25,6 +26,7 @@ from townlet.observer.style import page
 from townlet.policy.checkpoint import RUN_CHECKPOINTS
 from townlet.policy.runtime import locate
 from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder
+from townlet.promotion.ledger import read_ledger
 from townlet.telemetry.ndjson import read_records
 
 SCORECARD = "scorecard.json"
@@ -59,11 +61,13 @@ class RunRecord:
     summary: Mapping[str, Any]
     records: tuple[Mapping[str, Any], ...]  # telemetry, an anneal run's stages one after the other
     scorecard: Scorecard | None
+    promotion: PromotionDecision | None = None  # the last one that a ledger has of this run
     damaged: tuple[str, ...] = ()  # a sentence for each part that could not be read
 
 
 def read_run(folder: Path, log: Path | None = None) -> RunRecord:
-    """`log` is the one that the run kept elsewhere, if it did. What is damaged is named, the rest is read."""
+    """`log` is the one that the run kept elsewhere, if it did. What is damaged is named, the rest is read. The ledger is the one
+    that the run's config names, below the current folder."""
     kept, card, damaged = RunFolder(folder), folder / SCORECARD, list[str]()
     if not kept.exists:
         raise DamagedFileError(f"{folder} is not a run folder (it has no run.json); give the folder that `townlet train` printed")
@@ -83,14 +87,22 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
             records.extend(record for record in read_records(log) if record.get("kind") != "batch")
         except DamagedFileError as error:  # what stands before it is kept
             damaged.append(str(error))
+    config, judged = part("config.json", kept.resolved_config, None), list[PromotionDecision]()
+    if run is not None and config is not None:
+        try:
+            entries = read_ledger(Path(config.promotion.ledger))
+            judged = [one.decision for one in entries if one.decision and one.evidence and one.evidence.run_id == run.run_id]
+        except DamagedFileError as error:
+            damaged.append(str(error))
     return RunRecord(
         name=folder.resolve().name,
         run=run,
-        config=part("config.json", kept.resolved_config, None),
+        config=config,
         environment=part("environment.json", kept.environment, None),
         summary=summary or {},
         records=tuple(records),
         scorecard=part(SCORECARD, lambda: load_scorecard(card), None),
+        promotion=judged[-1] if judged else None,
         damaged=tuple(damaged),
     )
 
@@ -121,7 +133,7 @@ def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] 
     if record.scorecard is not None:
         parts.append(f'<p class="lead">{escape(verdict(record.scorecard))}</p>')
         parts += [scoreboard(record.scorecard), measure_notes()]
-    parts.append(_anneal(record.summary))
+    parts.append(_anneal(record.summary, record.promotion))
     curves, conflict = _held_out(record) + _charts(record, LEARNING), _charts(record, CONFLICT) + _rivalry(record)
     if curves:
         parts.append(f'<h2>Learning</h2><div class="grid2">{curves}</div>')
@@ -135,12 +147,13 @@ def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] 
     return page(f"Townlet: {escape(record.name)}", "".join(parts))
 
 
-def _anneal(summary: Mapping[str, Any]) -> str:
-    """What an anneal run came to, and what promotion said of it."""
+def _anneal(summary: Mapping[str, Any], promotion: PromotionDecision | None) -> str:
+    """What an anneal run came to, and what promotion said of it: at its end, or later."""
     if summary.get("strategy") != "anneal" or "status" not in summary:
         return ""
     try:
-        told = AnnealSummary.model_validate_json(json.dumps(summary)).told()
+        result = AnnealSummary.model_validate_json(json.dumps(summary))
+        told = (result if promotion is None else result.model_copy(update={"promotion": promotion})).told()
     except ValidationError as error:
         told = (f"summary.json does not tell what the stages came to ({first_problem(error)})",)
     lines = "".join(f"<li>{escape(line.strip())}</li>" for line in told)

@@ -6,9 +6,9 @@ have one index in the film. On the way the stage keeps stations (worlds put away
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from townlet.world.state import MONEY
 
 CLOSE = 60  # ticks between stations, where there is room for them
 STATION_BYTES = 256 << 20
+MakePolicy = Callable[[VectorTown], RememberingPolicy]
 
 
 class Shot(NamedTuple):
@@ -139,7 +140,7 @@ class Stage:
         self,
         config: SimulationConfig,
         seed: int,
-        policy: Any,  # VectorTown → RememberingPolicy
+        policy: MakePolicy,
         changes: Sequence[tuple[int, str]] = (),
         start: Mapping[str, Array] | None = None,
     ) -> None:

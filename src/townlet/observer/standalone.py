@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from townlet import __version__
 from townlet.errors import UsageError
@@ -18,12 +17,13 @@ from townlet.files import write_bytes
 from townlet.observer.story import divergence, moments
 from townlet.observer.studio import Studio
 from townlet.observer.witness import ties, witnesses
+from townlet.types import Record
 
 MOST_EXPLAINED = 200  # residents
 TIES_EVERY = 60  # ticks
 
 
-def film_parts(studio: Studio, takes: Sequence[str]) -> dict[str, Any]:
+def film_parts(studio: Studio, takes: Sequence[str]) -> Record:
     """The parts of a file that shows these takes, the second beside the first."""
     found = [_part(studio, name) for name in takes]
     for one in found:
@@ -33,7 +33,7 @@ def film_parts(studio: Studio, takes: Sequence[str]) -> dict[str, Any]:
     return {"about": about, "open": {"take": takes[0], "vs": takes[1] if len(takes) > 1 else None, "run": None}, "takes": found}
 
 
-def _part(studio: Studio, name: str) -> dict[str, Any]:
+def _part(studio: Studio, name: str) -> Record:
     header = studio.known(name).header
     reels = [base64.b64encode(studio.reel(name, k)).decode() for k in range(header["reels"])]
     return {
@@ -48,7 +48,7 @@ def _part(studio: Studio, name: str) -> dict[str, Any]:
     }
 
 
-def _explained(studio: Studio, name: str) -> dict[str, Any]:
+def _explained(studio: Studio, name: str) -> Record:
     stage = studio.stage(name)
     return {
         f"{row['decided']}/{row['slot']}": _short(row)
@@ -58,7 +58,7 @@ def _explained(studio: Studio, name: str) -> dict[str, Any]:
     }
 
 
-def _short(row: dict[str, Any]) -> dict[str, Any]:
+def _short(row: Record) -> Record:
     """Without what stands in the reels, or can be told from the rest: options nobody thinks of, things that were not weighed."""
     name = row["chosen"].partition(":")[0]
     likely = [one for one in row["options"] if one["probability"] >= 0.001]

@@ -11,12 +11,12 @@ from townlet.config.base import clock
 from townlet.errors import TakeError
 from townlet.observer.studio import Studio, table_of
 from townlet.observer.words import UNTOLD, option_text, tell
+from townlet.types import Record
 
-Row = dict[str, Any]
 MOMENTS = {"queue_conflict": 1.0, "quarrel": 3.0, "exit": 5.0, "newcomer": 2.0, "perturbation": 2.0, "notice": 1.5}
 
 
-def events(studio: Studio, name: str) -> Iterator[Row]:
+def events(studio: Studio, name: str) -> Iterator[Record]:
     """All events of a take as rows, in order."""
     header = studio.known(name).header
     table = table_of(header)
@@ -37,7 +37,7 @@ def resident(header: Mapping[str, Any], slot: int, life: int) -> str:
     return str(header["people"][slot]["id"]) if life == 0 else f"newcomer_{life}"
 
 
-def text_of(header: Mapping[str, Any], row: Row) -> str:
+def text_of(header: Mapping[str, Any], row: Record) -> str:
     kind = header["events"][row["kind"]]
     reasons = header["reasons"].get(kind, ())
     record = {key: row[key] for key in ("intensity", "waited", "amount")} | {"type": kind}
@@ -51,7 +51,7 @@ def text_of(header: Mapping[str, Any], row: Row) -> str:
     return tell(record)
 
 
-def story(studio: Studio, name: str, slot: int, first: int = 0, last: int | None = None) -> dict[str, Any]:
+def story(studio: Studio, name: str, slot: int, first: int = 0, last: int | None = None) -> Record:
     """The events of whoever lives in a slot."""
     header = studio.known(name).header
     if not 0 <= slot < len(header["people"]):
@@ -74,7 +74,7 @@ def story(studio: Studio, name: str, slot: int, first: int = 0, last: int | None
     return {"resident": header["people"][slot]["id"], "story": rows}
 
 
-def moments(studio: Studio, name: str) -> list[dict[str, Any]]:
+def moments(studio: Studio, name: str) -> list[Record]:
     """What is worth a jump, in order of time; `strength` tells which is worth more."""
     header = studio.known(name).header
     found = []
@@ -95,7 +95,7 @@ def moments(studio: Studio, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def divergence(studio: Studio, a: str, b: str) -> dict[str, Any]:
+def divergence(studio: Studio, a: str, b: str) -> Record:
     """The first tick, resident and column in which two takes differ to the eye: a decision before what it leads to."""
     one, two = studio.known(a).header, studio.known(b).header
     if [one[key] for key in ("first", "interval", "actions")] != [two[key] for key in ("first", "interval", "actions")] or len(
@@ -117,12 +117,12 @@ def divergence(studio: Studio, a: str, b: str) -> dict[str, Any]:
             at = int(differs.any(axis=0).argmax())
             name = names[int(differs[:, at].argmax())]
             slot = int((pair[name][0][at] != pair[name][1][at]).argmax())
-            return _parted(one, left.first + at, slot, name, pair[name][0][at, slot], pair[name][1][at, slot])
+            return _difference(one, left.first + at, slot, name, pair[name][0][at, slot], pair[name][1][at, slot])
         compared += ticks
     return {"tick": None, "text": "The two takes are the same to the end.", "compared": compared}
 
 
-def _parted(header: Mapping[str, Any], tick: int, slot: int, name: str, left: Any, right: Any) -> dict[str, Any]:
+def _difference(header: Mapping[str, Any], tick: int, slot: int, name: str, left: Any, right: Any) -> Record:
     who, time = header["people"][slot]["id"], time_of(header, tick)
     first, second = (_value(header, name, value) for value in (left, right))
     return {

@@ -21,7 +21,7 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, UsageError
 from townlet.files import short_hash
 from townlet.observer.reel import NO_DECISION, REEL_TICKS, Columns, Reel, columns, pack, planes, unpack, whole
-from townlet.observer.stage import Performed, RecordedDecisions, Shot, Stage
+from townlet.observer.stage import MakePolicy, Performed, RecordedDecisions, Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
 from townlet.observer.words import REASON_WORDS, WORDS
 from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
@@ -29,7 +29,7 @@ from townlet.scenarios.compile import CompiledTown, compile_town
 from townlet.sim.edits import ConfigEdit, parse_edit
 from townlet.sim.recorder import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.film import DOING, FilmColumn
 from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, TILES
 
@@ -69,10 +69,10 @@ class Studio:
         self._configs[digest] = config
         return digest
 
-    def add_checkpoint(self, name: str, folder: Path, digest: str) -> str:
-        """A trained policy; takes name it by its weights."""
-        self._policies[digest[:SEEN]] = name, folder
-        return digest[:SEEN]
+    def add_checkpoint(self, name: str, folder: Path, weights: str) -> str:
+        """A trained policy; takes name it by its `weights_id`."""
+        self._policies[weights] = name, folder
+        return weights
 
     def add_snapshot(self, path: Path) -> tuple[str, SimulationConfig, int]:
         """Id, config and seed of a snapshot of one town."""
@@ -112,7 +112,7 @@ class Studio:
         """The parent with more changes, or another policy."""
         base = self.known(parent).take
         merged = sorted((*base.changes, *changes), key=lambda change: change.at)
-        update: dict[str, Any] = {"changes": tuple(merged), "digest": None}
+        update: Record = {"changes": tuple(merged), "digest": None}
         if policy is not None:
             update |= {"policy": policy, "decisions": None}
         return self.open(parse_take(base.model_copy(update=update).model_dump(mode="json")), parent=parent)
@@ -140,7 +140,7 @@ class Studio:
             raise TakeError(f"there is no take {name!r:.60} here; open it again")
         return self.takes[name]
 
-    def row(self, name: str) -> dict[str, Any]:
+    def row(self, name: str) -> Record:
         known = self.known(name)
         take = known.take
         return {
@@ -189,14 +189,14 @@ class Studio:
             vec.restore(start)
         return vec
 
-    def player(self, take: Take) -> Callable[[VectorTown], RememberingPolicy]:
+    def player(self, take: Take) -> MakePolicy:
         """Whoever decides in a take, in a town of its config that begins with its seed."""
         if take.start is not None:
             raise TakeError("the take begins with a snapshot, not with a morning; capture a take that begins its episode")
         maker = self._policy_maker(take)
         return lambda vec: Performed(maker(vec), vec, [(c.at, c.do) for c in take.changes])
 
-    def new_stage(self, take: Take, policy: Callable[[VectorTown], RememberingPolicy] | None = None) -> Stage:
+    def new_stage(self, take: Take, policy: MakePolicy | None = None) -> Stage:
         """A stage of its own, with another policy than the take's where one is given."""
         config, start = self._beginning(take)
         maker = self._policy_maker(take) if policy is None else policy
@@ -205,7 +205,7 @@ class Studio:
         stage.decisions = -(-stage.ticks // stage.interval)
         return stage
 
-    def _policy_maker(self, take: Take) -> Callable[[VectorTown], RememberingPolicy]:
+    def _policy_maker(self, take: Take) -> MakePolicy:
         if take.policy == RECORDED:
             text = take.decisions or ""
 
@@ -312,7 +312,7 @@ class Studio:
         lives = next(shot.lives for shot in reversed(shots) if shot.tick <= a)
         return Reel(name, a, b - a, _groups(table, film, shots, lives, a, b, len(stage.things)))
 
-    def _header(self, take: Take, title: str, parent: str | None, stage: Stage) -> dict[str, Any]:
+    def _header(self, take: Take, title: str, parent: str | None, stage: Stage) -> Record:
         vec = stage.vec
         town, config = vec.towns[0], vec.config
         table = columns(tuple(config.needs), values=stage.policy.has_values)
@@ -357,7 +357,7 @@ class Studio:
             "words": WORDS,
             "reason_words": REASON_WORDS,
             "perturbations": list(PERTURBATIONS),
-            "columns": {group: [_told(one) for one in row] for group, row in table.items()},
+            "columns": {group: [_column(one) for one in row] for group, row in table.items()},
             "avoid_line": float(vec.tables.rules[0]["avoid_threshold"]),
         }
 
@@ -384,7 +384,7 @@ class Studio:
         return take.model_copy(update={"policy": RECORDED, "decisions": self.decisions(name).text(), "changes": kept})
 
 
-def map_of(town: CompiledTown) -> dict[str, Any]:
+def map_of(town: CompiledTown) -> Record:
     """Tiles and buildings of a town, for drawing."""
     tiles, homes = town.layout.tiles, {int(home) for home in town.layout.residents["home"]}
     return {
@@ -408,7 +408,7 @@ def map_of(town: CompiledTown) -> dict[str, Any]:
     }
 
 
-def plan_of(config: SimulationConfig) -> dict[str, Any]:
+def plan_of(config: SimulationConfig) -> Record:
     """A town as its scenario draws it, before anybody lives in it."""
     town = compile_town(config)
     marks = marks_of(sorted(town.kinds))
@@ -424,8 +424,8 @@ def table_of(header: Mapping[str, Any]) -> Columns:
     return columns([need["name"] for need in header["needs"]], values=header["values"])
 
 
-def _told(column: FilmColumn) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": column.name, "bytes": column.bytes}
+def _column(column: FilmColumn) -> Record:
+    told: Record = {"name": column.name, "bytes": column.bytes}
     if column.signed:
         told["signed"] = True
     if column.scale != 1.0:
@@ -433,7 +433,7 @@ def _told(column: FilmColumn) -> dict[str, Any]:
     return told
 
 
-def _person(vec: VectorTown, slot: int, mark: str) -> dict[str, Any]:
+def _person(vec: VectorTown, slot: int, mark: str) -> Record:
     town = vec.towns[0]
     row = town.layout.residents[slot]
     job = None

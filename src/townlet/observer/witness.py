@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from townlet.policy.runtime import NetworkPolicy, Policy, RandomPolicy, Scripted
 from townlet.ports import Decided
 from townlet.sim.edits import tie_now
 from townlet.sim.mask_reasons import why_masked
-from townlet.types import Array
+from townlet.types import Array, Record
 from townlet.world.actions import WAYS
 from townlet.world.state import HALF_DISTANCE, HALF_QUEUE, MONEY, SHIFT_STATES, TERMS
 
@@ -55,7 +54,7 @@ def _logits(policy: NetworkPolicy, network: NumpyPolicy, vec: VectorTown) -> Arr
 SEEN = ("distance", "queue", "busy", "rivalry")
 
 
-def witness(stage: Stage, tick: int, slot: int) -> dict[str, Any]:
+def witness(stage: Stage, tick: int, slot: int) -> Record:
     """The decision of a slot that is under way at a tick."""
     if not stage.first <= tick < stage.first + stage.ticks or not 0 <= slot < stage.vec.num_residents:
         raise TakeError(
@@ -66,7 +65,7 @@ def witness(stage: Stage, tick: int, slot: int) -> dict[str, Any]:
     return {**found, "tick": tick}
 
 
-def witnesses(stage: Stage, decision: int, slots: Iterable[int], *, full: bool = False) -> list[dict[str, Any]]:
+def witnesses(stage: Stage, decision: int, slots: Iterable[int], *, full: bool = False) -> list[Record]:
     """Several residents at one decision; `full` with every field and the map that was seen."""
     stage.go(decision)
     vec, policy = stage.vec, stage.policy.policy
@@ -97,18 +96,18 @@ def witnesses(stage: Stage, decision: int, slots: Iterable[int], *, full: bool =
     return rows
 
 
-def _script(vec: VectorTown) -> Any:
+def _script(vec: VectorTown) -> Array | None:
     """What the scripted townspeople would do here, or None where they cannot."""
     if vec.primitive:
         return None
     script = ScriptedPolicy()
     script.reset(vec)
-    return script.act(vec).actions[0]
+    return np.asarray(script.act(vec).actions[0])
 
 
-def _before(vec: VectorTown, slot: int, weighed: Any, script: Any, stage: Stage, full: bool) -> dict[str, Any]:
+def _before(vec: VectorTown, slot: int, weighed: Array, script: Array | None, stage: Stage, full: bool) -> Record:
     now, me = vec.state.towns[0], vec.state.residents[0, slot]
-    told: dict[str, Any] = {
+    told: Record = {
         "tick": int(now["tick"]),
         "decided": int(now["tick"]),
         "time": clock(int(now["minute"])),
@@ -131,7 +130,7 @@ def _before(vec: VectorTown, slot: int, weighed: Any, script: Any, stage: Stage,
             if vec.masks[0, slot, a]
         ],
         "masked": [{"reason": reason, "options": options} for reason, options in reasons.items()],
-        "sees": {name: _candidates(seen, name) for name in vec.catalogue.affordances},
+        "sees": {name: candidates(seen, name) for name in vec.catalogue.affordances},
         "script": None if script is None else names[int(script[slot])],
         "needs": {need: round(float(me["needs"][k]), 4) for k, need in enumerate(vec.config.needs)},
         "wallet": int(me["wallet"]) / MONEY,
@@ -151,7 +150,7 @@ def _before(vec: VectorTown, slot: int, weighed: Any, script: Any, stage: Stage,
     return told
 
 
-def _candidates(seen: dict[str, float], name: str) -> dict[str, dict[str, float]]:
+def candidates(seen: dict[str, float], name: str) -> dict[str, dict[str, float]]:
     """The candidates of an affordance as they were seen; `steps` and `waiting` are distance and queue again as counts."""
     found = {}
     for how in (way for ways in WAYS.values() for way in ways):
@@ -167,17 +166,17 @@ def _count(seen: float, half: float) -> int:
     return round(half * seen / (1 - seen)) if seen < 1 else -1
 
 
-def _window(vec: VectorTown, slot: int) -> dict[str, Any] | None:
+def _window(vec: VectorTown, slot: int) -> Record | None:
     if vec.maps is None:
         return None
     cells = base64.b64encode(np.ascontiguousarray(vec.maps[0, slot]).tobytes()).decode()
     return {"channels": list(vec.spec.map_channels), "side": vec.spec.map_shape[1], "cells": cells}
 
 
-def sentence(row: dict[str, Any]) -> str:
+def sentence(row: Record) -> str:
     """The decision in a sentence."""
 
-    def said(options: list[dict[str, Any]]) -> str:
+    def said(options: list[Record]) -> str:
         return " and ".join(f"“{option_text(one['name'])}” ({one['probability']:.0%})" for one in options[:2])
 
     chosen = f"“{option_text(row['chosen'])}”"
@@ -196,7 +195,7 @@ def sentence(row: dict[str, Any]) -> str:
     return f"{words}. Lowest need: {worst.replace('_', ' ')}, {row['needs'][worst]:.0%}."
 
 
-def ties(stage: Stage, tick: int) -> dict[str, Any]:
+def ties(stage: Stage, tick: int) -> Record:
     """Who feels what for whom at the decision under way at a tick; a feels for b."""
     if not stage.first <= tick < stage.first + stage.ticks:
         raise TakeError(f"there is no tick {tick}; the take has {stage.first} to {stage.first + stage.ticks - 1}")

@@ -13,6 +13,7 @@ interruption left before or after it.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,8 @@ from townlet import files
 from townlet.errors import CheckpointError, UsageError
 from townlet.names import check_name
 from townlet.types import Array, Record
+
+log = logging.getLogger("townlet.checkpoint")
 
 FORMAT = 1
 WEIGHTS, OPTIMIZER, STATE, WORLD, SUMS = "weights.safetensors", "optimizer.safetensors", "state.json", "world.npz", "SHA256SUMS"
@@ -171,13 +174,17 @@ def kept_by(root: str | Path) -> Kept:
 
 
 def tidy(root: str | Path) -> None:
-    """Set the pointers as the latest checkpoint says and remove what it does not list. For the only writer of the folder."""
+    """Set the pointers as the latest checkpoint says and remove what it does not list. Where `latest` is not there, it is the
+    newest. For the only writer of the folder."""
     root = Path(root)
     if not root.is_dir():
         return
     files.sweep(root, owned=True)
     if not (root / LATEST).is_file():
-        return
+        if not (found := names(root)):
+            return
+        log.warning("%s has no `%s`; the newest checkpoint is %s", root, LATEST, found[-1])
+        mark(root, LATEST, found[-1])
     kept, latest = kept_by(root), _pointed(root / LATEST).name
     if kept.best is not None and (not (root / BEST).is_file() or _pointed(root / BEST).name != kept.best):
         mark(root, BEST, kept.best)

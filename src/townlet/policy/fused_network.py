@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from townlet.envs.threads import Threads
 from townlet.policy import passes
 from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
 from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
-from townlet.threads import Threads
 from townlet.types import Array, Doubles, Floats
 from townlet.world._jit import JIT
 
 ROWS_PER_THREAD = 192  # fewer are answered sooner by one thread
+LARGE_PAGE, ASKS = 2**21 // 4, 2**22 // 4  # in numbers of four bytes
 
 
 def can_fuse(spec: NetworkSpec) -> bool:
@@ -120,11 +121,12 @@ class Workspace:
     """What one thread writes into."""
 
     def __init__(self, layout: WeightLayout) -> None:
-        self.act, self.grad = _aligned(layout.tile), _aligned(layout.tile)
-        self.ones = np.ones(1, np.float32)
+        by_action = layout.out.padded * passes.TILE
+        self.act, self.grad, self.chances, self.logs, self.lanes = zeros_together(
+            layout.tile, layout.tile, by_action, by_action, passes.ERRORS + passes.TILE
+        )
+        self.ones, self.ratios = np.ones(1, np.float32), np.zeros(2 * passes.TILE)
         self.row, self.weights = np.empty(layout.spec.features, np.float32), np.empty(layout.spec.actions)
-        self.chances, self.logs = (_aligned(layout.out.padded * passes.TILE) for _ in range(2))
-        self.lanes, self.ratios = _aligned(passes.ERRORS + passes.TILE), np.zeros(2 * passes.TILE)
 
     @property
     def learning(self) -> tuple[Array, ...]:
@@ -139,7 +141,7 @@ class FusedNetwork:
         self.spec, self.threads, self._threads = spec, threads, Threads(threads)
         self.layout = WeightLayout(spec, names)
         self.names = tuple(names)
-        self.wide, self.turned = _aligned(self.layout.wide), _aligned(self.layout.turned)
+        self.wide, self.turned = zeros_together(self.layout.wide, self.layout.turned)
         self.spaces = [Workspace(self.layout) for _ in range(threads)]
         self._vector = np.full(len(self.layout.place), np.nan, np.float32)
         self._goal = np.concatenate([self.layout.plain.columns, self.layout.conflict.columns])
@@ -281,8 +283,10 @@ def _together(segments: Sequence[Segment]) -> tuple[Segment, Array]:
     return Segment(first.at, last.at + last.size - first.at, first.row), columns
 
 
-def _aligned(size: int) -> Floats:
-    """Zeros that begin at a line of the cache."""
-    spare = np.zeros(size + passes.LANES, np.float32)
-    skip = -spare.ctypes.data // 4 % passes.LANES
-    return spare[skip : skip + size]
+def zeros_together(*sizes: int) -> list[Floats]:
+    """Zeros that each begin at a line of the cache, side by side from the beginning of a large page, where the system has them:
+    NumPy asks for such pages from ASKS on. A tile lies on sixty small ones, whose places a core would look up again and again."""
+    edges = np.cumsum([0, *map(_padded, sizes)]).tolist()
+    spare = np.zeros(max(edges[-1] + LARGE_PAGE, ASKS), np.float32)
+    skip = -spare.ctypes.data // 4 % LARGE_PAGE
+    return [spare[skip + at : skip + at + size] for at, size in zip(edges, sizes)]

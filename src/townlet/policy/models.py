@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,9 +14,10 @@ from torch.nn import functional
 from townlet.errors import CheckpointError
 from townlet.policy.inference import town_means
 from townlet.policy.network import CELLS, CNN_KERNEL, OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
-from townlet.types import Array
+from townlet.types import Array, Doubles
 
-HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
+HIDDEN_GAIN = math.sqrt(2)
+GAINS = {"policy.weight": 0.01, "value.weight": 1.0, "cell.weight_ih_l0": 1.0, "cell.weight_hh_l0": 1.0}
 
 
 class ConflictAwarePolicyNetwork(nn.Module):
@@ -36,11 +37,13 @@ class ConflictAwarePolicyNetwork(nn.Module):
     def __init__(self, spec: NetworkSpec, seed: int = 0, device: str = "cpu") -> None:
         super().__init__()
         self.spec = spec
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):  # torch draws weights of its own, which are not used
             self._build()
-        for parameter in self.parameters():
-            parameter.data = parameter.data.to(device)
+        draws = np.random.Philox(key=seed)
+        for name, parameter in self.named_parameters():
+            gain = GAINS.get(name, HIDDEN_GAIN)
+            first = _orthogonal(parameter.shape, gain, draws) if parameter.dim() > 1 else np.zeros(parameter.shape)
+            parameter.data = torch.from_numpy(first).float().to(device)
         self._order = np.array(spec.column_order)
         self._reorders = spec.column_order != tuple(range(spec.features))
         self._plain = len(spec.plain_columns)
@@ -52,25 +55,23 @@ class ConflictAwarePolicyNetwork(nn.Module):
 
     def _build(self) -> None:
         spec = self.spec
-        self.feature = _dense(len(spec.plain_columns), spec.feature_size)
+        self.feature = nn.Linear(len(spec.plain_columns), spec.feature_size)
         if spec.has_conflict_encoder:
-            self.conflict = _dense(len(spec.conflict_columns), spec.conflict_size)
+            self.conflict = nn.Linear(len(spec.conflict_columns), spec.conflict_size)
         if spec.map_encoder == "cnn":
             channels = (spec.window[0], *spec.map_channels)
             steps = zip(channels, channels[1:], spec.cnn_strides)
-            self.conv = nn.ModuleList(_initialised(nn.Conv2d(c, k, CNN_KERNEL, stride)) for c, k, stride in steps)
+            self.conv = nn.ModuleList(nn.Conv2d(c, k, CNN_KERNEL, stride) for c, k, stride in steps)
         if spec.sees_map:
-            self.map = _dense(spec.map_inputs, spec.map_size)
+            self.map = nn.Linear(spec.map_inputs, spec.map_size)
         widths = (spec.encoded_width, *spec.trunk_sizes)
-        self.trunk = nn.ModuleList(_dense(widths[i], widths[i + 1]) for i in range(len(spec.trunk_sizes)))
+        self.trunk = nn.ModuleList(nn.Linear(widths[i], widths[i + 1]) for i in range(len(spec.trunk_sizes)))
         if spec.recurrent != "none":
             self.cell = (nn.GRU if spec.recurrent == "gru" else nn.LSTM)(widths[-1], spec.recurrent_size)
-            for name, parameter in self.cell.named_parameters():
-                nn.init.orthogonal_(parameter) if "weight" in name else nn.init.zeros_(parameter)
         if spec.town_size:
-            self.town = _dense(spec.features, spec.feature_size)
-        self.policy = _dense(spec.hidden_width, spec.actions, POLICY_GAIN)
-        self.value = _dense(spec.critic_width, 1, VALUE_GAIN)
+            self.town = nn.Linear(spec.features, spec.feature_size)
+        self.policy = nn.Linear(spec.hidden_width, spec.actions)
+        self.value = nn.Linear(spec.critic_width, 1)
         for prefix, size in (("observation", spec.features), ("value", 1)):
             self.register_buffer(f"{prefix}_mean", torch.zeros(size, dtype=torch.float64))
             self.register_buffer(f"{prefix}_var", torch.ones(size, dtype=torch.float64))
@@ -207,18 +208,33 @@ class ConflictAwarePolicyNetwork(nn.Module):
         self.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
 
 
-Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+def _orthogonal(shape: Sequence[int], gain: float, draws: np.random.Philox) -> Doubles:
+    """Orthogonal rows or columns times the gain, by Gram and Schmidt in float64.
+
+    Only operations that round the same way on every processor, in a fixed order: the first weights are the same everywhere.
+    A product of matrices, the logarithm behind a normal draw and LAPACK's QR are not. A normal draw is a sum of twelve even ones.
+    """
+    rows, columns = shape[0], math.prod(shape[1:])
+    even = (draws.random_raw(12 * rows * columns) >> np.uint64(11)).reshape(12, rows, columns) / 2.0**53
+    drawn: Doubles = even[0] - 6.0
+    for one in even[1:]:
+        drawn += one
+    rest: Doubles = drawn.T.copy() if rows < columns else drawn  # (long, short)
+    for i in range(rest.shape[1]):
+        unit = rest[:, i] / np.sqrt(_column_sums(rest[:, i : i + 1] ** 2))
+        rest[:, i] = unit
+        rest[:, i + 1 :] -= unit[:, None] * _column_sums(unit[:, None] * rest[:, i + 1 :])
+    weights: Doubles = gain * (rest.T if rows < columns else rest).reshape(shape)
+    return weights
 
 
-def _initialised(module: Layer, gain: float = HIDDEN_GAIN) -> Layer:
-    nn.init.orthogonal_(module.weight, gain)
-    if module.bias is not None:
-        nn.init.zeros_(module.bias)
-    return module
-
-
-def _dense(inputs: int, outputs: int, gain: float = HIDDEN_GAIN) -> nn.Linear:
-    return _initialised(nn.Linear(inputs, outputs), gain)
+def _column_sums(terms: Doubles) -> Doubles:
+    """Halves added to halves, so that no library chooses the order."""
+    while len(terms) > 1:
+        half = len(terms) // 2
+        terms = np.concatenate([terms[:half] + terms[half : 2 * half], terms[2 * half :]])
+    total: Doubles = terms[0]
+    return total
 
 
 def _of_parts(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:

@@ -21,8 +21,9 @@ from typing import Any
 from townlet.config.learning import ClusterConfig, TrainingConfig
 from townlet.errors import ClusterError
 from townlet.optional import check_installed, require, versions
-from townlet.policy.workers import PATIENCE, Answer, Host, Worker, WorkerDied, own_cores
+from townlet.policy.workers import PATIENCE, Answer, Host, Worker, WorkerDied
 from townlet.signals import SIGNALS
+from townlet.threads import own_cores
 
 log = logging.getLogger("townlet.cluster")
 ANSWERS_WITHIN = 5.0  # seconds a cluster has to accept a connection

@@ -211,12 +211,13 @@ def _drawn_columns(sample: ReplaySample) -> dict[str, Array]:
 
 
 def draw_histogram(name: str, counts: list[int]) -> list[str]:
-    """A histogram of [0, 1] for a terminal, one line per bin."""
+    """A histogram of [0, 1] for a terminal, one line per bin that holds something."""
     total, top = max(1, sum(counts)), max(1, max(counts))
     lines = [name]
     for k, count in enumerate(counts):
-        bar = "█" * round(BAR * count / top) or ("▏" if count else "")
-        lines.append(f"  {k / BINS:.1f}–{(k + 1) / BINS:.1f} {bar:<{BAR}} {count:>8} {100 * count / total:5.1f} %")
+        bar = "█" * round(BAR * count / top) or "▏"
+        if count:
+            lines.append(f"  {k / BINS:.1f}–{(k + 1) / BINS:.1f} {bar:<{BAR}} {count:>8} {100 * count / total:5.1f} %")
     return lines
 
 

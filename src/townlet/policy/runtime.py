@@ -349,6 +349,9 @@ class PolicyRuntime:
                 raise UsageError(f"no resident is called {pattern!r}; this town has {', '.join(sorted(known))}")
         order = sorted(given, key=lambda pattern: (pattern == "*", "*" in pattern))
         self.policies: dict[str, Policy] = {pattern: given[pattern] for pattern in order}
+        acting = {id(policy): policy for policy in self.policies.values()}  # each decides once, for however many
+        self._acting = list(acting.values())
+        self._place = [list(acting).index(id(policy)) for policy in self.policies.values()]
         self.reset(vec)
 
     @property
@@ -373,17 +376,17 @@ class PolicyRuntime:
         return mix_hash(parts) if len(parts) > 1 else next(iter(parts.values()))
 
     def reset(self, vec: VectorTown) -> None:
-        for policy in self.policies.values():
+        for policy in self._acting:
             policy.reset(vec)
-        self._owner: Array = np.zeros(vec.active.shape, np.int64)  # (E, N) index into the policies, in order
+        self._owner: Array = np.zeros(vec.active.shape, np.int64)  # (E, N) index into those that act
         self._lives: Array = np.full(vec.active.shape, -1, np.int64)  # (E, N) lives `_owner` was worked out for
 
     def act(self, vec: VectorTown) -> Decision:
-        decided = [policy.act(vec) for policy in self.policies.values()]
+        decided = [policy.act(vec) for policy in self._acting]
         return decided[0] if len(decided) == 1 else mix(decided, self._owners(vec))
 
     def values(self, vec: VectorTown) -> Array:
-        thought = np.stack([values_of(policy, vec) for policy in self.policies.values()])
+        thought = np.stack([values_of(policy, vec) for policy in self._acting])
         return np.asarray(np.take_along_axis(thought, self._owners(vec)[None], axis=0)[0])
 
     def _owners(self, vec: VectorTown) -> Array:
@@ -391,7 +394,7 @@ class PolicyRuntime:
         lives = vec.state.residents["life"] + (vec.state.towns["episode"] << 32)[:, None]
         for town, slot in np.argwhere(lives != self._lives):
             name = vec.resident_id(int(town), int(slot))
-            fits = (k for k, pattern in enumerate(self.policies) if fnmatchcase(name, pattern))
+            fits = (place for place, pattern in zip(self._place, self.policies) if fnmatchcase(name, pattern))
             self._owner[town, slot] = next(fits)
         self._lives = lives
         return self._owner

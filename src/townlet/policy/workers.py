@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from townlet.config.learning import TrainingConfig
 from townlet.errors import TownletError
 from townlet.signals import SIGNALS
+from townlet.threads import own_cores
 
 PATIENCE = 5.0  # seconds that a worker is given to end
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
@@ -24,11 +25,6 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 class WorkerDied(TownletError):
     """A worker ended without an answer; nothing it was asked for was delivered."""
-
-
-def own_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def worker_count(training: TrainingConfig) -> int:

@@ -254,11 +254,17 @@ def _nearest(order: list[PlacedObject], config: SimulationConfig, walk: Array, r
     return table
 
 
+def no_ties(residents: int) -> Array:
+    """Ties of residents who know nobody.  # (N, MAX_EDGES) TIE"""
+    ties = np.zeros((residents, MAX_EDGES), dtype=TIE)
+    ties["other"] = -1
+    return ties
+
+
 def _ties(plan: Plan, config: SimulationConfig) -> Array:
     """Feelings at the start.  # (N, MAX_EDGES) TIE"""
     slot = {one.id: n for n, one in enumerate(plan.residents)}
-    ties = np.zeros((len(plan.residents), MAX_EDGES), dtype=TIE)
-    ties["other"] = -1
+    ties = no_ties(len(plan.residents))
     filled = [0] * len(plan.residents)
     seen: set[tuple[str, str]] = set()
     for tie in plan.ties:
@@ -297,6 +303,14 @@ NONE_FIELDS = (  # indices of a resident that point at nothing until something h
 )
 
 
+def empty_slots(count: int) -> Array:
+    """Slots in which nobody lives, and to which nobody comes.  # (N,) RESIDENT"""
+    slots = np.zeros(count, dtype=RESIDENT)
+    for name in NONE_FIELDS:
+        slots[name] = -1
+    return slots
+
+
 def settle(
     plan: Plan, config: SimulationConfig, walk: Array, buildings: Array, reach: list[list[int]]
 ) -> tuple[Array, Array, Array]:
@@ -304,9 +318,7 @@ def settle(
     width = walk.shape[1]
     building_of = {building.id: i for i, building in enumerate(plan.buildings)}
     job_of = {job.id: j for j, job in enumerate(plan.jobs)}
-    residents = np.zeros(len(plan.residents), dtype=RESIDENT)
-    for name in NONE_FIELDS:
-        residents[name] = -1
+    residents = empty_slots(len(plan.residents))
     residents["present"] = 1
     residents["attended"] = 1.0
     lodgers = [0] * len(plan.buildings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from functools import lru_cache
 
 from townlet.config.base import DAY, clock
 from townlet.config.loader import default_config
@@ -65,6 +66,43 @@ def drawn_town(seed: int, attempt: int = 0) -> SimulationConfig:
     return default_config().model_copy(
         update={"config_id": scenario.name, "seed": seed, "scenario": scenario, "economy": economy}
     )
+
+
+def varied_town(seed: int, attempt: int = 0) -> SimulationConfig:
+    """A town of 24 residents in which everything else is drawn: the size of blocks and so the length of ways, how many live in a
+    house and work at a site, in two to four shifts, what they share, and who likes whom. What is trained in a series of these
+    (`training.drawn_towns`) meets crowds in small houses and large ones."""
+    draw = random.Random(f"sizes/{seed}/{attempt}")
+    first, block = 60 * draw.randint(7, 11), draw.choice([12, 16, 21, 32])
+    how = GenerateConfig(
+        seed=seed,
+        residents=24,
+        block=block,
+        residents_per_home=draw.choice([8, 12, 24]),
+        workers_per_site=draw.choice([8, 12, 24]),
+        residents_per={
+            "shower": draw.choice([3.0, 4.0, 6.0, 8.0]),
+            "stove": draw.choice([3.0, 4.0, 6.0, 8.0]),
+            "fridge": 8.0,
+            "table": draw.choice([2.0, 3.0, 4.0, 6.0]),
+            "cafe_counter": draw.choice([4.0, 8.0]),
+            "bench": draw.choice([3.0, 4.0]),
+        },
+        shifts=tuple(first + 60 * later for later in sorted(draw.sample(range(7), draw.choice([2, 3, 4])))),
+        services=draw.choice(["at_home", "apart"]),
+        open_services=draw.random() < 0.5,
+        feuds=round(0.5 * draw.random(), 2),
+        friendships=round(0.5 * draw.random(), 2),
+    )
+    side = 64 // block * block
+    scenario = ScenarioConfig(name=f"varied_{seed}", size=(side, side), generate=how)
+    return default_config().model_copy(update={"config_id": scenario.name, "seed": seed, "scenario": scenario})
+
+
+@lru_cache(maxsize=2)
+def varied_towns(count: int) -> tuple[SimulationConfig, ...]:
+    """The first of the towns that are trained in; those of odd seeds are for measuring."""
+    return tuple(feasible_town(2 * k, varied_town) for k in range(count))
 
 
 def sized_town(name: str, seed: int, residents: int, crowding: float, feuds: float) -> SimulationConfig:

@@ -91,13 +91,14 @@ def fork(
         raise UsageError("a fork edits the town; a decision is forced in a take (`townlet observe`)")
     edited = apply_edits(as_it_was, [edit.text for edit in parsed if isinstance(edit, ConfigEdit)])
     of_world = [edit for edit in parsed if not isinstance(edit, ConfigEdit)]
-    rows = [_measure_futures(as_it_was, moment, futures, policy, ()), _measure_futures(edited, moment, futures, policy, of_world)]
+    before = _measure_futures(as_it_was, moment, futures, policy, ())
+    after = _measure_futures(edited, moment, futures, policy, of_world) if parsed else before
     effects, rules = {}, moment.config.evaluation
     for name in MEASURES:
-        effect = effect_of(rows[1][name], rows[0][name], rules)
+        effect = effect_of(after[name], before[name], rules)
         if effect is not None:
-            before, after = summarise(rows[0][name], rules), summarise(rows[1][name], rules)
-            effects[name] = ForkEffect(before=before, after=after, effect=effect)
+            was, became = summarise(before[name], rules), summarise(after[name], rules)
+            effects[name] = ForkEffect(before=was, after=became, effect=effect)
     return ForkResult(
         config_hash=config_hash(moment.config),
         edits=tuple(edits),

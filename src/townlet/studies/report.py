@@ -13,7 +13,7 @@ def report_text(report: StudyReport) -> str:
     towns = report.results[0].towns if report.results else 0
     lines += [f"{len(report.results)} jobs of {budget} each on `{report.config}`, measured in {towns} held-out towns.", ""]
     if report.older:
-        lines += [f"{report.older} of them are of another config or version of Townlet; the command trains those anew.", ""]
+        lines += [f"{report.older} of them are of another config or version of Townlet; the command trains those again.", ""]
     lines += ["| arm | seed | " + " | ".join(COLUMNS) + " |", "| --- | --- | " + " | ".join("---:" for _ in COLUMNS) + " |"]
     for name, measures in report.baselines.items():
         cells = " | ".join(_figure(measures[key].mean, key) for key in COLUMNS)
@@ -22,12 +22,23 @@ def report_text(report: StudyReport) -> str:
         cells = " | ".join(_figure(result.measures[key].mean, key) for key in COLUMNS)
         lines.append(f"| {result.arm} | {result.seed} | {cells} |")
     lines += [
+        *_times(report),
         "",
         f"| contrast | measure | difference | {percent(report.level)} interval | p, corrected | Cohen's d | seeds |",
         "| --- | --- | ---: | --- | ---: | ---: | ---: |",
     ]
     lines += [_contrast(row) for row in report.contrasts if row.measure in COLUMNS]
     return "\n".join(lines)
+
+
+def _times(report: StudyReport) -> list[str]:
+    """How long the training of each arm took, on one core."""
+    lines = []
+    for arm in sorted({result.arm for result in report.results}):
+        used = [one.processor_seconds for one in report.results if one.arm == arm and one.processor_seconds is not None]
+        if used:
+            lines.append(f"- {arm}: {min(used):.0f} to {max(used):.0f} seconds of processor time per training, {len(used)} known")
+    return ["", *lines] if lines else []
 
 
 def _contrast(row: Contrast) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 
@@ -81,12 +82,15 @@ def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, se
     spec, seed, run = StudySpec.model_validate_json(spec_text), int(seed_text), RunFolder(Path(folder))
     config, measured = (SimulationConfig.model_validate_json(text) for text in (config_text, measured_text))
     trained = run.summary() if run.exists else None
+    used = None
     if trained is None:
         resume = run.exists and any(run.path.glob("**/checkpoints/latest"))
         if not resume and run.path.exists():
             files.remove(run.path)  # stopped before its first checkpoint
         options = RunOptions(run_dir=run.path, resume=resume, command=("townlet", "study", spec.name, f"{arm}:{seed}"))
+        begun = process_time()
         trained = PolicyTrainingOrchestrator(config).run(spec.mode, options).model_dump(mode="json")
+        used = None if resume else process_time() - begun
     checkpoint = run.best() or run.latest()
     if checkpoint is None:
         raise JobFailed(f"{folder} holds no checkpoint after training; its log says why")
@@ -100,6 +104,7 @@ def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, se
         overrides=(*spec.overrides, *spec.arms[arm]),
         minutes=spec.minutes,
         training_seconds=float(trained["duration_sec"]),
+        processor_seconds=used,
         transitions=_transitions(trained),
         evaluation_seed=_seed(measured),
         towns=spec.towns,

@@ -69,7 +69,7 @@ def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, say: S
 
 
 class SoakStrategy(PPOStrategy):
-    """PPO in mode `mixed` whose stored data are captured anew, by the network itself, before every epoch but the first."""
+    """PPO in mode `mixed` whose stored data are captured again, by the network itself, before every epoch but the first."""
 
     def __init__(self, config: SimulationConfig, work: Path, report_cycle: Callable[[SoakCycle], None]) -> None:
         super().__init__()

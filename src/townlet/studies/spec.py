@@ -29,7 +29,7 @@ class StudySpec(Section):
 
     name: Name = Field(description="Name; results and report are filed under it.")
     config: str = Field(min_length=1, description="Training config or scenario every arm starts from.")
-    recipe: str | None = Field(None, description="Shipped training config, such as demo, whose settings are laid upon it.")
+    recipe: str | None = Field(None, description="Shipped training config, such as demo, whose settings replace the town's.")
     mode: str | None = Field(None, description="Training mode; by default training.source of the config.")
     minutes: float | None = Field(None, gt=0, description="Minutes of PPO per job; null leaves it to training.epochs.")
     seeds: int = Field(5, ge=1, le=1000, description="Training seeds per arm.")

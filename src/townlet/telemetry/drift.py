@@ -34,7 +34,7 @@ MAX_BASELINE = 64 << 20
 DRAWS = 2000
 ROUNDING = 1e-12
 
-Moment = tuple[float, float]  # stage of an anneal schedule (−1 outside one) and epoch, which every stage counts anew
+Moment = tuple[float, float]  # stage of an anneal schedule (−1 outside one) and epoch, which starts again with every stage
 
 
 class Delta(NamedTuple):
@@ -363,7 +363,7 @@ def _mixes(current: LogSeries, baseline: LogSeries, window: float) -> Iterator[t
 
 
 def _mix(name: str, a: Doubles, b: Doubles, alpha: float, max_distance: float) -> MixDrift:
-    """Distance of the mean histograms; its p-value by dealing the epochs' blocks out to both sides anew."""
+    """Distance of the mean histograms; its p-value by dealing the epochs' blocks out to both sides at random."""
     if len(a) == 0 or len(b) == 0:
         return MixDrift(name, math.nan, 1.0, False)
     distance = total_variation(a.sum(axis=0), b.sum(axis=0))

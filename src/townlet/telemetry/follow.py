@@ -144,7 +144,7 @@ class Follower:
                 self._rest = b""
 
     def _changes(self, file: BinaryIO) -> Iterator[Notice]:
-        """Notice when the open file was cut back or written anew."""
+        """Notice when the open file was cut back or written again."""
         size = os.fstat(file.fileno()).st_size
         if size >= self._position and self._tail_stands(file):
             return

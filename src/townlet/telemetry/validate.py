@@ -186,7 +186,9 @@ def check_record(record: Record) -> list[tuple[str, str]]:
     version = record.get("telemetry_version")
     if isinstance(version, bool) or not isinstance(version, int | float) or version not in VERSIONS:
         found = "missing" if "telemetry_version" not in record else f"is {_shown(version)}"
-        return [("telemetry_version", f"{found}, expected one of the numbers {', '.join(f'{v:g}' for v in VERSIONS)}")]
+        told = f"{found}, expected one of the numbers {', '.join(f'{v:g}' for v in VERSIONS)}"
+        newer = isinstance(version, int | float) and VERSIONS[-1] < version < 100
+        return [("telemetry_version", told + ("; a newer Townlet wrote it, use that one" if newer else ""))]
     version = float(version)
     fields = BATCH_FIELDS if record.get("kind") == "batch" else FIELDS
     lost = record["nonfinite"] if isinstance(record.get("nonfinite"), list) else []
@@ -307,7 +309,7 @@ class Before:
     version: float = 0.0
     run: str = ""
     epoch: float = -1.0
-    stage: float | UnsetType | None = None  # of an anneal schedule, in which epochs are counted anew
+    stage: float | UnsetType | None = None  # of an anneal schedule, in which epochs start again
 
 
 class LogChecker:

@@ -30,7 +30,10 @@ from townlet.world._compiler import EntryModule
 
 KEPT_CACHES = 12
 NO_KERNELS = ("_cache", "invariants", "layout", "preconditions", "rules")
-ALONE = ("policy/passes.py",)  # its kernels reach no other file; the text of their own is in the name of what is kept
+ALONE = (
+    "policy/passes.py",
+    "envs/threads.py",
+)  # they reach no other file; the text of their own is in the name of what is kept
 SECONDS_PER_FUNCTION = 0.2
 SECONDS_TOLD = 1.5  # a shorter wait is not announced
 REDRAW_SECONDS = 0.1

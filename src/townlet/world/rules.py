@@ -7,7 +7,6 @@ from math import ceil, floor, isfinite
 import numpy as np
 
 from townlet.config.models import SimulationConfig, weights_of
-from townlet.config.scenario import PROFILES
 from townlet.types import Array
 from townlet.world.preconditions import NUMBER, Program, Row, both, check_length, names_of, parse
 from townlet.world.state import AFFORDANCE, HUNGER, MAX_MEALS, MONEY, RULES
@@ -94,9 +93,8 @@ def _fill_ties(r: np.void, config: SimulationConfig) -> None:
     r["chat_cooldown"], r["quality_floor"] = ties.chat.cooldown, ties.chat.quality_floor
     for k, (_, delta) in enumerate(ties.events):
         r["tie_trust"][k], r["tie_familiarity"][k], r["tie_rivalry"][k] = delta.trust, delta.familiarity, delta.rivalry
-    chosen = config.personalities.newcomers[: len(PROFILES)]
-    r["newcomer_profiles"] = len(chosen)
-    for k, name in enumerate(chosen):
+    r["newcomer_profiles"] = len(config.personalities.newcomers)
+    for k, name in enumerate(config.personalities.newcomers):
         one = config.profiles()[name]
         r["profiles"][k] = one.traits
         r["profile_weights"][k, : len(config.needs)] = weights_of(config.needs, one)

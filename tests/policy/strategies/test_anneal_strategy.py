@@ -16,7 +16,7 @@ from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Measure
 from townlet.dto.policy import BCTrainingResult, EpochFigures, EvaluationPoint, MeasureInterval, PPOTrainingResult, TrainingResult
 from townlet.dto.promotion import Outcome, PromotionDecision
-from townlet.errors import ConfigError, DivergedError, InterruptedRun
+from townlet.errors import ConfigError, DivergedError, InterruptedRun, UsageError
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint
 from townlet.policy.network import NetworkSpec
 from townlet.policy.runner import TrainingHarness
@@ -400,3 +400,21 @@ def test_a_sabotaged_stage_is_caught_rolled_back_and_reported(small_town: Small,
     assert after.ppo.weights_hash_start == before.ppo.weights_hash
     assert summary.status == "HOLD"
     assert any(reason.startswith("stage 2: ") for reason in summary.reasons)
+
+
+def test_logits_are_raised_after_the_cloning_and_once(small_town: Small, tmp_path: Path) -> None:
+    """Before it, cloning would undo what is raised. A name that is not there is refused before the cloning."""
+    raised = ("training.first_logits={home: 30.0}", "ppo.learning_rate=1e-9", "training.anneal_guards.kl_bound=100")
+    TrainingHarness(small_town(SCHEDULE, *raised)).run("anneal", RunOptions(run_dir=tmp_path / "run"))
+    clone, first, second = (
+        load_checkpoint(tmp_path / "run" / "stages" / stage / "checkpoints" / "latest").weights["policy.bias"]
+        for stage in ("00_bc", "01_ppo", "02_ppo")
+    )
+    assert np.abs(clone).max() < 5.0
+    assert first[2] - clone[2] == pytest.approx(30.0, abs=1e-3)
+    assert second[2] == pytest.approx(first[2], abs=1e-3)
+    with pytest.raises(UsageError, match="no action 'rezerve'"):
+        TrainingHarness(small_town(SCHEDULE, "training.first_logits={rezerve: 4.0}")).run(
+            "anneal", RunOptions(run_dir=tmp_path / "no")
+        )
+    assert not (tmp_path / "no" / "stages").exists()

@@ -320,3 +320,13 @@ def test_what_chance_hardly_finds_is_tried_from_the_start(small_town: Small, tmp
     assert np.abs(plain[1:]).max() < 1e-3
     with pytest.raises(UsageError, match=r"no action 'wrok'; did you mean 'work'\?"):
         TrainingHarness(small_town("training.first_logits={wrok: 4.0}")).run("rollout")
+
+
+def test_a_clone_is_raised_once_and_a_network_that_has_lived_is_not(small_town: Small, tmp_path: Path) -> None:
+    config = small_town("training.first_logits={wait: 30.0}", "ppo.learning_rate=1e-9", "training.epochs=1")
+    bias, last = [], None
+    for run, mode in (("clone", "bc"), ("first", "rollout"), ("second", "rollout")):
+        TrainingHarness(config).run(mode, RunOptions(run_dir=tmp_path / run, start_from=last))
+        last = tmp_path / run / "checkpoints" / "latest"
+        bias.append(load_checkpoint(last).weights["policy.bias"][0])
+    assert np.diff(bias) == pytest.approx([30.0, 0.0], abs=1e-3)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from townlet.cli import app
+from places import Call
 from townlet.config.learning import PPOConfig
 from townlet.errors import UsageError
 from townlet.policy.training import bfloat16
@@ -53,32 +53,22 @@ def test_the_child_that_succeeds_is_asked_once(monkeypatch: pytest.MonkeyPatch, 
     assert (tmp_path / "tries").read_text() == "x"
 
 
-def call(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        app.main(words)
-    out, err = capsys.readouterr()
-    assert isinstance(left.value.code, int)
-    return left.value.code, out, err
-
-
 @pytest.mark.parametrize("mode", ["rollout", "bc", "anneal"])
 def test_training_is_refused_before_anything_is_written(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, mode: str
+    monkeypatch: pytest.MonkeyPatch, call: Call, tmp_path: Path, mode: str
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(bfloat16, "TRY", DIES)
     place = tmp_path / "run"
-    code, _, err = call(
-        "train", "kitchen_breakfast", "--mode", mode, "--set", "ppo.bf16=true", "--run-dir", str(place), capsys=capsys
-    )
+    code, _, err = call("train", "kitchen_breakfast", "--mode", mode, "--set", "ppo.bf16=true", "--run-dir", str(place))
     assert code == UsageError.exit_code
     assert REFUSAL.format("Illegal instruction") in err
     assert not place.exists()
 
 
-def test_the_doctor_tells(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_tells(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
     pytest.importorskip("torch")
     for child, says in (("pass", "works"), (DIES, "does not work here; a test ended with: Illegal instruction")):
         bfloat16.bfloat16_fault.cache_clear()
         monkeypatch.setattr(bfloat16, "TRY", child)
-        assert f"bfloat16 (ppo.bf16): {says}\n" in call("doctor", capsys=capsys)[1]
+        assert f"bfloat16 (ppo.bf16): {says}\n" in call("doctor")[1]

@@ -286,7 +286,7 @@ def test_a_central_critic_values_the_town_and_leaves_the_policy_to_the_resident(
     rng, errors = np.random.default_rng(0), {}
     for town_size in (0, 5):
         learner = learner_of(cell, spec={"town_size": town_size}, learning_rate=3e-3, value_clip=None, num_epochs=2)
-        for seed in range(12):
+        for seed in range(16):
             batch = batch_of(learner, seed)
             mean = batch.features[..., 1].reshape(STEPS, WIDTH // 5, 5).mean(-1, keepdims=True)
             returns = np.broadcast_to(mean, (STEPS, WIDTH // 5, 5)).reshape(STEPS, WIDTH) * 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from checkpoints import write_run
 from faults import fault_tools as tools
 from townlet import files
-from townlet.errors import StorageError, UsageError
+from townlet.errors import CheckpointError, StorageError, UsageError
 from townlet.policy.training import open_run
 from townlet.policy.training.contexts import RunOptions
 
@@ -62,6 +63,39 @@ def test_every_log_that_stood_where_a_new_one_begins_is_kept(tmp_path: Path) -> 
     assert sorted(path.name for path in tmp_path.glob("log.*")) == ["log.ndjson", "log.ndjson.old-1", "log.ndjson.old-2"]
 
 
+class Second:
+    """Starts another run with the same log in the middle of the first."""
+
+    def __init__(self, run: Path, log: Path) -> None:
+        self.run, self.log = run, log
+
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        pass
+
+    def advance(self, figures: object) -> None:
+        with pytest.raises(UsageError, match="is in use by process"):
+            train(self.run, log=self.log)
+
+    def say(self, sentence: str) -> None:
+        pass
+
+
+@pytest.mark.parametrize("where", ["", "first/"])
+def test_a_log_that_another_run_is_writing_is_refused(where: str, tmp_path: Path) -> None:
+    """The second moved what the first had written aside, and both went on."""
+    log = tmp_path / f"{where}log.ndjson"
+    train(tmp_path / "first", log=log, progress=Second(tmp_path / "second", log))
+    assert sum(1 for _ in log.open()) == 2
+    assert not (tmp_path / "second").exists()
+
+
+def test_a_log_that_is_a_pipe_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is a device or a pipe"):
+        train(tmp_path / "run", log=tmp_path / "pipe")
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
 def test_a_run_that_another_made_meanwhile_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both saw an empty place; the other was quicker, and has ended when we hold the lock."""
     run, lock = tmp_path / "run", files.FolderLock
@@ -73,3 +107,27 @@ def test_a_run_that_another_made_meanwhile_is_not_written_over(tmp_path: Path, m
     monkeypatch.setattr(open_run.files, "FolderLock", late)
     with pytest.raises(UsageError, match="already holds a run"):
         train(run)
+
+
+def test_a_run_that_lost_the_name_of_its_latest_checkpoint_goes_on_from_the_newest(tmp_path: Path) -> None:
+    """It began anew, and what it had learned was gone."""
+    train(run := tmp_path / "a" / "run", 5)
+    (run / "checkpoints" / "latest").unlink()
+    train(run, 5, resume=True)
+    assert not list(run.glob("*.discarded"))
+    train(tmp_path / "b" / "run", 5)
+    assert tools.different(tools.left(tmp_path / "b"), tools.left(tmp_path / "a")) == []
+
+
+def test_a_damaged_latest_checkpoint_is_refused_with_the_ones_to_go_on_from(tmp_path: Path) -> None:
+    train(run := tmp_path / "a" / "run", 5)
+    checkpoints = run / "checkpoints"
+    (checkpoints / "000005" / "weights.safetensors").write_bytes(b"damaged")
+    with pytest.raises(
+        CheckpointError, match=r"weights\.safetensors .*; or write the name of another into .*latest: 000002, 000004"
+    ):
+        train(run, 5, resume=True)
+    (checkpoints / "latest").write_text("000004\n")
+    train(run, 5, resume=True)
+    train(tmp_path / "b" / "run", 5)
+    assert tools.different(tools.left(tmp_path / "b"), tools.left(tmp_path / "a")) == []

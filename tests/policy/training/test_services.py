@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from scorecards import duel
-from townlet.config import SimulationConfig
+from townlet.config import SimulationConfig, load_config
 from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Scorecard
 from townlet.dto.policy import EvaluationPoint
@@ -44,8 +44,6 @@ Small = Callable[..., SimulationConfig]
 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from townlet.config import load_config
-
     folder = tmp_path_factory.mktemp("capture") / "town"
     capture([load_config("town_day")], folder, CaptureOptions(ticks=60))
     return folder
@@ -232,6 +230,32 @@ def test_partners_decide_for_every_other_resident_of_their_towns(small_town: Sma
     np.testing.assert_array_equal(rollout.learning, rollout.active[:-1] & ~rollout.scripted)
     with pytest.raises(UsageError, match=r"schedule has a memory"):
         Collector(VectorTown("kitchen_breakfast", 1), 0, maps=False, partners=("schedule",))
+
+
+def test_the_recipe_for_anywhere_trains_ones_own_town_among_drawn_ones_of_other_sizes() -> None:
+    config = load_config("two_bathrooms", ["training.drawn_towns=2"], recipe="anywhere")
+    assert config.training.partners == ("scripted", "random")
+    vec = RolloutCaptureService(config).towns(3)
+    assert [len(town.resident_ids) for town in vec.towns] == [8, 24, 24]
+    assert (vec.active != 0).sum(axis=1).tolist() == [8, 24, 24]
+    assert vec.towns[1].config.policy == config.policy
+
+
+def test_the_returns_of_a_log_are_the_learners_alone(small_town: Small) -> None:
+    pytest.importorskip("torch")
+    from townlet.policy.training import learner
+
+    config = small_town("training.towns=2")
+    vec = RolloutCaptureService(config).towns(2)
+    collector = Collector(vec, 0, maps=False, partners=("random",))
+    decisions = config.scenario.episode_ticks // config.policy.interval
+    rollout = collector.collect(learner.PPOLearner(network_spec(config), config.ppo), decisions)
+    ended = (rollout.terminated | rollout.truncated)[:decisions]
+    own = ended & rollout.learning
+    assert (ended & rollout.scripted).any()
+    assert len(rollout.life_returns) == own.sum() > 0
+    told = np.logical_or.accumulate(own[::-1])[::-1] & rollout.learning  # decisions of lives that have ended
+    np.testing.assert_allclose(sum(rollout.life_returns), rollout.rewards[:decisions][told].sum(), rtol=1e-4)
 
 
 def test_with_a_team_share_of_one_all_of_a_town_are_paid_alike(small_town: Small) -> None:

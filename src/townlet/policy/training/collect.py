@@ -35,7 +35,7 @@ class Rollout(Trajectory):
     """A trajectory (T, E, N, …) and what happened in the towns meanwhile."""
 
     tally: EventTally
-    life_returns: list[float]  # of the lives and whole days that ended, as they ended; towns in order
+    life_returns: list[float]  # of the learners' lives and whole days that ended, as they ended; towns in order
     life_lengths: list[int]
     life_ends: list[int]  # decisions after which they did
 
@@ -128,6 +128,12 @@ class InPlaceRecorder(TrajectoryRecorder):
         return seen if self.steps == 0 else {name: value for name, value in seen.items() if name not in SEEN}
 
 
+def owners(vec: VectorTown, partners: int) -> Array:
+    """Whose every resident is: 0 a learner's, k the k-th partner's. (E, N) i8"""
+    town, slot = vec.state.towns["id"].astype(np.int64)[:, None], np.arange(vec.num_residents)
+    return town % (partners + 1) * ((slot + town // (partners + 1)) % 2)
+
+
 class PartnersPolicy:
     """Towns take turns: one has no partner policy, the next has the first partner, and so on. A partner decides for every other
     resident of its town, the learners for the rest."""
@@ -142,9 +148,7 @@ class PartnersPolicy:
 
     def act(self, vec: VectorTown) -> Decision:
         own = self.learners.act(vec)
-        decided = [own, *(partner.act(vec) for partner in self.partners)]
-        town, slot = vec.state.towns["id"].astype(np.int64)[:, None], np.arange(vec.num_residents)
-        owner = town % len(decided) * ((slot + town // len(decided)) % 2)  # (E, N): 0 for a learner
+        decided, owner = [own, *(partner.act(vec) for partner in self.partners)], owners(vec, len(self.partners))
         others = (owner > 0) if own.scripted is None else (owner > 0) | own.scripted
         return mix(decided, owner)._replace(values=own.values, expert=own.expert, scripted=others)
 
@@ -172,6 +176,7 @@ class Collector(Probe):
         self.returns = np.zeros((E, N))  # of the lives under way
         self.lengths = np.zeros((E, N), np.int64)
         self._decision = 0  # of the collection under way
+        self._told = np.ones((E, N), dtype=bool)  # whose lives are told: the learners'
         self._leave_out = ("terms",) if self.maps else ("terms", "maps")
         rows = TrajectoryRecorder(vec, 1, self._leave_out).data.columns().values()
         self._decision_bytes = sum(int(array[0].nbytes) for array in rows)
@@ -235,6 +240,7 @@ class Collector(Probe):
             learners = GuidedPolicy(acting, script, scripted_share) if guided else acting
             policy = PartnersPolicy(learners, self.partners) if self.partners else learners
         policy.reset(vec)
+        self._told = owners(vec, len(self.partners) if acting is not None else 0) == 0
         if acting is not None:
             acting.state = self.state
         self._out = out = Rollout(
@@ -262,7 +268,8 @@ class Collector(Probe):
         self.lengths += live
         ended = live & ((world.terminated != 0) | (world.truncated != 0))
         if ended.any():
-            told = ended & (world.state.towns["cut"] == 0)[:, None]  # a day cut short by staggering says nothing of a day
+            whole = world.state.towns["cut"] == 0  # a day cut short by staggering says nothing of a day
+            told = ended & self._told & whole[:, None]
             out.life_returns.extend(self.returns[told].tolist())
             out.life_lengths.extend(self.lengths[told].tolist())
             out.life_ends.extend([self._decision] * int(told.sum()))

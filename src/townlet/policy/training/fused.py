@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
 from townlet.policy import passes
-from townlet.policy.fused_network import FusedNetwork, Observations, Workspace
+from townlet.policy.fused_network import FusedNetwork, Observations, Workspace, zeros_together
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.batches import Coefficients, check_observed
 from townlet.policy.training.numerics import STD_FLOOR, Optimizer
@@ -55,7 +55,7 @@ class Fused:
         self.network = FusedNetwork(spec, names, threads)
         self._statistics = statistics
         self._vector, self._gradient = optimizer.vector.numpy(), optimizer.gradient.numpy()
-        self._gradients = np.zeros((shards, self.network.layout.wide), np.float32)
+        self._gradients = zeros_together(shards * self.network.layout.wide)[0].reshape(shards, -1)
 
     def refresh(self) -> FusedNetwork:
         """The network with the weights and statistics as they are now."""

@@ -31,12 +31,15 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
             context.run = RunFolder(options.run_dir, context.config.training.keep_checkpoints)
             _check_folder(context.run, context, options)
             log = log or _log_of(context.run, options, settings.file)
+            _lock_log(log, context, stack)
             stack.enter_context(files.FolderLock(options.run_dir))
             if not options.resume:
                 context.run.create(_card(context, context.run, log), context.config, _environment(context, options))
             context.run.hold()
         elif options.resume:
             raise UsageError("There is nothing to resume without a run folder; name it with --resume RUN.")
+        elif log is not None:
+            _lock_log(log, context, stack)
         if options.start_from is not None:
             context.plan = replace(context.plan, start_from=options.start_from)
         writer = TelemetryWriter(
@@ -134,6 +137,14 @@ def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions)
                 f"The run in {run.path} was made with {name} {there[name]}, here it is {here[name]}: the result could differ "
                 "in the last bits; use the same, or accept that with --allow-inexact."
             )
+
+
+def _lock_log(log: Path, context: TrainingContext, stack: ExitStack) -> None:
+    """One run writes a log: that of its own folder is under the folder's lock, and so is one in the folder of another run."""
+    if context.config.telemetry.enabled:
+        files.check_plain(log)
+        if context.run is None or log.parent.resolve() != context.run.path.resolve():
+            stack.enter_context(files.FolderLock(log.parent, only="" if RunFolder(log.parent).exists else log.name))
 
 
 def _set_aside(log: Path) -> None:

@@ -34,6 +34,8 @@ from townlet.policy.checkpoint import (
     LATEST,
     RUN_CHECKPOINTS,
     Checkpoint,
+    load_checkpoint,
+    names,
     publish_checkpoint,
     read_state,
     resolve,
@@ -225,11 +227,20 @@ class RunFolder:
                 return latest
         return publish_checkpoint(self.checkpoints, name, checkpoint, keep=self.keep, best=best, scheduled=scheduled)
 
-    def recover(self) -> None:
-        """Remove what an interruption has left; for the one who holds the lock."""
+    def recover(self) -> Checkpoint | None:
+        """Remove what an interruption has left; for the one who holds the lock. The checkpoint to go on from, if there is one."""
         if self.path.is_dir():
             files.sweep(self.path)
-        tidy(self.checkpoints)
+        self.latest()  # one that leads nowhere says itself what is there
+        try:
+            tidy(self.checkpoints)
+            return None if self.latest() is None else load_checkpoint(self.checkpoints)
+        except CheckpointError as error:
+            others = [name for name in names(self.checkpoints) if name != resolve(self.checkpoints).name]
+            if not others:
+                raise
+            pointer = self.checkpoints / LATEST
+            raise CheckpointError(f"{error}; or write the name of another into {pointer}: {', '.join(others)}") from None
 
     def child(self, name: str) -> RunFolder:
         return RunFolder(files.safe_join(self.path, f"stages/{name}", error=CheckpointError), self.keep, self)
@@ -273,3 +284,8 @@ def find_runs(folder: Path) -> list[RunFolder]:
     if not folder.is_dir():
         return []
     return [run for path in sorted(folder.iterdir()) if (run := RunFolder(path)).exists]
+
+
+def run_of(checkpoint: Path) -> RunFolder | None:
+    """The run that a checkpoint was made by, where it still lies in its folder; of a run, the run itself."""
+    return next((run for path in (checkpoint, *checkpoint.resolve().parents) if (run := RunFolder(path)).exists), None)

@@ -26,6 +26,7 @@ from townlet.policy.capture import CaptureOptions, capture, run_towns, seed_resi
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.workers import simulator_threads
 from townlet.promotion.releases import CANDIDATE, CHAMPION, Releases
+from townlet.scenarios.random_town import varied_towns
 
 log = logging.getLogger("townlet.training")
 
@@ -35,6 +36,18 @@ class RolloutCaptureService:
     """Towns of the config: batches to learn in, and captures of scripted residents."""
 
     config: SimulationConfig
+
+    def layouts(self, config: SimulationConfig | None = None) -> list[SimulationConfig]:
+        """The config's own town, then those of `training.scenarios` and `training.drawn_towns`, under its rules."""
+        config = config or self.config
+        training = config.training
+        others = [*map(load_config, training.scenarios), *varied_towns(training.drawn_towns)]
+        length = {"episode_ticks": config.scenario.episode_ticks}
+        lent = (
+            {"config_id": other.config_id, "scenario": other.scenario.model_copy(update=length), "jobs": other.jobs}
+            for other in others
+        )
+        return [_lasting(one) for one in (config, *(config.model_copy(update=parts) for parts in lent))]
 
     def towns(
         self,
@@ -50,12 +63,9 @@ class RolloutCaptureService:
         start = config.training.start
         clock = None if start == "scenario" else start if isinstance(start, str) else f"{start // 60:02d}:{start % 60:02d}"
         seed = draw_seed("training", config.seed * 1_000 + index)
-        others = (load_config(name) for name in config.training.scenarios)
-        lent = ({"config_id": other.config_id, "scenario": other.scenario, "jobs": other.jobs} for other in others)
-        layouts = [_lasting(one) for one in (config, *(config.model_copy(update=parts) for parts in lent))]
         training = config.training
         return VectorTown(
-            layouts,
+            self.layouts(config),
             num_towns,
             seed=seed,
             start=clock,

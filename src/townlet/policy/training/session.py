@@ -26,7 +26,7 @@ from townlet.policy.training.collect import Collector
 from townlet.policy.training.contexts import TrainingContext
 from townlet.policy.training.pool import CollectorPool
 from townlet.policy.training.run_folder import disk_estimate
-from townlet.policy.training.services import intervals
+from townlet.policy.training.services import RolloutCaptureService, intervals
 from townlet.policy.training.sources import check_samples
 from townlet.policy.training.strategies import strategy_of
 from townlet.policy.workers import learner_threads
@@ -69,7 +69,9 @@ def network_spec(config: SimulationConfig) -> NetworkSpec:
     from townlet.policy.training.autograd import check_device  # imports torch
 
     check_device(config.training.device)
-    town_size = len(compile_town(config).layout.residents) if config.policy.critic == "central" else 0
+    town_size = 0
+    if config.policy.critic == "central":
+        town_size = max(len(compile_town(one).layout.residents) for one in RolloutCaptureService(config).layouts())
     return NetworkSpec.of(ObservationSpec.of(config), config.policy.network, config.ppo, town_size)
 
 
@@ -87,7 +89,7 @@ def make_learner(context: TrainingContext) -> PPOLearner:
     if strategy_of(context.mode, training.algorithm) == "offline":
         settings = (training.algorithm, training.offline)
         return OfflineLearner(offline_spec(config), config.ppo, *settings, seed=context.seed, threads=training.threads)
-    learner = PPOLearner(
+    return PPOLearner(
         network_spec(config),
         config.ppo,
         seed=context.seed,
@@ -96,12 +98,15 @@ def make_learner(context: TrainingContext) -> PPOLearner:
         shards=training.shards,
         device=training.device,
     )
+
+
+def raised_logits(config: SimulationConfig) -> dict[int, float]:
+    """Number of an action → what its logit is raised by before the first live epoch (`training.first_logits`)."""
     names = ObservationSpec.of(config).action_names
-    for name, raised in training.first_logits.items():
+    for name in config.training.first_logits:
         if name not in names:
             raise UsageError(f"training.first_logits: there is no action {name!r}; {nearest_name(name, names)}")
-        learner.network.policy.bias.data[names.index(name)] += raised
-    return learner
+    return {names.index(name): raised for name, raised in config.training.first_logits.items()}
 
 
 def open_samples(
@@ -228,21 +233,23 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     """A new run, one that starts from a checkpoint, or the one that the run folder's latest checkpoint goes on with."""
     learner, plan = make_learner(context), context.plan
     session = Session(learner, RunCounters(steps=plan.steps, cycle=plan.collections), collector)
-    if context.run is not None:
-        context.run.recover()
-    latest = None if context.run is None else context.run.latest()
-    if latest is not None:
-        found = load_checkpoint(latest)
-        told = training_state(found, latest)
+    run = context.run
+    found = None if run is None else run.recover()
+    if run is not None and found is not None:
+        told = training_state(found, run.checkpoints)
         _restore(session, found)
         session.counters = told.standing
         context.telemetry.rewind(told.telemetry)
     else:
         context.telemetry.rewind(plan.log_position or LOG_START)
+        collections = -1  # that the network has learned from
         if plan.start_from is not None:
             start = load_checkpoint(plan.start_from)
-            training_state(start, plan.start_from)
+            collections = training_state(start, plan.start_from).standing.cycle
             _restore(session, start, with_towns=plan.collections >= 0)
+        if collector is not None and collections < 0:
+            for action, raised in raised_logits(context.config).items():
+                learner.network.policy.bias.data[action] += raised
     if not session.counters.weights_hash_start:
         session.counters.weights_hash_start = session.weights_hash
     return session

@@ -24,6 +24,7 @@ from townlet.policy.training.session import (
     network_spec,
     open_samples,
     open_session,
+    raised_logits,
     social_stage,
 )
 from townlet.policy.training.telemetry import EpochData, batch_records, diverged_record, epoch_record
@@ -48,6 +49,7 @@ class PPOStrategy:
         if context.mode in ("replay", "mixed"):
             self.data = open_samples(context, spec, context.dataset)
         if context.mode in ("rollout", "mixed"):
+            raised_logits(config)  # refuses an action that is not there, before a stage of cloning too
             self.collector = make_collector(context, spec)
             self._social = social_stage(context, 0).features.stages.social_rewards
         context.disk_needed = disk_needed(context, spec, self.collector)
