@@ -57,6 +57,10 @@ class Served:
     runs: Path
 
 
+# what axe-core finds in the page as it is
+FINDINGS = """axe.run(document, {resultTypes: ['violations']}).then(found => found.violations
+  .filter(one => ['serious', 'critical'].includes(one.impact))
+  .map(one => `${one.id}: ${one.help} (${one.nodes[0].target.join(' ')}: ${one.nodes[0].html.slice(0, 120)})`))"""
 DECODED = """async () => {
   const source = townlet.a, found = [];
   for (let k = 0; k < source.head.reels; k++) {

@@ -10,7 +10,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from bars import chromium, served
+from bars import DEMO, chromium, served
 from PIL import Image
 
 IMAGES = Path("docs/images")
@@ -22,22 +22,33 @@ ANGRIER = "townlet.select(townlet.moments.find(one => one.tick === townlet.playe
 # view → what is done to see it, one after the other
 STEPS = {
     "town": ["townlet.openB(null)", WORST, ANGRIER],
-    "day": ["townlet.select(-1)", "townlet.openSheet(innerWidth <= 760)"],
+    "lanes": ["document.getElementById('lanes-people').click()", "townlet.openSheet(false)", "townlet.inspector.choose('story')"],
+    "day": ["townlet.select(-1)", "townlet.openSheet(innerWidth <= 760)", "document.getElementById('lanes-things').click()"],
     "people": ["townlet.openView('people')"],
     "queues": ["townlet.openView('queues')"],
     "ties": ["townlet.openView('ties')"],
     "compare": ["townlet.openView('town')", "townlet.toggleCompare()", "townlet.openSheet(false)", "townlet.mapA.fit()"],
-    "seat": ["townlet.select(0)", "townlet.seat.begin()"],
+    "whatif": ["townlet.branch()"],
+    "futures": ["document.getElementById('branch-dialog').close()", "document.getElementById('futures').click()"],
+    "seat": ["document.getElementById('futures-dialog').close()", "townlet.select(0)", "townlet.seat.begin()"],
     "runs": ["townlet.seat.leave()", "townlet.select(-1)", "townlet.openView('runs')"],
     "releases": ["townlet.openView('releases')"],
     "scenario": ["townlet.openView('scenario')"],
 }
+FILE = {"file": [WORST]}  # what the demo leaves, from file://
 # what a view waits for
-THERE = {"runs": "#runs-details table", "scenario": "#scenario-findings .ok", "ties": "#ties-body tr"}
+THERE = {
+    "runs": "#runs-details table",
+    "scenario": "#scenario-findings .ok",
+    "ties": "#ties-body tr",
+    "futures": "#futures-body tr",
+}
 
 
-def shots(browser: Any, address: str, views: list[str], width: int, height: int, scheme: str) -> dict[str, Image.Image]:
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+def shots(
+    browser: Any, address: str, views: dict[str, list[str]], wanted: list[str], size: tuple[int, int], scheme: str
+) -> dict[str, Image.Image]:
+    context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
     page = context.new_page()
     page.set_default_timeout(300_000)
     page.goto(address)
@@ -45,11 +56,11 @@ def shots(browser: Any, address: str, views: list[str], width: int, height: int,
     while not page.evaluate("townlet.lives(townlet.a) && townlet.moments.length > 0"):
         page.wait_for_timeout(300)
     found = {}
-    for view, steps in STEPS.items():
+    for view, steps in views.items():
         for step in steps:
             page.evaluate(f"async () => {{ await {step}; }}")
             page.wait_for_timeout(400)
-        if view not in views:
+        if view not in wanted:
             continue
         if view in THERE:
             page.locator(THERE[view]).first.wait_for()
@@ -77,16 +88,31 @@ def sheet(rows: list[list[Image.Image]]) -> Image.Image:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", nargs="?", default="runs/demo")
-    parser.add_argument("--views", nargs="+", default=list(STEPS), choices=list(STEPS))
+    parser.add_argument("run", nargs="?", default=str(DEMO))
+    parser.add_argument("--views", nargs="+", default=[*STEPS, *FILE], choices=[*STEPS, *FILE])
+    parser.add_argument("--whole", type=Path, metavar="FOLDER", help="also every picture by itself, as large as it was")
     asked = parser.parse_args()
+    rows: list[list[dict[str, Image.Image]]] = []
     with served(asked.run, "--vs", "scripted") as (_, address), chromium() as browser:
-        rows = [[shots(browser, address, asked.views, *size, scheme) for size in SIZES] for scheme in ("light", "dark")]
-    if "town" in asked.views:
-        rows[0][0]["town"].quantize(256, dither=Image.Dither.NONE).save(IMAGES / "page.png", optimize=True)
+        file = (Path(asked.run) / "town.html").resolve().as_uri()
+        for scheme in ("light", "dark"):
+            rows.append([])
+            for size in SIZES:
+                rows[-1].append({})
+                for where, views in ((address, STEPS), (file, FILE)):
+                    if any(view in views for view in asked.views):
+                        rows[-1][-1] |= shots(browser, where, views, asked.views, size, scheme)
     for view in asked.views:
         sheet([[one[view] for one in row] for row in rows]).save(IMAGES / f"page_{view}.png", optimize=True)
         print(f"→ {IMAGES / f'page_{view}.png'} ({(IMAGES / f'page_{view}.png').stat().st_size / 1000:,.0f} kB)")
+    if "town" in asked.views:
+        rows[0][0]["town"].quantize(256, dither=Image.Dither.NONE).save(IMAGES / "page.png", optimize=True)
+    if asked.whole:
+        asked.whole.mkdir(parents=True, exist_ok=True)
+        for row, scheme in zip(rows, ("light", "dark")):
+            for one, (width, _) in zip(row, SIZES):
+                for view, picture in one.items():
+                    picture.save(asked.whole / f"{view}_{width}_{scheme}.png")
 
 
 if __name__ == "__main__":

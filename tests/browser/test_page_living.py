@@ -97,7 +97,12 @@ def test_so_it_does_where_residents_choose_among_the_nearest(visit: Open, studio
     config = load_config("rush_hour", ["scenario.episode_ticks=60", "policy.action_level=candidates"])
     name = studio.new_take(config, seed=7).take.id
     write_page(tmp_path / "town.html", *file_parts(studio, [name]))
-    check_reasons(visit((tmp_path / "town.html").as_uri()), studio, name, (1, 4))
+    page = visit((tmp_path / "town.html").as_uri())
+    check_reasons(page, studio, name, (1, 4))
+    page.js("townlet.select(0)")
+    page.until("document.querySelector('.masked dt')")
+    for words in page.page.locator(".masked dt").all_text_contents():  # what is barred in all its four ways is named once
+        assert all(words.count(kind) < 4 for kind in ("use shower", "cook meal", "eat meal", "buy meal", "sleep"))
 
 
 CHANGES = (

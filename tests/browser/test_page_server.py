@@ -6,12 +6,13 @@ import json
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from typing import Any
 
 import pytest
 
 from checkpoints import untrained, write_run
-from page_tools import Served, Visit, short
+from page_tools import FINDINGS, Served, Visit, short
 from places import ROOT
 from scorecards import checkpoint_folder, duel
 from townlet.config import load_config
@@ -227,6 +228,28 @@ def test_a_run_that_grows_is_seen_to_grow(page: Visit, served: Served) -> None:
     page.until("document.getElementById('status').textContent.startsWith('Alarm: demo: ')")
     log.write_text(lines[0] + "\n")
     page.until(f"{count} === 1")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1024, "dark"), (390, "light")])
+def test_axe_finds_nothing_serious_in_what_a_server_shows(visit: Open, served: Served, width: int, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python")
+    page = visit(served.address + served.observatory.act_token, width=width, color_scheme=scheme, bypass_csp=True)
+    page.js((files(axe) / "axe.min.js").read_text(encoding="utf-8"))
+    for view, there in (("runs", "#view-runs h2"), ("releases", "#releases-body p"), ("scenario", "#scenario-findings .ok")):
+        page.js("view => townlet.openView(view)", view)
+        page.page.locator(there).first.wait_for()
+        page.settle()
+        assert page.js(FINDINGS) == [], view
+        tab = page.page.locator(f"#go-{view}").bounding_box()
+        assert tab["x"] + tab["width"] <= width, "the view that is open is among those to be seen"
+    page.js("townlet.openView('town')")
+    page.js("townlet.branch()")
+    assert page.js(FINDINGS) == [], "what if"
+    page.js("document.getElementById('branch-dialog').close()")
+    page.until("townlet.lives(townlet.a)")
+    page.js("(townlet.select(0), townlet.seat.begin())")
+    page.until("document.querySelectorAll('#seat-options button').length > 1")
+    assert page.js(FINDINGS) == [], "take over"
 
 
 def test_a_scenario_is_linted_while_one_types(page: Visit) -> None:

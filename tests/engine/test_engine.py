@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 from pathlib import Path
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 from engine_tools import digests_in_node, native_digests, runs_of, some_network, write_runs
+from places import ROOT
+from townlet.config.loader import shipped_configs
 from townlet.engine.module import engine_module, module_path
 from townlet.engine.network import KernelNetwork
 from townlet.envs.vector import VectorTown
@@ -28,6 +31,15 @@ def test_node_ends_with_the_digest_of_the_native_town(tmp_path: Path) -> None:
     found = digests_in_node(tmp_path)
     assert found == native_digests(runs)
     assert len(set(found)) == len(found)
+
+
+def test_the_digests_that_are_committed_are_equal_and_those_of_this_town() -> None:
+    rows = json.loads((ROOT / "benchmarks/page/digests.json").read_text())["rows"]
+    assert {row["town"] for row in rows} == set(shipped_configs())
+    assert [row for row in rows if not row["native"] == row["node"] == row["chromium"]] == []
+    small = {row["policy"]: row for row in rows if row["town"] == "newcomer" and row["seed"] == 1}
+    runs = runs_of(["newcomer"], [1], small["scripted"]["decisions"])
+    assert native_digests(runs) == [small[run["policy"]]["native"] for run in runs]
 
 
 @needs_node

@@ -48,7 +48,7 @@ def minutes(value: object) -> Any:
     if isinstance(value, str):
         match = _CLOCK.fullmatch(value)
         if match is None or int(match[1]) > 24 or (int(match[1]) == 24 and match[2] != "00"):
-            raise ValueError(f"{value!r} is not a clock time; write it as HH:MM between 00:00 and 24:00")
+            raise ValueError(f"{value!r} is not a clock time; write it as HH:MM between 00:00 and 24:00, or as a number")
         return int(match[1]) * 60 + int(match[2])
     return value
 

@@ -56,7 +56,7 @@ export class Day {
   /** What everybody who does something else does in A and in B. */
   showDifferences() {
     const { a, b, player } = this.page, box = byId("day-differs"), p = a.peek(player.t), q = b?.peek(b.clamp(player.t));
-    box.hidden = !b;
+    box.hidden = !p || !q;
     if (!p || !q) return;
     const rows = [];
     for (let slot = 0; slot < Math.min(p.residents, q.residents); slot++) {
@@ -76,6 +76,7 @@ export class Day {
       const hour = clockTime(head, e.tick).slice(0, 2);
       hours.set(hour, (hours.get(hour) ?? 0) + 1);
     }
+    byId("day-late-title").hidden = !late.length && a.told.size < head.reels;
     byId("day-late-count").textContent = late.length ? `${late.length}: ${[...hours].map(([hour, n]) => `${n} at ${hour} h`).join(", ")}` : a.told.size < head.reels ? "" : "Everybody was on time.";
     byId("day-late").replaceChildren(...late.slice(0, ROWS).map((/** @type {any} */ e) => {
       const row = this.row(e.tick, `${nameOfLife(head, e.actor, e.actor_life)} ${e.name === "shift_late" ? "is late" : "does not come"}`, "", e.actor);

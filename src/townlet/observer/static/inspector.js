@@ -1,7 +1,7 @@
 // @ts-check
 /** One resident: what it needs, why it decided so, whom it feels for, what happened to it, what it sees. */
 import { byId, colour, fitted, link, make } from "./dom.js";
-import { clockTime, doingText, eventSentence, fixed, isClash, nameOf, nameOfLife, optionText, percent, plain, QUIET, signed, WAYS } from "./words.js";
+import { clockTime, doingText, eventSentence, fixed, isClash, nameOf, nameOfLife, optionsText, optionText, percent, plain, QUIET, signed, WAYS } from "./words.js";
 
 const TABS = ["why", "ties", "story", "sees"];
 const SEEN_THERE = { steps: "steps to walk there", waiting: "how many wait there", "in use": "whether somebody uses it", rival: "rivalry with whoever is there, 0 to 1" };
@@ -17,7 +17,8 @@ function barRow(name, value, shown = percent(value), kind = "", line = -1) {
 function whyNot(why, asked) {
   const of = (/** @type {string} */ name) => name.split(":")[0] === asked, way = (/** @type {string} */ name) => (name.includes(":") ? optionText(name).split(", ").pop() : plain(name));
   const weighed = why.options.filter((/** @type {any} */ one) => of(one.name)).map((/** @type {any} */ one) => `${way(one.name)}: allowed, ${percent(one.probability)}`);
-  const barred = why.masked.filter((/** @type {any} */ one) => one.options.some(of)).map((/** @type {any} */ one) => `${one.options.filter(of).map(way).join(" and ")}: not allowed, ${one.reason}`);
+  const groups = why.masked.filter((/** @type {any} */ one) => one.options.some(of)), alone = !weighed.length && groups.length === 1;
+  const barred = groups.map((/** @type {any} */ one) => (alone ? `not allowed: ${one.reason}` : `${one.options.filter(of).map(way).join(", ")}: not allowed, ${one.reason}`));
   const needs = Object.entries(why.needs).map(([name, level]) => `${plain(name)} ${percent(level)}`).join(", ");
   return `${[...weighed, ...barred].join("; ") || "there was nothing to choose"}. Needs then: ${needs}.`;
 }
@@ -166,7 +167,7 @@ export class Inspector {
     const most = Math.max(0.001, ...terms.map(([, v]) => Math.abs(/** @type {number} */ (v))));
     nodes.push(make("div", { class: "bars" }, ...terms.map(([name, v]) => barRow(plain(name), Math.abs(/** @type {number} */ (v)) / most, signed(/** @type {number} */ (v)), /** @type {number} */ (v) < 0 ? "minus" : "plus"))));
     nodes.push(make("p", { class: "small", text: `Reward ${signed(why.reward.total)}${why.value === null ? "" : `; expected from here on: ${signed(why.value, 2)}`}` }));
-    if (why.masked.length) nodes.push(make("details", {}, make("summary", { text: "What it could not do" }), make("dl", { class: "masked" }, ...why.masked.flatMap((/** @type {any} */ m) => [make("dt", { text: m.options.map(optionText).join(" · ") }), make("dd", { text: m.reason })]))));
+    if (why.masked.length) nodes.push(make("details", {}, make("summary", { text: "What it could not do" }), make("dl", { class: "masked" }, ...why.masked.flatMap((/** @type {any} */ m) => [make("dt", { text: optionsText(m.options, this.page.a.head.actions) }), make("dd", { text: m.reason })]))));
     return nodes;
   }
 
@@ -177,7 +178,7 @@ export class Inspector {
     const choice = make("select", { id: "why-not", on: { change: () => {
       this.asked = choice.value;
       answer.textContent = this.asked ? whyNot(why, this.asked) : "";
-    } } }, make("option", { value: "", text: "choose …" }), ...kinds.map(kind => make("option", { value: kind, text: plain(kind) })));
+    } } }, make("option", { value: "", text: "choose …" }), ...kinds.map(kind => make("option", { value: kind, text: optionText(kind) })));
     choice.value = kinds.includes(this.asked) ? this.asked : "";
     return [make("label", { class: "field ask" }, make("span", { text: "Why not" }), choice), answer];
   }

@@ -482,6 +482,7 @@ class Page {
       byId(`view-${other}`).hidden = other !== name;
       byId(`go-${other}`).setAttribute("aria-current", other === name ? "page" : "false");
     }
+    byId(`go-${name}`).scrollIntoView({ block: "nearest", inline: "nearest" }); // on a phone the row of views is longer than the screen
     const timeless = TIMELESS.includes(name);
     byId("footer").hidden = timeless;
     byId("inspector").hidden = timeless;

@@ -5,7 +5,7 @@ import { needLevel } from "./words.js";
 
 /** What can be laid over the map: what it shows, and what its colours mean. @type {Record<string, {title: string, key: [string, string][]}>} */
 export const OVERLAYS = {
-  needs: { title: "How well their needs are met", key: [["good", "worst above a half"], ["fair", "below a half"], ["bad", "below a quarter"]] },
+  needs: { title: "How well their needs are met", key: [["good", "all needs above half"], ["fair", "one below half"], ["bad", "one below a quarter"]] },
   doing: { title: "What they do", key: [["h6", "idle"], ["h0", "walking"], ["h2", "using something"], ["wait", "waiting"], ["h1", "at work"], ["h3", "going home"], ["h7", "chatting"]] },
   queues: { title: "Who waits", key: [["wait", "waiting"]] },
   rivalry: { title: "Who is angry", key: [["h4", "a little angry"], ["fair", "angry"], ["bad", "keeps away"]] },
@@ -315,7 +315,7 @@ export class TownMap {
         x += (next.x[i] - x) * part;
         y += (next.y[i] - y) * part;
       }
-      const turn = 2 * Math.PI * group.indexOf(i) / group.length - Math.PI / 2, out = group.length > 1 ? s * 0.24 : 0;
+      const turn = 2 * Math.PI * group.indexOf(i) / group.length - Math.PI / 2, out = group.length > 1 ? s * 0.32 : 0;
       places.push([X(x + 0.5) + Math.cos(turn) * out, Y(y + 0.5) + Math.sin(turn) * out]);
     }
     return places;

@@ -171,7 +171,7 @@ export class Runs {
   async details() {
     const ids = [...this.chosen], nodes = [];
     const [cards, runs] = await Promise.all([Promise.all(ids.map(id => askJson(`runs/${encodeURIComponent(id)}/scorecard`))), Promise.all(ids.map(id => this.about(id)))]);
-    for (const [k, { scorecards }] of cards.entries()) for (const card of scorecards) for (const one of card.cases ?? []) nodes.push(scoreTable(`${runs[k].name} in ${one.towns} towns of ${one.name} that it had not seen, ${one.days} days each`, one));
+    for (const [k, { scorecards }] of cards.entries()) for (const card of scorecards) for (const one of card.cases ?? []) nodes.push(scoreTable(`Scorecard of ${runs[k].name}: ${one.towns} unseen towns of ${one.name}, ${one.days} days each`, one));
     for (const { scorecards } of cards) for (const card of scorecards) if (card.problem) nodes.push(make("p", { text: card.problem }));
     const differing = differences(runs.map(run => run.config));
     if (differing.length) nodes.push(make("h3", { text: "What their configs differ in" }), make("table", { class: "figures" }, make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col", text: run.name })))),

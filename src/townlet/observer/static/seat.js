@@ -1,7 +1,7 @@
 // @ts-check
 /** A seat for a person: one resident's decisions are yours, the others decide as before, on the same luck. */
 import { byId, make } from "./dom.js";
-import { fixed, nameOf, optionText, percent } from "./words.js";
+import { fixed, nameOf, optionsText, optionText, percent } from "./words.js";
 import { takeFile } from "./living.js";
 import { deflated } from "./source.js";
 
@@ -66,7 +66,7 @@ export class Seat {
     this.options = why.options;
     byId("seat-options").replaceChildren(...why.options.map((/** @type {any} */ one, /** @type {number} */ k) => make("button", { class: "option", on: { click: () => this.choose(one.name) } },
       k < 9 ? make("kbd", { text: k + 1 }) : make("span"), make("span", { text: optionText(one.name) }), make("span", { class: "figure soft", text: percent(one.probability) }))));
-    byId("seat-masked").replaceChildren(...why.masked.flatMap((/** @type {any} */ one) => [make("dt", { text: one.reason }), make("dd", { text: one.options.map(optionText).join(" · ") })]));
+    byId("seat-masked").replaceChildren(...why.masked.flatMap((/** @type {any} */ one) => [make("dt", { text: one.reason }), make("dd", { text: optionsText(one.options, this.page.a.head.actions) })]));
   }
 
   /** A key of the seat; whether it was one. @param {string} key */

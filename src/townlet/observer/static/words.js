@@ -57,6 +57,15 @@ export function optionText(option) {
   return plain(OPTIONS[/** @type {keyof typeof OPTIONS} */ (what)] ?? what) + (way === undefined ? "" : way in WAYS ? `, ${WAYS[/** @type {keyof typeof WAYS} */ (way)]}` : ` ${plain(way)}`);
 }
 
+/** Options in few words: what is there in all its ways is named once. @param {string[]} options @param {string[]} all of the town */
+export function optionsText(options, all) {
+  const kindOf = (/** @type {string} */ name) => name.split(":")[0], kinds = [...new Set(options.map(kindOf))];
+  return kinds.flatMap(kind => {
+    const mine = options.filter(name => kindOf(name) === kind);
+    return mine.length === all.filter(name => kindOf(name) === kind).length ? [optionText(kind)] : mine.map(optionText);
+  }).join(" · ");
+}
+
 const DOING_TEXT = {
   absent: "is not there", idle: "idles", walks: "walks to", uses: "uses", queues: "waits for", called: "is called to",
   works: "works", to_work: "goes to work", to_home: "goes home", to_chat: "looks for a chat", leaves: "steps back",
