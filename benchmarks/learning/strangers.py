@@ -1,6 +1,6 @@
 """Among strangers and elsewhere: seen and unseen towns × seen and unseen partners.
 
-The recipe `anywhere`, with networks among its partners: town_day and fifteen drawn towns of 24 residents, in which the script,
+The recipe `anywhere`, with networks among its partners: town_day and 39 drawn towns of 24 residents, in which the script,
 random residents or one of two networks decide for every other resident. The policy then lives in every other resident of towns
 it has met and of others, among partners it has met and among others. It is compared with the tuned script in the same seats; the
 neighbours are measured, too. Bars: at most a tenth of the lead over the script is lost among unseen partners; attendance of at
@@ -10,7 +10,7 @@ Partners: the script, random residents and two networks that know town_day alone
 conflict weight of 4. Held out: networks of other training seeds (a clone, one for a weight of 1) and one of another recipe, which
 learned from nothing. Seeds that are finished are kept in the folder of their run; `--only` makes one, beside another process.
 
-    python benchmarks/learning/strangers.py [--seeds 4] [--only SEED] [--report-only]
+    python benchmarks/learning/strangers.py [--seeds 10] [--only SEED] [--report-only]
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _lead(rows: list[dict[str, Any]], seed: int, where: dict[str, str]) -> float
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--only", type=int, help="make the rows of this seed and report nothing")
     parser.add_argument("--report-only", action="store_true", help="run nothing; report on what is kept")
     given = parser.parse_args()

@@ -3,7 +3,7 @@
 PYTHONPATH=tests python benchmarks/page/digests.py [TOWN …]     goes on where it was stopped; digests.json holds what was found
 
 A digest is the SHA-256 of a town's last state, observations, masks, rewards and events. A row is made anew when the engine or the
-config of its town is another than it was made with. metropolis takes a few minutes a row, all others together half an hour.
+rules of its town are others than it was made with. metropolis takes a few minutes a row, all others together half an hour.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine_tools import digests_in_chromium, digests_in_node, native_digests, r
 from townlet.config.loader import shipped_configs
 from townlet.engine.module import engine_module
 from townlet.envs.vector import VectorTown
+from townlet.evaluation.score_scale import town_hash
 from townlet.files import write_bytes
 
 FOUND = Path(__file__).with_name("digests.json")
@@ -55,7 +56,7 @@ def main() -> int:
             vec = VectorTown(name, 1)
             for run in (run for seed in SEEDS for run in runs_of([name], [seed], DAYS * 1440 // vec.interval)):
                 said = {"town": name, "policy": run["policy"], "seed": run["seeds"][0], "decisions": run["decisions"]}
-                made_with = {"config": vec.config_hash[:12], "engine": engine}
+                made_with = {"rules": town_hash(vec.config), "engine": engine}
                 if any((said | made_with).items() <= row.items() for row in rows):
                     continue
                 row = said | made_with | digests(browser, run)
