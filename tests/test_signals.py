@@ -114,6 +114,7 @@ def test_a_run_whose_terminal_is_closed_saves_its_state(tmp_path: Path) -> None:
     )
     number, terminal = pty.fork()
     if number == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
         os.execv(sys.executable, [sys.executable, "-c", code])
     while b"here" not in os.read(terminal, 100):
         pass
