@@ -253,7 +253,7 @@ def _many(
             advance(1)
             if log is not None:
                 log.write(json.dumps({"town": row["town"], "digest": row["digest"]}))
-    report = {"scenario": config.scenario.name or config.config_id, "policy": options["policy"], "first_town": towns[0]}
+    report = {"scenario": config.town_name, "policy": options["policy"], "first_town": towns[0]}
     report |= sums.summary(time.perf_counter() - began)
     emit(report, lambda: many_text(report), as_json)
     if stop.asked:
@@ -280,7 +280,7 @@ def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds
     events = counts.events
     days = max(1e-9, ticks * vec.num_residents / vec.config.world.ticks_per_day)
     return {
-        "scenario": vec.config.scenario.name or vec.config.config_id,
+        "scenario": vec.config.town_name,
         "config_hash": vec.config_hash,
         "seed": vec.seed,
         "policy": policy,

@@ -93,7 +93,7 @@ def _drawing(config: SimulationConfig, plan: Plan) -> str:
     from townlet.scenarios.random_town import MARKS, picture
 
     rows, columns = plan.tiles.shape
-    lines = [f"{config.scenario.name or config.config_id}: {config.scenario.description}", ""]
+    lines = [f"{config.town_name}: {config.scenario.description}", ""]
     if columns <= 100:
         lines += [*picture(plan).split("\n"), ""]
         present = sorted({one.kind for one in plan.objects})

@@ -137,7 +137,7 @@ PICTURES = {  # section -> picture of the page, and what it shows
 
 def page_text(config: SimulationConfig, *, pictures: str | None = None) -> str:
     """Markdown. `townlet scenarios rules SCENARIO` prints it; `pictures` is the folder of those that the project's page shows."""
-    name = config.scenario.name or config.config_id
+    name = config.town_name
     shown = {part: f"\n\n![{text}]({pictures}/{file})" if pictures else "" for part, (file, text) in PICTURES.items()}
     parts = [
         _opening(name, config) + shown["opening"],
