@@ -23,6 +23,7 @@ from townlet.cli.common import (
     set_option,
     spread_over,
 )
+from townlet.signals import StopFlag
 
 if TYPE_CHECKING:
     from townlet.config.models import SimulationConfig
@@ -132,7 +133,6 @@ def _capture(
     from townlet.config.loader import load_config
     from townlet.policy.capture import CaptureOptions, SampleFilter
     from townlet.policy.capture import capture as run
-    from townlet.signals import StopFlag
 
     if golden:
         _golden(golden_dir, check, as_json)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import click
 
+from townlet.errors import UsageError
+
 if TYPE_CHECKING:
     from townlet.config import SimulationConfig
     from townlet.config.learning import TrainingConfig
@@ -97,7 +99,6 @@ class LogType(click.Path):
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if not path.is_dir():
             return path
-        from townlet.errors import UsageError
         from townlet.policy.training.run_folder import RunFolder
 
         run = RunFolder(path)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from townlet.cli.common import at_option, emit, json_option, note, set_option, tick_of
+from townlet.errors import UsageError
 
 if TYPE_CHECKING:
     from townlet.dto.studies import ForkResult
@@ -82,7 +83,6 @@ def fork_text(result: ForkResult) -> str:
 
 def _moment(source: str, at: str | None, policy: str, overrides: tuple[str, ...]) -> Moment:
     from townlet.config.loader import load_config
-    from townlet.errors import UsageError
     from townlet.studies.fork import moment_of_scenario, moment_of_snapshot
 
     path = Path(source)

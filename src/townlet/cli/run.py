@@ -7,6 +7,7 @@ import shutil
 import time
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ from townlet.cli.common import (
     spread_over,
     tick_of,
 )
+from townlet.errors import UsageError
+from townlet.signals import StopFlag
 
 if TYPE_CHECKING:
     from townlet.config.learning import TrainingConfig
@@ -110,9 +113,7 @@ def run(
       townlet run town_day --towns 100 --workers 2 --policy random
     """
     from townlet.config.loader import load_config
-    from townlet.errors import UsageError
     from townlet.policy.runtime import fitted, make_policy
-    from townlet.signals import StopFlag
     from townlet.sim.loop import SimulationLoop
     from townlet.sim.probes import Counts, Exits
 
@@ -226,8 +227,6 @@ def _follow(resident: str, vec: VectorTown, decides: RememberingPolicy, first: i
 
 
 def named_once(scenario: str | None, named: str | None) -> str:
-    from townlet.errors import UsageError
-
     if (scenario is None) == (named is None):
         raise UsageError("Name one scenario, such as town_day: as the argument, or with --scenario.")
     return scenario or str(named)
@@ -239,7 +238,6 @@ def _many(
     """Town after town: a bar on the terminal, sums at the end, digests as they come."""
     from townlet.files import AppendLog, remove
     from townlet.policy.many_towns import ManyTowns, simulate_towns
-    from townlet.signals import StopFlag
 
     sums, began = ManyTowns(), time.perf_counter()
     if digests is not None and digests.exists():
@@ -311,8 +309,6 @@ def exit_lines(exits: list[Record]) -> list[str]:
 
 def run_text(vec: VectorTown, report: Record, follow: str | None) -> str:
     """The end of a run. Where a resident was followed, the table holds its row only: what it did stays on the screen."""
-    from dataclasses import replace
-
     from townlet.envs.scene import look
 
     scene = look(vec)

@@ -20,6 +20,7 @@ from townlet.cli.common import (
     tick_of,
 )
 from townlet.cli.run import open_scenario
+from townlet.errors import UsageError
 
 if TYPE_CHECKING:
     from townlet.dto.snapshot import Divergence, SnapshotHeader
@@ -136,7 +137,6 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
     Example:
       townlet snapshot diff runs/noon.npz runs/two.npz
     """
-    from townlet.errors import UsageError
     from townlet.sim.divergence import differences
     from townlet.sim.snapshot import load_snapshot, open_town
 
@@ -210,7 +210,6 @@ def _resume(file: Path, policy: str | None) -> tuple[VectorTown, RememberingPoli
 
 
 def _open(name: str, policy: str, seed: int | None, overrides: tuple[str, ...]) -> tuple[VectorTown, RememberingPolicy]:
-    from townlet.errors import UsageError
     from townlet.policy.runtime import make_policy
 
     if not (name.endswith((".npz", ".snapshot")) and Path(name).is_file()):

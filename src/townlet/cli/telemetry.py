@@ -11,7 +11,7 @@ import click
 
 from townlet.cli.common import LOG, PATH, dumps, emit, fit, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
-from townlet.errors import UsageError
+from townlet.errors import TelemetryError, UsageError
 
 if TYPE_CHECKING:
     from townlet.telemetry.drift import DriftReport, LogDrift
@@ -125,7 +125,6 @@ def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as
     \b
     Example: townlet telemetry summary runs/demo/ppo.ndjson --format markdown > summary.md
     """
-    from townlet.errors import TelemetryError
     from townlet.files import write_text
     from townlet.telemetry.drift import read_baseline
     from townlet.telemetry.summary import as_markdown, as_text, summarise

@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,8 +147,6 @@ def chosen_rules(
     path: Path | None, defaults: bool, smoothing: int | None, patience: int | None, thresholds: dict[str, float | None]
 ) -> tuple[list[Rule], float | None]:
     """Defaults, then the file, then the flags; smoothing and patience given by flag hold for all."""
-    from dataclasses import replace
-
     from townlet.telemetry.alarm_rules import default_rules, flag_rules, merged, read_rules
 
     gap = None
