@@ -32,8 +32,10 @@ class Advance(Protocol):
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 SEED = click.IntRange(0, (1 << 63) - 1)
+TICKS = click.IntRange(1, 10_000_000)
 DAYS = click.IntRange(1, 365)
-TOWNS = click.IntRange(1, 10_000)
+TOWNS = click.IntRange(1, 10_000)  # side by side
+MANY_TOWNS = click.IntRange(1, 10_000_000)  # one after another
 POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout instead of text.")
 set_option = click.option(
@@ -76,6 +78,31 @@ def spread_over(config: SimulationConfig, engine: str | None, workers: int, addr
     return training.model_copy(update={"engine": engine, "workers": workers, "cluster": cluster})
 
 
+def _real(kind: click.ParamType[float], number: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    if not math.isfinite(number):
+        kind.fail(f"{number} is not a number that can be worked with", param, ctx)
+    return number
+
+
+class NumberType(click.types.FloatParamType):
+    """A number; `nan` and `inf` are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return _real(self, super().convert(value, param, ctx), param, ctx)
+
+
+class NumberRange(click.FloatRange):
+    """A number within a range, which `nan` would pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        return _real(self, super().convert(value, param, ctx), param, ctx)
+
+
+NUMBER = NumberType()
+SHARE = NumberRange(0, 1)
+POSITIVE = NumberRange(0, min_open=True)
+
+
 class NameType(click.ParamType[str]):
     """A name: of a scenario, a resident, the files of a capture. Not a path."""
 
@@ -115,7 +142,11 @@ def tick_of(config: SimulationConfig, at: str | None) -> int:
     """The tick of an episode that `--at` names."""
     from townlet.config.base import tick_at
 
-    return 0 if at is None else tick_at(at, start=config.scenario.start, day=config.world.ticks_per_day)
+    tick = 0 if at is None else tick_at(at, start=config.scenario.start, day=config.world.ticks_per_day)
+    episode = config.scenario.episode_ticks
+    if tick >= episode:
+        raise UsageError(f"--at {at} is after the end of the episode, which has {episode} ticks; name an earlier moment")
+    return tick
 
 
 def dumps(value: object) -> str:
