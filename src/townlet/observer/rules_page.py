@@ -9,6 +9,7 @@ from townlet.config.base import clock
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import MEASURES
 from townlet.observations.spec import ObservationSpec
+from townlet.telemetry.drawing import pipes
 from townlet.world.actions import Catalogue
 from townlet.world.state import CANDIDATES
 
@@ -85,8 +86,7 @@ def _wrapped(paragraph: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(pipes(heads, rows))
 
 
 def _opening(name: str, config: SimulationConfig) -> str:
