@@ -122,8 +122,7 @@ def run(
     from townlet.sim.probes import Counts, Exits
 
     scenario = named_once(scenario, named)
-    files = RunFiles(events, snapshot, render, digests)
-    files.check(overwrite)
+    files = RunFiles(events, snapshot, render, digests, overwrite=overwrite)
     if towns > 1 or workers != 1 or engine is not None or address is not None:
         only = {"--events": events, "--snapshot": snapshot, "--render": render, "--follow": follow, "--speed": speed, "--at": at}
         for flag, given in only.items():
@@ -170,28 +169,30 @@ def run(
 
 
 class RunFiles:
-    """The files that a run of one town leaves, as far as they were asked for."""
+    """The files that a run of one town leaves, as far as they were asked for. What could not be written in the end is told here,
+    before anything is simulated."""
 
-    def __init__(self, events: Path | None, snapshot: Path | None, render: Path | None, digests: Path | None) -> None:
-        self.events, self.snapshot, self.render, self.digests = events, snapshot, render, digests
-        self.names = [str(path) for path in (events, snapshot, render, digests) if path is not None]
-
-    def check(self, overwrite: bool) -> None:
-        """Nothing is simulated for a file that could not be written in the end."""
+    def __init__(
+        self, events: Path | None, snapshot: Path | None, render: Path | None, digests: Path | None, *, overwrite: bool
+    ) -> None:
         from townlet.envs.render import check_picture_name
         from townlet.files import check_free
+        from townlet.sim.probes import Digests, PictureEvery
 
-        self.overwrite = overwrite
-        for name in self.names:
-            check_free(Path(name), overwrite)
-        if self.render is not None:
-            check_picture_name(self.render)
+        self.events, self.snapshot, self.render, self.digests, self.overwrite = events, snapshot, render, digests, overwrite
+        asked = [path for path in (events, snapshot, render, digests) if path is not None]
+        self.names = [str(path) for path in asked]
+        for path in asked:
+            check_free(path, overwrite)
+        if render is not None:
+            check_picture_name(render)
+        self._film, self._marks = PictureEvery(), Digests()
 
     def hooks(self, vec: VectorTown, policy: str) -> list[Probe]:
         """What must watch the run for its file."""
-        from townlet.sim.probes import Digests, EventLog, PictureEvery, SnapshotEvery
+        from townlet.sim.probes import EventLog, SnapshotEvery
 
-        self._film, self._marks, every = PictureEvery(), Digests(), vec.config.snapshot.every_ticks
+        every = vec.config.snapshot.every_ticks
         found: list[Probe] = []
         if self.events is not None:
             found.append(EventLog(self.events, overwrite=self.overwrite))
