@@ -317,8 +317,9 @@ class Page {
   async jumpToWorst() {
     if (!this.moments.length) await this.findMoments();
     const worst = this.moments.filter(one => isClash(one.kind)).sort((p, q) => q.strength - p.strength || p.tick - q.tick)[0];
-    if (worst) this.goTo(worst);
-    else this.tell("There was no conflict in this film.");
+    if (!worst) return this.tell("There was no conflict in this film.");
+    this.goTo(worst);
+    this.select(worst.slots[0]);
   }
 
   /** @param {any} one */
