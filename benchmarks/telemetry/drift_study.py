@@ -128,8 +128,8 @@ def page(result: dict[str, Any]) -> str:
             f"## {family.title}",
             "",
             f"{family.words}. There are {found['alike']} unchanged and {found['changed']} changed runs, "
-            f"and {found['pairs']} pairs of each kind. The change moved queue conflicts by {shift:+.1%}; between unchanged runs they vary by {spread:.1%} "
-            "(one standard deviation).",
+            f"and {found['pairs']} pairs of each kind. The change moved queue conflicts by {shift:+.1%}; "
+            f"between unchanged runs they vary by {spread:.1%} (one standard deviation).",
             "",
             "| `--min-effect` | false alarms, any | false alarms, conflicts | detected, any | detected, conflicts |",
             "| --- | ---: | ---: | ---: | ---: |",
