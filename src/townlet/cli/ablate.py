@@ -43,7 +43,9 @@ def ablate(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Train CONFIG with and without a sense, same budget and seeds, and report the difference with its interval.
+    """Train CONFIG with and without some of what residents see, and report the difference with its interval.
+
+    Every arm has the same budget and the same seeds.
 
     \b
     Example:

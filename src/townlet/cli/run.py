@@ -63,7 +63,13 @@ def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, p
 @click.command()
 @click.argument("scenario", required=False)
 @click.option("--scenario", "named", metavar="NAME|FILE", help="The scenario, in place of the argument.")
-@click.option("--towns", type=MANY_TOWNS, default=1, show_default=True, help="Towns; of many, sums and digests are kept.")
+@click.option(
+    "--towns",
+    type=MANY_TOWNS,
+    default=1,
+    show_default=True,
+    help="Number of towns; of several, only sums and digests are kept.",
+)
 @click.option("--town", type=click.IntRange(0, 1_000_000_000), default=0, show_default=True, help="Number of the first town.")
 @click.option("--ticks", type=TICKS, help="Minutes to simulate, in whole decisions; by default an episode.")
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)

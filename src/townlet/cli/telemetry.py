@@ -116,7 +116,14 @@ def drift_lines(drift: LogDrift) -> list[str]:
 @telemetry.command()
 @click.argument("log", type=LOG)
 @click.option("--baseline", type=LOG, help="JSON of metrics, capture metrics or another log to compare with.")
-@click.option("--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "markdown", "json")),
+    default="text",
+    show_default=True,
+    help="How to write it.",
+)
 @click.option("--output", type=PATH, help="Write here instead of to the screen.")
 @json_option
 def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as_json: bool) -> None:
