@@ -29,9 +29,26 @@ class Advance(Protocol):
 
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+class Number(click.FloatRange):
+    """A number within its bounds; "nan" is none."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
 SEED = click.IntRange(0, (1 << 63) - 1)
+COUNT = click.IntRange(1, 10**9)
+COUNT_OR_NONE = click.IntRange(0, 10**9)
 DAYS = click.IntRange(1, 365)
 TOWNS = click.IntRange(1, 10_000)
+MANY_TOWNS = click.IntRange(1, 1_000_000)
 POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout instead of text.")
 set_option = click.option(

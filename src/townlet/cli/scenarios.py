@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import NAME, PATH, emit, json_option, leave, note, overwrite_option, set_option
+from townlet.cli.common import NAME, PATH, SEED, Number, emit, json_option, leave, note, overwrite_option, set_option
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _ties(plan: Plan) -> list[str]:
 
 @scenarios.command("lint")
 @click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
-@click.option("--days", type=click.FloatRange(0, min_open=True), default=None, help="Days to judge by; by default one episode.")
+@click.option("--days", type=Number(0, 365, min_open=True), default=None, help="Days to judge by; by default one episode.")
 @click.option("--sight", is_flag=True, help="Also measure the value of sight: scripted calm − scripted near over 64 days.")
 @click.option("--pay", is_flag=True, help="Also simulate seven ways of life for a month: does the town reward what it should?")
 @set_option
@@ -201,16 +201,14 @@ def _short(value: object) -> str:
 
 @scenarios.command()
 @click.argument("name", type=NAME)
-@click.option(
-    "--generate", "seed", type=click.IntRange(0), default=None, metavar="SEED", help="Draw a random town that can work."
-)
+@click.option("--generate", "seed", type=SEED, default=None, metavar="SEED", help="Draw a random town that can work.")
 @click.option("--residents", type=click.IntRange(1, 10_000), help="Draw a town of this many residents.")
 @click.option(
     "--crowding",
-    type=click.FloatRange(0.1, 20),
+    type=Number(0.1, 20),
     help="How crowded: with 2, twice as many as usual share a shower, table or bench.",
 )
-@click.option("--feuds", type=click.FloatRange(0, 1), help="Share of the residents who have a feud at home.")
+@click.option("--feuds", type=Number(0, 1), help="Share of the residents who have a feud at home.")
 @click.option("--output", type=PATH, default=None, help="File to write; by default NAME.yaml.")
 @overwrite_option
 @json_option

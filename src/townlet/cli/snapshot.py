@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from townlet.cli.common import (
+    COUNT,
+    COUNT_OR_NONE,
     FILE,
     POLICY,
+    SEED,
     at_option,
     emit,
     json_option,
@@ -83,7 +86,7 @@ def save(
 
 @snapshot.command()
 @click.argument("file", type=FILE)
-@click.option("--ticks", type=click.IntRange(0), default=0, show_default=True, help="Continue for this many ticks.")
+@click.option("--ticks", type=COUNT_OR_NONE, default=0, show_default=True, help="Continue for this many ticks.")
 @click.option("--policy", help="Who decides; by default the policy that was saved.")
 @click.option("--config", "scenario", help="Refuse a snapshot that was not made with this config.")
 @click.option("--output", type=FILE, help="Save the world again after those ticks.")
@@ -152,11 +155,11 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
 @snapshot.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--ticks", type=click.IntRange(1), help="Ticks to compare; by default an episode.")
+@click.option("--ticks", type=COUNT, help="Ticks to compare; by default an episode.")
 @click.option("--policy-a", default="schedule", show_default=True, help="Who decides in A: " + POLICY)
 @click.option("--policy-b", default="schedule", show_default=True, help="Who decides in B.")
-@click.option("--seed-a", type=click.IntRange(0), help="Seed of A instead of that of its config.")
-@click.option("--seed-b", type=click.IntRange(0), help="Seed of B instead of that of its config.")
+@click.option("--seed-a", type=SEED, help="Seed of A instead of that of its config.")
+@click.option("--seed-b", type=SEED, help="Seed of B instead of that of its config.")
 @click.option("--set-a", multiple=True, metavar="KEY=VALUE", help="Config key of A; may be repeated.")
 @click.option("--set-b", multiple=True, metavar="KEY=VALUE", help="Config key of B; may be repeated.")
 @json_option
