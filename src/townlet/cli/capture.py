@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from townlet.cli.common import (
+    COUNT_OR_ZERO,
     MANY_TOWNS,
     NAME,
     NUMBER,
@@ -61,7 +62,7 @@ capture_options = options(
     click.option("--towns", type=MANY_TOWNS, default=1, show_default=True, help="Towns, each with its own draws."),
     click.option("--start", help="Clock time of the first tick, such as 06:30, or random."),
     click.option("--agent-id", "--agent", "agents", type=NAME, multiple=True, help="Keep this resident only; may be repeated."),
-    click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least this many decisions."),
+    click.option("--min-length", type=COUNT_OR_ZERO, default=0, help="Keep lives of at least this many decisions."),
     click.option("--min-reward", type=NUMBER, help="Keep lives whose rewards sum to at least this."),
     click.option("--prefix", type=NAME, default="rollout_sample", show_default=True, help="Beginning of the file names."),
     click.option("--compress", is_flag=True, help="Compress the arrays: smaller and slower."),

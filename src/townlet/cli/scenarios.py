@@ -16,7 +16,7 @@ from townlet.cli.common import (
     POSITIVE,
     SEED,
     SHARE,
-    NumberRange,
+    Number,
     emit,
     json_option,
     leave,
@@ -242,7 +242,7 @@ def _short(value: object) -> str:
 @click.option("--residents", type=click.IntRange(1, 10_000), help="Draw a town of this many residents.")
 @click.option(
     "--crowding",
-    type=NumberRange(0.1, 20),
+    type=Number(0.1, 20),
     help="How crowded: with 2, twice as many as usual share a shower, table or bench.",
 )
 @click.option("--feuds", type=SHARE, help="Share of the residents who have a feud at home.")

@@ -403,8 +403,8 @@ def _fields(config: SimulationConfig) -> str:
     seen = f" There is also a map of {maps} tiles around the resident: {', '.join(spec.map_channels)}." if maps else ""
     return f"""## What a resident sees
 
-{len(spec.fields)} numbers, in groups; the first column is the place in the observation, counted from 0.{seen} The group `conflict` can
-be hidden (`observations.blind`), to measure what it is worth to see it.
+{len(spec.fields)} numbers, in groups; the first column is the place in the observation, counted from 0.{seen} The group
+`conflict` can be hidden (`observations.blind`), to measure what it is worth to see it.
 
 A number x without an upper limit is shown as x / (x + half). So 0 means none, 0.5 means `half`, and 1 is never reached. The
 column *unit* names the half.
