@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -180,13 +181,9 @@ class VectorTown:
         return (self.state, self.tables, self._written, choices, targets, *static)
 
     def _step(self, choices: Array, targets: Array) -> None:
-        step: Callable[..., None] = step_towns
         args = self.step_arguments(choices, targets)
-        if JIT:
-            self._threads.run([partial(step, *args, first, last) for first, last in self._shares])
-        else:
-            with np.errstate(over="ignore"):
-                step(*args, 0, self.num_towns)
+        with nullcontext() if JIT else np.errstate(over="ignore"):  # hashes wrap around
+            self._threads.run([[(step_towns, (*args, *share))] for share in self._shares])
 
     def start_filming(self) -> None:
         """From now on a step leaves what there was to see at each of its ticks in `film (E, interval, bytes) u1`."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
+from townlet.envs.threads import Call
 from townlet.policy import passes
 from townlet.policy.fused_network import FusedNetwork, Observations, Workspace, zeros_together
 from townlet.policy.network import NetworkSpec
@@ -124,13 +125,13 @@ class Fused:
         edges = part.begin + (part.end - part.begin) * np.arange(self.shards + 1) // self.shards
         threads = min(network.threads, self.shards)
 
-        def job(space: Workspace, first: int) -> None:
-            learn(
+        def calls(space: Workspace, first: int) -> list[Call]:
+            return [(learn, (
                 layout.plan, space.wide, space.turned, space.act, space.grad, *space.learning, *seen,
                 layout.places, part.order, edges, first, threads, masks, *given, gradients, sums,
-            )  # fmt: skip
+            ))]  # fmt: skip
 
-        network.run(job, threads)
+        network.run(calls, threads)
         passes.collect(gradients, layout.runs, self._gradient)
         return np.asarray(sums.sum(axis=0))
 
