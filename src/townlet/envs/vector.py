@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from townlet.config import SimulationConfig, config_hash, load_config
 from townlet.config.base import minutes
-from townlet.envs.step import Buffers, step_towns
+from townlet.envs.step import Buffers, gather_events, step_towns
 from townlet.envs.threads import Threads
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
@@ -207,10 +207,9 @@ class VectorTown:
 
     def events(self) -> Array:
         """Events of the last step: EVENT rows by town, then by number."""
-        counts = self.state.towns["events"].astype(np.int64)  # (E,)
-        before = np.cumsum(counts) - counts
-        skipped = np.arange(self.num_towns) * self.state.events.shape[1] - before  # from a row's number to its place
-        return self.state.events.reshape(-1).take(np.repeat(skipped, counts) + np.arange(counts.sum()))
+        rows = np.empty(int(self.state.towns["events"].sum()), EVENT)
+        gather_events(self.state.events, self.state.towns, rows)
+        return rows
 
     @property
     def events_lost(self) -> int:

@@ -85,7 +85,7 @@ class Fused:
 
         def rows(array: Array) -> Array:
             flat = array.reshape(-1, *array.shape[2:])
-            return np.require(flat if chosen is None else flat[chosen], requirements=["C", "W"])
+            return np.require(flat if chosen is None else flat.take(chosen, axis=0), requirements=["C", "W"])
 
         masks = np.ones((len(seen.x), self.network.layout.out.padded), np.bool_)
         masks[:, : self.spec.actions] = rows(np.asarray(batch.masks))
