@@ -115,10 +115,10 @@ def _open(
     from townlet.observer.library import Library
     from townlet.observer.open_take import open_takes
     from townlet.observer.studio import Studio
+    from townlet.policy.training.run_folder import RunFolder
 
     promotion = default_config().promotion
-    folder = Path(what).parent if (Path(what) / "run.json").is_file() else runs
-    library = Library(folder, Path(promotion.ledger), promotion)
+    library = Library(Path(what).parent if RunFolder(Path(what)).exists else runs, Path(promotion.ledger), promotion)
     studio = Studio(library.find_policy)
     return studio, library, open_takes(studio, what, policy=policy, vs=vs, seed=seed, overrides=overrides)
 
@@ -135,9 +135,10 @@ def open_observatory(
     """Everything a server shows, with what was asked for open in it."""
     from townlet.observer.app import Observatory
     from townlet.observer.library import run_id
+    from townlet.policy.training.run_folder import RunFolder
 
     studio, library, takes = _open(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
-    run = run_id(Path(what)) if (Path(what) / "run.json").is_file() else None
+    run = run_id(Path(what)) if RunFolder(Path(what)).exists else None
     return Observatory(studio, library, futures, open={"take": takes[0], "vs": takes[1] if vs else None, "run": run})
 
 

@@ -82,19 +82,17 @@ def why_not(studio: Studio, name: str, resident: str, option: str, tick: int) ->
     if not row["active"]:
         return {"resident": resident, "time": row["time"], "did": None, "text": f"{resident} was not in town at {row['time']}."}
     weighed = {one["name"]: one["probability"] for one in row["options"] if one["name"] in wanted}
-    reasons = {one: group["reason"] for group in row["masked"] for one in group["options"] if one in wanted}
+    reasons = _masked(row, wanted)
     if row["chosen"] in wanted:
         text = f"{resident} did choose {row['chosen']} at {row['time']} ({row['probability']:.0%})."
     else:
         text = f"{resident} chose {row['chosen']} ({row['probability']:.0%}) at {row['time']}, not {option}: "
         parts = [f"{one} had {chance:.1%}" for one, chance in weighed.items()]
-        parts += [f"{_joined(options)} could not be chosen, {reason}" for reason, options in _grouped(reasons).items()]
-        text += (
-            "; ".join(parts)
-            + f". At that moment: {row['doing']}; needs "
-            + ", ".join(f"{n} {v:.0%}" for n, v in row["needs"].items())
-            + "."
-        )
+        for group in row["masked"]:
+            if refused := [one for one in group["options"] if one in wanted]:
+                parts.append(f"{' and '.join(refused)} could not be chosen, {group['reason']}")
+        needs = ", ".join(f"{need} {level:.0%}" for need, level in row["needs"].items())
+        text += f"{'; '.join(parts)}. At that moment: {row['doing']}; needs {needs}."
     return {
         "resident": resident,
         "time": row["time"],
@@ -117,7 +115,7 @@ def why_never(studio: Studio, name: str, resident: str, option: str) -> Record:
         if not row["active"]:
             continue
         decisions += 1
-        masked = {one: group["reason"] for group in row["masked"] for one in group["options"] if one in wanted}
+        masked = _masked(row, wanted)
         if row["chosen"] in wanted:
             chosen += 1
         elif len(masked) < len(wanted):
@@ -208,12 +206,6 @@ def _options(header: Mapping[str, Any], option: str) -> list[str]:
     return found
 
 
-def _grouped(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for option, reason in reasons.items():
-        found.setdefault(reason, []).append(option)
-    return found
-
-
-def _joined(words: list[str]) -> str:
-    return " and ".join(words)
+def _masked(row: Record, wanted: list[str]) -> dict[str, str]:
+    """Of the options that were wanted, those that could not be chosen, with the reason."""
+    return {one: group["reason"] for group in row["masked"] for one in group["options"] if one in wanted}

@@ -212,9 +212,8 @@ class Ways:
 def _tiles(plan: Plan, config: SimulationConfig) -> Verdict:
     """A bed per resident, a tile of the site per worker."""
     walk = walkable(plan.tiles)
-    private = {kind for spec in config.affordances.specs if spec.own_home for kind in spec.objects}
     houses = houses_of(plan)
-    beds = Counter(int(houses[one.y, one.x]) for one in plan.objects if one.kind in private)
+    beds = Counter(int(houses[one.y, one.x]) for one in plan.objects if one.kind in config.affordances.home_kinds)
     lodgers = Counter(one.home for one in plan.residents)
     sites = {job.id: job.site for job in plan.jobs}
     workers = Counter(sites[one.job] for one in plan.residents if one.job is not None)
