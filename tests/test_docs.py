@@ -141,6 +141,24 @@ def test_a_page_can_be_followed_to_the_letter(page: Path) -> None:
         follow(page, slow=False)
 
 
+DOORS = [path.stem for path in sorted((ROOT / "examples" / "requirements").glob("*.txt"))]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.door(library=library), id=f"{page.name} with {library}")
+        for page in with_steps(slow=False)
+        for library in DOORS
+        if any(block.mark == f"needs: {library}" for block in blocks(page))
+    ],
+)
+@pytest.mark.usefixtures("copy")
+def test_a_page_can_be_followed_with_the_library_it_names(page: Path) -> None:
+    with mock.patch.dict(os.environ):
+        follow(page, slow=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", with_steps(slow=True), ids=lambda page: page.name)
 @pytest.mark.usefixtures("copy")

@@ -37,6 +37,11 @@ def test_every_shipped_town_has_its_page(name: str) -> None:
     assert all(f"| {spec.id} |" in text for spec in config.affordances.specs)
 
 
+def test_the_weight_of_conflict_is_explained_where_it_is_told() -> None:
+    text = page_text(load_config("town_day", ("observations.conflict_weight=3",)))
+    assert "| `conflict_weight` | town | weight, half 6 | 0 … 1 |" in text
+
+
 @pytest.mark.parametrize("level", ["option", "candidates", "primitive"])
 def test_every_action_of_every_catalogue_is_explained(level: str) -> None:
     config = load_config("town_day", (f"policy.action_level={level}",))

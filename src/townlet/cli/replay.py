@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import NAME, PATH, emit, json_option, leave, note
+from townlet.cli.common import COUNT_OR_ZERO, NAME, NUMBER, PATH, emit, json_option, leave, note
 
 path_argument = click.argument("path", type=PATH)
 step_option = click.option(
-    "--step", type=click.IntRange(0), default=0, show_default=True, help="Decision to show of a single sample."
+    "--step", type=COUNT_OR_ZERO, default=0, show_default=True, help="Decision to show of a single sample."
 )
 
 
@@ -99,8 +99,8 @@ def stats(path: Path, plot: Path | None, as_json: bool) -> None:
 @click.option("--output", type=PATH, required=True, help="Capture folder to make.")
 @click.option("--agent-id", "--agent", "agents", type=NAME, multiple=True, help="Keep this resident; may be repeated.")
 @click.option("--scenario", "scenarios", type=NAME, multiple=True, help="Keep this scenario; may be repeated.")
-@click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least this many decisions.")
-@click.option("--min-reward", type=float, help="Keep lives whose rewards sum to at least this.")
+@click.option("--min-length", type=COUNT_OR_ZERO, default=0, help="Keep lives of at least this many decisions.")
+@click.option("--min-reward", type=NUMBER, help="Keep lives whose rewards sum to at least this.")
 @click.option("--overwrite", is_flag=True, help="Move an existing folder aside.")
 @json_option
 def filter_(

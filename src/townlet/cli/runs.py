@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from townlet.cli.common import PATH, emit, json_option, note
+from townlet.errors import TownletError
 
 if TYPE_CHECKING:
     from townlet.dto.policy import AnnealStageResult
@@ -81,8 +82,6 @@ def compare(folders: tuple[Path, ...], as_json: bool) -> None:
 
 def _row_or_problem(run: RunFolder) -> dict[str, object]:
     """One damaged run does not hide the others."""
-    from townlet.errors import TownletError
-
     try:
         return _row(run)
     except TownletError as error:

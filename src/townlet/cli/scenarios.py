@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import NAME, PATH, emit, json_option, leave, note, overwrite_option, set_option
+from townlet.cli.common import (
+    NAME,
+    PATH,
+    POSITIVE,
+    SEED,
+    SHARE,
+    Number,
+    emit,
+    json_option,
+    leave,
+    note,
+    overwrite_option,
+    set_option,
+)
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,7 +116,7 @@ def _drawing(config: SimulationConfig, plan: Plan) -> str:
     from townlet.scenarios.random_town import MARKS, picture
 
     rows, columns = plan.tiles.shape
-    lines = [f"{config.scenario.name or config.config_id}: {config.scenario.description}", ""]
+    lines = [f"{config.town_name}: {config.scenario.description}", ""]
     if columns <= 100:
         lines += [*picture(plan).split("\n"), ""]
         present = sorted({one.kind for one in plan.objects})
@@ -147,7 +160,7 @@ def _ties(plan: Plan) -> list[str]:
 
 @scenarios.command("lint")
 @click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
-@click.option("--days", type=click.FloatRange(0, min_open=True), default=None, help="Days to judge by; by default one episode.")
+@click.option("--days", type=POSITIVE, help="Days to judge by; by default one episode.")
 @click.option(
     "--sight",
     is_flag=True,
@@ -225,16 +238,14 @@ def _short(value: object) -> str:
 
 @scenarios.command()
 @click.argument("name", type=NAME)
-@click.option(
-    "--generate", "seed", type=click.IntRange(0), default=None, metavar="SEED", help="Draw a random town from this seed."
-)
+@click.option("--generate", "seed", type=SEED, metavar="SEED", help="Draw a random town from this seed.")
 @click.option("--residents", type=click.IntRange(1, 10_000), help="Draw a town of this many residents.")
 @click.option(
     "--crowding",
-    type=click.FloatRange(0.1, 20),
+    type=Number(0.1, 20),
     help="How crowded: with 2, twice as many as usual share a shower, table or bench.",
 )
-@click.option("--feuds", type=click.FloatRange(0, 1), help="Share of the residents who have a feud at home.")
+@click.option("--feuds", type=SHARE, help="Share of the residents who have a feud at home.")
 @click.option("--output", type=PATH, default=None, help="File to write; by default NAME.yaml.")
 @overwrite_option
 @json_option

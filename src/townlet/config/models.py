@@ -143,6 +143,16 @@ class SimulationConfig(Section):
                 raise problems_at([(section, text)])
         return self
 
+    @property
+    def town_name(self) -> str:
+        """What the town is called in files, tables and pictures."""
+        return self.scenario.name or self.config_id
+
+    @property
+    def days(self) -> float:
+        """Length of an episode."""
+        return self.scenario.episode_ticks / self.world.ticks_per_day
+
     def lasting(self, ticks: int) -> Self:
         """The same town with episodes of so many ticks."""
         return self.model_copy(update={"scenario": self.scenario.model_copy(update={"episode_ticks": ticks})})

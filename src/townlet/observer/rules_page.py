@@ -9,9 +9,10 @@ from townlet.config.base import clock
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import MEASURES
 from townlet.observations.spec import ObservationSpec
+from townlet.telemetry.drawing import pipes
 from townlet.world.actions import Catalogue
 from townlet.world.rules import QUEUE_REACH
-from townlet.world.state import CANDIDATES, HALF_DISTANCE, HALF_OFFSET, HALF_WAIT
+from townlet.world.state import CANDIDATES
 
 WIDTH = 120
 TERM_MEANS = {  # term -> what it is, its range in one minute
@@ -58,82 +59,6 @@ WAY_MEANS = {
     "near": "the nearest object",
     "calm": "the calm object",
 }
-FLAG = "0 or 1"
-COINS = "coins, half 1"
-PEOPLE = "people, half 2"
-DISTANCE = f"tiles, half {HALF_DISTANCE:g}"
-OFFSET = f"tiles, half {HALF_OFFSET:g}"
-BLOCK_MEANS = {  # block of fields -> unit, what it is
-    "needs": ("share", "level of the need; 1 is full"),
-    "wallet": (COINS, "coins in hand"),
-    "debt": (COINS, "coins owed"),
-    "meals": ("of 6", "meals in hand"),
-    "lateness_counter": ("shifts, half 1", "late shifts in this life"),
-    "wages_withheld": (COINS, "wages lost"),
-    "on_shift": (FLAG, "at work, within the shift"),
-    "time_sin": ("sine", "time of day as an angle"),
-    "time_cos": ("cosine", "time of day as an angle"),
-    "time_to_shift": ("days", "until the next shift; 0 during a shift, 1 without a job"),
-    "shift_left": ("days", "what is left of the running shift"),
-    "attendance_ratio": ("share", "time at work in the last three shifts; 1 before the first"),
-    "shift": (FLAG, "state of the shift; exactly one of the six is 1"),
-    "embedding_slot_norm": ("share", "place in the list of residents, which tells them apart"),
-    "ctx_reset_flag": (FLAG, "first observation of this life"),
-    "episode_progress": ("share", "how much of the episode is over"),
-    "rivalry_max": ("rivalry", "highest rivalry you feel for anybody"),
-    "rivalry_avoid_count": ("of 6", "people you avoid"),
-    "last_action": (FLAG, "what you chose last; exactly one is 1"),
-    "last_action_success": (FLAG, "that choice was possible"),
-    "reservation_active": (FLAG, "you use an object, or have been called to one"),
-    "in_queue": (FLAG, "you wait in a queue, or have been called"),
-    "queue_position": (PEOPLE, "your place in the queue, the first is 1; 0 outside one"),
-    "ticks_left": ("share", "what is left of the use"),
-    "using": (FLAG, "what you are using"),
-    "waiting": (FLAG, "what you are waiting for"),
-    "exit_near": (FLAG, "you will have to leave the town soon"),
-    "notice": (FLAG, "you have missed so many shifts that you will lose your home"),
-    "rent_unpaid": ("days, half 1", "days of unpaid rent"),
-    "town": (FLAG, "this disturbance is on"),
-    "extroversion": ("trait", "personality"),
-    "forgiveness": ("trait", "personality"),
-    "ambition": ("trait", "personality"),
-    "ties_filled": ("of 6", "people you have feelings about"),
-    "trust_mean": ("trust", "sum over your ties / 6"),
-    "familiarity_mean": ("familiarity", "sum over your ties / 6"),
-    "rivalry_mean": ("rivalry", "sum over your ties / 6"),
-}
-PART_MEANS = {  # blocks whose fields differ, by the last word of the name
-    "candidates": {
-        "dx": ("step", "first step there, east is 1"),
-        "dy": ("step", "first step there, south is 1"),
-        "distance": (DISTANCE, "walking distance; 1 when there is none"),
-        "queue": (PEOPLE, "people in its queue"),
-        "busy": (FLAG, "in use"),
-        "rivalry": ("rivalry", "highest rivalry you feel for its user or its queue"),
-        "wait": (f"minutes, half {HALF_WAIT:g}", "until it would be free for you"),
-        "mine": (FLAG, "the one you are on the way to, or wait for"),
-    },
-    "place": {
-        "dx": ("step", "first step there, east is 1"),
-        "dy": ("step", "first step there, south is 1"),
-        "distance": (DISTANCE, "walking distance; 1 when there is none"),
-        "at": (FLAG, "you are there"),
-    },
-    "person": {
-        "trust": ("trust", "your trust"),
-        "familiarity": ("familiarity", "how well you know each other"),
-        "rivalry": ("rivalry", "your rivalry"),
-        "dx": (OFFSET, "tiles to the east"),
-        "dy": (OFFSET, "tiles to the south"),
-        "filled": (FLAG, "there is such a person"),
-    },
-}
-PERSONS = {
-    "friend_1": "the person you like most",
-    "friend_2": "the second",
-    "rival_1": "your worst rival",
-    "rival_2": "the second",
-}
 REASON_MEANS = {
     "blocked": "you ask for something that somebody is using",
     "overtaken": "somebody behind you is let in before you",
@@ -171,7 +96,7 @@ PICTURES = {  # section -> picture of the page, and what it shows
 
 def page_text(config: SimulationConfig, *, pictures: str | None = None) -> str:
     """Markdown. `townlet scenarios rules SCENARIO` prints it; `pictures` is the folder of those that the project's page shows."""
-    name = config.scenario.name or config.config_id
+    name = config.town_name
     shown = {part: f"\n\n![{text}]({pictures}/{file})" if pictures else "" for part, (file, text) in PICTURES.items()}
     parts = [
         _opening(name, config) + shown["opening"],
@@ -197,8 +122,7 @@ def _wrapped(paragraph: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(pipes(heads, rows))
 
 
 def _opening(name: str, config: SimulationConfig) -> str:
@@ -470,36 +394,19 @@ def action_means(name: str, config: SimulationConfig) -> str:
 def _fields(config: SimulationConfig) -> str:
     spec = ObservationSpec.of(config)
     groups: dict[str, list[tuple[object, ...]]] = {}
-    number = 0
-    for block, fields in spec.blocks.items():
-        for field in fields:
-            unit, text = means(block, field.name)
-            groups.setdefault(field.group, []).append((number, f"`{field.name}`", unit, f"{field.low:g} … {field.high:g}", text))
-            number += 1
+    for number, field in enumerate(spec.fields):
+        row = number, f"`{field.name}`", field.unit, f"{field.low:g} … {field.high:g}", field.meaning
+        groups.setdefault(field.group, []).append(row)
     heads = ("number", "field", "unit", "range", "what it is")
     tables = "\n\n".join(f"### {GROUP_MEANS[group]} (`{group}`)\n\n{table(heads, rows)}" for group, rows in groups.items())
     maps = " × ".join(map(str, spec.map_shape))
     seen = f" There is also a map of {maps} tiles around the resident: {', '.join(spec.map_channels)}." if maps else ""
     return f"""## What a resident sees
 
-{number} numbers, in groups; the first column is the place in the observation, counted from 0.{seen} The group `conflict` can
-be hidden (`observations.blind`), to measure what it is worth to see it.
+{len(spec.fields)} numbers, in groups; the first column is the place in the observation, counted from 0.{seen} The group
+`conflict` can be hidden (`observations.blind`), to measure what it is worth to see it.
 
 A number x without an upper limit is shown as x / (x + half). So 0 means none, 0.5 means `half`, and 1 is never reached. The
 column *unit* names the half.
 
 {tables}"""
-
-
-def means(block: str, name: str) -> tuple[str, str]:
-    """The unit of a field, and what it is in a few words."""
-    part = name.rpartition("_")[2]
-    if block == "candidates":
-        return PART_MEANS["candidates"][part]
-    if block in ("work", "home"):
-        unit, text = PART_MEANS["place"]["at" if name.startswith("at_") else part]
-        return unit, f"{'workplace' if block == 'work' else 'home'}: {text}"
-    if block in PERSONS:
-        unit, text = PART_MEANS["person"][part]
-        return unit, f"{PERSONS[block]}: {text}"
-    return BLOCK_MEANS[block]
