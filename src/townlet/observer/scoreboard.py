@@ -35,7 +35,8 @@ def measure_notes() -> str:
 def _lead(card: Scorecard) -> str:
     return (
         f'<p class="lead">{len(card.policies)} policies, each in the same towns, on seeds that training never uses. '
-        f"Self-sufficient: every need above {card.self_sufficient_above:g} all day.{''.join(f' {escape(note)}' for note in card.notes)}</p>"
+        f"Self-sufficient: every need above {card.self_sufficient_above:g} all day."
+        f"{''.join(f' {escape(note)}' for note in card.notes)}</p>"
     )
 
 
@@ -53,9 +54,8 @@ def _case(card: Scorecard, case: CaseCard) -> str:
     if card.baseline is not None:
         beside += f" Beside it: the difference to {escape(card.baseline)}, paired by town; green is better, red is worse."
     return (
-        f'<h2>{escape(case.name)}</h2><p class="soft">{case.size}{who}</p>'
+        f'<h2>{escape(case.name)}</h2><p class="soft">{case.size}{who}. {beside}</p>'
         f'<div class="scroll"><table><thead><tr><th>measure</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
-        f'<p class="soft">{beside}</p>'
         f'<div class="grid2" style="margin-top:16px">{charts}</div>{_looks(case)}{_late(case)}'
     )
 
