@@ -111,10 +111,10 @@ def _cell(measures: Mapping[str, Measure], effects: Mapping[str, Effect], name: 
     elif measure.low is None or measure.high is None:
         ends = " one value" if form == WIDE else ""
     elif form == WIDE:
-        ends = f" {measure.low:.{digits}f}…{measure.high:.{digits}f}"
+        ends = f" ({measure.low:z.{digits}f}…{measure.high:z.{digits}f})"
     else:
         ends = f" ±{(measure.high - measure.low) / 2:.{digits}f}"
-    text = Text(f"{measure.mean:.{digits}f}", style="" if form == WIDE else style).append(ends, style="dim")
+    text = Text(f"{measure.mean:z.{digits}f}", style="" if form == WIDE else style).append(ends, style="dim")
     if effect is not None and form == WIDE:
-        text.append(f" {effect.difference:+.{digits}f}", style=style)
+        text.append(f" {effect.difference:+z.{digits}f}", style=style)
     return text
