@@ -228,7 +228,9 @@ def test_the_examples_in_help_texts_are_commands_that_can_be_typed() -> None:
     """Commands, options and values are read as the command line would read them; nothing is run."""
     seen = 0
     for path, text in help_texts(app, "townlet"):
-        for line in re.findall(r"^\s*(?:Example: )?(townlet [a-z].*)$", text, re.MULTILINE):
+        found = re.findall(r"^\s*(?:Example: )?(townlet [a-z].*)$", text, re.MULTILINE)
+        assert found, f"{path} --help shows no example"
+        for line in found:
             words = shlex.split(line.split(" > ")[0].split("   ")[0])[1:]
             command: click.Command = app
             context = click.Context(app, info_name="townlet")

@@ -153,7 +153,7 @@ class LintReport:
 def lint(config: SimulationConfig, *, days: float | None = None) -> LintReport:
     """All static verdicts over `days` (by default the length of an episode)."""
     span = config.scenario.episode_ticks / DAY if days is None else days
-    name = config.scenario.name or config.config_id
+    name = config.town_name
     plan = read_plan(config)
     verdicts = [_tiles(plan, config)]
     try:
