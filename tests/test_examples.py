@@ -13,6 +13,7 @@ import pytest
 
 from places import ROOT
 from townlet.envs.vector import VectorTown
+from townlet.files import read_json
 
 EXAMPLES = ROOT / "examples"
 
@@ -23,18 +24,20 @@ def main_of(name: str) -> Any:
 
 @pytest.fixture
 def _come_and_go(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """While the test acts, somebody leaves a town, and a newcomer moves in."""
-    step, left, there = VectorTown.step, 0, set[str]()
+    """While the test acts, somebody leaves a town, a newcomer moves in, and no action is outside the mask."""
+    step, left, illegal, there = VectorTown.step, 0, 0, set[str]()
 
     def watched(vec: VectorTown, *choices: Any) -> None:
-        nonlocal left
+        nonlocal left, illegal
         step(vec, *choices)
         left += int(vec.terminated.sum())
+        illegal += int(vec.illegal.sum())
         there.update(vec.resident_id(town, slot) for town, slot in np.argwhere(vec.active).tolist())
 
     monkeypatch.setattr(VectorTown, "step", watched)
     yield
     assert left
+    assert illegal == 0
     assert any(name.startswith("newcomer") for name in there)
 
 
@@ -116,6 +119,24 @@ def test_tianshou_trains_with_masks_while_residents_come_and_go() -> None:
 @pytest.mark.usefixtures("_come_and_go")
 def test_d3rlpy_learns_from_a_capture_in_which_residents_come_and_go() -> None:
     assert main_of("d3rlpy_offline")(towns=1, rounds=range(1), scenario="newcomer")[0] > 0
+
+
+def test_the_tables_of_trainers_say_what_was_installed_and_measured() -> None:
+    pytest.importorskip("torch")
+    from trainers import PACKAGES, RESULTS, table
+
+    results, text = read_json(RESULTS), (ROOT / "docs/TRAINERS.md").read_text(encoding="utf-8")
+    assert table(results) in text
+    pins = "".join(path.read_text(encoding="utf-8") for path in [ROOT / "constraints.txt", *EXAMPLES.glob("requirements/*.txt")])
+    rows = {
+        Path(cells[2].strip("`")).stem: cells
+        for cells in (line.strip("| ").split(" | ") for line in text.splitlines() if "| `examples/" in line)
+    }
+    assert rows.keys() == PACKAGES.keys() == results.keys()
+    for example, (_, version, _, _, illegal, _, _, mean) in rows.items():
+        assert f"{PACKAGES[example][0]}=={version}\n" in pins
+        assert illegal.split(",")[0] == str(results[example]["illegal"])
+        assert mean == f"{results[example]['measures']['1']['return'][0]:.1f}"
 
 
 def test_examples_of_trainers_are_short() -> None:
