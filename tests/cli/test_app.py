@@ -172,6 +172,7 @@ def failing(error: BaseException) -> click.Command:
         (StorageError("full"), 74, "full"),
         (OSError(28, "No space left on device", "a.txt"), 74, "a.txt: No space left on device; check the path"),
         (MemoryError(), 71, "there is not enough memory"),
+        (ImportError("libx.so: failed to map segment from shared object"), 71, "there is not enough memory"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
             71,

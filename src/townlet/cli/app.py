@@ -120,7 +120,7 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         try:
             code = command.main(words, prog_name=name, standalone_mode=False, color=color)
             sys.stdout.flush()
-        except (TownletError, OSError, MemoryError, RuntimeError, click.ClickException):
+        except (TownletError, OSError, MemoryError, RuntimeError, ImportError, click.ClickException):
             if debug:
                 traceback.print_exc()
             raise
@@ -143,14 +143,14 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         return _say(f"{place}{error.strerror or error}; check the path, its permissions and the space left", 74)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", 130)
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not any(words in str(error) for words in _NO_MEMORY):
+    except (MemoryError, RuntimeError, ImportError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
             raise
         return _say("there is not enough memory; use fewer towns or residents, or a smaller batch", 71)
     return code if isinstance(code, int) else 0
 
 
-_NO_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, which knows no MemoryError
+_NO_MEMORY = ("can't allocate memory", "out of memory", "failed to map segment")  # as torch says it, and who loads it
 
 
 def _plain(error: click.UsageError) -> str:
@@ -160,8 +160,7 @@ def _plain(error: click.UsageError) -> str:
         message = f"there is no option {error.option_name}; {did_you_mean(error.option_name, error.possibilities or ())}".rstrip(
             "; "
         )
-    message = message.replace("is not a valid integer range", "is not a whole number")
-    message = message.replace("valid float range", "number").replace("valid float", "number")
+    message = message.replace("is not a valid integer range", "is not a whole number").replace("valid float", "number")
     if error.ctx is None:
         return message
     known = error.ctx.command.list_commands(error.ctx) if isinstance(error.ctx.command, click.Group) else []

@@ -115,7 +115,7 @@ def promote_candidate(releases: Releases, candidate: Path, as_json: bool) -> Non
 @of_ledger
 def rollback(releases: Releases, reason: str, to: str | None, as_json: bool) -> None:
     """Make the champion before this one (or --to) the release again."""
-    entry = releases.rollback(reason, to)
+    entry = releases.rollback(" ".join(reason.split()), to)
     emit(entry.model_dump(mode="json"), f"the champion is {entry.candidate[:12]} again, after {entry.champion[:12]}", as_json)
 
 

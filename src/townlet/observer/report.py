@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -113,7 +114,7 @@ def policies_of(folder: Path) -> dict[str, str]:
     imitations = [stage for stage in sorted((folder / "stages").glob("*bc*")) if (stage / RUN_CHECKPOINTS).is_dir()]
     if imitations:
         found["bc"] = locate(str(imitations[0]))
-    if (folder / RUN_CHECKPOINTS).is_dir():
+    if os.path.lexists(folder / RUN_CHECKPOINTS):
         found["trained"] = locate(str(folder))
     return found
 
