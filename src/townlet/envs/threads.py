@@ -35,7 +35,7 @@ MAKE = ir.FunctionType(ir.VoidType(), [_i8.as_pointer()])  # makes a call, given
 
 LEFT, MADE, ASLEEP = 0, 16, 32  # counts of a thread, each on a line of the cache of its own: calls, and whether it sleeps
 SLOTS, WORDS = 8, 1024  # calls that may lie in a box, words of each
-PATIENCE = 400_000  # looks before a thread sleeps, about a hundred microseconds
+PATIENCE = 1_000_000  # looks before a thread sleeps, about half a millisecond: longer than the Python between most calls
 PAUSE = 5e-5  # seconds that whoever waits for longer sleeps at a time
 
 
