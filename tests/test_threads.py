@@ -29,6 +29,12 @@ def double(numbers: Array, at: int) -> None:
 
 
 @entry
+def refuse(numbers: Array, at: int) -> None:
+    if at < len(numbers):
+        raise ValueError("no such number")
+
+
+@entry
 def total(numbers: Array) -> float:
     found = 0.0
     for number in numbers:
@@ -75,6 +81,20 @@ def test_an_error_here_waits_for_the_others() -> None:
     with pytest.raises(ZeroDivisionError):
         Threads(2).run([[(lambda: 1 // 0, ())], [(add, (numbers, 1, 1.0))]])
     assert numbers.tolist() == [0, 1 if JIT else 0]
+
+
+@pytest.mark.skipif(not JIT, reason="what is not compiled is called here, and its own error is seen")
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_an_error_there_is_raised_here_and_nothing_follows_it(failing: int) -> None:
+    for _ in range(3):
+        numbers = np.zeros(2)
+        calls: list[Call] = [(add, (numbers, 1, 1.0))] * 3
+        calls[failing] = (refuse, (numbers, 1))
+        with pytest.raises(RuntimeError, match=r"^refuse raised an error in another thread"):
+            Threads(2).run([[(add, (numbers, 0, 1.0))], calls])
+        assert numbers.tolist() == [1, failing]
+    with pytest.raises(ValueError, match="no such number"):
+        refuse(numbers, 1)
 
 
 def test_two_who_share_the_threads_get_all_their_work_done() -> None:

@@ -2,6 +2,9 @@
 
 A call is packed into the box of a thread, which looks out for it in compiled code. So it begins within a microsecond, and
 neither side waits for the interpreter's lock, which kernels let go of. Handing it over in Python would cost thirty times that.
+
+Numba's own threads (`parallel=True`) are not used: on busy cores they were ten times slower, every kernel would have to be
+compiled with their passes, and the only layer that needs no other library ends a process in which two threads use it at once.
 """
 
 from __future__ import annotations
@@ -31,11 +34,12 @@ make_array: Any = arrayobj.make_array
 unpack_tuple: Any = cgutils.unpack_tuple
 gep: Any = cgutils.gep_inbounds
 whole, _i8 = types.int64, ir.IntType(64)
-MAKE = ir.FunctionType(ir.VoidType(), [_i8.as_pointer()])  # makes a call, given the box in which it lies
+MAKE = ir.FunctionType(ir.IntType(32), [_i8.as_pointer()])  # makes a call, given the box in which it lies; Numba's status of it
 
-LEFT, MADE, ASLEEP = 0, 16, 32  # counts of a thread, each on a line of the cache of its own: calls, and whether it sleeps
+LEFT, MADE, ASLEEP, FAILED = 0, 16, 32, 48  # counts of a thread, each on a line of the cache of its own: calls that were left and
+# that were made, whether it sleeps, and which call (from 1 on) raised an error
 SLOTS, WORDS = 8, 1024  # calls that may lie in a box, words of each
-PATIENCE = 400_000  # looks before a thread sleeps, about a hundred microseconds
+PATIENCE = 1_000_000  # looks before a thread sleeps, about half a millisecond: longer than the Python between most calls
 PAUSE = 5e-5  # seconds that whoever waits for longer sleeps at a time
 
 
@@ -84,17 +88,14 @@ def _pack(_: Any, box: Any, address: Any, args: Any) -> tuple[Any, Callable[...,
         packed = ir.LiteralStructType([_i8, _i8, *(value.type for value in given)])
         if context.get_abi_sizeof(packed) > 8 * WORDS:
             raise TypeError(f"{len(given)} arguments do not fit into {8 * WORDS} bytes; raise WORDS in {__name__}")
-        make = ir.Function(
-            builder.module, ir.FunctionType(ir.VoidType(), [_i8.as_pointer()]), builder.module.get_unique_name("make")
-        )
+        make = ir.Function(builder.module, MAKE, builder.module.get_unique_name("make"))
         make.linkage = "internal"
         inside = ir.IRBuilder(make.append_basic_block())
         place = inside.bitcast(make.args[0], packed.as_pointer())
         _, at, *loaded = (inside.load(gep(inside, place, 0, k)) for k in range(2 + len(given)))
         kind = context.call_conv.get_function_type(types.none, args.types)
-        told = [inside.alloca(each.pointee) for each in kind.args[:2]]  # what it returns and raises: nothing
-        inside.call(inside.inttoptr(at, kind.as_pointer()), [*told, *loaded])
-        inside.ret_void()
+        told = [inside.alloca(each.pointee) for each in kind.args[:2]]  # what it returns, which is nothing, and what it raises
+        inside.ret(inside.call(inside.inttoptr(at, kind.as_pointer()), [*told, *loaded]))
         place = builder.bitcast(_place(context, builder, box, values[0]), packed.as_pointer())
         for k, value in enumerate([builder.ptrtoint(make, _i8), values[1], *given]):
             builder.store(value, gep(builder, place, 0, k))
@@ -105,14 +106,13 @@ def _pack(_: Any, box: Any, address: Any, args: Any) -> tuple[Any, Callable[...,
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _make(_: Any, box: Any) -> tuple[Any, Callable[..., Any]]:
-    """The call that lies in the box."""
+    """Make the call that lies in the box; its status, 0 where nothing was raised."""
 
     def code(context: Any, builder: Any, signature: Any, args: Sequence[Any]) -> Any:
         place = _place(context, builder, box, args[0])
-        builder.call(builder.inttoptr(builder.load(place), MAKE.as_pointer()), [place])
-        return context.get_dummy_value()
+        return builder.sext(builder.call(builder.inttoptr(builder.load(place), MAKE.as_pointer()), [place]), _i8)
 
-    return types.void(box), code
+    return whole(box), code
 
 
 @entry
@@ -129,13 +129,14 @@ def leave(box: Array, counts: Array, known: Array, args: tuple[Any, ...]) -> Any
 
 @entry
 def attend(box: Array, counts: Array, looks: int) -> None:
-    """Make the calls that are left, until none has come for so many looks."""
+    """Make the calls that are left, until none has come for so many looks; none after one that failed."""
     _add(counts, ASLEEP, -1)
     looked = 0
     while True:
         made = _look(counts, MADE)
         if _look(counts, LEFT) > made:
-            _make(box[made % SLOTS])
+            if _look(counts, FAILED) == 0 and _make(box[made % SLOTS]) != 0:
+                _add(counts, FAILED, made + 1)
             _add(counts, MADE, 1)
             looked = 0
         elif looked < looks:
@@ -179,16 +180,17 @@ class Threads:
             for function, args in jobs[0]:
                 function(*args)
         finally:
-            for k in range(len(jobs) - 1):
-                pool.wait(k)
+            failed = [name for k, job in enumerate(jobs[1:]) for name in pool.wait(k, job)]
             pool.free.release()
+        if failed:
+            raise RuntimeError(f"{' and '.join(failed)} raised an error in another thread; call it in this one to see which")
 
 
 class _Pool:
     def __init__(self, count: int) -> None:
         self.free = Lock()
         self._boxes = [np.zeros((SLOTS, WORDS), np.int64) for _ in range(count - 1)]
-        self._counts = [np.zeros(3 * MADE, np.int64) for _ in range(count - 1)]
+        self._counts = [np.zeros(4 * MADE, np.int64) for _ in range(count - 1)]
         self._wakes = [SimpleQueue[None]() for _ in range(count - 1)]
         self._looks = PATIENCE if count <= own_cores() else 1  # where each has a core
         for k in range(count - 1):
@@ -205,9 +207,16 @@ class _Pool:
         if asleep:
             self._wakes[k].put(None)
 
-    def wait(self, k: int) -> None:
-        while not made(self._counts[k], self._looks):
+    def wait(self, k: int, job: Sequence[Call]) -> list[str]:
+        """Wait for the end of a job; the name of the call that failed, if one did."""
+        counts = self._counts[k]
+        while not made(counts, self._looks):
             sleep(PAUSE)
+        if not counts[FAILED]:
+            return []
+        function, _ = job[counts[FAILED] - 1 - counts[LEFT]]  # the last call that was left is the last of the job
+        counts[FAILED] = 0
+        return [function.__name__]
 
     def _work(self, k: int) -> None:
         while True:
