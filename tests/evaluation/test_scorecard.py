@@ -210,7 +210,7 @@ def test_a_checkpoint_is_read_once_for_what_a_card_says_of_it(tmp_path: Path, mo
 
 
 def test_a_policy_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="holds no checkpoint; name a checkpoint folder"):
+    with pytest.raises(CheckpointError, match="holds no checkpoint; name the folder of a run"):
         policy_hash(str(tmp_path))
     (tmp_path / "sample.npz").touch()
     write_sums(tmp_path)  # as a capture has

@@ -134,8 +134,8 @@ def resolve(folder: str | Path) -> Path:
     for pointer in (folder / LATEST, folder / RUN_CHECKPOINTS / BEST, folder / RUN_CHECKPOINTS / LATEST):
         if pointer.is_file():
             return _pointed(pointer)
-    found = "holds no checkpoint" if folder.is_dir() else "is not there"
-    raise CheckpointError(f"{folder} {found}; name a checkpoint folder, a folder of them that holds `{LATEST}`, or a run folder")
+    found = "holds no checkpoint" if folder.is_dir() else "does not exist"
+    raise CheckpointError(f"{folder} {found}; name the folder of a run, or of a checkpoint")
 
 
 class Kept(NamedTuple):

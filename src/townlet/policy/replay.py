@@ -165,7 +165,7 @@ def read_metrics_table(manifest: Path) -> dict[str, Metrics]:
 def entries_of(path: Path) -> tuple[ReplayEntry, ...]:
     """What a path means: one sample, a manifest, or a capture folder."""
     if not path.exists():
-        raise ReplayError(f"there is no {path}; name a sample (.npz), a manifest or a capture folder")
+        raise ReplayError(f"{path} does not exist; name a sample (.npz), a manifest or a capture folder")
     if path.is_dir():
         return ReplayDatasetConfig.from_capture_dir(path).entries
     if path.suffix == ".npz":

@@ -58,7 +58,7 @@ def validate(path: Path) -> ReplayReport:
     """Every check of every sample, and of the samples together; nothing stops at the first problem."""
     report = ReplayReport(str(path))
     if not path.exists():
-        raise ReplayError(f"there is no {path}; name a sample (.npz), a manifest or a capture folder")
+        raise ReplayError(f"{path} does not exist; name a sample (.npz), a manifest or a capture folder")
     try:
         entries = _survey(path, report)
     except ReplayError as error:
