@@ -583,6 +583,8 @@ def test_a_list_that_is_too_long_or_too_short_is_refused_with_both_numbers() -> 
     five = "personalities.newcomers=[stoic, stoic, stoic, stoic, balanced]"
     with pytest.raises(ConfigError, match=r"newcomers has 5 entries; expected at most 4 \(Profiles newcomers are drawn from"):
         load_config("town_day", [five])
+    with pytest.raises(ConfigError, match=r"^[^\n]*newcomers\[0\] is 'nobody'[^\n]*$"):  # not also: 0 entries
+        load_config("town_day", ("personalities.newcomers=[nobody]",))
     with pytest.raises(ConfigError, match=r"newcomers has 0 entries; expected at least 1"):
         load_config("town_day", ["personalities.newcomers=[]"])
 

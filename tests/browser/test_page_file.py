@@ -241,7 +241,8 @@ def test_n_and_p_go_from_moment_to_moment(town: Visit, carried: dict[str, Any]) 
     town.key("m")
     town.settle()
     clashes = [moment for moment in carried["takes"][0]["moments"] if moment["kind"] in ("queue_conflict", "quarrel")]
-    assert town.tick == max(clashes, key=lambda moment: (moment["strength"], -moment["tick"]))["tick"]
+    worst = max(clashes, key=lambda moment: (moment["strength"], -moment["tick"]))
+    assert (town.tick, town.js("townlet.who")) == (worst["tick"], worst["slots"][0])
 
 
 def test_dragging_on_the_time_line_seeks(town: Visit) -> None:
@@ -274,6 +275,10 @@ def test_the_angriest_is_found_in_people_and_tells_why(town: Visit, carried: dic
     shown = [float(text) for text in town.page.locator("#people-body .c-rivalry").all_inner_texts()]
     assert shown == sorted(shown, reverse=True)
     name = town.page.locator("#people-body tr:not(.gap) th").first.inner_text()
+    town.page.locator("#people-body tr:not(.gap) .c-doing").first.click()  # anywhere in the row
+    town.settle()
+    assert town.text("#who-name") == name
+    town.key("Escape")
     town.page.get_by_role("button", name=name, exact=True).first.click()
     town.settle()
     assert town.text("#who-name") == name

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -110,6 +111,23 @@ def test_on_80_columns_no_command_of_a_group_is_explained_by_half_a_sentence() -
         assert [word for word, one in commands.items() if one.get_short_help_str(room).endswith("...")] == []
 
 
+def options_of(command: click.Command) -> Iterator[click.Parameter]:
+    for one in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from options_of(one)
+    yield from command.params
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])  # the config bounds what `train` is given
+def test_every_number_of_a_command_has_an_end_and_is_one(name: str) -> None:
+    for option in options_of(vars(import_module(f"townlet.cli.{name}"))[name]):
+        if isinstance(option.type, click.types.IntParamType):
+            assert isinstance(option.type, click.IntRange), option.name
+            assert option.type.max is not None, option.name
+        if isinstance(option.type, click.types.FloatParamType):
+            with pytest.raises(click.BadParameter, match="'nan' is not a number"):
+                option.type.convert("nan", option, None)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_of_the_table_exists_and_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = vars(import_module(f"townlet.cli.{name}"))[name]
@@ -154,6 +172,7 @@ def failing(error: BaseException) -> click.Command:
         (StorageError("full"), 74, "full"),
         (OSError(28, "No space left on device", "a.txt"), 74, "a.txt: No space left on device; check the path"),
         (MemoryError(), 71, "there is not enough memory"),
+        (ImportError("libx.so: failed to map segment from shared object"), 71, "there is not enough memory"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
             71,

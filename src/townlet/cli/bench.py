@@ -95,7 +95,7 @@ def roof(output: Path | None, short: bool, as_json: bool) -> None:
 def train(short: bool, check: bool, as_json: bool) -> None:
     """Compare our PPO with Stable-Baselines3 and CleanRL's. Needs the extras ml and bench.
 
-    The comparison stands in benchmarks/train_peers.py of the source tree. It takes some minutes.
+    The comparison is in benchmarks/train_peers.py of the source tree. It takes some minutes.
 
     \b
     Example:
@@ -137,7 +137,7 @@ def _peer_rows(script: Path, ours: float) -> list[dict[str, object]]:
 def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> None:
     """Measure replay data: reading, streaming, recording, writing.
 
-    The generated samples lie in a temporary folder (TMPDIR says where) and are removed.
+    The generated samples are in a temporary folder (set TMPDIR to choose where) and are removed at the end.
 
     \b
     Example:

@@ -32,6 +32,8 @@ class Advance(Protocol):
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 SEED = click.IntRange(0, (1 << 63) - 1)
+COUNT = click.IntRange(1, 10**9)
+COUNT_OR_ZERO = click.IntRange(0, 10**9)
 TICKS = click.IntRange(1, 10_000_000)
 DAYS = click.IntRange(1, 365)
 TOWNS = click.IntRange(1, 10_000)  # side by side
@@ -78,29 +80,21 @@ def spread_over(config: SimulationConfig, engine: str | None, workers: int, addr
     return training.model_copy(update={"engine": engine, "workers": workers, "cluster": cluster})
 
 
-def _real(kind: click.ParamType[float], number: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-    if not math.isfinite(number):
-        kind.fail(f"{number} is not a number that can be worked with", param, ctx)
-    return number
+class Number(click.FloatRange):
+    """A number within its bounds; `nan` and `inf` are none."""
 
-
-class NumberType(click.types.FloatParamType):
-    """A number; `nan` and `inf` are none."""
+    name = "float"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        return _real(self, super().convert(value, param, ctx), param, ctx)
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number that can be worked with.", param, ctx)
+        return number
 
 
-class NumberRange(click.FloatRange):
-    """A number within a range, which `nan` would pass."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        return _real(self, super().convert(value, param, ctx), param, ctx)
-
-
-NUMBER = NumberType()
-SHARE = NumberRange(0, 1)
-POSITIVE = NumberRange(0, min_open=True)
+NUMBER = Number()
+SHARE = Number(0, 1)
+POSITIVE = Number(0, min_open=True)
 
 
 class NameType(click.ParamType[str]):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("what", default="town_day", metavar="[SCENARIO|RUN|TAKE|SNAPSHOT|CHECKPOINT]")
 @click.option("--policy", help="Who decides: " + POLICY)
-@click.option("--vs", help="Open a second take beside it, with this policy.")
+@click.option("--vs", help="Show a second day beside it, with this policy.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="Port to listen on.")
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; by default only this machine can connect."

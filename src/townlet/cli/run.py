@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import click
 
 from townlet.cli.common import (
+    COUNT_OR_ZERO,
     FILE,
     MANY_TOWNS,
     POLICY,
     SHARE,
     TICKS,
-    NumberRange,
+    Number,
     at_option,
     emit,
     engine_options,
@@ -63,14 +64,20 @@ def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, p
 @click.command()
 @click.argument("scenario", required=False)
 @click.option("--scenario", "named", metavar="NAME|FILE", help="The scenario, in place of the argument.")
-@click.option("--towns", type=MANY_TOWNS, default=1, show_default=True, help="Towns; of many, sums and digests are kept.")
-@click.option("--town", type=click.IntRange(0, 1_000_000_000), default=0, show_default=True, help="Number of the first town.")
+@click.option(
+    "--towns",
+    type=MANY_TOWNS,
+    default=1,
+    show_default=True,
+    help="Number of towns; of several, only sums and digests are kept.",
+)
+@click.option("--town", type=COUNT_OR_ZERO, default=0, show_default=True, help="Number of the first town.")
 @click.option("--ticks", type=TICKS, help="Minutes to simulate, in whole decisions; by default an episode.")
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
 @click.option("--epsilon", type=SHARE, default=0.0, show_default=True, help="Share of random choices.")
 @click.option("--events", type=FILE, help="Write every event to this NDJSON file.")
 @click.option("--snapshot", type=FILE, help="Save the world at the end (and every snapshot.every_ticks) to this file.")
-@click.option("--speed", type=NumberRange(0.1, 10_000), metavar="MIN/S", help="Watch the map, at this speed.")
+@click.option("--speed", type=Number(0.1, 10_000), metavar="MIN/S", help="Watch the map, at this speed.")
 @click.option("--follow", metavar="RESIDENT", help="Show each choice of this resident, why it was made, and what happened then.")
 @at_option
 @click.option("--render", type=FILE, help="A picture of the end (.png) or a film of the run (.gif).")

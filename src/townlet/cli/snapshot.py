@@ -47,7 +47,7 @@ def snapshot() -> None:
 @click.argument("file", type=FILE)
 @at_option
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
-@click.option("--compress", is_flag=True, help="Deflate the arrays.")
+@click.option("--compress", is_flag=True, help="Compress the arrays.")
 @overwrite_option
 @seed_option
 @set_option
@@ -176,7 +176,7 @@ def bisect(
 ) -> None:
     """Run A and B side by side and find their first difference. A and B are scenarios or snapshots.
 
-    Exits with 1 when they do.
+    Exits with 1 when there is one.
 
     \b
     Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +111,40 @@ def publish(report: StudyReport, output: Path | None, as_json: bool) -> None:
         write_text(output, report_text(report) + "\n")
     if output is not None:
         note(f"report written to {output}")
-    emit(report.model_dump(mode="json"), lambda: report_text(report), as_json)
+    emit(report.model_dump(mode="json"), lambda: (narrow_text if sys.stdout.isatty() else report_text)(report), as_json)
+
+
+def _opening(report: StudyReport) -> list[str]:
+    budget = f"{report.minutes:g} minutes" if report.minutes is not None else "a fixed number of epochs"
+    towns = report.results[0].towns if report.results else 0
+    lines = [f"# {report.study}", "", f"`{report.command}`", ""]
+    lines += [f"{len(report.results)} jobs of {budget} each on `{report.config}`, measured in {towns} held-out towns.", ""]
+    if report.older:
+        lines += [f"{report.older} of them are of another config or version of Townlet; the command trains those again.", ""]
+    return lines
+
+
+def narrow_text(report: StudyReport) -> str:
+    """The report for a terminal: a row per measure, the lowest and the highest seed of each arm, then every contrast."""
+    from townlet.evaluation.table import COLUMNS, percent
+    from townlet.telemetry.drawing import table
+
+    per_arm: dict[str, list[list[str]]] = {}
+    for key in COLUMNS:
+        for arm in dict.fromkeys(one.arm for one in report.results):
+            found = [mean for one in report.results if one.arm == arm and (mean := one.measures[key].mean) is not None]
+            cells = [_figure(base[key].mean, key) for base in report.baselines.values()]
+            ends = [_figure(value, key) for value in (sum(found) / len(found), min(found), max(found))] if found else [""] * 3
+            per_arm.setdefault(arm, []).append([key, *cells, *ends])
+    lines = _opening(report)
+    for arm, rows in per_arm.items():
+        lines += [*table(("measure", *report.baselines, arm, "lowest seed", "highest seed"), rows), ""]
+    head = ("measure", "difference", f"{percent(report.level)} interval", "p, corrected")
+    for pair in dict.fromkeys((row.arm, row.against) for row in report.contrasts):
+        chosen = [row for row in report.contrasts if (row.arm, row.against) == pair and row.measure in COLUMNS]
+        rows = [[str(cell) for cell in _contrast(row)[1 : 1 + len(head)]] for row in chosen]
+        lines += [f"{' − '.join(pair)}, {max(row.seeds for row in chosen)} seeds", *table(head, rows), ""]
+    return "\n".join([*lines, "A file or a pipe gets every seed, as Markdown; --json gives everything."])
 
 
 def report_text(report: StudyReport) -> str:
@@ -118,12 +152,7 @@ def report_text(report: StudyReport) -> str:
     from townlet.evaluation.table import COLUMNS, percent
     from townlet.telemetry.drawing import pipes
 
-    lines = [f"# {report.study}", "", f"`{report.command}`", ""]
-    budget = f"{report.minutes:g} minutes" if report.minutes is not None else "a fixed number of epochs"
-    towns = report.results[0].towns if report.results else 0
-    lines += [f"{len(report.results)} jobs of {budget} each on `{report.config}`, measured in {towns} held-out towns.", ""]
-    if report.older:
-        lines += [f"{report.older} of them are of another config or version of Townlet; the command trains those again.", ""]
+    lines = _opening(report)
     measured = [((name, ""), measures) for name, measures in report.baselines.items()]
     trained = sorted(report.results, key=lambda one: (one.arm, one.seed))
     measured += [((result.arm, str(result.seed)), result.measures) for result in trained]
@@ -154,4 +183,4 @@ def _contrast(row: Contrast) -> tuple[object, ...]:
 def _figure(value: float | None, key: str) -> str:
     from townlet.dto.evaluation import MEASURES
 
-    return "" if value is None else f"{value:.{MEASURES[key].decimals}f}"
+    return "" if value is None else f"{value:z.{MEASURES[key].decimals}f}"

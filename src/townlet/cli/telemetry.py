@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import LOG, NUMBER, PATH, NumberRange, dumps, emit, fit, json_option, leave, note
+from townlet.cli.common import COUNT, LOG, NUMBER, PATH, Number, dumps, emit, fit, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
 from townlet.errors import TelemetryError, UsageError
 
@@ -44,7 +44,7 @@ telemetry.add_command(watch)
 )
 @click.option("--drift-threshold", type=NUMBER, help="Fail when a metric of any epoch is further than this from the baseline.")
 @click.option("--relative", is_flag=True, help="Measure drift in shares of the baseline instead of absolutely.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Problems shown; all are counted.")
+@click.option("--limit", type=COUNT, default=100, show_default=True, help="Problems shown; all are counted.")
 @json_option
 def validate(
     logs: tuple[Path, ...], baseline: Path | None, drift_threshold: float | None, relative: bool, limit: int, as_json: bool
@@ -116,7 +116,14 @@ def drift_lines(drift: LogDrift) -> list[str]:
 @telemetry.command()
 @click.argument("log", type=LOG)
 @click.option("--baseline", type=LOG, help="JSON of metrics, capture metrics or another log to compare with.")
-@click.option("--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "markdown", "json")),
+    default="text",
+    show_default=True,
+    help="How to write it.",
+)
 @click.option("--output", type=PATH, help="Write here instead of to the screen.")
 @json_option
 def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as_json: bool) -> None:
@@ -151,7 +158,7 @@ def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as
 @click.option("--window", type=NUMBER, default=0.5, show_default=True, help="Share of the epochs compared, from the end.")
 @click.option(
     "--level",
-    type=NumberRange(0, 1, min_open=True, max_open=True),
+    type=Number(0, 1, min_open=True, max_open=True),
     default=0.95,
     show_default=True,
     help="Confidence over all metrics together.",

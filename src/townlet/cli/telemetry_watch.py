@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import LOG, NUMBER, PATH, json_option, leave, note, options
+from townlet.cli.common import COUNT, LOG, NUMBER, PATH, json_option, leave, note, options
 from townlet.errors import TelemetryError
 from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
@@ -59,7 +59,7 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
     type=click.IntRange(1, 1_000_000),
     help="Compare the mean of the last N records, as soon as there are N.  [default: 1]",
 )
-@click.option("--patience", type=click.IntRange(1), help="Alert after this many bad records in a row.  [default: 1]")
+@click.option("--patience", type=COUNT, help="Alert after this many bad records in a row.  [default: 1]")
 @click.option("--max-gap", type=NUMBER, metavar="SECONDS", help="Alert when no record comes for this long.")
 @click.option("--keep-going", is_flag=True, help="Continue after an alert; the exit code still reports it.")
 @click.option(

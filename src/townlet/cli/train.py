@@ -47,7 +47,7 @@ VALUES: dict[str, tuple[str, object, str]] = {
     "--ppo-num-mini-batches": ("ppo.num_mini_batches", int, "Mini-batches per pass."),
     "--ppo-gae-lambda": ("ppo.gae_lambda", float, "λ of the advantage estimate."),
     "--ppo-gamma": ("ppo.gamma", float, "Discount per decision."),
-    "--max-grad-norm": ("ppo.max_grad_norm", float, "Bound of the gradient norm."),
+    "--max-grad-norm": ("ppo.max_grad_norm", float, "Largest norm of a gradient; longer ones are cut."),
     "--ppo-value-clip": ("ppo.value_clip", float, "Clip range of the value."),
 }
 SWITCHES: dict[str, tuple[str, str]] = {

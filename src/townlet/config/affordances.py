@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from townlet.config.base import Clock, Id, Many, Section, Signed, Ticks
+from townlet.config.base import Clock, Coins, Id, Many, Section, Signed, Ticks
 
 
 class AffordanceSpec(Section):
@@ -16,7 +16,7 @@ class AffordanceSpec(Section):
     effects: dict[Id, Signed] = Field(
         default_factory=dict, description="Need → what a whole use gives or takes, in equal parts over its ticks."
     )
-    price: float = Field(0.0, ge=0, le=1000, description="Coins taken once, at the start, if they are there.")
+    price: Coins = Field(0.0, description="Coins taken once, at the start, if they are there.")
     gives_meals: int = Field(
         0, ge=0, le=6, description="Meals given at the end; they come out of the object's stock if it has one."
     )

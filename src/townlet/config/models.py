@@ -168,9 +168,8 @@ class SimulationConfig(Section):
         apart = [name for name in paid if paid[name] != counted[name]]
         if not apart:
             return ""
-        pays = ", ".join(f"{name} {paid[name]:g}" for name in apart)
-        counts = ", ".join(f"{counted[name]:g}" for name in apart)
-        return f"Environments and training pay {pays}; scorecards count {counts} (evaluation.rewards)."
+        weights = ", ".join(f"{name} {counted[name]:g} instead of {paid[name]:g}" for name in apart)
+        return f"Scorecards use other weights than environments and training: {weights} (evaluation.rewards)."
 
     def cooldown(self, spec: AffordanceSpec) -> int:
         """Ticks before a resident may ask for this affordance again."""

@@ -137,20 +137,27 @@ def why_never(studio: Studio, name: str, resident: str, option: str) -> Record:
 
 
 def late(studio: Studio, name: str) -> Record:
-    """Who was late or absent, at which hour, and what the time before the shift went into."""
+    """Who was late or absent, at which hour, and what the time before the shift went into; a shift counts once."""
     header = studio.known(name).header
     kinds = {header["events"].index(kind): kind for kind in ("shift_late", "shift_absent")}
     doing, thing = (_whole(studio, name, column) for column in ("doing", "thing"))
-    rows = []
+    rows: list[Record] = []
+    last: dict[int, Record] = {}  # of a resident
     for row in events(studio, name):
-        if row["kind"] not in kinds:
-            continue
+        if row["kind"] in kinds:
+            before = last.get(row["actor"])
+            if before is not None and row["tick"] - before["tick"] < header["ticks_per_day"]:
+                rows.remove(before)  # late, and then it did not come at all
+            rows.append(row)
+            last[row["actor"]] = row
+    told = []
+    for row in rows:
         slot, at = row["actor"], row["tick"] - header["first"]
         spent: Counter[str] = Counter()
         for k in range(max(0, at - BEFORE_WORK), at):
             spent[_words(header, doing[k, slot], thing[k, slot])] += 1
         minute = (header["start_minute"] + at) % header["ticks_per_day"]
-        rows.append(
+        told.append(
             {
                 "resident": text_of(header, row).split()[0],
                 "kind": kinds[row["kind"]],
@@ -160,9 +167,9 @@ def late(studio: Studio, name: str) -> Record:
                 "spent": dict(spent.most_common(4)),
             }
         )
-    by_resident = Counter(row["resident"] for row in rows)
-    by_hour = Counter(row["hour"] for row in rows)
-    return {"late": rows, "by_resident": dict(by_resident.most_common()), "by_hour": dict(sorted(by_hour.items()))}
+    by_resident = Counter(row["resident"] for row in told)
+    by_hour = Counter(row["hour"] for row in told)
+    return {"late": told, "by_resident": dict(by_resident.most_common()), "by_hour": dict(sorted(by_hour.items()))}
 
 
 def differs(studio: Studio, a: str, b: str, tick: int) -> list[Record]:

@@ -174,7 +174,8 @@ def totals(metas: Sequence[SampleMeta]) -> dict[str, float]:
     return found
 
 
-BUFFER_BYTES = 128 << 20  # towns are run in groups whose frames fit into this; a stopped capture still writes its group
+BUFFER_BYTES = 128 << 20  # towns are run in groups whose frames fit into this …
+GROUP_LIVES = 2000  # … with about so many lives at most: a stopped capture still writes its group
 FRAME_BYTES = 2048  # of one decision of one resident, about
 SEEDED_RESIDENTS = 2
 LONGEST_PREFIX = 64  # with a resident's id and a number it is a name
@@ -301,7 +302,7 @@ def _run(
         config = seed_residents(config)
     steps = max(1, ticks // config.policy.interval)
     here, last = where.engine == "local", first_town + options.towns
-    group = max(1, BUFFER_BYTES // (FRAME_BYTES * steps * max(1, len(config.scenario.residents))))
+    group = max(1, min(GROUP_LIVES, BUFFER_BYTES // (FRAME_BYTES * steps)) // max(1, len(config.scenario.residents)))
     if not here:
         group = min(group, -(-options.towns // max(1, where.workers)))
         options = replace(options, policy=carried(options.policy) if isinstance(options.policy, str) else options.policy)
