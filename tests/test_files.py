@@ -13,6 +13,7 @@ import random
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -276,6 +277,25 @@ def test_an_existing_folder_is_refused_and_overwriting_moves_it_aside(tmp_path: 
         publish_folder(tmp_path / "out.partial", tmp_path / "out", overwrite=True)
     kept = {path.name: (path / "note").read_text() for path in tmp_path.iterdir()}
     assert kept == {"out": "third", "out.old-1": "first", "out.old-2": "second"}
+
+
+def test_a_folder_in_which_others_work_is_not_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--output /tmp --overwrite` moved the whole of /tmp aside."""
+    for name in ("home", "temporary", "here/below", "data", "capture", "empty"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "data" / "thesis.tex").write_text("years of work")
+    (tmp_path / "capture" / "SHA256SUMS").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.chdir(tmp_path / "here" / "below")
+    for name in (tmp_path / "home", tmp_path / "temporary", tmp_path / "here", Path(".."), Path(".")):
+        for what in ("folder", "place"):
+            with pytest.raises(UsageError, match="where others work, and is not moved aside; choose another"):
+                files.check_free(name, overwrite=True, what=what)
+    with pytest.raises(UsageError, match=r"data is not a capture \(it has no SHA256SUMS\) and is not moved aside"):
+        files.check_free(tmp_path / "data", overwrite=True, what="folder")
+    for name in ("capture", "empty", "new"):
+        files.check_free(tmp_path / name, overwrite=True, what="folder")
 
 
 # --- hashes ----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import re
 import shutil
 import stat
 import struct
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -668,6 +669,13 @@ def check_free(path: Path, overwrite: bool, what: str = "file") -> None:
     if path.exists() and not overwrite:
         remedy = "move it aside" if what == "folder" else "replace it"
         raise UsageError(f"{path} already exists; choose another {what}, or --overwrite to {remedy}")
+    if not path.is_dir():
+        return
+    for place in (os.getcwd(), os.path.expanduser("~"), tempfile.gettempdir()):
+        if Path(place).resolve().is_relative_to(path.resolve()):
+            raise UsageError(f"{path} holds {place}, where others work, and is not moved aside; choose another {what}")
+    if what == "folder" and not (path / SUMS).is_file() and any(path.iterdir()):
+        raise UsageError(f"{path} is not a capture (it has no {SUMS}) and is not moved aside; choose another {what}")
 
 
 def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = False, keep_old: bool = True) -> Path | None:
