@@ -22,6 +22,7 @@ from townlet.config.loader import config_of_text, load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import TownletError
 from townlet.evaluation.compare import load_scorecard
+from townlet.npz import npz_bytes, read_npz
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.network import NetworkSpec
@@ -173,14 +174,14 @@ def test_a_deep_log_is_a_finding_of_the_validator(tmp_path: Path) -> None:
 
 
 def test_an_array_of_holes_between_sound_ends_is_read_no_further_than_its_directory_says(tmp_path: Path) -> None:
-    data = files.npz_bytes({"a": np.zeros(3)})
+    data = npz_bytes({"a": np.zeros(3)})
     with open(tmp_path / "a.npz", "wb") as stream:
         stream.write(data[:-22])
         stream.truncate(1 << 20)
         stream.seek(0, os.SEEK_END)
         stream.write(data[-22:])
     with pytest.raises(TownletError, match="not a sound"):
-        files.read_npz(tmp_path / "a.npz", limit=1 << 30)
+        read_npz(tmp_path / "a.npz", limit=1 << 30)
 
 
 def numbers(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

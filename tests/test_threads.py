@@ -5,56 +5,124 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-from functools import partial
 from threading import Thread
 
+import numpy as np
 import pytest
 
-from townlet.envs.threads import Threads
+from townlet.envs.threads import SLOTS, Call, Threads
 from townlet.envs.vector import VectorTown
+from townlet.types import Array
+from townlet.world._jit import JIT, entry
+
+JOBS, TIMES = 3, 200
 
 
-def test_every_job_is_done_and_an_error_comes_back() -> None:
-    threads, done = Threads(3), list[int]()
-    threads.run([partial(done.append, k) for k in range(3)])
-    assert sorted(done) == [0, 1, 2]
+@entry
+def add(numbers: Array, at: int, added: float) -> None:
+    numbers[at] += added
+
+
+@entry
+def double(numbers: Array, at: int) -> None:
+    numbers[at] *= 2
+
+
+@entry
+def refuse(numbers: Array, at: int) -> None:
+    if at < len(numbers):
+        raise ValueError("no such number")
+
+
+@entry
+def total(numbers: Array) -> float:
+    found = 0.0
+    for number in numbers:
+        found += number
+    return found
+
+
+def jobs(numbers: Array) -> list[list[Call]]:
+    """Each thread has a number: one is added, then it is doubled."""
+    return [[(add, (numbers, k, 1.0)), (double, (numbers, k))] for k in range(JOBS)]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+def test_every_call_is_made_in_order_with_its_own_arguments(dtype: type[np.generic]) -> None:
+    threads, numbers, expected = Threads(JOBS), np.zeros(16 * JOBS, dtype), 0
+    for _ in range(20):
+        threads.run(jobs(numbers))
+        expected = 2 * (expected + 1)
+        assert numbers[:JOBS].tolist() == [expected] * JOBS
+        assert not numbers[JOBS:].any()
+
+
+def test_a_job_may_have_many_calls_and_a_thread_many_jobs() -> None:
+    numbers = np.zeros(2)
+    for _ in range(5 * SLOTS):
+        Threads(2).run([[(add, (numbers, k, 1.0))] * SLOTS for k in range(2)])
+    assert numbers.tolist() == [5 * SLOTS**2] * 2
+    if JIT:
+        with pytest.raises(ValueError, match=f"a job of {SLOTS + 1} calls was given to a thread, whose box holds {SLOTS}"):
+            Threads(2).run([[], [(add, (numbers, 1, 1.0))] * (SLOTS + 1)])
+
+
+@pytest.mark.skipif(not JIT, reason="what is not compiled is called here")
+def test_what_returns_something_is_refused_and_the_threads_go_on() -> None:
+    numbers = np.ones(2)
+    with pytest.raises(TypeError, match="total returns float64, which nobody would receive"):
+        Threads(2).run([[], [(total, (numbers,))]])
+    Threads(2).run([[], [(add, (numbers, 1, 1.0))]])
+    assert numbers.tolist() == [1, 2]
+
+
+def test_an_error_here_waits_for_the_others() -> None:
+    numbers = np.zeros(2)
     with pytest.raises(ZeroDivisionError):
-        threads.run([lambda: None, lambda: 1 // 0])
-    threads.run([partial(done.append, 3)])
-    assert done[-1] == 3
+        Threads(2).run([[(lambda: 1 // 0, ())], [(add, (numbers, 1, 1.0))]])
+    assert numbers.tolist() == [0, 1 if JIT else 0]
 
 
-def test_two_who_share_the_threads_get_their_own_errors() -> None:
-    """An error of a job comes back to whoever gave the job, also where another thread gives jobs to the same pool meanwhile."""
-    found = list[str]()
+@pytest.mark.skipif(not JIT, reason="what is not compiled is called here, and its own error is seen")
+@pytest.mark.parametrize("failing", [0, 1, 2])
+def test_an_error_there_is_raised_here_and_nothing_follows_it(failing: int) -> None:
+    for _ in range(3):
+        numbers = np.zeros(2)
+        calls: list[Call] = [(add, (numbers, 1, 1.0))] * 3
+        calls[failing] = (refuse, (numbers, 1))
+        with pytest.raises(RuntimeError, match=r"^refuse raised an error in another thread"):
+            Threads(2).run([[(add, (numbers, 0, 1.0))], calls])
+        assert numbers.tolist() == [1, failing]
+    with pytest.raises(ValueError, match="no such number"):
+        refuse(numbers, 1)
 
-    def give(word: str) -> None:
-        for _ in range(50):
-            with pytest.raises(ValueError, match=word):
-                Threads(2).run([lambda: None, partial(fail, word)])
-        found.append(word)
 
-    def fail(word: str) -> None:
-        raise ValueError(word)
+def test_two_who_share_the_threads_get_all_their_work_done() -> None:
+    """Whoever finds them busy works alone; nothing is done twice."""
+    counted = [np.zeros(2), np.zeros(2)]
 
-    givers = [Thread(target=give, args=(word,)) for word in ("one", "other")]
+    def give(numbers: Array) -> None:
+        for _ in range(TIMES):
+            Threads(2).run([[(add, (numbers, k, 1.0))] for k in range(2)])
+
+    givers = [Thread(target=give, args=(numbers,)) for numbers in counted]
     for giver in givers:
         giver.start()
     for giver in givers:
         giver.join()
-    assert sorted(found) == ["one", "other"]
+    assert [numbers.tolist() for numbers in counted] == [[TIMES, TIMES]] * 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_has_threads_of_its_own() -> None:
-    done = list[int]()
-    Threads(2).run([partial(done.append, 0), partial(done.append, 1)])
+    numbers = np.zeros(JOBS)
+    Threads(JOBS).run(jobs(numbers))
     child = os.fork()
     if child == 0:
         signal.alarm(20)
-        Threads(2).run([partial(done.append, 2), partial(done.append, 3)])
-        os._exit(0 if sorted(done) == [0, 1, 2, 3] else 1)
+        Threads(JOBS).run(jobs(numbers))
+        os._exit(0 if numbers.tolist() == [6.0] * JOBS else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

@@ -11,7 +11,8 @@ TownletError                     exit code 1
 │   ├── TelemetryError           3   a telemetry log
 │   └── TakeError                3   a take or a reel of the observer
 ├── MissingPackageError          4   an optional package is not installed
-│   └── TorchNotAvailableError   4   … torch, with the install line
+│   ├── TorchNotAvailableError   4   … torch, with the install line
+│   └── DeviceNotAvailableError  4   … or there, but without the device that is asked for
 ├── DivergedError                5   training produced a number that is not one
 ├── ClusterError                 69  the Ray cluster cannot be reached or used
 ├── StorageError                 74  the disk is full or an output cannot be written
@@ -73,6 +74,10 @@ class MissingPackageError(TownletError):
 
 
 class TorchNotAvailableError(MissingPackageError):
+    pass
+
+
+class DeviceNotAvailableError(MissingPackageError):
     pass
 
 

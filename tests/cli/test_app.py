@@ -50,6 +50,27 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stderr.strip() == "[]"
 
 
+HUGE = "9" * 20
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run town_day --town HUGE", "run town_day --ticks HUGE", "run town_day --speed nan", "run town_day --towns HUGE",
+        "capture town_day --ticks HUGE --output x", "capture town_day --towns HUGE --output x",
+        "capture town_day --min-reward nan --output x", "fork town_day --ticks HUGE", "scenarios new x --generate HUGE",
+        "scenarios lint town_day --days nan", "snapshot bisect town_day town_day --seed-b HUGE",
+        "snapshot save town_day x --at 99999999",
+        "telemetry drift x --baseline y --level 2", "telemetry watch x --smoothing HUGE", "telemetry watch x --kl-threshold nan",
+        "ablate town_day --minutes inf",
+    ],
+)  # fmt: skip
+def test_a_number_that_no_town_can_hold_is_refused_in_a_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(*words.replace("HUGE", HUGE).split(), capsys=capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "range" in err or "number" in err or "after the end" in err
+
+
 @pytest.mark.slow
 def test_help_is_quick() -> None:
     """Against a bare interpreter that imports click: a ratio, because seconds depend on the machine."""

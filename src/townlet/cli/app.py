@@ -23,13 +23,13 @@ class Command(NamedTuple):
     usage_code: int = 2  # exit code of wrong usage
 
 
-SIMULATE, DATA, LEARN, PROVE, TOOLS = "Simulate", "Data", "Learn", "Prove", "Tools"
+SIMULATE, DATA, LEARN, PROVE, TOOLS = "Simulate", "Data", "Train", "Measure and release", "Tools"
 COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "run": Command(SIMULATE, "Simulate a scenario, with a live table of residents and queues."),
     "observe": Command(SIMULATE, "Watch a town in the browser: play a day, compare, ask why and what if."),
     "ask": Command(SIMULATE, "Ask about a day: feuds, the worst conflict, who was late and why."),
     "scenarios": Command(SIMULATE, "List, show, lint, compare and make scenarios."),
-    "snapshot": Command(SIMULATE, "Save, load and compare worlds; find the first difference of two runs."),
+    "snapshot": Command(SIMULATE, "Save, load and compare worlds; find where two runs differ first."),
     "fork": Command(SIMULATE, "Change a town at one moment and compare its futures."),
     "capture": Command(DATA, "Record replay data: samples, metrics and events."),
     "replay": Command(DATA, "Inspect, validate, filter and export replay data."),
@@ -46,7 +46,7 @@ COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "accept": Command(PROVE, "Run the acceptance cycles and write their reports."),
     "report": Command(TOOLS, "Write one HTML page about a run."),
     "bench": Command(TOOLS, "Measure speed: simulator, training, replay, telemetry."),
-    "config": Command(TOOLS, "Show a resolved config, or the schema of all keys."),
+    "config": Command(TOOLS, "Show a complete config, or all keys with their meaning."),
     "doctor": Command(TOOLS, "Show what is installed and how to install the rest."),
 }
 EPILOG = """\b

@@ -42,6 +42,11 @@ class AffordancesConfig(Section):
     def ids(self) -> tuple[str, ...]:
         return tuple(spec.id for spec in self.specs)
 
+    @property
+    def home_kinds(self) -> set[str]:
+        """Kinds of object that only those who live there may use."""
+        return {kind for spec in self.specs if spec.own_home for kind in spec.objects}
+
     @model_validator(mode="after")
     def _names(self) -> Self:
         for name in self.ids:

@@ -59,6 +59,16 @@ def count_tick(t: Town, b: Buffers, e: int) -> None:
 
 
 @entry
+def gather_events(events: np.ndarray, towns: np.ndarray, out: np.ndarray) -> None:
+    """The events of every town (E, K), one town after the other.  # out (Σ events,)"""
+    at = 0
+    for e in range(towns.shape[0]):
+        for k in range(towns[e]["events"]):
+            out[at] = events[e, k]
+            at += 1
+
+
+@entry
 def step_towns(
     s: State,
     tables: Tables,

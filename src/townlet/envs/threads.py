@@ -1,119 +1,246 @@
-"""Threads that share work: kernels let go of the interpreter's lock, so each can have a core."""
+"""Threads that share work: compiled calls that one thread leaves and others make, without Python in between.
+
+A call is packed into the box of a thread, which looks out for it in compiled code. So it begins within a microsecond, and
+neither side waits for the interpreter's lock, which kernels let go of. Handing it over in Python would cost thirty times that.
+
+Numba's own threads (`parallel=True`) are not used: on busy cores they were ten times slower, every kernel would have to be
+compiled with their passes, and the only layer that needs no other library ends a process in which two threads use it at once.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from queue import SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
+from time import sleep
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+from numba.np import arrayobj
 
 from townlet.threads import own_cores
 from townlet.types import Array
 from townlet.world._jit import JIT, entry, numba
 
-Job = Callable[[], object]
+Call = tuple[Callable[..., object], tuple[Any, ...]]  # an entry that returns nothing, and all it is given
 
-whole = numba.types.int64
+types, intrinsic = numba.types, numba.extending.intrinsic
+make_array: Any = arrayobj.make_array
+unpack_tuple: Any = cgutils.unpack_tuple
+gep: Any = cgutils.gep_inbounds
+whole, _i8 = types.int64, ir.IntType(64)
+MAKE = ir.FunctionType(ir.IntType(32), [_i8.as_pointer()])  # makes a call, given the box in which it lies; Numba's status of it
 
-HANDED, DONE, NEVER = 0, 16, 2**62  # jobs, counted on two lines of the cache; more than there will be
-HEAD_START = 30_000  # looks, while the other threads take the lock and begin
-PATIENCE = 400_000  # looks before a thread sleeps, about a hundred microseconds
+LEFT, MADE, ASLEEP, FAILED = 0, 16, 32, 48  # counts of a thread, each on a line of the cache of its own: calls that were left and
+# that were made, whether it sleeps, and which call (from 1 on) raised an error
+SLOTS, WORDS = 8, 1024  # calls that may lie in a box, words of each
+PATIENCE = 1_000_000  # looks before a thread sleeps, about half a millisecond: longer than the Python between most calls
+PAUSE = 5e-5  # seconds that whoever waits for longer sleeps at a time
 
 
-@numba.extending.intrinsic  # type: ignore[untyped-decorator]
+# --- boxes -----------------------------------------------------------------------------------------------------------
+def _place(context: Any, builder: Any, kind: Any, array: Any, at: Any = None) -> Any:
+    data = make_array(kind)(context, builder, array).data
+    return data if at is None else builder.gep(data, [at])
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def _add(_: Any, counts: Any, at: Any, added: Any) -> tuple[Any, Callable[..., Any]]:
     """counts[at] += added at one stroke, seen by every thread; what stood there before."""
 
     def code(context: Any, builder: Any, signature: Any, args: Sequence[Any]) -> Any:
-        return builder.atomic_rmw("add", _place(context, builder, signature, args), args[2], "seq_cst")
+        return builder.atomic_rmw("add", _place(context, builder, signature.args[0], *args[:2]), args[2], "seq_cst")
 
     return whole(counts, whole, whole), code
 
 
-@numba.extending.intrinsic  # type: ignore[untyped-decorator]
+@intrinsic  # type: ignore[untyped-decorator]
 def _look(_: Any, counts: Any, at: Any) -> tuple[Any, Callable[..., Any]]:
     """counts[at] as it is now, whoever writes it."""
 
     def code(context: Any, builder: Any, signature: Any, args: Sequence[Any]) -> Any:
-        return builder.load_atomic(_place(context, builder, signature, args), "acquire", 8)
+        return builder.load_atomic(_place(context, builder, signature.args[0], *args), "seq_cst", 8)
 
     return whole(counts, whole), code
 
 
-def _place(context: Any, builder: Any, signature: Any, args: Sequence[Any]) -> Any:
-    return builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+def _mark_of(kind: Any) -> int:
+    """A number that stands for the types of a call."""
+    return int.from_bytes(hashlib.sha256(str(kind).encode()).digest()[:7], "little")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _mark(_: Any, args: Any) -> tuple[Any, Callable[..., Any]]:
+    return whole(args), lambda context, builder, signature, values: _i8(_mark_of(args))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _pack(_: Any, box: Any, address: Any, args: Any) -> tuple[Any, Callable[..., Any]]:
+    """Into the box: a function that makes the call, the address of the entry, and its arguments one by one."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Sequence[Any]) -> Any:
+        given = context.get_arg_packer(args.types).as_arguments(builder, unpack_tuple(builder, values[2]))
+        packed = ir.LiteralStructType([_i8, _i8, *(value.type for value in given)])
+        if context.get_abi_sizeof(packed) > 8 * WORDS:
+            raise TypeError(f"{len(given)} arguments do not fit into {8 * WORDS} bytes; raise WORDS in {__name__}")
+        make = ir.Function(builder.module, MAKE, builder.module.get_unique_name("make"))
+        make.linkage = "internal"
+        inside = ir.IRBuilder(make.append_basic_block())
+        place = inside.bitcast(make.args[0], packed.as_pointer())
+        _, at, *loaded = (inside.load(gep(inside, place, 0, k)) for k in range(2 + len(given)))
+        kind = context.call_conv.get_function_type(types.none, args.types)
+        told = [inside.alloca(each.pointee) for each in kind.args[:2]]  # what it returns, which is nothing, and what it raises
+        inside.ret(inside.call(inside.inttoptr(at, kind.as_pointer()), [*told, *loaded]))
+        place = builder.bitcast(_place(context, builder, box, values[0]), packed.as_pointer())
+        for k, value in enumerate([builder.ptrtoint(make, _i8), values[1], *given]):
+            builder.store(value, gep(builder, place, 0, k))
+        return context.get_dummy_value()
+
+    return types.void(box, whole, args), code
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _make(_: Any, box: Any) -> tuple[Any, Callable[..., Any]]:
+    """Make the call that lies in the box; its status, 0 where nothing was raised."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Sequence[Any]) -> Any:
+        place = _place(context, builder, box, args[0])
+        return builder.sext(builder.call(builder.inttoptr(builder.load(place), MAKE.as_pointer()), [place]), _i8)
+
+    return whole(box), code
 
 
 @entry
-def meet(counts: Array, own: int, added: int, other: int, goal: int, looks: int) -> None:
-    """Add to one count, then look at another until it has reached its goal, or so many times."""
-    _add(counts, own, added)
-    for _ in range(looks):
-        if _look(counts, other) >= goal:
-            break
+def leave(box: Array, counts: Array, known: Array, args: tuple[Any, ...]) -> Any:
+    """Leave a call for a thread: 1 where that sleeps, −1 where no address is known for such arguments.  # known (·, 2)"""
+    mark = _mark(args)
+    for k in range(known.shape[0]):
+        if known[k, 0] == mark:
+            _pack(box[_look(counts, LEFT) % SLOTS], known[k, 1], args)
+            _add(counts, LEFT, 1)
+            return _look(counts, ASLEEP)
+    return -1
 
 
+@entry
+def attend(box: Array, counts: Array, looks: int) -> None:
+    """Make the calls that are left, until none has come for so many looks; none after one that failed."""
+    _add(counts, ASLEEP, -1)
+    looked = 0
+    while True:
+        made = _look(counts, MADE)
+        if _look(counts, LEFT) > made:
+            if _look(counts, FAILED) == 0 and _make(box[made % SLOTS]) != 0:
+                _add(counts, FAILED, made + 1)
+            _add(counts, MADE, 1)
+            looked = 0
+        elif looked < looks:
+            looked += 1
+        else:
+            _add(counts, ASLEEP, 1)
+            if _look(counts, LEFT) == made:  # whoever leaves a call from now on sees that it must wake
+                break
+            _add(counts, ASLEEP, -1)
+
+
+@entry
+def made(counts: Array, looks: int) -> bool:
+    """Whether all calls are made; so many looks are taken."""
+    looked = 0
+    while looked < looks and _look(counts, MADE) < _look(counts, LEFT):
+        looked += 1
+    return looked < looks
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
 class Threads:
-    """Handing a job over costs some microseconds: a queue to the thread and one back, and no more.
-
-    Waking a thread that sleeps would cost ten times that, so whoever waits looks out for the other a while before it sleeps: with
-    the interpreter's lock let go, and where each has a core. All who share work in a process share the threads, too: one that
-    looks out must not take the core of one that works.
-    """
+    """All who share work in a process share the threads, too: one that looks out must not take the core of one that works.
+    Whoever finds them busy does all of its work itself."""
 
     def __init__(self, count: int) -> None:
         self.count = count
 
-    def run(self, jobs: Sequence[Job]) -> None:
-        """As many jobs as there are threads, at most. The first is done here."""
-        if len(jobs) == 1:
-            jobs[0]()
+    def run(self, jobs: Sequence[Sequence[Call]]) -> None:
+        """As many jobs as there are threads, at most; the calls of each, up to SLOTS, one after the other. The first job is done
+        here."""
+        pool = _pool(os.getpid(), self.count) if JIT and len(jobs) > 1 else None
+        if pool is None or not pool.free.acquire(blocking=False):
+            for job in jobs:
+                for function, args in job:
+                    function(*args)
             return
-        pool, ends = _pool(os.getpid(), self.count), SimpleQueue[BaseException | None]()
-        for job in jobs[1:]:
-            pool.jobs.put((job, ends))
-        pool.meet(HANDED, len(jobs) - 1, HANDED, NEVER, HEAD_START)
         try:
-            jobs[0]()
+            for k, job in enumerate(jobs[1:]):
+                pool.leave(k, job)
+            for function, args in jobs[0]:
+                function(*args)
         finally:
-            pool.meet(DONE, 0, DONE, int(pool.counts[HANDED]), PATIENCE)
-            errors = [ends.get() for _ in jobs[1:]]
-        for error in errors:
-            if error is not None:
-                raise error
+            failed = [name for k, job in enumerate(jobs[1:]) for name in pool.wait(k, job)]
+            pool.free.release()
+        if failed:
+            raise RuntimeError(f"{' and '.join(failed)} raised an error in another thread; call it in this one to see which")
 
 
 class _Pool:
     def __init__(self, count: int) -> None:
-        self.jobs: SimpleQueue[tuple[Job, SimpleQueue[BaseException | None]]] = SimpleQueue()
-        self.counts = np.zeros(2 * DONE, np.int64)
-        self._looks_out = JIT and count <= own_cores()
-        for _ in range(count - 1):
-            Thread(target=self._work, daemon=True).start()
+        self.free = Lock()
+        self._boxes = [np.zeros((SLOTS, WORDS), np.int64) for _ in range(count - 1)]
+        self._counts = [np.zeros(4 * MADE, np.int64) for _ in range(count - 1)]
+        self._wakes = [SimpleQueue[None]() for _ in range(count - 1)]
+        self._looks = PATIENCE if count <= own_cores() else 1  # where each has a core
+        for k in range(count - 1):
+            self._counts[k][ASLEEP] = 1
+            Thread(target=self._work, args=(k,), daemon=True).start()
 
-    def meet(self, own: int, added: int, other: int, goal: int, looks: int) -> None:
-        if self._looks_out:
-            meet(self.counts, own, added, other, goal, looks)
+    def leave(self, k: int, job: Sequence[Call]) -> None:
+        if len(job) > SLOTS:
+            raise ValueError(f"a job of {len(job)} calls was given to a thread, whose box holds {SLOTS}")
+        asleep = 0
+        for function, args in job:
+            while (asleep := leave(self._boxes[k], self._counts[k], _known.get(function, UNKNOWN), args)) < 0:
+                _get_to_know(function, args)
+        if asleep:
+            self._wakes[k].put(None)
 
-    def _work(self) -> None:
+    def wait(self, k: int, job: Sequence[Call]) -> list[str]:
+        """Wait for the end of a job; the name of the call that failed, if one did."""
+        counts = self._counts[k]
+        while not made(counts, self._looks):
+            sleep(PAUSE)
+        if not counts[FAILED]:
+            return []
+        function, _ = job[counts[FAILED] - 1 - counts[LEFT]]  # the last call that was left is the last of the job
+        counts[FAILED] = 0
+        return [function.__name__]
+
+    def _work(self, k: int) -> None:
         while True:
-            job, ends = self.jobs.get()
-            error: BaseException | None = None
-            try:
-                job()
-            except BaseException as found:  # raised again by whoever gave the job
-                error = found
-            following = int(self.counts[HANDED]) + 1
-            ends.put(error)
-            del job, ends, error
-            self.meet(DONE, 1, HANDED, following, PATIENCE)
+            attend(self._boxes[k], self._counts[k], self._looks)
+            self._wakes[k].get()
 
 
 @cache
 def _pool(process: int, count: int) -> _Pool:
     """The threads of a process: a fork does not have those of its parent."""
     return _Pool(count)
+
+
+UNKNOWN = np.zeros((0, 2), np.int64)
+_known: dict[Callable[..., object], Array] = {}  # by entry: marks of the arguments it is compiled for, addresses
+
+
+def _get_to_know(function: Any, args: tuple[Any, ...]) -> None:
+    """Compile an entry for such arguments, and note where it is."""
+    kinds = tuple(numba.typeof(value) for value in args)
+    function.compile(kinds)
+    compiled = function.overloads[kinds]
+    if compiled.signature.return_type != types.none:
+        raise TypeError(f"{function.__name__} returns {compiled.signature.return_type}, which nobody would receive")
+    address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    row = np.array([[_mark_of(numba.typeof(args)), address]], np.int64)
+    _known[function] = np.concatenate([_known.get(function, UNKNOWN), row])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from townlet.config import SimulationConfig, config_hash, load_config
 from townlet.config.base import minutes
-from townlet.envs.step import Buffers, step_towns
+from townlet.envs.step import Buffers, gather_events, step_towns
 from townlet.envs.threads import Threads
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
@@ -180,13 +181,9 @@ class VectorTown:
         return (self.state, self.tables, self._written, choices, targets, *static)
 
     def _step(self, choices: Array, targets: Array) -> None:
-        step: Callable[..., None] = step_towns
         args = self.step_arguments(choices, targets)
-        if JIT:
-            self._threads.run([partial(step, *args, first, last) for first, last in self._shares])
-        else:
-            with np.errstate(over="ignore"):
-                step(*args, 0, self.num_towns)
+        with nullcontext() if JIT else np.errstate(over="ignore"):  # hashes wrap around
+            self._threads.run([[(step_towns, (*args, *share))] for share in self._shares])
 
     def start_filming(self) -> None:
         """From now on a step leaves what there was to see at each of its ticks in `film (E, interval, bytes) u1`."""
@@ -210,10 +207,9 @@ class VectorTown:
 
     def events(self) -> Array:
         """Events of the last step: EVENT rows by town, then by number."""
-        counts = self.state.towns["events"].astype(np.int64)  # (E,)
-        before = np.cumsum(counts) - counts
-        skipped = np.arange(self.num_towns) * self.state.events.shape[1] - before  # from a row's number to its place
-        return self.state.events.reshape(-1).take(np.repeat(skipped, counts) + np.arange(counts.sum()))
+        rows = np.empty(int(self.state.towns["events"].sum()), EVENT)
+        gather_events(self.state.events, self.state.towns, rows)
+        return rows
 
     @property
     def events_lost(self) -> int:

@@ -240,7 +240,7 @@ def capture(
     if options.append and len(configs) > 1:
         raise UsageError(f"--append adds to the capture of one scenario, but {len(configs)} were named; append them one by one")
     files.check_free(out, options.overwrite or options.append, "folder")
-    names = [config.scenario.name or config.config_id for config in configs]
+    names = [config.town_name for config in configs]
     if len(set(names)) < len(names):
         raise UsageError(f"the scenario {max(names, key=names.count)} is named twice; name each once")
     ticks = [options.ticks or config.scenario.episode_ticks for config in configs]

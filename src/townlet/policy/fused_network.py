@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from townlet.envs.threads import Threads
+from townlet.envs.threads import Call, Threads
 from townlet.policy import passes
 from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
 from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
@@ -163,22 +162,22 @@ class FusedNetwork:
         self.statistics = statistics
         self._loads += bool(passes.renew(self._vector, vector))
 
-    def run(self, job: Callable[[Workspace, int], None], shares: int) -> None:
-        """job(workspace, k) for every k below `shares`, each in a thread; there may be as many as `threads`."""
-        self._threads.run([partial(self._do, job, k) for k in range(shares)])
+    def run(self, calls: Callable[[Workspace, int], list[Call]], shares: int) -> None:
+        """What calls(workspace, k) names, for every k below `shares`, each in a thread; there may be as many as `threads`."""
+        self._threads.run([self._loaded(space) + calls(space, k) for k, space in enumerate(self.spaces[:shares])])
 
-    def _do(self, job: Callable[[Workspace, int], None], k: int) -> None:
-        space = self.spaces[k]
-        if space.loads != self._loads:
-            passes.spread(self._vector, self.layout.plan, self.layout.runs, space.wide, space.turned)
-            space.loads = self._loads
-        job(space, k)
+    def _loaded(self, space: Workspace) -> list[Call]:
+        """The call that gives a thread the weights as they are now."""
+        if space.loads == self._loads:
+            return []
+        space.loads = self._loads
+        return [(passes.spread, (self._vector, self.layout.plan, self.layout.runs, space.wide, space.turned))]
 
-    def share(self, job: Callable[[Workspace, int, int], None], rows: int) -> None:
-        """job(workspace, begin, end) over all rows."""
+    def share(self, calls: Callable[[Workspace, int, int], list[Call]], rows: int) -> None:
+        """What calls(workspace, begin, end) names, over all rows."""
         shares = max(1, min(self.threads, rows // ROWS_PER_THREAD))
         edges = [rows * k // shares for k in range(shares + 1)]
-        self.run(lambda space, k: job(space, edges[k], edges[k + 1]), shares)
+        self.run(lambda space, k: calls(space, edges[k], edges[k + 1]), shares)
 
     # --- observations -----------------------------------------------------------------------------------------------
     def observed(self, features: Floats, maps: Array | None, rows: Array | None = None, *, room: str) -> Observations:
@@ -198,7 +197,7 @@ class FusedNetwork:
             kept = self._rooms[room] = np.zeros((len(rows), self.layout.observed), np.float32)
         x = kept[: len(rows)]
         self.share(
-            lambda space, begin, end: passes.arrange(features, rows, begin, end, self._place, *normaliser, space.row, x),
+            lambda space, begin, end: [(passes.arrange, (features, rows, begin, end, self._place, *normaliser, space.row, x))],
             len(rows),
         )
         return x
@@ -228,22 +227,21 @@ class FusedNetwork:
 
     # --- acting -----------------------------------------------------------------------------------------------------
     def answer(
-        self, features: Floats, maps: Array | None, then: Callable[[Workspace, int, int, Floats], None] | None = None
+        self, features: Floats, maps: Array | None, then: Callable[[Workspace, int, int, Floats], list[Call]] | None = None
     ) -> Floats:
         """Logits, then the value in units of the running statistics, of rows (…, B).  # (R, A + 1)"""
         layout, town, normaliser = self.layout, self._town(features), self._normaliser()
         flat = np.require(features.reshape(-1, features.shape[-1]), np.float32, ["C", "W"])
         cells, out = self._cells(maps, len(flat)), np.empty((len(flat), self.spec.actions + 1), np.float32)
 
-        def job(space: Workspace, begin: int, end: int) -> None:
-            passes.answer(
+        def calls(space: Workspace, begin: int, end: int) -> list[Call]:
+            given = (
                 layout.plan, space.wide, space.turned, space.act, flat, self._place, *normaliser, space.row, town, layout.town.at,
                 cells, layout.places, begin, end, out,
             )  # fmt: skip
-            if then is not None:
-                then(space, begin, end, out)
+            return [(passes.answer, given), *([] if then is None else then(space, begin, end, out))]
 
-        self.share(job, len(flat))
+        self.share(calls, len(flat))
         return out
 
     def initial_state(self, rows: int) -> Floats:
@@ -269,8 +267,8 @@ class FusedNetwork:
         allowed = np.require(masks, np.bool_, ["C", "W"])
         given = np.full(rows, -1.0) if draws is None else np.require(draws, np.float64, ["C", "W"])
 
-        def choose(space: Workspace, begin: int, end: int, out: Floats) -> None:
-            passes.choose(out, allowed, given, space.weights, begin, end, actions, log_probs)
+        def choose(space: Workspace, begin: int, end: int, out: Floats) -> list[Call]:
+            return [(passes.choose, (out, allowed, given, space.weights, begin, end, actions, log_probs))]
 
         out = self.answer(features, maps, choose)
         return Acted(actions, log_probs, self.in_units_of_return(out[:, -1]), self.initial_state(rows))

@@ -708,6 +708,23 @@ def moments(x: Array, order: Array, begin: int, end: int) -> tuple[float, float]
 
 
 @entry
+def advance(
+    rewards: Array, values: Array, at_limit: Array, dead: Array, cut: Array, live: Array, next_value: Array,
+    next_advantage: Array, gamma: float, decay: float, advantages: Array, returns: Array,
+) -> None:  # fmt: skip
+    """`estimates.gae` of (T, B), f8 and bool; `decay` is γ λ. What comes next (B,) is at first what comes after the last row.
+    The two that are written are f4 and zero."""
+    for t in range(rewards.shape[0] - 1, -1, -1):
+        for b in range(rewards.shape[1]):
+            if live[t, b]:
+                bootstrap = 0.0 if dead[t, b] else at_limit[t, b] if cut[t, b] else next_value[b]
+                carried = 0.0 if dead[t, b] or cut[t, b] else next_advantage[b]
+                next_advantage[b] = rewards[t, b] + gamma * bootstrap - values[t, b] + decay * carried
+                next_value[b] = values[t, b]
+                advantages[t, b], returns[t, b] = next_advantage[b], next_advantage[b] + next_value[b]
+
+
+@entry
 def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array) -> None:
     """Σ (x − about) and Σ (x − about)² of each column over rows[order], in float64."""
     for i in range(order.shape[0]):

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from townlet.config.learning import PPOConfig  # noqa: E402
-from townlet.errors import UsageError  # noqa: E402
+from townlet.errors import DeviceNotAvailableError, UsageError  # noqa: E402
 from townlet.policy.checkpoint import load_checkpoint, weights_hash  # noqa: E402
 from townlet.policy.fused_network import FusedNetwork  # noqa: E402
 from townlet.policy.network import NetworkSpec  # noqa: E402
@@ -214,11 +214,15 @@ def test_torch_learns_on_every_device_that_is_there(device: str, cell: Any) -> N
 
 
 @pytest.mark.skipif("torch.cuda.is_available()", reason="there is a CUDA device")
-def test_a_device_that_is_not_there_is_refused_with_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_not_there_is_refused_with_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for built, lacks in ((None, "is built without CUDA"), ("12.4", "no CUDA device or driver")):
         monkeypatch.setattr(torch.version, "cuda", built)
-        with pytest.raises(UsageError, match=f"training.device is 'cuda', but .*{lacks}.*, or set it to cpu"):
+        with pytest.raises(DeviceNotAvailableError, match=f"training.device is 'cuda', but .*{lacks}.*, or set it to cpu"):
             check_device("cuda")
+    words = ["train", "demo", "--device", "cuda", "--run-dir", str(tmp_path / "run")]
+    done = subprocess.run([sys.executable, "-m", "townlet", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (4, 1), done.stderr
+    assert not (tmp_path / "run").exists()
     with pytest.raises(UsageError, match="it must be cpu, cuda or cuda:N"):
         check_device("tpu")
 

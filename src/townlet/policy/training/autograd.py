@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from townlet.config.learning import PPOConfig
-from townlet.errors import UsageError
+from townlet.errors import DeviceNotAvailableError, UsageError
 from townlet.policy.models import ConflictAwarePolicyNetwork
 from townlet.policy.training import numerics
 from townlet.policy.training.batches import Coefficients, check_observed
@@ -37,7 +37,7 @@ def check_device(name: str) -> None:
         lacks = f"there are {torch.cuda.device_count()} CUDA devices, counted from 0; name one of them"
     else:
         return
-    raise UsageError(f"training.device is {name!r}, but {lacks}, or set it to cpu.")
+    raise DeviceNotAvailableError(f"training.device is {name!r}, but {lacks}, or set it to cpu.")
 
 
 class Autograd:

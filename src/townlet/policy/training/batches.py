@@ -154,7 +154,8 @@ def legal_rows(active: Flags, masks: Flags, actions: NDArray[np.int64]) -> tuple
     """Active rows whose action the mask allows (T, B), and how many active rows had another."""
     live = active.astype(bool)
     allowed = np.take_along_axis(masks, actions[..., None], axis=2)[..., 0].astype(bool)
-    return live & allowed, int((live & ~allowed).sum())
+    legal = live & allowed
+    return legal, int(np.count_nonzero(live) - np.count_nonzero(legal))
 
 
 class LearnerState(NamedTuple):

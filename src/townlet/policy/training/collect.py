@@ -107,13 +107,13 @@ class InPlaceRecorder(TrajectoryRecorder):
     def __init__(self, vec: VectorTown, capacity: int, leave_out: Sequence[str] = ()) -> None:
         super().__init__(vec, capacity, leave_out)
         self._own = vec.buffers
+        seen = {name: self._columns[name] for name in SEEN if name in self._columns}
+        views = {name: column.view(np.uint8) if column.dtype == bool else column for name, column in seen.items()}
+        self._rows = [self._own._replace(**dict(zip(views, row))) for row in zip(*views.values())]  # (T + 1)
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
         super().before_step(world, decision)
-        rows = {name: self._columns[name][self.steps + 1] for name in SEEN if name in self._columns}
-        world.set_buffers(
-            self._own._replace(**{name: row.view(np.uint8) if row.dtype == bool else row for name, row in rows.items()})
-        )
+        world.set_buffers(self._rows[self.steps + 1])
 
     def end(self) -> None:
         last = self.vec.buffers._asdict()
@@ -124,8 +124,9 @@ class InPlaceRecorder(TrajectoryRecorder):
 
     def _moment(self, vec: VectorTown) -> dict[str, Array | None]:
         """After the first step only what is not there already."""
-        seen = super()._moment(vec)
-        return seen if self.steps == 0 else {name: value for name, value in seen.items() if name not in SEEN}
+        if self.steps == 0:
+            return super()._moment(vec)
+        return {"starts": vec.starts} if "starts" in self._columns else {}
 
 
 def owners(vec: VectorTown, partners: int) -> Array:
@@ -177,7 +178,7 @@ class Collector(Probe):
         self.lengths = np.zeros((E, N), np.int64)
         self._decision = 0  # of the collection under way
         self._told = np.ones((E, N), dtype=bool)  # whose lives are told: the learners'
-        self._leave_out = ("terms",) if self.maps else ("terms", "maps")
+        self._leave_out = ("terms", *([] if self.maps else ["maps"]), *([] if state_width else ["starts"]))
         rows = TrajectoryRecorder(vec, 1, self._leave_out).data.columns().values()
         self._decision_bytes = sum(int(array[0].nbytes) for array in rows)
         self._recorder: InPlaceRecorder | None = None

@@ -47,23 +47,17 @@ def gae(
     Rows that are not active are skipped as if they were not there: s_{t+1} is the next active row of the column.
     """
     steps, width = rewards.shape
-    live = np.ones((steps, width), bool) if active is None else active.astype(bool)
-    dead, cut = terminated.astype(bool), truncated.astype(bool)
-    reward, value = rewards.astype(np.float64), values.astype(np.float64)
+    live = np.ones((steps, width), bool) if active is None else active
     if final_values is None:
         final_values = np.concatenate([values[1:], last_values[None]])
-    at_limit = final_values.astype(np.float64)  # (T, B)
-    advantages = np.zeros((steps, width))
-    next_value, next_advantage = last_values.astype(np.float64), np.zeros(width)  # (B,)
-    for t in range(steps - 1, -1, -1):
-        bootstrap = np.where(dead[t], 0.0, np.where(cut[t], at_limit[t], next_value))
-        carried = np.where(dead[t] | cut[t], 0.0, next_advantage)
-        delta = reward[t] + gamma * bootstrap - value[t]
-        advantages[t] = np.where(live[t], delta + gamma * gae_lambda * carried, 0.0)
-        next_advantage = np.where(live[t], advantages[t], next_advantage)
-        next_value = np.where(live[t], value[t], next_value)
-    returns = np.where(live, advantages + value, 0.0)
-    return advantages.astype(np.float32), returns.astype(np.float32)
+    reward, value, at_limit = (np.require(array, np.float64, ["C", "W"]) for array in (rewards, values, final_values))
+    dead, cut, live = (np.require(array, np.bool_, ["C", "W"]) for array in (terminated, truncated, live))
+    next_value, next_advantage, decay = last_values.astype(np.float64), np.zeros(width), gamma * gae_lambda
+    advantages, returns = np.zeros((steps, width), np.float32), np.zeros((steps, width), np.float32)
+    passes.advance(
+        reward, value, at_limit, dead, cut, live, next_value, next_advantage, gamma, decay, advantages, returns
+    )  # fmt: skip
+    return advantages, returns
 
 
 def discounted_returns(rewards: Array, terminated: Array, truncated: Array, bootstrap: Array, *, gamma: float) -> Floats:

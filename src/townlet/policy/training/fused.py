@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
+from townlet.envs.threads import Call
 from townlet.policy import passes
 from townlet.policy.fused_network import FusedNetwork, Observations, Workspace, zeros_together
 from townlet.policy.network import NetworkSpec
@@ -84,7 +85,7 @@ class Fused:
 
         def rows(array: Array) -> Array:
             flat = array.reshape(-1, *array.shape[2:])
-            return np.require(flat if chosen is None else flat[chosen], requirements=["C", "W"])
+            return np.require(flat if chosen is None else flat.take(chosen, axis=0), requirements=["C", "W"])
 
         masks = np.ones((len(seen.x), self.network.layout.out.padded), np.bool_)
         masks[:, : self.spec.actions] = rows(np.asarray(batch.masks))
@@ -124,13 +125,13 @@ class Fused:
         edges = part.begin + (part.end - part.begin) * np.arange(self.shards + 1) // self.shards
         threads = min(network.threads, self.shards)
 
-        def job(space: Workspace, first: int) -> None:
-            learn(
+        def calls(space: Workspace, first: int) -> list[Call]:
+            return [(learn, (
                 layout.plan, space.wide, space.turned, space.act, space.grad, *space.learning, *seen,
                 layout.places, part.order, edges, first, threads, masks, *given, gradients, sums,
-            )  # fmt: skip
+            ))]  # fmt: skip
 
-        network.run(job, threads)
+        network.run(calls, threads)
         passes.collect(gradients, layout.runs, self._gradient)
         return np.asarray(sums.sum(axis=0))
 

@@ -194,15 +194,17 @@ class PPOLearner(Acting):
         if seen is not None:
             self._take_in("observation", *seen)
         self.updates += 1
+        rows = int(np.count_nonzero(active))
         return UpdateStats(
             updates=len(grads),
             minibatches=len(table),
             epochs=epoch + 1,
-            transitions=int(active.sum()),
+            transitions=rows,
             stopped_early=stopped,
             explained_variance=estimates.explained_variance(batch.values[active], batch.returns[active]),
             reward_advantage_corr=estimates.correlation(batch.rewards[active], batch.advantages[active]),
-            mask_fill_mean=np.count_nonzero(batch.masks[active]) / (int(active.sum()) * batch.masks.shape[-1]),
+            mask_fill_mean=(np.count_nonzero(batch.masks) - np.count_nonzero(batch.masks[~active]))
+            / (rows * batch.masks.shape[-1]),
             illegal_actions=illegal,
             lr=lr,
             clip_param=clip,
