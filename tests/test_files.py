@@ -449,6 +449,28 @@ def test_readers_name_what_is_not_a_file(tmp_path: Path) -> None:
             read_bytes(tmp_path / name, limit=99)
 
 
+@pytest.mark.parametrize("kept", ["cwd", "home", "temporary"])
+def test_a_folder_that_somebody_lives_in_is_never_moved_aside(kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = tmp_path / "house"
+    room = house / "room"
+    room.mkdir(parents=True)
+    if kept == "cwd":
+        monkeypatch.chdir(room)
+    elif kept == "home":
+        monkeypatch.setenv("HOME", str(room))
+    else:
+        monkeypatch.setattr("tempfile.tempdir", str(room))
+    for folder in (house, room):
+        with pytest.raises(UsageError, match="is not moved aside; name a folder of its own"):
+            files.check_free(folder, True, "folder")
+        partial = partial_folder(folder)
+        with pytest.raises(UsageError, match="is not moved aside"):
+            publish_folder(partial, folder, overwrite=True)
+        files.remove(partial)
+    assert room.is_dir()
+    files.check_free(house / "other", True, "folder")
+
+
 # --- arrays ----------------------------------------------------------------------------------------------------------
 
 
