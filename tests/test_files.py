@@ -277,6 +277,17 @@ def test_an_existing_folder_is_refused_and_overwriting_moves_it_aside(tmp_path: 
     assert kept == {"out": "third", "out.old-1": "first", "out.old-2": "second"}
 
 
+def test_a_folder_that_is_no_capture_is_not_moved_aside_for_one(tmp_path: Path) -> None:
+    for name in ("data", "capture", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data" / "thesis.tex").write_text("years of work")
+    (tmp_path / "capture" / "SHA256SUMS").write_text("")
+    with pytest.raises(UsageError, match=r"data is not a capture \(it has no SHA256SUMS\) and is not moved aside"):
+        files.check_free(tmp_path / "data", overwrite=True, what="folder")
+    for name in ("capture", "empty", "new"):
+        files.check_free(tmp_path / name, overwrite=True, what="folder")
+
+
 # --- hashes ----------------------------------------------------------------------------------------------------------
 
 

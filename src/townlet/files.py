@@ -465,6 +465,8 @@ def check_free(path: Path, overwrite: bool, what: str = "file") -> None:
     if path.exists() and not overwrite:
         remedy = "move it aside" if what == "folder" else "replace it"
         raise UsageError(f"{path} already exists; choose another {what}, or --overwrite to {remedy}")
+    if what == "folder" and path.is_dir() and not (path / SUMS).is_file() and any(path.iterdir()):
+        raise UsageError(f"{path} is not a capture (it has no {SUMS}) and is not moved aside; choose another {what}")
 
 
 def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = False, keep_old: bool = True) -> Path | None:
