@@ -3,8 +3,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DIST := .venv-dist
+DOORS := $(patsubst examples/requirements/%.txt,%,$(wildcard examples/requirements/*.txt))
 
-.PHONY: warm demo test test-all test-dist faults check bench docs dist setup clean
+define beside  # an environment next to the stamp: all of $(VENV), and more
+	$(PYTHON) -m venv $(@D)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $$($(@D)/bin/python -c 'import site; print(site.getsitepackages()[0])')/townlet_all.pth
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt $(1)
+	touch $@
+endef
+
+.PHONY: warm demo test test-all test-dist test-doors $(DOORS:%=test-door-%) faults check bench docs dist setup clean
 
 setup: $(STAMP)
 
@@ -29,13 +37,19 @@ test-all: check warm
 	$(BIN)/python -m pytest -n 2 -m ''
 
 $(DIST)/.installed: $(STAMP)  # Ray beside everything else, so that `make test` shows that it is not needed
-	$(PYTHON) -m venv $(DIST)
-	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $$($(DIST)/bin/python -c 'import site; print(site.getsitepackages()[0])')/townlet_all.pth
-	$(DIST)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dist]'
-	touch $@
+	$(call beside,-e '.[dist]')
 
 test-dist: $(DIST)/.installed warm
 	$(DIST)/bin/python -m pytest -m dist -x
+
+$(DOORS:%=.venv-doors/%/.installed): .venv-doors/%/.installed: examples/requirements/%.txt $(STAMP)
+	$(call beside,-e . -r $<)
+
+$(DOORS:%=test-door-%): test-door-%: .venv-doors/%/.installed warm  # an import that fails would only skip the tests
+	.venv-doors/$*/bin/python -c 'import $*'
+	.venv-doors/$*/bin/python -m pytest -m "door(library='$*')"
+
+test-doors: $(DOORS:%=test-door-%)  # other people's libraries, each in an environment of its own
 
 faults: setup warm  # hours; what stands in docs/samples is not run again but where more is asked for; tables: docs/RELIABILITY.md
 	$(BIN)/python tests/faults/sweep.py --output docs/samples/faults.ndjson
@@ -60,4 +74,4 @@ dist: setup  # wheel and source, each tried out where nothing of the tree is
 	$(BIN)/python scripts/dist.py
 
 clean:
-	rm -rf $(VENV) $(DIST) dist .mypy_cache .ruff_cache .pytest_cache runs site
+	rm -rf $(VENV) $(DIST) .venv-doors dist .mypy_cache .ruff_cache .pytest_cache runs site

@@ -14,9 +14,9 @@ import townlet
 from townlet.policy.replay import samples_of
 
 
-def main(towns: int = 8, rounds: Iterable[int] = range(10)) -> tuple[float, Any]:
+def main(towns: int = 8, rounds: Iterable[int] = range(10), scenario: str = "town_day") -> tuple[float, Any]:
     with tempfile.TemporaryDirectory() as place:
-        townlet.capture("town_day", Path(place) / "capture", policy="scripted", epsilon=0.1, towns=towns)
+        townlet.capture(scenario, Path(place) / "capture", policy="scripted", epsilon=0.1, towns=towns)
         lives = [sample for sample in samples_of(Path(place) / "capture") if sample.steps > 1]
     dataset = d3rlpy.dataset.MDPDataset(
         observations=np.concatenate([life.features[: life.steps] for life in lives]),

@@ -9,9 +9,11 @@ from sb3_contrib import MaskablePPO
 
 from townlet.envs.sb3 import LivingRolloutBuffer, TownVecEnv
 
+Callback = Callable[..., bool] | None  # as `learn` takes it
 
-def main(towns: int = 8, steps: int = 8192, callback: Callable[..., bool] | None = None) -> tuple[float, Any]:
-    env = TownVecEnv("town_day", towns, start="random", map="none")  # a VecEnv of towns × residents; masks through env_method
+
+def main(towns: int = 8, steps: int = 8192, callback: Callback = None, scenario: str = "town_day") -> tuple[float, Any]:
+    env = TownVecEnv(scenario, towns, start="random", map="none")  # a VecEnv of towns × residents; masks through env_method
     options = {"rollout_buffer_class": LivingRolloutBuffer}  # learns from residents, not from slots that wait for a newcomer
     model = MaskablePPO("MlpPolicy", env, n_steps=64, batch_size=512, n_epochs=4, seed=0, **options)
     model.learn(steps, callback)

@@ -24,8 +24,8 @@ class Masked(gym.ObservationWrapper):  # type: ignore[type-arg]
         return {"obs": observation, "mask": self.unwrapped.action_masks()}  # type: ignore[attr-defined]
 
 
-def main(rounds: Iterable[int] = range(10), towns: int = 4) -> tuple[int, Any]:
-    make = lambda: Masked(gym.make("Townlet/TownDay-v0", map="none", infos="numeric"))  # noqa: E731
+def main(rounds: Iterable[int] = range(10), towns: int = 4, scenario: str = "town_day") -> tuple[int, Any]:
+    make = lambda: Masked(gym.make("Townlet/TownDay-v0", scenario=scenario, map="none", infos="numeric"))  # noqa: E731
     envs, one = DummyVectorEnv([make] * towns), make()
     net = Net(state_shape=one.observation_space.shape, action_shape=one.action_space.n, hidden_sizes=[128, 128])
     policy = DiscreteQLearningPolicy(model=net, action_space=one.action_space, eps_training=0.2)

@@ -16,8 +16,8 @@ import townlet
 GROUP = "resident"  # TorchRL groups agents by what stands before the last underscore of their names
 
 
-def main(steps: int = 144, rounds: Iterable[int] = range(4)) -> tuple[int, Any]:
-    town = townlet.parallel_env("town_day", agents="fixed", names="numbered", infos="none", map="none")
+def main(steps: int = 144, rounds: Iterable[int] = range(4), scenario: str = "town_day") -> tuple[int, Any]:
+    town = townlet.parallel_env(scenario, agents="fixed", names="numbered", infos="none", map="none")
     env = PettingZooWrapper(env=town, categorical_actions=True, done_on_any=False)
     agents, actions = len(town.possible_agents), town.vec.num_actions
     sizes = {"n_agents": agents, "centralized": False, "share_params": True, "depth": 2, "num_cells": 64}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""The main job end to end: capture, clone, PPO, scores, report, gates. Fails when the trained policy is no better than BC."""
+"""The whole pipeline: capture, clone, PPO, scores, report, gates. Fails when the trained policy is no better than BC."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from townlet.cli.app import app, run
-from townlet.cli.common import note
+from townlet.cli.common import emit, note
 
 RUN = Path("runs/demo")
 DEMONSTRATIONS = Path("runs/demonstrations")
@@ -25,10 +25,10 @@ def do(*command: str | Path) -> object:
 
 @click.command()
 def demo() -> int:
-    """The main job, end to end, into runs/demo: capture, clone, train, evaluate, report, put before the gates of a release.
+    """The whole pipeline, end to end, into runs/demo: capture, clone, train, evaluate, report, ask the release gates.
 
-    Exits with 1 when the trained policy is no better than the clone. What an earlier demo left is removed first, but for the
-    ledger of releases (promotion/), which nobody forgets: two windows are added to it.
+    Exits with 1 when the trained policy is no better than the clone. The results of an earlier demo are removed first, except
+    the ledger of releases (promotion/): two windows are added to it.
 
     \b
     Example:
@@ -44,7 +44,7 @@ def demo() -> int:
     do("train", "demo", "--bc-manifest", DEMONSTRATIONS / "rollout_sample_manifest.json", "--run-dir", RUN)
     do("report", RUN, "--seeds", "16")
     card = load_scorecard(RUN / "scorecard.json")
-    click.echo(scorecard_text(card, color=sys.stdout.isatty(), width=shutil.get_terminal_size().columns))
+    emit(card, scorecard_text(card, color=sys.stdout.isatty(), width=shutil.get_terminal_size().columns), as_json=False)
     case = card.cases[0]
     trained, cloned = (case.policy(name).measures["return"].mean for name in ("trained", "bc"))
     if trained is None or cloned is None or trained <= cloned:
@@ -55,11 +55,11 @@ def demo() -> int:
     if not do(*window):  # a release needs promotion.required_passes windows in a row
         note(f"two windows in a row passed every gate: `townlet promote promote {RUN}` would release the policy")
     else:
-        note("the gates hold the policy back, for the reasons above: it is not released")
+        note("not every gate passed, for the reasons above: the policy should not be released")
     do("report", RUN)  # again, with the verdict of the gates
     do("observe", RUN, "--vs", "scripted", "--save", RUN / "town.html", "--overwrite")
-    note(f"open {RUN / 'town.html'} in a browser: the trained town beside the scripted one")
-    note(f"open {RUN / 'report.html'} for the figures")
+    note(f"\nopen {RUN / 'town.html'} in a browser: the trained town beside the scripted one")
+    note(f"open {RUN / 'report.html'} for scores, curves and the verdict of the gates")
     return 0
 
 

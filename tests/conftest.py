@@ -35,6 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
         PathFinder.find_spec = lambda name, *more: None if name == "torch" else find(name, *more)  # type: ignore[method-assign]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("door"):
+        pytest.importorskip(mark.kwargs["library"])
+
+
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Call:
     """`townlet WORDS…`, or another command, in this process: its exit code, what it printed, and what it said on stderr."""

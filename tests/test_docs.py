@@ -141,6 +141,24 @@ def test_a_page_can_be_followed_to_the_letter(page: Path) -> None:
         follow(page, slow=False)
 
 
+DOORS = [path.stem for path in sorted((ROOT / "examples" / "requirements").glob("*.txt"))]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.door(library=library), id=f"{page.name} with {library}")
+        for page in with_steps(slow=False)
+        for library in DOORS
+        if any(block.mark == f"needs: {library}" for block in blocks(page))
+    ],
+)
+@pytest.mark.usefixtures("copy")
+def test_a_page_can_be_followed_with_the_library_it_names(page: Path) -> None:
+    with mock.patch.dict(os.environ):
+        follow(page, slow=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", with_steps(slow=True), ids=lambda page: page.name)
 @pytest.mark.usefixtures("copy")
@@ -210,7 +228,9 @@ def test_the_examples_in_help_texts_are_commands_that_can_be_typed() -> None:
     """Commands, options and values are read as the command line would read them; nothing is run."""
     seen = 0
     for path, text in help_texts(app, "townlet"):
-        for line in re.findall(r"^\s*(?:Example: )?(townlet [a-z].*)$", text, re.MULTILINE):
+        found = re.findall(r"^\s*(?:Example: )?(townlet [a-z].*)$", text, re.MULTILINE)
+        assert found, f"{path} --help shows no example"
+        for line in found:
             words = shlex.split(line.split(" > ")[0].split("   ")[0])[1:]
             command: click.Command = app
             context = click.Context(app, info_name="townlet")

@@ -34,19 +34,18 @@ from townlet.files import (
     FolderLock,
     check_sums,
     filling,
-    npz_bytes,
     parse_json,
     partial_folder,
     publish_folder,
     read_bytes,
     read_json,
-    read_npz,
     safe_join,
     write_bytes,
     write_json,
     write_sums,
     write_text,
 )
+from townlet.npz import npz_bytes, read_npz
 
 LIMIT = 1 << 20
 
@@ -342,9 +341,9 @@ def test_an_archive_is_byte_for_byte_that_of_zipfile(arrays: dict[str, Any], com
             member.create_system, member.external_attr = 3, 0o644 << 16
             member.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
             archive.writestr(member, body.getvalue())
-    made = files.npz_bytes(arrays, compress=compress)
+    made = npz_bytes(arrays, compress=compress)
     assert made == stream.getvalue()
-    for name, array in files.read_npz(made, limit=1 << 20).items():
+    for name, array in read_npz(made, limit=1 << 20).items():
         np.testing.assert_array_equal(array, arrays[name])
 
 

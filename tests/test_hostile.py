@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,12 @@ import pytest
 
 from scorecards import checkpoint_folder
 from townlet import files
-from townlet.config.loader import load_config
+from townlet.config.base import DAY
+from townlet.config.loader import config_of_text, load_config
+from townlet.envs.vector import VectorTown
 from townlet.errors import TownletError
 from townlet.evaluation.compare import load_scorecard
+from townlet.npz import npz_bytes, read_npz
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.inference import NumpyPolicy
 from townlet.policy.network import NetworkSpec
@@ -29,6 +34,8 @@ from townlet.telemetry.ndjson import TelemetryWriter, read_records
 from townlet.telemetry.summary import summarise
 from townlet.telemetry.validate import validate_log
 from townlet.telemetry.watch import Watch, watch_log
+from townlet.world.rules import money
+from townlet.world.state import RESIDENT
 
 HOLES = 3 << 30
 DEEP = "[" * 200_000 + "\n"
@@ -167,14 +174,45 @@ def test_a_deep_log_is_a_finding_of_the_validator(tmp_path: Path) -> None:
 
 
 def test_an_array_of_holes_between_sound_ends_is_read_no_further_than_its_directory_says(tmp_path: Path) -> None:
-    data = files.npz_bytes({"a": np.zeros(3)})
+    data = npz_bytes({"a": np.zeros(3)})
     with open(tmp_path / "a.npz", "wb") as stream:
         stream.write(data[:-22])
         stream.truncate(1 << 20)
         stream.seek(0, os.SEEK_END)
         stream.write(data[-22:])
     with pytest.raises(TownletError, match="not a sound"):
-        files.read_npz(tmp_path / "a.npz", limit=1 << 30)
+        read_npz(tmp_path / "a.npz", limit=1 << 30)
+
+
+def numbers(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Where a config has a number, or could have one; of a list, the first entry."""
+    if isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value[:1]):
+            yield from numbers(part, (*path, key))
+    elif value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        yield path
+
+
+@pytest.mark.parametrize("number", [10**9, 1 << 31, (1 << 63) - 1, 1 << 63, 10**30, 1e39])
+def test_a_number_of_any_size_anywhere_in_a_config_is_refused_or_gives_a_town(number: float) -> None:
+    tree = load_config("kitchen_breakfast").model_dump(mode="json")
+    places, refused = list(numbers(tree)), 0
+    for place in places:
+        changed = copy.deepcopy(tree)
+        part = reduce(lambda part, key: part[key], place[:-1], changed)
+        part[place[-1]] = number
+        try:
+            VectorTown(config_of_text(json.dumps(changed)), 1)
+        except TownletError:
+            refused += 1
+    assert 100 < refused < len(places)
+
+
+def test_a_wallet_holds_the_highest_wage_of_a_year() -> None:
+    highest = load_config("town_day", ["jobs.clerk.wage=0.4"]).jobs["clerk"].wage
+    assert money(highest) * 365 * DAY + money(1000) <= np.iinfo(RESIDENT["wallet"]).max
+    with pytest.raises(TownletError, match=r"jobs.clerk.wage is 0.41; expected less than or equal to 0.4"):
+        load_config("town_day", ["jobs.clerk.wage=0.41"])
 
 
 @pytest.mark.slow

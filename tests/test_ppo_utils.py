@@ -131,6 +131,7 @@ def test_rows_that_are_not_active_are_as_good_as_absent(seed: int) -> None:
     assert not np.delete(advantages, kept, axis=0).any()
 
 
+@pytest.mark.door(library="sb3_contrib")
 @pytest.mark.parametrize("lam", [0.0, 0.8, 1.0])
 def test_gae_equals_stable_baselines3(lam: float) -> None:
     buffers = pytest.importorskip("stable_baselines3.common.buffers")
@@ -194,6 +195,7 @@ def test_masked_actions_pass_no_gradient() -> None:
     assert d["logits"].grad[~d["masks"]].abs().max() == 0.0
 
 
+@pytest.mark.door(library="sb3_contrib")
 def test_masked_distribution_equals_that_of_sb3_contrib() -> None:
     distributions = pytest.importorskip("sb3_contrib.common.maskable.distributions")
     d = random_decisions(2)
@@ -242,6 +244,7 @@ def test_entropy_gradient_equals_the_closed_form() -> None:
     np.testing.assert_allclose(d["logits"].grad.numpy(), expected, atol=TOLERANCE)
 
 
+@pytest.mark.door(library="sb3_contrib")
 @pytest.mark.parametrize("normalise", [False, True])
 def test_whole_loss_and_gradient_equal_stable_baselines3s_formulas(normalise: bool) -> None:
     distributions = pytest.importorskip("stable_baselines3.common.distributions")

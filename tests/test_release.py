@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -44,10 +45,20 @@ def test_the_tour_is_found_in_the_readme(dist: dict[str, Any]) -> None:
         dist["tour"]("# Townlet\n")
 
 
-def test_every_service_runs_the_same_checks() -> None:
-    jobs = read_yaml(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]
-    steps = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
-    assert [".ci/run" in step for step in steps] == [True]
+@pytest.mark.parametrize(("workflow", "command"), [("ci", ".ci/run"), ("nightly", "make --keep-going test-doors")])
+def test_every_service_runs_the_same_checks(workflow: str, command: str) -> None:
+    jobs = read_yaml(ROOT / ".github" / "workflows" / f"{workflow}.yml")["jobs"]
+    assert [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step] == [command]
+
+
+def test_every_door_has_an_environment_and_tests() -> None:
+    """A new file of requirements is a new door, and a test that is marked with a library without such a file never runs."""
+    planned = subprocess.run(["make", "--dry-run", "test-doors"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    doors = {path.stem for path in (ROOT / "examples" / "requirements").glob("*.txt")}
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert set(re.findall(r"door\(library='([\w.]+)'\)", planned)) == doors
+    assert set(re.findall(r'mark\.door\(library="([\w.]+)"\)', tests)) == doors
+    assert all(f"-c 'import {library}'" in planned for library in doors)
 
 
 @pytest.mark.slow

@@ -216,6 +216,16 @@ def test_capturing_twice_gives_identical_bytes_however_the_towns_are_grouped(
     files.check_sums(tmp_path / "one")
 
 
+def test_a_group_of_towns_is_small_enough_to_be_written_when_a_signal_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_module, "GROUP_LIVES", 4)
+    options, partial = CaptureOptions(towns=100, ticks=10), tmp_path / "c.partial"
+    made = capture([load_config("kitchen_breakfast")], tmp_path / "c", options, stop=lambda: any(partial.glob("*.npz")))
+    assert made.interrupted
+    assert made.samples <= 4
+
+
 def test_an_existing_folder_is_refused_or_moved_aside(tmp_path: Path) -> None:
     taken(tmp_path / "c", "observation_baseline")
     before = contents(tmp_path / "c")

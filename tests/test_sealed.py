@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,9 @@ from faults import artefacts as store
 from faults import flips
 from scorecards import duel
 from townlet.cli.app import app
-from townlet.errors import CheckpointError, DamagedFileError, TelemetryError
+from townlet.errors import CheckpointError, DamagedFileError, TelemetryError, UsageError
 from townlet.evaluation.compare import load_scorecard
-from townlet.observer.report import read_run, render_report
+from townlet.observer.report import policies_of, read_run, render_report
 from townlet.policy.checkpoint import load_checkpoint, resolve
 from townlet.policy.training.run_folder import RunFolder
 from townlet.sealed import write_sealed
@@ -138,3 +140,27 @@ def test_sums_that_lack_their_last_line_are_not_those_of_a_checkpoint_without_a_
     (folder / "SHA256SUMS").write_text("".join(line for line in sums if "world.npz" not in line))
     with pytest.raises(CheckpointError, match=r"SHA256SUMS does not list world\.npz"):
         load_checkpoint(folder)
+
+
+@pytest.mark.parametrize("other", [os.mkfifo, lambda path: os.symlink("nowhere", path), os.mkdir])
+def test_a_run_whose_card_is_no_file_is_listed_as_damaged_and_not_begun_anew(
+    other: Callable[[Path], None], kept: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(kept / "run", tmp_path / "runs" / "odd"))
+    (run / "run.json").unlink()
+    other(run / "run.json")
+    shown = CliRunner().invoke(app, ["runs", "list", str(run.parent)])
+    assert (shown.exit_code, "damaged" in shown.stdout) == (0, True)
+    with pytest.raises(CheckpointError, match=r"run\.json is not a regular file|there is no file .*run\.json"):
+        RunFolder(run).card()
+    with pytest.raises(UsageError, match="already holds a run"):
+        RunFolder(run).check_new()
+
+
+def test_a_report_does_not_leave_out_a_trained_policy_that_cannot_be_found(kept: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(kept / "run", tmp_path / "run"))
+    shutil.rmtree(run / "checkpoints")
+    assert "trained" not in policies_of(run)  # killed before its first checkpoint
+    (run / "checkpoints").symlink_to("checkpoints")
+    with pytest.raises(CheckpointError, match="holds no checkpoint"):
+        policies_of(run)

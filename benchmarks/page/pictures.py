@@ -1,4 +1,4 @@
-"""The pictures of docs/observe.md: each view at 1440, 1024 and 390 px, light above dark, in one file; page.png is one view.
+"""Pictures: in docs/observe.md each view at 1440, 1024 and 390 px, light above dark, in one file; in docs/town.md one view each.
 
 python benchmarks/page/pictures.py [RUN] [--views scenario …]       the demo's run by default, beside the script
 """
@@ -35,6 +35,7 @@ STEPS = {
     "releases": ["townlet.openView('releases')"],
     "scenario": ["townlet.openView('scenario')"],
 }
+GUIDE = {view: [f"townlet.openView('{view}')", "townlet.seek(45)"] for view in ("people", "queues", "ties")}  # of docs/town.md
 FILE = {"file": [WORST]}  # what the demo leaves, from file://
 # what a view waits for
 THERE = {
@@ -90,8 +91,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="?", default=str(DEMO))
     parser.add_argument("--views", nargs="+", default=[*STEPS, *FILE], choices=[*STEPS, *FILE])
+    parser.add_argument("--guide", action="store_true", help="only the pictures of docs/town.md: the scripted town at 06:45")
     parser.add_argument("--whole", type=Path, metavar="FOLDER", help="also every picture by itself, as large as it was")
     asked = parser.parse_args()
+    if asked.guide:
+        with served("town_day") as (_, address), chromium() as browser:
+            for view, picture in shots(browser, address, GUIDE, [*GUIDE], (1200, 800), "light").items():
+                picture.quantize(256, dither=Image.Dither.NONE).save(IMAGES / f"town_{view}.png", optimize=True)
+        return
     rows: list[list[dict[str, Image.Image]]] = []
     with served(asked.run, "--vs", "scripted") as (_, address), chromium() as browser:
         file = (Path(asked.run) / "town.html").resolve().as_uri()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How often does `townlet telemetry drift` cry wolf, and how often does it see a change?
+"""How often does `townlet telemetry drift` give a false alarm, and how often does it find a real change?
 
 Pairs of runs that differ in nothing but their seed must seldom alarm; pairs against runs in which a setting was really changed
 must mostly alarm. The runs are those of `drift_runs.py`; what is already made is used, the rest is made first.
@@ -127,9 +127,9 @@ def page(result: dict[str, Any]) -> str:
             "",
             f"## {family.title}",
             "",
-            f"{family.words}. {found['alike']} unchanged runs, {found['changed']} changed; {found['pairs']} pairs of each kind "
-            f"are made from them. The change moved queue conflicts by {shift:+.1%}; between unchanged runs they "
-            f"vary by {spread:.1%} (one standard deviation).",
+            f"{family.words}. There are {found['alike']} unchanged and {found['changed']} changed runs, "
+            f"and {found['pairs']} pairs of each kind. The change moved queue conflicts by {shift:+.1%}; "
+            f"between unchanged runs they vary by {spread:.1%} (one standard deviation).",
             "",
             "| `--min-effect` | false alarms, any | false alarms, conflicts | detected, any | detected, conflicts |",
             "| --- | ---: | ---: | ---: | ---: |",
@@ -152,20 +152,23 @@ def reading(result: dict[str, Any]) -> list[str]:
     calm, lively = (f"{found['metrics'][METRIC]['spread']:.1%}" for found in (town, ppo))
     moved, most = f"{abs(ppo['metrics'][METRIC]['shift']):.0%}", f"{usual['false_any'] + waits:.1%}"
     return [
-        "## What that means",
+        "## What this means",
         "",
-        f"Between unchanged runs conflicts vary by {calm} in scripted towns of that size, by {lively} in trainings:",
-        "every training settles at its own level, and no interval computed inside one run can know that. Between trainings, a",
-        "difference must therefore be several times larger to count in some fields (`drift_scale` in the schema):",
-        f"{scaled}.",
-        "Between towns a change of a tenth is found; between trainings it is not, but one of "
-        f"{moved} is, in {training['found_any']:.0%} of",
-        "the pairs. To find a smaller one, compare more than two trainings.",
+        f"* Conflicts vary from run to run: by {calm} between scripted towns of that size, by {lively} between trainings. Every",
+        "  training settles at its own level, and no interval computed inside one run can know that. Between trainings some",
+        "  fields therefore need a difference that is several times larger (`drift_scale` in the schema):",
+        f"  {scaled}.",
+        "* Between towns, `drift` finds a change of a tenth. Between trainings it does not, but it finds one of "
+        f"{moved} in {training['found_any']:.0%} of",
+        "  the pairs. To find a smaller change, compare more than two trainings.",
         "",
-        "Two cautions. The rule for the length of the blocks (three were tried) was chosen on other towns. But the factors for",
-        "trainings were chosen on the unchanged runs of this study, so their share of false alarms describes these runs and is",
-        "not independent; the changed runs were not used. The towns were measured while the factor of waits was also used for",
-        f"them: without it at most {most} of their pairs alarm, because in no more of them the interval of waits excludes zero.",
+        "Two cautions:",
+        "",
+        "* The factors for trainings were chosen on the unchanged runs of this study (the changed runs were not used). So their",
+        "  share of false alarms describes these runs and is not independent. The rule for the length of the blocks (three were",
+        "  tried) was chosen on other towns.",
+        "* When the towns were measured, the factor of waits was used for them, too. Without it at most",
+        f"  {most} of their pairs alarm, because the interval of waits excludes zero in no more of them.",
     ]
 
 

@@ -100,7 +100,7 @@ def page(result: dict[str, Any]) -> str:
         f"{drift_runs.TRAINED_EPOCHS} epochs of {drift_runs.HORIZON} decisions. "
         f"There was a false alarm in {result['false']} of them" + causes + ".",
         "",
-        f"In the last {DAMAGED} epochs of the same logs, one thing was then made wrong:",
+        f"Then one thing was made wrong in the last {DAMAGED} epochs of the same logs:",
         "",
         "| what goes wrong | alert | found | after how many epochs (median) |",
         "| --- | --- | ---: | ---: |",
@@ -110,10 +110,11 @@ def page(result: dict[str, Any]) -> str:
         lines.append(f"| {name} | `{row['field']}` | {row['found']:.0%} | {epochs} |")
     lines += [
         "",
-        "In trainings this short, conflicts rise and fall by themselves, and an alert needs a rise beyond that. The steadier",
-        "a run, the smaller the rise that is found. The rules were chosen on other trainings (of 16 towns, the demo, three",
-        "from scratch) and on four of these, so 36 of the 40 are independent. The rules fit trainings of 64 towns: of twelve",
-        "with 16 towns, four still had a false alarm about exits.",
+        "In such short trainings conflicts rise and fall by themselves, and an alert must wait for a larger rise. The steadier",
+        "a run is, the smaller the rise that is found.",
+        "",
+        "The rules were chosen on other trainings (with 16 towns, the demo, three from scratch) and on four of these 40, so 36",
+        "are independent. They fit trainings of 64 towns: of twelve trainings with 16 towns, four had a false alarm about exits.",
     ]
     return "\n".join(lines) + "\n"
 

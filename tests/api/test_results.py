@@ -43,6 +43,7 @@ def drawn(result: Result, path: Path) -> bool:
     """The picture is written, and is the one a notebook shows."""
     pytest.importorskip("matplotlib")
     picture = result.plot()
+    assert picture.figure.axes[0].get_title(loc="left") in repr(picture)
     shown = picture._repr_png_()
     return shown[:4] == b"\x89PNG" and picture.save(path / "x.png").read_bytes() == shown
 

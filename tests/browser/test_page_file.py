@@ -14,8 +14,9 @@ import pytest
 from page_tools import DECODED, Visit, raw_columns, short
 from townlet.observer import answers
 from townlet.observer.standalone import film_parts, page_html, write_page
-from townlet.observer.story import story
+from townlet.observer.story import events, text_of
 from townlet.observer.studio import Studio
+from townlet.observer.words import UNTOLD
 
 Open = Callable[..., Visit]
 
@@ -37,11 +38,12 @@ def test_reels_decoded_in_the_page_are_the_columns_of_python(
 
 
 def test_the_page_tells_events_in_the_words_of_the_server(town: Visit, studio: Studio, carried: dict[str, Any]) -> None:
-    take = carried["takes"][0]["header"]["id"]
-    town.js("slot => { townlet.select(slot); townlet.seek(119); townlet.inspector.choose('story'); }", 0)
+    head, slot = carried["takes"][0]["header"], 0
+    town.js("slot => { townlet.select(slot); townlet.seek(119); townlet.inspector.choose('story'); }", slot)
     town.until("document.querySelectorAll('.story li').length")
     shown = town.page.locator(".story li span").all_inner_texts()
-    expected = [row["text"] for row in story(studio, take, 0)["story"]]
+    own = [row for row in events(studio, head["id"]) if slot in (row["actor"], row["rival"])]
+    expected = [text_of(head, row) for row in own if head["events"][row["kind"]] not in UNTOLD]
     assert shown == expected[::-1]
     assert len(shown) >= 2
 
@@ -239,7 +241,8 @@ def test_n_and_p_go_from_moment_to_moment(town: Visit, carried: dict[str, Any]) 
     town.key("m")
     town.settle()
     clashes = [moment for moment in carried["takes"][0]["moments"] if moment["kind"] in ("queue_conflict", "quarrel")]
-    assert town.tick == max(clashes, key=lambda moment: (moment["strength"], -moment["tick"]))["tick"]
+    worst = max(clashes, key=lambda moment: (moment["strength"], -moment["tick"]))
+    assert (town.tick, town.js("townlet.who")) == (worst["tick"], worst["slots"][0])
 
 
 def test_dragging_on_the_time_line_seeks(town: Visit) -> None:
@@ -272,6 +275,10 @@ def test_the_angriest_is_found_in_people_and_tells_why(town: Visit, carried: dic
     shown = [float(text) for text in town.page.locator("#people-body .c-rivalry").all_inner_texts()]
     assert shown == sorted(shown, reverse=True)
     name = town.page.locator("#people-body tr:not(.gap) th").first.inner_text()
+    town.page.locator("#people-body tr:not(.gap) .c-doing").first.click()  # anywhere in the row
+    town.settle()
+    assert town.text("#who-name") == name
+    town.key("Escape")
     town.page.get_by_role("button", name=name, exact=True).first.click()
     town.settle()
     assert town.text("#who-name") == name

@@ -140,7 +140,7 @@ def test_an_engine_that_ends_otherwise_is_not_trusted(visit: Open, served: Serve
     assert not page.js("townlet.lives(townlet.a)")
     assert "is not the native one" in page.page.get_attribute("#digest", "title")
     page.key("b")
-    assert "watch only" in page.text("#status")
+    assert "for watching only" in page.text("#status")
 
 
 def test_a_page_of_another_port_can_neither_read_nor_act(visit: Open, served: Served, chromium: Any) -> None:

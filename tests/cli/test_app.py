@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -49,6 +50,27 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stderr.strip() == "[]"
 
 
+HUGE = "9" * 20
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run town_day --town HUGE", "run town_day --ticks HUGE", "run town_day --speed nan", "run town_day --towns HUGE",
+        "capture town_day --ticks HUGE --output x", "capture town_day --towns HUGE --output x",
+        "capture town_day --min-reward nan --output x", "fork town_day --ticks HUGE", "scenarios new x --generate HUGE",
+        "scenarios lint town_day --days nan", "snapshot bisect town_day town_day --seed-b HUGE",
+        "snapshot save town_day x --at 99999999",
+        "telemetry drift x --baseline y --level 2", "telemetry watch x --smoothing HUGE", "telemetry watch x --kl-threshold nan",
+        "ablate town_day --minutes inf",
+    ],
+)  # fmt: skip
+def test_a_number_that_no_town_can_hold_is_refused_in_a_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(*words.replace("HUGE", HUGE).split(), capsys=capsys)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "range" in err or "number" in err or "after the end" in err
+
+
 @pytest.mark.slow
 def test_help_is_quick() -> None:
     """Against a bare interpreter that imports click: a ratio, because seconds depend on the machine."""
@@ -87,6 +109,23 @@ def test_on_80_columns_no_command_of_a_group_is_explained_by_half_a_sentence() -
         commands = group.commands if isinstance(group, click.Group) else {}
         room = 80 - 8 - max(map(len, commands), default=0)
         assert [word for word, one in commands.items() if one.get_short_help_str(room).endswith("...")] == []
+
+
+def options_of(command: click.Command) -> Iterator[click.Parameter]:
+    for one in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from options_of(one)
+    yield from command.params
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])  # the config bounds what `train` is given
+def test_every_number_of_a_command_has_an_end_and_is_one(name: str) -> None:
+    for option in options_of(vars(import_module(f"townlet.cli.{name}"))[name]):
+        if isinstance(option.type, click.types.IntParamType):
+            assert isinstance(option.type, click.IntRange), option.name
+            assert option.type.max is not None, option.name
+        if isinstance(option.type, click.types.FloatParamType):
+            with pytest.raises(click.BadParameter, match="'nan' is not a number"):
+                option.type.convert("nan", option, None)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -133,6 +172,7 @@ def failing(error: BaseException) -> click.Command:
         (StorageError("full"), 74, "full"),
         (OSError(28, "No space left on device", "a.txt"), 74, "a.txt: No space left on device; check the path"),
         (MemoryError(), 71, "there is not enough memory"),
+        (ImportError("libx.so: failed to map segment from shared object"), 71, "there is not enough memory"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
             71,

@@ -48,6 +48,7 @@ def test_evaluate_seats_a_mix_by_resident(call: Call) -> None:
         (("scripted", "scripted"), 2, "two policies are called 'scripted'"),
         (("scripted", "--suite", "grand"), 2, "there is no suite 'grand'; choose from standard, short, social, stress"),
         (("scripted", "--scenario", "twon_day"), 2, "did you mean"),
+        (("scriptd", "--scenario", "town_day"), 2, "there is no policy 'scriptd'; did you mean scripted?"),
         (("runs/nowhere", "--scenario", "town_day", "--seeds", "1"), 3, "runs/nowhere"),
         (("--policy", "alice", "--scenario", "town_day"), 2, "is not RESIDENT=POLICY"),
         (

@@ -38,7 +38,7 @@ def test_the_drill_from_the_command_line(call: Call, ledger_options: list[str], 
     assert call("promote", "evaluate", bad, "--scorecard", card(tmp_path, worse, 2, -6.0), *ledger_options)[0] == 2
     assert call("promote", "promote", bad, *ledger_options)[0] == 2
     assert call("promote", "promote", good, *ledger_options)[0] == 0
-    code, out, _ = call("promote", "rollback", "--reason", "a drill", *ledger_options)
+    code, out, _ = call("promote", "rollback", "--reason", "a\n  drill", *ledger_options)
     assert (code, out) == (0, f"the champion is scripted again, after {weights[:12]}\n")
     code, out, _ = call("promote", "history", *ledger_options)
     assert [line.split()[2:4] for line in out.splitlines()][-2:] == [["promoted", weights[:12]], ["rolled", "back"]]

@@ -130,7 +130,7 @@ def test_the_watched_town_fits_its_terminal_and_shows_map_people_and_news(scenar
     loop.finish()
     assert max(map(len, shown.splitlines())) <= width
     assert len(shown.splitlines()) < height
-    for word in (scenario, "08:00", "██", "al alice", "hung", "Ctrl-C", " at "):
+    for word in (scenario, "08:00", "██", "al alice", "hunger hygiene energy", "Ctrl-C", " at "):
         assert word in shown
 
 

@@ -94,9 +94,9 @@ def test_the_last_step_of_one_resident_is_truncated(resident: str, terminated: b
     assert told == [(False, False)] * (DECISIONS - 1) + [(terminated, True)]
 
 
+@pytest.mark.door(library="sb3_contrib")
 def test_the_last_step_of_every_slot_of_a_vec_env_is_done() -> None:
     """Whoever died is not to be bootstrapped: Stable-Baselines3 reads `TimeLimit.truncated`."""
-    pytest.importorskip("stable_baselines3")
     from townlet.envs.sb3 import TownVecEnv
 
     env = TownVecEnv(ending("lifecycle.newcomers_per_day=0"), 2, seed=1)

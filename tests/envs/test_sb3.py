@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from townlet.envs.sb3 import LivingRolloutBuffer, TownVecEnv
 from townlet.errors import UsageError
 
+pytestmark = pytest.mark.door(library="sb3_contrib")
 Array = np.ndarray[Any, Any]
 DAY = 144  # decisions
 
@@ -184,7 +185,8 @@ def test_evaluation_counts_lives_only() -> None:
 
 
 def test_maskable_ppo_finds_the_masks() -> None:
-    utils = pytest.importorskip("sb3_contrib.common.maskable.utils")
+    from sb3_contrib.common.maskable import utils
+
     env = TownVecEnv("town_day", 1)
     assert utils.is_masking_supported(env)
     assert np.array_equal(utils.get_action_masks(env), env.action_masks())

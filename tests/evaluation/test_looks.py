@@ -81,7 +81,7 @@ def test_a_network_that_looks_loses_by_the_shuffle_and_one_that_does_not_loses_n
     assert looks["return"].difference < 0.0 < looks["conflicts"].difference
     text = scorecard_text(card)
     assert "looks: return" in text
-    assert "looks at conflict: what changes when the conflict fields are shuffled among residents." in text
+    assert "looks: what changes when the conflict fields are shuffled among residents." in text
     assert "looks looks at conflict: return -" in scorecard_page(card)
     again = evaluate(policies, [candidates()], looks=True)
     assert again.cases[0].policy("looks").looks == looks

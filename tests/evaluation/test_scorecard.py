@@ -301,7 +301,9 @@ def test_a_section_given_to_evaluate_holds_for_every_town_of_the_card() -> None:
     )
     assert {case.seed for case in card.cases} == {5_000_001}
     assert card.level == 0.8
-    assert card.notes == ("Environments and training pay conflict_weight 3; scorecards count 7 (evaluation.rewards).",)
+    assert card.notes == (
+        "Scorecards use other weights than environments and training: conflict_weight 7 instead of 3 (evaluation.rewards).",
+    )
 
 
 def test_one_town_has_a_mean_and_no_interval() -> None:
@@ -315,7 +317,10 @@ def test_one_town_has_a_mean_and_no_interval() -> None:
 def test_the_card_and_the_guides_say_that_environments_pay_what_scorecards_do_not_count(plain: Scorecard) -> None:
     config = load_config("town_day")
     sentence = config.weights_apart()
-    assert sentence == "Environments and training pay conflict_weight 3; scorecards count 1 (evaluation.rewards)."
+    assert (
+        sentence
+        == "Scorecards use other weights than environments and training: conflict_weight 1 instead of 3 (evaluation.rewards)."
+    )
     assert plain.notes == (sentence,)
     assert sentence in scorecard_text(plain)
     assert sentence in scorecard_page(plain)
@@ -323,7 +328,7 @@ def test_the_card_and_the_guides_say_that_environments_pay_what_scorecards_do_no
         assert sentence in (DOCS / f"{guide}.md").read_text(), guide
     assert load_config("town_day", ["rewards.conflict_weight=1"]).weights_apart() == ""
     other = load_config("town_day", ["rewards.conflict_weight=1", "rewards.survival=0.1", "needs.hygiene.weight=0.5"])
-    assert "pay survival 0.1, the weight of hygiene 0.5; scorecards count 0.05, 0.6 " in other.weights_apart()
+    assert "survival 0.05 instead of 0.1, the weight of hygiene 0.6 instead of 0.5 " in other.weights_apart()
 
 
 def test_a_low_terminal_names_the_policies_again_below_the_figures(card: Scorecard) -> None:

@@ -26,6 +26,7 @@ from faults.artefacts import CHECKPOINT
 from townlet import files
 from townlet.config.learning import PromotionConfig
 from townlet.errors import TownletError
+from townlet.npz import npz_bytes
 from townlet.observer.app import Observatory, _Routes
 from townlet.observer.library import Library
 from townlet.observer.report import read_run, render_report
@@ -202,7 +203,7 @@ def _snapshot(mutator: Mutator, place: Path) -> None:
     if mutator.draw.random() < 0.3:
         name = mutator.draw.choice(sorted(arrays))
         arrays[name] = mutator.draw.choice((arrays[name][:0], arrays[name].ravel()[:3], np.zeros(3), np.zeros((2, 2), np.int8)))
-    path.write_bytes(files.npz_bytes(arrays))
+    path.write_bytes(npz_bytes(arrays))
 
 
 @cache

@@ -210,7 +210,7 @@ def test_a_token_in_the_address_becomes_a_cookie(served: Served) -> None:
         "/api/takes/x%00/reels/0", "/etc/passwd",
         "/api/takes/x/reels/-1", "/api/takes/x/reels/99999999999999999999", "/api/takes/x.take", "/api/jobs/../../x",
         "/api/takes/TAKE/reels/" + "9" * 5000, "/api/takes/TAKE/why/0/" + "9" * 5000, "/api/takes/TAKE/snapshot/" + "9" * 30,
-        "/api/takes/TAKE/decisions?after=%C2%B2", "/api/takes/TAKE/story/0?to=%D9%A3",
+        "/api/takes/TAKE/decisions?after=%C2%B2", "/api/takes/TAKE/decisions?after=%D9%A3",
     ],
 )  # fmt: skip
 def test_no_request_is_a_path_or_no_number(served: Served, target: str) -> None:
@@ -269,17 +269,16 @@ def test_takes_and_reels(served: Served) -> None:
     assert get(served, "/static/main.js", **{"If-None-Match": get(served, "/static/main.js")[1]["etag"]})[0] == 304
 
 
-def test_why_ties_story_moments_snapshot(served: Served) -> None:
+def test_why_ties_moments_snapshot(served: Served) -> None:
     base = f"/api/takes/{served.take}"
     why = told(served, f"{base}/why/431/2")
     assert (why["decided"], why["active"]) == (430, True)
     assert told(served, f"{base}/ties/431")["tick"] == 430
     found = told(served, f"{base}/moments")["moments"]
     assert found
-    assert told(served, f"{base}/story/{found[0]['slots'][0]}?from=0&to=1440")["story"]
     assert told(served, f"{base}/divergence/{served.take}")["tick"] is None
     assert get(served, f"{base}/snapshot/100")[2][:2] == b"PK"
-    assert get(served, f"{base}/story/0?from=x")[0] == 404
+    assert get(served, f"{base}/decisions?after=x")[0] == 404
     assert get(served, f"{base}/why/99999/0")[0] == 404
     assert len(get(served, f"{base}/decisions?after=140")[2]) == 4 * 8
 

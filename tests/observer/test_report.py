@@ -201,9 +201,9 @@ def test_what_the_ledger_says_of_a_run_later_stands_in_its_report(run: Path, mon
 
 
 def test_the_verdict_says_which_way_the_interval_lies() -> None:
-    assert "above scripted at" in verdict(board(5.0))
-    assert "below scripted at" in verdict(board(-5.0))
-    assert "not told apart from scripted at" in verdict(board(0.0))
+    assert "more than scripted with" in verdict(board(5.0))
+    assert "less than scripted with" in verdict(board(-5.0))
+    assert "not clearly different from scripted with" in verdict(board(0.0))
 
 
 def test_a_run_without_scorecard_or_log_still_makes_a_page(run: Path) -> None:

@@ -8,9 +8,9 @@ from places import ROOT
 from townlet.config.loader import load_config, shipped_configs
 from townlet.dto.evaluation import MEASURES
 from townlet.observations.spec import ObservationSpec
-from townlet.observer.rules_page import PICTURES, REASON_MEANS, TERM_MEANS, page_text
+from townlet.observer.rules_page import GROUP_MEANS, PICTURES, REASON_MEANS, TERM_MEANS, TIE_MEANS, page_text
 from townlet.world.actions import Catalogue
-from townlet.world.state import CONFLICT_REASONS, TERMS
+from townlet.world.state import CONFLICT_REASONS, PERTURBATIONS, TERMS, TIE_EVENTS
 
 
 def test_the_page_is_that_of_the_default_town() -> None:
@@ -22,6 +22,10 @@ def test_the_page_is_that_of_the_default_town() -> None:
 def test_every_term_and_reason_is_explained() -> None:
     assert tuple(TERM_MEANS) == TERMS
     assert set(REASON_MEANS) == set(CONFLICT_REASONS)
+    assert tuple(TIE_MEANS) == TIE_EVENTS
+    text = page_text(load_config("town_day"))
+    assert all(f"| `{kind}` |" in text for kind in PERTURBATIONS)
+    assert all(f"### {title}" in text for title in GROUP_MEANS.values())
 
 
 @pytest.mark.parametrize("name", shipped_configs("scenarios"))
@@ -31,6 +35,11 @@ def test_every_shipped_town_has_its_page(name: str) -> None:
     assert all(f"| `{field.name}` |" in text for field in ObservationSpec.of(config).fields)
     assert all(f"| {need} |" in text for need in config.needs)
     assert all(f"| {spec.id} |" in text for spec in config.affordances.specs)
+
+
+def test_the_weight_of_conflict_is_explained_where_it_is_told() -> None:
+    text = page_text(load_config("town_day", ("observations.conflict_weight=3",)))
+    assert "| `conflict_weight` | weight, half 6 | 0 … 1 |" in text.partition("### About the town")[2].partition("###")[0]
 
 
 @pytest.mark.parametrize("level", ["option", "candidates", "primitive"])
@@ -48,5 +57,20 @@ def test_the_range_of_the_needs_term_is_that_of_empty_needs() -> None:
     assert f"| {worst:.3g} … 0 |" in page_text(config)
 
 
+def test_the_numbers_of_the_fields_are_their_places_in_the_observation() -> None:
+    config = load_config("town_day")
+    text = page_text(config)
+    assert all(f"| {number} | `{field.name}` |" in text for number, field in enumerate(ObservationSpec.of(config).fields))
+
+
+def test_a_chat_with_somebody_one_distrusts_can_cost_reward() -> None:
+    rewards = load_config("town_day").rewards
+    least = rewards.chat_base - rewards.chat_trust - rewards.chat_familiarity
+    assert least < 0
+    assert f"| {least:.3g} … " in page_text(load_config("town_day"))
+
+
 def test_figures_follow_the_config() -> None:
+    assert "20%" in page_text(load_config("town_day", ("perturbations.blackout.probability_per_day=0.2",)))
+    assert "Nobody takes the place." in page_text(load_config("town_day", ("lifecycle.newcomers_per_day=0",)))
     assert "The rent is 0.9 coins a day" in page_text(load_config("town_day", ("economy.rent=0.9",)))

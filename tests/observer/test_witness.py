@@ -13,7 +13,7 @@ from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError
 from townlet.observer.follow import Follow
-from townlet.observer.story import divergence, moments, story
+from townlet.observer.story import divergence, moments
 from townlet.observer.studio import KnownTake, Studio
 from townlet.observer.take import Change
 from townlet.observer.witness import ties, witness, witnesses
@@ -98,18 +98,12 @@ def test_ties_are_those_of_the_town(day: tuple[Studio, KnownTake]) -> None:
     assert [worst[slot] for slot in worst] == pytest.approx(stage.vec.features[0, :, column].tolist(), abs=1e-3)
 
 
-def test_moments_and_stories_are_sentences(day: tuple[Studio, KnownTake]) -> None:
+def test_moments_are_sentences(day: tuple[Studio, KnownTake]) -> None:
     studio, known = day
     found = moments(studio, known.take.id)
     assert any(one["kind"] == "queue_conflict" for one in found)
     assert [one["tick"] for one in found] == sorted(one["tick"] for one in found)
     assert all(one["text"] and "{" not in one["text"] for one in found)
-    clash = next(one for one in found if one["kind"] == "queue_conflict")
-    told = story(studio, known.take.id, clash["slots"][0])
-    assert clash["text"] in [row["text"] for row in told["story"]]
-    assert story(studio, known.take.id, 0, 10, 20)["story"] == [
-        row for row in story(studio, known.take.id, 0)["story"] if 10 <= row["tick"] < 20
-    ]
     for tick, slot in ((-1, 0), (10**6, 0), (0, -1), (0, 999)):
         with pytest.raises(TakeError):
             witness(studio.stage(known.take.id), tick, slot)

@@ -24,6 +24,7 @@ from townlet import files
 from townlet.bench.samples import generated_sample, generated_source
 from townlet.cli.app import main
 from townlet.errors import ReplayError
+from townlet.npz import npz_bytes, read_npz
 from townlet.policy.capture import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import FirstGenerationWarning, ReplayDataset, ReplayDatasetConfig
@@ -158,7 +159,7 @@ def not_finite(bench: Bench, rng: Rng) -> None:
     arrays = {name: array.copy() for name, array in to_disk(bench.sample).items()}
     name = str(rng.choice([name for name, array in arrays.items() if array.dtype.kind == "f"]))
     arrays[name].flat[int(rng.integers(arrays[name].size))] = rng.choice([np.nan, np.inf, -np.inf])
-    bench.put(data=files.npz_bytes(arrays))
+    bench.put(data=npz_bytes(arrays))
 
 
 def wrong_shape(bench: Bench, rng: Rng) -> None:
@@ -166,7 +167,7 @@ def wrong_shape(bench: Bench, rng: Rng) -> None:
     name = str(rng.choice(list(arrays)))
     shape = list(arrays[name].shape)
     shape[int(rng.integers(len(shape)))] += int(rng.choice([-1, 1, 7]))
-    bench.put(data=files.npz_bytes(arrays | {name: np.zeros(shape, arrays[name].dtype)}))
+    bench.put(data=npz_bytes(arrays | {name: np.zeros(shape, arrays[name].dtype)}))
 
 
 def header_lies(bench: Bench, rng: Rng) -> None:
@@ -229,7 +230,7 @@ def odd_members(bench: Bench, rng: Rng) -> None:
 def missing_member(bench: Bench, rng: Rng) -> None:
     arrays = dict(to_disk(bench.sample))
     del arrays[str(rng.choice(list(arrays)))]
-    bench.put(data=files.npz_bytes(arrays))
+    bench.put(data=npz_bytes(arrays))
 
 
 def illegal_action(bench: Bench, rng: Rng) -> None:
@@ -240,7 +241,7 @@ def illegal_action(bench: Bench, rng: Rng) -> None:
     mask[1] = False
     arrays[name][step] = int(rng.choice([-1, 17, 2**62, 1]))
     mask[0] = True
-    bench.put(data=files.npz_bytes(arrays))
+    bench.put(data=npz_bytes(arrays))
 
 
 def odd_json(bench: Bench, rng: Rng) -> None:
@@ -471,10 +472,10 @@ def test_all_problems_of_a_dataset_stand_in_one_report(tmp_path: Path) -> None:
         writer.put(generated_sample(source, seed, 3 + seed))
     writer.close()
     good, nan, rivalry, gone = sorted(path.stem for path in (tmp_path / "c").glob("*.npz"))
-    arrays = files.read_npz(tmp_path / "c" / f"{nan}.npz", limit=1 << 20)
+    arrays = read_npz(tmp_path / "c" / f"{nan}.npz", limit=1 << 20)
     arrays["rewards"][1] = np.nan
     arrays["old_log_probs"] = np.abs(arrays["old_log_probs"])
-    files.write_bytes(tmp_path / "c" / f"{nan}.npz", files.npz_bytes(arrays))
+    files.write_bytes(tmp_path / "c" / f"{nan}.npz", npz_bytes(arrays))
     meta = files.read_json(tmp_path / "c" / f"{rivalry}.json")
     meta["feature_names"] = [name.replace("rivalry", "envy") for name in meta["feature_names"]]
     files.write_json(tmp_path / "c" / f"{rivalry}.json", meta)
@@ -502,7 +503,7 @@ def test_first_generation_samples_are_named_in_the_notes(tmp_path: Path) -> None
         "rewards": np.zeros(2, np.float32),
         "dones": np.zeros(2, np.bool_),
     }
-    files.write_bytes(tmp_path / "old.npz", files.npz_bytes(arrays))
+    files.write_bytes(tmp_path / "old.npz", npz_bytes(arrays))
     files.write_json(tmp_path / "old.json", {"feature_names": names, "variant": "hybrid"})
     with warnings.catch_warnings():
         warnings.simplefilter("error", FirstGenerationWarning)

@@ -333,8 +333,8 @@ def test_a_joint_table_is_what_the_towns_show_when_they_live_again(
     assert sum(row["last_features"] is not None for row in rows.values()) == 2
 
 
+@pytest.mark.door(library="flashbax")
 def test_a_vault_is_read_by_flashbax_as_it_was_lived(lived: tuple[Path, list[dict[str, np.ndarray]]], tmp_path: Path) -> None:
-    pytest.importorskip("flashbax")
     from flashbax.vault import Vault
 
     place, again = lived

@@ -91,8 +91,10 @@ def test_draws_differ_from_episode_to_episode() -> None:
 
 def test_unknown_policies_are_refused_with_what_there_is(tmp_path: Path) -> None:
     vec = VectorTown("town_day", 1)
-    with pytest.raises(UsageError, match="no policy 'scriptd'; expected scripted, scripted_plain, random, schedule"):
+    with pytest.raises(UsageError, match=r"no policy 'scriptd'; did you mean scripted\?"):
         make_policy("scriptd", vec)
+    with pytest.raises(UsageError, match="no policy 'nobody'; expected scripted, scripted_plain, random, schedule"):
+        make_policy("nobody", vec)
     with pytest.raises(CheckpointError, match="no checkpoint folder"):
         make_policy(str(tmp_path / "gone"), vec)
     with pytest.raises(UsageError, match="only scripted, scripted_plain, schedule make random choices"):

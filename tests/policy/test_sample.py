@@ -15,6 +15,7 @@ from places import SAMPLES
 from townlet import files
 from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.errors import ReplayError
+from townlet.npz import npz_bytes
 from townlet.policy.manifest import ReplayEntry, read_manifest
 from townlet.policy.replay import FirstGenerationWarning, ReplayDataset, ReplayDatasetConfig, ReplaySample
 from townlet.policy.replay_report import validate
@@ -67,7 +68,7 @@ def test_a_single_observation_is_read_as_one_decision(tmp_path: Path) -> None:
     arrays = to_disk(sample) | {"features": sample.features[0], "last_features": sample.features[1]}
     arrays["map"] = arrays["map"][0]
     path = put(tmp_path, sample)
-    files.write_bytes(path, files.npz_bytes(arrays))
+    files.write_bytes(path, npz_bytes(arrays))
     assert read_sample(path).features.shape == sample.features.shape
 
 
@@ -217,7 +218,7 @@ def first_generation(folder: Path, width: int = 36, name: str = "old") -> Path:
     }
     names = ["need_hunger", "rivalry_max", "rivalry_avoid_count"]
     names += [f"social_placeholder_{i}" for i in range(width - len(names))]
-    files.write_bytes(folder / f"{name}.npz", files.npz_bytes(arrays))
+    files.write_bytes(folder / f"{name}.npz", npz_bytes(arrays))
     meta = {"variant": "hybrid", "map_shape": [4, 11, 11], "map_channels": ["a", "b", "c", "d"], "feature_names": names}
     files.write_json(folder / f"{name}.json", meta | {"action_dim": 5, "action_lookup": {"0": "wait"}})
     return folder / f"{name}.npz"

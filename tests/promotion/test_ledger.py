@@ -269,6 +269,33 @@ def test_evidence_that_was_changed_or_lost_is_reported(drill: Drill) -> None:
     assert any("was changed" in problem for problem in problems)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_nobody_is_promoted_or_judged_on_evidence_that_is_gone(drill: Drill, number: int) -> None:
+    for window in (0, 1):
+        drill.window("one", BETTER, window)
+    told = drill.releases.entries()[number].evidence
+    assert told is not None
+    assert told.scorecard is not None
+    path = drill.releases.evidence(told.scorecard)
+    kept = path.read_bytes()
+    path.unlink()
+    refused = [drill.releases.promote(drill.candidate("one")), drill.window("one", BETTER, 2)]
+    assert [(one.outcome, one.reasons) for one in refused] == [
+        (Outcome.FAIL, (f"entry {number}: {path} is missing; restore the evidence",))
+    ] * 2
+    assert drill.releases.champion() == "scripted"
+    path.write_bytes(kept)
+    assert drill.releases.promote(drill.candidate("one")).outcome is Outcome.PROMOTE
+
+
+def test_whoever_promotes_again_after_a_kill_is_told_the_same_and_nothing_is_added(drill: Drill) -> None:
+    for window in (0, 1):
+        drill.window("one", BETTER, window)
+    first, again = (drill.releases.promote(drill.candidate("one")) for _ in range(2))
+    assert again == first
+    assert [entry.kind for entry in drill.releases.entries()] == ["window", "window", "promote"]
+
+
 def test_a_torn_last_line_was_never_committed_and_a_late_head_follows(drill: Drill) -> None:
     drill.window("one", BETTER, 0)
     head = drill.releases.ledger.with_name("ledger.ndjson.head")

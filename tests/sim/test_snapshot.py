@@ -12,6 +12,7 @@ from townlet.config.loader import load_config
 from townlet.dto.snapshot import SNAPSHOT_SCHEMA
 from townlet.envs.vector import VectorTown
 from townlet.errors import SnapshotError
+from townlet.npz import npz_bytes, read_npz
 from townlet.policy.runtime import make_policy
 from townlet.sim.divergence import differences, first_divergence
 from townlet.sim.loop import SimulationLoop
@@ -102,13 +103,13 @@ def test_contents_that_are_not_those_of_the_header_are_refused(tmp_path: Path) -
     """A well-formed file whose numbers were changed: the digest tells."""
     vec = VectorTown("kitchen_breakfast", 1)
     save_snapshot(take_snapshot(vec), tmp_path / "a.npz")
-    arrays = files.read_npz(tmp_path / "a.npz", limit=1 << 30)
+    arrays = read_npz(tmp_path / "a.npz", limit=1 << 30)
     arrays["residents"]["wallet"][0, 0] += 1
-    files.write_bytes(tmp_path / "rich.npz", files.npz_bytes(arrays))
+    files.write_bytes(tmp_path / "rich.npz", npz_bytes(arrays))
     with pytest.raises(SnapshotError, match="digest"):
         restore(vec, load_snapshot(tmp_path / "rich.npz"))
     arrays["header"] = np.frombuffer(b'{"schema_version": 99}', np.uint8)
-    files.write_bytes(tmp_path / "new.npz", files.npz_bytes(arrays))
+    files.write_bytes(tmp_path / "new.npz", npz_bytes(arrays))
     with pytest.raises(SnapshotError, match=f"version 99, this Townlet reads {SNAPSHOT_SCHEMA}"):
         load_snapshot(tmp_path / "new.npz")
 

@@ -14,13 +14,13 @@ import pytest
 
 from places import ROOT
 from scorecards import FEW, town_days
+from townlet.cli.study import narrow_text, report_text
 from townlet.dto.studies import ArmResult
 from townlet.errors import ConfigError, DamagedFileError
 from townlet.evaluation.compare import summarise
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
 from townlet.files import AppendLog, sealed_line
-from townlet.studies.report import report_text
 from townlet.studies.runner import finished, parse_results, read_results, report_study, run_job, run_study
 from townlet.studies.spec import BLIND, SIGHTED, UNTOLD, StudyJob, StudySpec, ablation, job_of, jobs_of, load_spec
 
@@ -128,6 +128,11 @@ def test_contrasts_are_paired_by_seed_with_students_interval(tmp_path: Path) -> 
     text = report_text(report)
     assert "| other − plain | return | +2.000 | -0.484 … +4.484 |" in text
     assert "| scripted | |" in text
+    narrow = narrow_text(report)
+    assert max(len(line) for line in narrow.splitlines() if "  " in line) <= 80  # tables; `emit` breaks sentences
+    assert "other − plain, 3 seeds" in narrow
+    figures = next(line.split() for line in narrow.partition(" other ")[2].splitlines() if line.startswith("return"))
+    assert figures[-3:] == ["12.00", "1.00", "23.00"]  # of 1, 12 and 23
 
 
 def test_a_contrast_against_the_script_is_measured_in_the_spread_of_the_seeds(tmp_path: Path) -> None:

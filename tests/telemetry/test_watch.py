@@ -288,7 +288,8 @@ def test_rules_are_read_from_yaml_and_json(tmp_path: Path) -> None:
         ({"rules": [{"field": "kl_k3", "above": "x"}]}, "expected above or below: a number"),
         ({"rules": [{"field": "kl_k3", "is": True}]}, "expected above or below: a number"),
         ({"rules": [{"field": "anneal_loss_flag", "above": 1}]}, "expected is: true or false"),
-        ({"rules": [{"field": "kl_k3", "above": 1, "patience": 0}]}, "expected a whole number from 1 on"),
+        ({"rules": [{"field": "kl_k3", "above": 1, "patience": 0}]}, "expected a whole number from 1 to 1000000000"),
+        ({"rules": [{"field": "kl_k3", "above": 1, "smoothing": 10**30}]}, "expected a whole number from 1 to 1000000000"),
         ({"rules": [{"field": "kl_k3", "above": 1, "versus": "data_mode"}]}, "neither a numeric field nor"),
         ({"rules": [{"field": "kl_k3", "above": 1, "anneal": 3}]}, "anneal is 3"),
         (

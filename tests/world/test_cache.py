@@ -8,11 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import townlet
+from townlet.errors import DamagedFileError
 from townlet.files import FolderLock
 from townlet.observations.encode import squash
 from townlet.world import _cache, _jit
@@ -102,6 +105,34 @@ def test_what_was_interrupted_is_compiled_again_and_told_again(tmp_path: Path) -
     assert "KeyboardInterrupt" in told
     assert run(package, cache) == (["0.5", "1"], TOLD)
     assert run(package, cache) == (["0.5", "0"], "")
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", [lambda data: data[:100], lambda data: b"", lambda data: data[:-9] + b"\0" + data[-8:]])
+def test_what_is_damaged_is_compiled_again(kind: str, damage: Callable[[bytes], bytes], a_cache: Path, tmp_path: Path) -> None:
+    cache = Path(shutil.copytree(a_cache / "cache", tmp_path / "cache"))
+    package = a_cache / "src" / "townlet"
+    assert run(package, cache) == (["0.5", "0"], "")
+    [path] = cache.glob(f"townlet/*/caller.doubled*.{kind}")
+    path.write_bytes(damage(path.read_bytes()))
+    assert run(package, cache) == (["0.5", "1"], TOLD)
+    assert run(package, cache) == (["0.5", "0"], "")
+
+
+@pytest.fixture(scope="module")
+def a_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone that has compiled once."""
+    place = tmp_path_factory.mktemp("clone")
+    run(a_clone(place), place / "cache")
+    return place
+
+
+def test_damaged_bitcode_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = _cache.EntryCache(a_clone)
+    monkeypatch.setattr(_cache, "cache_folder", lambda: tmp_path)
+    cache._bitcode(()).write_bytes(b"x")
+    with pytest.raises(DamagedFileError, match=r"\.bc is damaged; remove .*, the next start compiles again"):
+        cache.portable((), SimpleNamespace(library=None))
 
 
 @pytest.mark.parametrize("many", [2, pytest.param(8, marks=pytest.mark.slow)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import TOWNS, days_option, json_option, note, set_option
+from townlet.cli.common import COUNT, POSITIVE, TOWNS, days_option, json_option, note, set_option
 from townlet.cli.study import job_options, publish, report_option, results_option, runs_option, where_of
 
 
@@ -14,8 +14,8 @@ from townlet.cli.study import job_options, publish, report_option, results_optio
 @click.argument("config")
 @click.option("--blind", type=click.Choice(["conflict"]), default="conflict", show_default=True, help="Group of fields to hide.")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Training seeds per arm.")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=4.0, show_default=True, help="Training per job.")
-@click.option("--epochs", type=click.IntRange(1), help="A fixed number of epochs per job instead of minutes.")
+@click.option("--minutes", type=POSITIVE, default=4.0, show_default=True, help="Training per job.")
+@click.option("--epochs", type=COUNT, help="A fixed number of epochs per job instead of minutes.")
 @click.option("--towns", type=TOWNS, default=64, show_default=True, help="Held-out towns measured in.")
 @days_option
 @click.option("--mode", help="Training mode; by default that of the config.")
@@ -43,7 +43,9 @@ def ablate(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Train CONFIG with and without a sense, same budget and seeds, and report the difference with its interval.
+    """Train CONFIG with and without some of what residents see, and report the difference with its interval.
+
+    Every arm has the same budget and the same seeds.
 
     \b
     Example:

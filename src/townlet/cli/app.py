@@ -23,13 +23,13 @@ class Command(NamedTuple):
     usage_code: int = 2  # exit code of wrong usage
 
 
-SIMULATE, DATA, LEARN, PROVE, TOOLS = "Simulate", "Data", "Learn", "Prove", "Tools"
+SIMULATE, DATA, LEARN, PROVE, TOOLS = "Simulate", "Data", "Train", "Measure and release", "Tools"
 COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "run": Command(SIMULATE, "Simulate a scenario, with a live table of residents and queues."),
     "observe": Command(SIMULATE, "Watch a town in the browser: play a day, compare, ask why and what if."),
     "ask": Command(SIMULATE, "Ask about a day: feuds, the worst conflict, who was late and why."),
     "scenarios": Command(SIMULATE, "List, show, lint, compare and make scenarios."),
-    "snapshot": Command(SIMULATE, "Save, load and compare worlds; find the first difference of two runs."),
+    "snapshot": Command(SIMULATE, "Save, load and compare worlds; find where two runs differ first."),
     "fork": Command(SIMULATE, "Change a town at one moment and compare its futures."),
     "capture": Command(DATA, "Record replay data: samples, metrics and events."),
     "replay": Command(DATA, "Inspect, validate, filter and export replay data."),
@@ -46,7 +46,7 @@ COMMANDS = {  # the command NAME is the click object NAME of townlet/cli/NAME.py
     "accept": Command(PROVE, "Run the acceptance cycles and write their reports."),
     "report": Command(TOOLS, "Write one HTML page about a run."),
     "bench": Command(TOOLS, "Measure speed: simulator, training, replay, telemetry."),
-    "config": Command(TOOLS, "Show a resolved config, or the schema of all keys."),
+    "config": Command(TOOLS, "Show a complete config, or all keys with their meaning."),
     "doctor": Command(TOOLS, "Show what is installed and how to install the rest."),
 }
 EPILOG = """\b
@@ -120,7 +120,7 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         try:
             code = command.main(words, prog_name=name, standalone_mode=False, color=color)
             sys.stdout.flush()
-        except (TownletError, OSError, MemoryError, RuntimeError, click.ClickException):
+        except (TownletError, OSError, MemoryError, RuntimeError, ImportError, click.ClickException):
             if debug:
                 traceback.print_exc()
             raise
@@ -143,14 +143,14 @@ def _exit_code(command: click.Command, words: list[str], name: str | None, debug
         return _say(f"{place}{error.strerror or error}; check the path, its permissions and the space left", 74)
     except (KeyboardInterrupt, click.Abort):
         return _say("interrupted", 130)
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not any(words in str(error) for words in _NO_MEMORY):
+    except (MemoryError, RuntimeError, ImportError) as error:
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
             raise
         return _say("there is not enough memory; use fewer towns or residents, or a smaller batch", 71)
     return code if isinstance(code, int) else 0
 
 
-_NO_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, which knows no MemoryError
+_NO_MEMORY = ("can't allocate memory", "out of memory", "failed to map segment")  # as torch says it, and who loads it
 
 
 def _plain(error: click.UsageError) -> str:
@@ -160,7 +160,7 @@ def _plain(error: click.UsageError) -> str:
         message = f"there is no option {error.option_name}; {did_you_mean(error.option_name, error.possibilities or ())}".rstrip(
             "; "
         )
-    message = message.replace("is not a valid integer range", "is not a whole number").replace("valid float range", "number")
+    message = message.replace("is not a valid integer range", "is not a whole number").replace("valid float", "number")
     if error.ctx is None:
         return message
     known = error.ctx.command.list_commands(error.ctx) if isinstance(error.ctx.command, click.Group) else []

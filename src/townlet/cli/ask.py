@@ -50,7 +50,12 @@ def question(answer: Callable[..., None]) -> Callable[..., None]:
 @question
 @at_option
 def feuds(studio: Studio, take: str, at: str | None, as_json: bool) -> None:
-    """Who is angry with whom, since when, and why. By default at the end of the day."""
+    """Who is angry with whom, since when, and why. By default at the end of the day.
+
+    \b
+    Example:
+      townlet ask feuds rush_hour --at 08:00
+    """
     from townlet.observer.answers import feuds as asked
     from townlet.observer.answers import tick_in
 
@@ -63,7 +68,7 @@ def feuds(studio: Studio, take: str, at: str | None, as_json: bool) -> None:
         + f": {one['last']}"
         for one in found
     ]
-    emit(found, "\n".join(lines) or "nobody hates anybody", as_json)
+    emit(found, "\n".join(lines) or "nobody is angry with anybody", as_json)
 
 
 def _count(number: int, word: str) -> str:
@@ -73,7 +78,12 @@ def _count(number: int, word: str) -> str:
 @ask.command()
 @question
 def worst(studio: Studio, take: str, as_json: bool) -> None:
-    """The worst conflict of the day."""
+    """The worst conflict of the day.
+
+    \b
+    Example:
+      townlet ask worst rush_hour
+    """
     from townlet.observer.answers import worst as asked
 
     found = asked(studio, take)
@@ -87,7 +97,14 @@ def worst(studio: Studio, take: str, as_json: bool) -> None:
 @click.argument("option")
 @at_option
 def why(studio: Studio, take: str, resident: str, option: str, at: str | None, as_json: bool) -> None:
-    """Why RESIDENT did not choose OPTION. At a moment, or over the whole day; OPTION is such as use_shower or use_shower:calm."""
+    """Why RESIDENT did not choose OPTION. With --at, at that moment; without, on the whole day.
+
+    OPTION is an action such as use_shower or use_shower:calm.
+
+    \b
+    Example:
+      townlet ask why town_day alice use_shower --at 07:00
+    """
     from townlet.observer.answers import tick_in, why_never, why_not
 
     if at is None:
@@ -100,7 +117,12 @@ def why(studio: Studio, take: str, resident: str, option: str, at: str | None, a
 @ask.command()
 @question
 def late(studio: Studio, take: str, as_json: bool) -> None:
-    """Who was late or absent, and what they did before."""
+    """Who was late or absent, and what they did before.
+
+    \b
+    Example:
+      townlet ask late town_day --policy random
+    """
     from townlet.observer.answers import late as asked
 
     found = asked(studio, take)
@@ -126,7 +148,12 @@ def late(studio: Studio, take: str, as_json: bool) -> None:
 def differs(
     what: str, policy_a: str, policy_b: str, at: str | None, seed: int | None, overrides: tuple[str, ...], as_json: bool
 ) -> None:
-    """How two policies differ on the same day. The first difference and, with --at, who does what at that moment."""
+    """How two policies differ on the same day. The first difference and, with --at, who does what at that moment.
+
+    \b
+    Example:
+      townlet ask differs town_day scripted random --at 07:00
+    """
     from townlet.observer.answers import differs as asked
     from townlet.observer.answers import tick_in
     from townlet.observer.open_take import open_takes

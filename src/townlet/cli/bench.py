@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from importlib import import_module
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import click
 
 from townlet.cli.common import FILE, emit, json_option, leave, note
+from townlet.errors import UsageError
 
 if TYPE_CHECKING:
     from townlet.bench.rows import Row
@@ -87,15 +95,12 @@ def roof(output: Path | None, short: bool, as_json: bool) -> None:
 def train(short: bool, check: bool, as_json: bool) -> None:
     """Compare our PPO with Stable-Baselines3 and CleanRL's. Needs the extras ml and bench.
 
-    The comparison stands in benchmarks/train_peers.py of the source tree. It takes some minutes.
+    The comparison is in benchmarks/train_peers.py of the source tree. It takes some minutes.
 
     \b
     Example:
       townlet bench train --json
     """
-    import sys
-    from importlib import import_module
-
     script = _peers("train", "comparing trainers", "torch", "stable_baselines3", "sb3_contrib", "supersuit")
     sys.path.insert(0, str(script.parent.resolve()))  # where its neighbours stand
     _report(import_module(script.stem).train_rows(say=note, short=short), check, as_json)
@@ -103,7 +108,6 @@ def train(short: bool, check: bool, as_json: bool) -> None:
 
 def _peers(subject: str, purpose: str, *packages: str) -> Path:
     """The comparison with others' programs, once all they need is there."""
-    from townlet.errors import UsageError
     from townlet.optional import check_installed
 
     script = PEERS / f"{subject}_peers.py"
@@ -116,10 +120,6 @@ def _peers(subject: str, purpose: str, *packages: str) -> Path:
 
 def _peer_rows(script: Path, ours: float) -> list[dict[str, object]]:
     """In a process of their own: they set up threads and write on stdout when they are imported."""
-    import json
-    import subprocess
-    import sys
-
     from townlet.bench.rows import row
 
     note("JaxMARL's environments")
@@ -137,14 +137,12 @@ def _peer_rows(script: Path, ours: float) -> list[dict[str, object]]:
 def replay(megabytes: int | None, short: bool, check: bool, as_json: bool) -> None:
     """Measure replay data: reading, streaming, recording, writing.
 
-    The generated samples lie in a temporary folder (TMPDIR says where) and are removed.
+    The generated samples are in a temporary folder (set TMPDIR to choose where) and are removed at the end.
 
     \b
     Example:
       townlet bench replay --short --json
     """
-    import tempfile
-
     from townlet.bench.replay import FULL, SHORT, generate, replay_rows
     from townlet.bench.rows import calibration, row
     from townlet.optional import installed
@@ -184,10 +182,6 @@ def telemetry(log: Path | None, check: bool, as_json: bool) -> None:
 
 
 def _compile_row(repeats: int = 5) -> dict[str, object]:
-    import os
-    import tempfile
-    from statistics import median
-
     from townlet.bench.rows import child_seconds, row
     from townlet.bench.sim import COMPILE_BAR
 

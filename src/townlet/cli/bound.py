@@ -13,7 +13,9 @@ from townlet.cli.common import days_option, emit, json_option, set_option
 @set_option
 @json_option
 def bound(scenario: str, days: int, overrides: tuple[str, ...], as_json: bool) -> None:
-    """An upper bound of the return per resident-day in SCENARIO: each resident as if alone, without ways, queues or conflicts.
+    """Compute a return per resident-day that no policy can exceed in SCENARIO.
+
+    Each resident lives as if alone, without walking, queues or conflicts.
 
     \b
     Example:

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from townlet.cli.common import (
+    COUNT_OR_ZERO,
+    MANY_TOWNS,
     NAME,
+    NUMBER,
     PATH,
     POLICY,
+    SHARE,
+    TICKS,
     emit,
     engine_options,
     json_option,
@@ -23,6 +28,7 @@ from townlet.cli.common import (
     set_option,
     spread_over,
 )
+from townlet.signals import StopFlag
 
 if TYPE_CHECKING:
     from townlet.config.models import SimulationConfig
@@ -49,17 +55,17 @@ capture_options = options(
     click.option("--policy", default="schedule", show_default=True, help=POLICY),
     click.option(
         "--epsilon",
-        type=click.FloatRange(0, 1),
+        type=SHARE,
         help="Share of random choices of a script; by default training.bc.epsilon (0.05). With 0 every log-probability is 0.",
     ),
-    click.option("--ticks", type=click.IntRange(1), help="Ticks per town; by default an episode."),
-    click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns, each with its own draws."),
+    click.option("--ticks", type=TICKS, help="Ticks per town; by default an episode."),
+    click.option("--towns", type=MANY_TOWNS, default=1, show_default=True, help="Towns, each with its own draws."),
     click.option("--start", help="Clock time of the first tick, such as 06:30, or random."),
     click.option("--agent-id", "--agent", "agents", type=NAME, multiple=True, help="Keep this resident only; may be repeated."),
-    click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least this many decisions."),
-    click.option("--min-reward", type=float, help="Keep lives whose rewards sum to at least this."),
+    click.option("--min-length", type=COUNT_OR_ZERO, default=0, help="Keep lives of at least this many decisions."),
+    click.option("--min-reward", type=NUMBER, help="Keep lives whose rewards sum to at least this."),
     click.option("--prefix", type=NAME, default="rollout_sample", show_default=True, help="Beginning of the file names."),
-    click.option("--compress", is_flag=True, help="Deflate the arrays: smaller and slower."),
+    click.option("--compress", is_flag=True, help="Compress the arrays: smaller and slower."),
     click.option("--max-bytes", type=Size(), help="Largest size (800K, 200M, 2G); the oldest samples are deleted first."),
     click.option("--append", is_flag=True, help="Add new towns to an existing capture."),
     click.option("--overwrite", is_flag=True, help="Move an existing folder aside."),
@@ -71,7 +77,7 @@ capture_options = options(
     click.option("--auto-seed-agents", is_flag=True, help="Place residents in a scenario that has none."),
     click.option("--golden", is_flag=True, help="Refresh the committed samples and statistics instead."),
     click.option("--check", is_flag=True, help="With --golden: compare only; exit code 1 when they differ."),
-    click.option("--golden-dir", type=PATH, default=Path("docs/samples"), show_default=True),
+    click.option("--golden-dir", type=PATH, default=Path("docs/samples"), show_default=True, help="Where they are."),
     engine_options,
     seed_option,
     set_option,
@@ -132,7 +138,6 @@ def _capture(
     from townlet.config.loader import load_config
     from townlet.policy.capture import CaptureOptions, SampleFilter
     from townlet.policy.capture import capture as run
-    from townlet.signals import StopFlag
 
     if golden:
         _golden(golden_dir, check, as_json)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
 import click
 
+from townlet.errors import UsageError
+
 if TYPE_CHECKING:
     from townlet.config import SimulationConfig
     from townlet.config.learning import TrainingConfig
@@ -30,8 +32,12 @@ class Advance(Protocol):
 PATH = click.Path(path_type=Path)
 FILE = click.Path(path_type=Path, dir_okay=False)
 SEED = click.IntRange(0, (1 << 63) - 1)
+COUNT = click.IntRange(1, 10**9)
+COUNT_OR_ZERO = click.IntRange(0, 10**9)
+TICKS = click.IntRange(1, 10_000_000)
 DAYS = click.IntRange(1, 365)
-TOWNS = click.IntRange(1, 10_000)
+TOWNS = click.IntRange(1, 10_000)  # side by side
+MANY_TOWNS = click.IntRange(1, 10_000_000)  # one after another
 POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout instead of text.")
 set_option = click.option(
@@ -74,6 +80,23 @@ def spread_over(config: SimulationConfig, engine: str | None, workers: int, addr
     return training.model_copy(update={"engine": engine, "workers": workers, "cluster": cluster})
 
 
+class Number(click.FloatRange):
+    """A number within its bounds; `nan` and `inf` are none."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number that can be worked with.", param, ctx)
+        return number
+
+
+NUMBER = Number()
+SHARE = Number(0, 1)
+POSITIVE = Number(0, min_open=True)
+
+
 class NameType(click.ParamType[str]):
     """A name: of a scenario, a resident, the files of a capture. Not a path."""
 
@@ -97,7 +120,6 @@ class LogType(click.Path):
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if not path.is_dir():
             return path
-        from townlet.errors import UsageError
         from townlet.policy.training.run_folder import RunFolder
 
         run = RunFolder(path)
@@ -114,7 +136,11 @@ def tick_of(config: SimulationConfig, at: str | None) -> int:
     """The tick of an episode that `--at` names."""
     from townlet.config.base import tick_at
 
-    return 0 if at is None else tick_at(at, start=config.scenario.start, day=config.world.ticks_per_day)
+    tick = 0 if at is None else tick_at(at, start=config.scenario.start, day=config.world.ticks_per_day)
+    episode = config.scenario.episode_ticks
+    if tick >= episode:
+        raise UsageError(f"--at {at} is after the end of the episode, which has {episode} ticks; name an earlier moment")
+    return tick
 
 
 def dumps(value: object) -> str:

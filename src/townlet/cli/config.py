@@ -22,7 +22,7 @@ def config() -> None:
 @config.command()
 @click.argument("source", metavar="CONFIG")
 @click.option("--section", default=None, help="Only one section, such as ppo or conflict.rivalry.")
-@click.option("--hash", "only_hash", is_flag=True, help="Only the hash that stands in every file made with it.")
+@click.option("--hash", "only_hash", is_flag=True, help="Only the hash; every file made with this config has it.")
 @set_option
 @json_option
 def show(source: str, section: str | None, only_hash: bool, overrides: tuple[str, ...], as_json: bool) -> None:

@@ -39,7 +39,7 @@ STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns th
 @click.option("--seeds", type=TOWNS, help="Towns per case, each with draws of its own.")
 @click.option("--days", type=DAYS, help="Days per town; by default those of the suite, for --scenario 28.")
 @click.option(
-    "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which of the evaluation seeds to use."
+    "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use."
 )
 @click.option(
     "--neighbours",
@@ -48,7 +48,7 @@ STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns th
     help="Policy of everybody except the first resident, who alone is measured; may be repeated: each is a case.",
 )
 @click.option("--half", is_flag=True, help="With --neighbours: measure every second resident instead of only the first.")
-@click.option("--release", help="Checkpoint that also serves as neighbours in the social suite.")
+@click.option("--release", help="Checkpoint whose residents are also neighbours in the social suite.")
 @click.option("--baseline", help="Policy that effects are measured against; by default evaluation.baseline.")
 @click.option(
     "--ends", type=PATH, help="File that says what scores 0 and 1 mean, made by `townlet plan --ends`; added to the shipped ones."

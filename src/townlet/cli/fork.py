@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import at_option, emit, json_option, note, set_option, tick_of
+from townlet.cli.common import TICKS, at_option, emit, json_option, note, set_option, tick_of
+from townlet.errors import UsageError
 
 if TYPE_CHECKING:
     from townlet.dto.studies import ForkResult
@@ -28,7 +29,7 @@ SHOWN = ("return", "exits", "conflicts", "intensity", "quarrels", "wait_mean", "
     show_default=True,
     help="Futures; each is simulated with and without the edit.",
 )
-@click.option("--ticks", type=click.IntRange(1), help="Length of a future; by default to the end of the episode.")
+@click.option("--ticks", type=TICKS, help="Length of a future; by default to the end of the episode.")
 @at_option
 @click.option("--policy", default="scripted", show_default=True, help="Who decides in both arms.")
 @set_option
@@ -82,7 +83,6 @@ def fork_text(result: ForkResult) -> str:
 
 def _moment(source: str, at: str | None, policy: str, overrides: tuple[str, ...]) -> Moment:
     from townlet.config.loader import load_config
-    from townlet.errors import UsageError
     from townlet.studies.fork import moment_of_scenario, moment_of_snapshot
 
     path = Path(source)

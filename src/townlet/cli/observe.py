@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from townlet.observer.library import Library
     from townlet.observer.studio import Studio
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
 
 @click.command()
 @click.argument("what", default="town_day", metavar="[SCENARIO|RUN|TAKE|SNAPSHOT|CHECKPOINT]")
 @click.option("--policy", help="Who decides: " + POLICY)
-@click.option("--vs", help="Open a second take beside it, with this policy.")
+@click.option("--vs", help="Show a second day beside it, with this policy.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="Port to listen on.")
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; by default only this machine can connect."
@@ -78,13 +76,12 @@ def observe(
         return
     for name in ("starlette", "uvicorn"):
         check_installed(name, "the observer's server")
-    from townlet.observer.app import serve
+    from townlet.observer.app import LOOPBACK, in_address, serve
 
     observatory = open_observatory(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
 
     def ready(bound: int, stop: Callable[[], None]) -> None:
-        shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{bound}/?token="
+        address = f"http://{in_address(host)}:{bound}/?token="
         click.echo(observatory.studio.known(str(observatory.open["take"])).title)
         click.echo(f"to act    {address}{observatory.act_token}")
         click.echo(f"to watch  {address}{observatory.watch_token}")
@@ -118,10 +115,10 @@ def _open(
     from townlet.observer.library import Library
     from townlet.observer.open_take import open_takes
     from townlet.observer.studio import Studio
+    from townlet.policy.training.run_folder import RunFolder
 
     promotion = default_config().promotion
-    folder = Path(what).parent if (Path(what) / "run.json").is_file() else runs
-    library = Library(folder, Path(promotion.ledger), promotion)
+    library = Library(Path(what).parent if RunFolder(Path(what)).exists else runs, Path(promotion.ledger), promotion)
     studio = Studio(library.find_policy)
     return studio, library, open_takes(studio, what, policy=policy, vs=vs, seed=seed, overrides=overrides)
 
@@ -138,9 +135,10 @@ def open_observatory(
     """Everything a server shows, with what was asked for open in it."""
     from townlet.observer.app import Observatory
     from townlet.observer.library import run_id
+    from townlet.policy.training.run_folder import RunFolder
 
     studio, library, takes = _open(what, runs, policy=policy, vs=vs, seed=seed, overrides=overrides)
-    run = run_id(Path(what)) if (Path(what) / "run.json").is_file() else None
+    run = run_id(Path(what)) if RunFolder(Path(what)).exists else None
     return Observatory(studio, library, futures, open={"take": takes[0], "vs": takes[1] if vs else None, "run": run})
 
 
@@ -149,7 +147,7 @@ def futures(studio: Studio, take: str, at: int, edits: list[str], count: int) ->
     from townlet.studies.fork import Moment, fork
 
     stage = studio.stage(take)
-    stage.go((at - stage.first) // stage.interval)
+    stage.go(stage.under_way(at))
     moment = Moment(stage.vec.config, stage.vec.save())
     return fork(moment, edits, futures=count, policy=studio.policy_spec(take)).model_dump(mode="json")
 

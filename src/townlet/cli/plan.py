@@ -23,7 +23,9 @@ from townlet.errors import UsageError
     default=0,
     help="Plan over this many sampled futures; 0: the planner knows the future.",
 )
-@click.option("--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Which evaluation seed.")
+@click.option(
+    "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use."
+)
 @click.option("--output", type=PATH, help="Write the planned towns as a capture into this folder.")
 @click.option("--ends", type=PATH, help="Add both ends of the score to this file; `evaluate --ends` reads it.")
 @set_option

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import DAYS, PATH, TOWNS, emit, evaluating, json_option, leave, note, options, set_option
-from townlet.errors import UsageError
+from townlet.cli.common import COUNT_OR_ZERO, DAYS, PATH, TOWNS, emit, evaluating, json_option, leave, note, options, set_option
+from townlet.errors import ConfigError, DamagedFileError, UsageError
 
 if TYPE_CHECKING:
     from townlet.config.learning import EvaluationConfig
@@ -115,7 +115,7 @@ def promote_candidate(releases: Releases, candidate: Path, as_json: bool) -> Non
 @of_ledger
 def rollback(releases: Releases, reason: str, to: str | None, as_json: bool) -> None:
     """Make the champion before this one (or --to) the release again."""
-    entry = releases.rollback(reason, to)
+    entry = releases.rollback(" ".join(reason.split()), to)
     emit(entry.model_dump(mode="json"), f"the champion is {entry.candidate[:12]} again, after {entry.champion[:12]}", as_json)
 
 
@@ -138,7 +138,7 @@ def verify(releases: Releases, as_json: bool) -> None:
 
 
 @promote.command(epilog=EPILOG)
-@click.argument("entry", type=int, required=False)
+@click.argument("entry", type=COUNT_OR_ZERO, required=False)
 @click.option("--run", type=PATH, help="The run folder, where it has been moved.")
 @click.option("--data", type=PATH, help="Its capture folder or manifest, where they have been moved.")
 @click.option("--sample", metavar="ID", help="The sample to look at; by default the first in which something happened.")
@@ -163,7 +163,6 @@ def config_of(name: str | None, overrides: tuple[str, ...]) -> SimulationConfig:
 
 
 def open_releases(ledger: Path | None, config: SimulationConfig) -> Releases:
-    from townlet.errors import ConfigError
     from townlet.files import safe_join
     from townlet.promotion.releases import Releases
 
@@ -227,7 +226,6 @@ def _trained_for(candidate: Path) -> SimulationConfig:
 
 def _towns(scorecard: Path) -> list[str]:
     """The towns of a scorecard; none where it cannot be read, which the decision tells."""
-    from townlet.errors import DamagedFileError
     from townlet.evaluation.compare import load_scorecard
 
     try:

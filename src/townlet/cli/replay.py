@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import NAME, PATH, emit, json_option, leave, note
+from townlet.cli.common import COUNT_OR_ZERO, NAME, NUMBER, PATH, emit, json_option, leave, note
 
 path_argument = click.argument("path", type=PATH)
 step_option = click.option(
-    "--step", type=click.IntRange(0), default=0, show_default=True, help="Decision to show of a single sample."
+    "--step", type=COUNT_OR_ZERO, default=0, show_default=True, help="Decision to show of a single sample."
 )
 
 
@@ -31,7 +31,12 @@ def replay() -> None:
 @path_argument
 @json_option
 def validate(path: Path, as_json: bool) -> None:
-    """Check everything and report all problems. Exits with 1 when there is one."""
+    """Check everything and report all problems. Exits with 1 when there is one.
+
+    \b
+    Example:
+      townlet replay validate runs/demos
+    """
     from townlet.policy.replay_report import validate as check
 
     report = check(path)
@@ -47,7 +52,13 @@ def validate(path: Path, as_json: bool) -> None:
 @step_option
 @json_option
 def inspect(path: Path, step: int, as_json: bool) -> None:
-    """Show the samples of a dataset, or one decision of a sample."""
+    """Show the samples of a dataset, or one decision of a sample.
+
+    \b
+    Examples:
+      townlet replay inspect runs/demos
+      townlet replay inspect runs/demos/rollout_sample_alice_000.npz --step 3
+    """
     from townlet.policy.replay_report import dataset_table, sample_view, view_text
     from townlet.telemetry.drawing import table
 
@@ -64,7 +75,12 @@ def inspect(path: Path, step: int, as_json: bool) -> None:
 @click.option("--plot", type=PATH, help="Also draw the histograms into this PNG or SVG.")
 @json_option
 def stats(path: Path, plot: Path | None, as_json: bool) -> None:
-    """Show sizes, rewards, conflicts, rivalry and queues of a dataset."""
+    """Show sizes, rewards, conflicts, rivalry and queues of a dataset.
+
+    \b
+    Example:
+      townlet replay stats runs/demos --plot stats.png
+    """
     from townlet.policy.replay_report import stats as figures
     from townlet.policy.replay_report import stats_text
 
@@ -83,8 +99,8 @@ def stats(path: Path, plot: Path | None, as_json: bool) -> None:
 @click.option("--output", type=PATH, required=True, help="Capture folder to make.")
 @click.option("--agent-id", "--agent", "agents", type=NAME, multiple=True, help="Keep this resident; may be repeated.")
 @click.option("--scenario", "scenarios", type=NAME, multiple=True, help="Keep this scenario; may be repeated.")
-@click.option("--min-length", type=click.IntRange(0), default=0, help="Keep lives of at least this many decisions.")
-@click.option("--min-reward", type=float, help="Keep lives whose rewards sum to at least this.")
+@click.option("--min-length", type=COUNT_OR_ZERO, default=0, help="Keep lives of at least this many decisions.")
+@click.option("--min-reward", type=NUMBER, help="Keep lives whose rewards sum to at least this.")
 @click.option("--overwrite", is_flag=True, help="Move an existing folder aside.")
 @json_option
 def filter_(
@@ -97,7 +113,12 @@ def filter_(
     overwrite: bool,
     as_json: bool,
 ) -> None:
-    """Write the samples that pass into a capture folder of their own."""
+    """Copy the samples that pass into a new capture folder.
+
+    \b
+    Example:
+      townlet replay filter runs/demos --output runs/alice --agent alice --min-length 10
+    """
     from townlet.policy.capture import SampleFilter, filter_samples
 
     keep = SampleFilter(agents, scenarios, min_length, min_reward)
@@ -107,7 +128,9 @@ def filter_(
 
 @replay.command()
 @path_argument
-@click.option("--format", "kind", type=click.Choice(["minari", "parquet", "joint", "vault"]), required=True)
+@click.option(
+    "--format", "kind", type=click.Choice(["minari", "parquet", "joint", "vault"]), required=True, help="One of those above."
+)
 @click.option("--output", type=PATH, required=True, help="Parquet file, or folder of datasets or Vaults.")
 @click.option("--overwrite", is_flag=True, help="Replace a file, move a folder aside.")
 @json_option
@@ -119,6 +142,10 @@ def export(path: Path, kind: str, output: Path, overwrite: bool, as_json: bool) 
     joint    a table with a row per town and decision, all residents side by side
     minari   a Minari dataset per scenario, each life an episode
     vault    a flashbax Vault per scenario, as OG-MARL reads it: joint episodes
+
+    \b
+    Example:
+      townlet replay export runs/demos --format parquet --output runs/demos.parquet
     """
     from townlet.policy import exports
 

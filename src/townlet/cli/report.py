@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from townlet.cli.common import DAYS, PATH, TOWNS, emit, evaluating, json_option, note
+from townlet.errors import StorageError
 
 if TYPE_CHECKING:
     from townlet.policy.training.run_folder import RunCard
@@ -31,7 +32,6 @@ def report(
     Example:
       townlet report runs/demo --output runs/demo/report.html
     """
-    from townlet.errors import StorageError
     from townlet.evaluation.compare import load_scorecard, save_scorecard
     from townlet.files import write_text
     from townlet.observer.report import SCORECARD, measure_run, read_run, render_report

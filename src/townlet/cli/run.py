@@ -7,14 +7,20 @@ import shutil
 import time
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from townlet.cli.common import (
+    COUNT_OR_ZERO,
     FILE,
+    MANY_TOWNS,
     POLICY,
+    SHARE,
+    TICKS,
+    Number,
     at_option,
     emit,
     engine_options,
@@ -27,6 +33,8 @@ from townlet.cli.common import (
     spread_over,
     tick_of,
 )
+from townlet.errors import UsageError
+from townlet.signals import StopFlag
 
 if TYPE_CHECKING:
     from townlet.config.learning import TrainingConfig
@@ -56,14 +64,20 @@ def open_scenario(scenario: str, overrides: tuple[str, ...], seed: int | None, p
 @click.command()
 @click.argument("scenario", required=False)
 @click.option("--scenario", "named", metavar="NAME|FILE", help="The scenario, in place of the argument.")
-@click.option("--towns", type=click.IntRange(1), default=1, show_default=True, help="Towns; of many, sums and digests are kept.")
-@click.option("--town", type=click.IntRange(0), default=0, show_default=True, help="Number of the first town.")
-@click.option("--ticks", type=click.IntRange(1), help="Minutes to simulate, in whole decisions; by default an episode.")
+@click.option(
+    "--towns",
+    type=MANY_TOWNS,
+    default=1,
+    show_default=True,
+    help="Number of towns; of several, only sums and digests are kept.",
+)
+@click.option("--town", type=COUNT_OR_ZERO, default=0, show_default=True, help="Number of the first town.")
+@click.option("--ticks", type=TICKS, help="Minutes to simulate, in whole decisions; by default an episode.")
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
-@click.option("--epsilon", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Share of random choices.")
+@click.option("--epsilon", type=SHARE, default=0.0, show_default=True, help="Share of random choices.")
 @click.option("--events", type=FILE, help="Write every event to this NDJSON file.")
 @click.option("--snapshot", type=FILE, help="Save the world at the end (and every snapshot.every_ticks) to this file.")
-@click.option("--speed", type=click.FloatRange(0.1, 10_000), metavar="MIN/S", help="Watch the map, at this speed.")
+@click.option("--speed", type=Number(0.1, 10_000), metavar="MIN/S", help="Watch the map, at this speed.")
 @click.option("--follow", metavar="RESIDENT", help="Show each choice of this resident, why it was made, and what happened then.")
 @at_option
 @click.option("--render", type=FILE, help="A picture of the end (.png) or a film of the run (.gif).")
@@ -110,15 +124,12 @@ def run(
       townlet run town_day --towns 100 --workers 2 --policy random
     """
     from townlet.config.loader import load_config
-    from townlet.errors import UsageError
     from townlet.policy.runtime import fitted, make_policy
-    from townlet.signals import StopFlag
     from townlet.sim.loop import SimulationLoop
     from townlet.sim.probes import Counts, Exits
 
     scenario = named_once(scenario, named)
-    files = RunFiles(events, snapshot, render, digests)
-    files.check(overwrite)
+    files = RunFiles(events, snapshot, render, digests, overwrite=overwrite)
     if towns > 1 or workers != 1 or engine is not None or address is not None:
         only = {"--events": events, "--snapshot": snapshot, "--render": render, "--follow": follow, "--speed": speed, "--at": at}
         for flag, given in only.items():
@@ -130,10 +141,8 @@ def run(
         return
     vec = open_scenario(scenario, overrides, seed, policy, town)
     decides = make_policy(policy, vec, epsilon=epsilon, seed=vec.seed)
-    first, episode = tick_of(vec.config, at), vec.config.scenario.episode_ticks
-    if first >= episode:
-        raise UsageError(f"--at {at} is after the end of the episode, which has {episode} ticks; name an earlier moment")
-    wanted = first + (ticks or episode - first)
+    first = tick_of(vec.config, at)
+    wanted = first + (ticks or vec.config.scenario.episode_ticks - first)
     counts, exits, stop = Counts(), Exits(), StopFlag()
     follows = None if follow is None else _follow(follow, vec, decides, first, as_json)
     loop = SimulationLoop(vec, decides, [counts, exits, *([] if follows is None else [follows]), *files.hooks(vec, policy)])
@@ -167,28 +176,30 @@ def run(
 
 
 class RunFiles:
-    """The files that a run of one town leaves, as far as they were asked for."""
+    """The files that a run of one town leaves, as far as they were asked for. What could not be written in the end is told here,
+    before anything is simulated."""
 
-    def __init__(self, events: Path | None, snapshot: Path | None, render: Path | None, digests: Path | None) -> None:
-        self.events, self.snapshot, self.render, self.digests = events, snapshot, render, digests
-        self.names = [str(path) for path in (events, snapshot, render, digests) if path is not None]
-
-    def check(self, overwrite: bool) -> None:
-        """Nothing is simulated for a file that could not be written in the end."""
+    def __init__(
+        self, events: Path | None, snapshot: Path | None, render: Path | None, digests: Path | None, *, overwrite: bool
+    ) -> None:
         from townlet.envs.render import check_picture_name
         from townlet.files import check_free
+        from townlet.sim.probes import Digests, PictureEvery
 
-        self.overwrite = overwrite
-        for name in self.names:
-            check_free(Path(name), overwrite)
-        if self.render is not None:
-            check_picture_name(self.render)
+        self.events, self.snapshot, self.render, self.digests, self.overwrite = events, snapshot, render, digests, overwrite
+        asked = [path for path in (events, snapshot, render, digests) if path is not None]
+        self.names = [str(path) for path in asked]
+        for path in asked:
+            check_free(path, overwrite)
+        if render is not None:
+            check_picture_name(render)
+        self._film, self._marks = PictureEvery(), Digests()
 
     def hooks(self, vec: VectorTown, policy: str) -> list[Probe]:
         """What must watch the run for its file."""
-        from townlet.sim.probes import Digests, EventLog, PictureEvery, SnapshotEvery
+        from townlet.sim.probes import EventLog, SnapshotEvery
 
-        self._film, self._marks, every = PictureEvery(), Digests(), vec.config.snapshot.every_ticks
+        every = vec.config.snapshot.every_ticks
         found: list[Probe] = []
         if self.events is not None:
             found.append(EventLog(self.events, overwrite=self.overwrite))
@@ -226,8 +237,6 @@ def _follow(resident: str, vec: VectorTown, decides: RememberingPolicy, first: i
 
 
 def named_once(scenario: str | None, named: str | None) -> str:
-    from townlet.errors import UsageError
-
     if (scenario is None) == (named is None):
         raise UsageError("Name one scenario, such as town_day: as the argument, or with --scenario.")
     return scenario or str(named)
@@ -239,7 +248,6 @@ def _many(
     """Town after town: a bar on the terminal, sums at the end, digests as they come."""
     from townlet.files import AppendLog, remove
     from townlet.policy.many_towns import ManyTowns, simulate_towns
-    from townlet.signals import StopFlag
 
     sums, began = ManyTowns(), time.perf_counter()
     if digests is not None and digests.exists():
@@ -253,7 +261,7 @@ def _many(
             advance(1)
             if log is not None:
                 log.write(json.dumps({"town": row["town"], "digest": row["digest"]}))
-    report = {"scenario": config.scenario.name or config.config_id, "policy": options["policy"], "first_town": towns[0]}
+    report = {"scenario": config.town_name, "policy": options["policy"], "first_town": towns[0]}
     report |= sums.summary(time.perf_counter() - began)
     emit(report, lambda: many_text(report), as_json)
     if stop.asked:
@@ -280,7 +288,7 @@ def summary(vec: VectorTown, counts: Counts, *, policy: str, ticks: int, seconds
     events = counts.events
     days = max(1e-9, ticks * vec.num_residents / vec.config.world.ticks_per_day)
     return {
-        "scenario": vec.config.scenario.name or vec.config.config_id,
+        "scenario": vec.config.town_name,
         "config_hash": vec.config_hash,
         "seed": vec.seed,
         "policy": policy,
@@ -311,8 +319,6 @@ def exit_lines(exits: list[Record]) -> list[str]:
 
 def run_text(vec: VectorTown, report: Record, follow: str | None) -> str:
     """The end of a run. Where a resident was followed, the table holds its row only: what it did stays on the screen."""
-    from dataclasses import replace
-
     from townlet.envs.scene import look
 
     scene = look(vec)

@@ -197,13 +197,15 @@ class TownView(Probe):
         marks = {one.slot: one for one in scene.residents}
         ids, needs = world.object_ids(0), scene.need_names
         wide = [max(4, len(need)) for need in needs]
-        one_line = width >= 20 + sum(wide) + len(needs) + 24
-        wide = wide if one_line else [4] * len(needs)
-        lines = [Text(f"{'':16}" + " ".join(f"{need:<{size}.{size}}" for need, size in zip(needs, wide)), style="dim")]
+        name = min(11, max((len(one.id) for one in scene.residents), default=0))
+        table = 3 + name + sum(wide) + len(needs)
+        one_line = width >= table + 24
+        wide = wide if width >= table else [4] * len(needs)
+        lines = [Text(f"{'':{name + 4}}" + " ".join(f"{need:<{size}.{size}}" for need, size in zip(needs, wide)), style="dim")]
         room = max(2, rows - 3)
         for slot in people[: room // (1 if one_line else 2)]:
             who, doing = marks.get(slot), int(seen["doing"][slot])
-            text = Text(f"{who.mark.lower() if who else '??'} {(who.id if who else 'has left'):<11.11} ")
+            text = Text(f"{who.mark.lower() if who else '??'} {(who.id if who else 'has left'):<{name}.{name}}")
             for need, size in zip(needs, wide):
                 text.append(f" {bar(seen[need][slot], size)}", style=need_style(seen[need][slot]))
             thing = int(seen["thing"][slot])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from townlet.cli.common import PATH, emit, json_option, note
+from townlet.errors import TownletError
 
 if TYPE_CHECKING:
     from townlet.dto.policy import AnnealStageResult
@@ -34,6 +35,10 @@ def list_runs(folder: Path, as_json: bool) -> None:
     """List the runs in FOLDER and what each has reached. By default runs/.
 
     The return is per resident-day, in the best evaluation; without evaluations, in the last epoch.
+
+    \b
+    Example:
+      townlet runs list
     """
     from townlet.policy.training.run_folder import find_runs
 
@@ -56,7 +61,12 @@ def list_runs(folder: Path, as_json: bool) -> None:
 @click.argument("folders", type=PATH, nargs=-1, required=True, metavar="RUN...")
 @json_option
 def compare(folders: tuple[Path, ...], as_json: bool) -> None:
-    """Compare runs: what they reached, and how their configs differ."""
+    """Compare runs: what they reached, and how their configs differ.
+
+    \b
+    Example:
+      townlet runs compare runs/first runs/second
+    """
     from townlet.config.differences import differences
     from townlet.policy.training.run_folder import RunFolder
 
@@ -72,8 +82,6 @@ def compare(folders: tuple[Path, ...], as_json: bool) -> None:
 
 def _row_or_problem(run: RunFolder) -> dict[str, object]:
     """One damaged run does not hide the others."""
-    from townlet.errors import TownletError
-
     try:
         return _row(run)
     except TownletError as error:

@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import NAME, PATH, emit, json_option, leave, note, overwrite_option, set_option
+from townlet.cli.common import (
+    NAME,
+    PATH,
+    POSITIVE,
+    SEED,
+    SHARE,
+    Number,
+    emit,
+    json_option,
+    leave,
+    note,
+    overwrite_option,
+    set_option,
+)
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +46,12 @@ def scenarios() -> None:
 @scenarios.command("list")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the shipped scenarios."""
+    """List the shipped scenarios, each with a sentence about it.
+
+    \b
+    Example:
+      townlet scenarios list
+    """
     from townlet.config.loader import load_config
     from townlet.scenarios.shipped import facts_of, ordered_names
 
@@ -54,7 +72,7 @@ def list_(as_json: bool) -> None:
 
 @scenarios.command()
 @click.argument("name", metavar="SCENARIO")
-@click.option("--pictures", metavar="FOLDER", help="Also show the pictures of the page that are in this folder.")
+@click.option("--pictures", metavar="FOLDER", help="Also show pictures, from this folder.")
 @set_option
 def rules(name: str, pictures: str | None, overrides: tuple[str, ...]) -> None:
     """Explain how a town works, as Markdown. Needs, things, conflict, money, rewards, measures, actions, observations.
@@ -74,7 +92,12 @@ def rules(name: str, pictures: str | None, overrides: tuple[str, ...]) -> None:
 @set_option
 @json_option
 def show(name: str, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Draw one scenario: map, jobs, residents, ties, what is scheduled."""
+    """Draw one scenario: map, jobs, residents, ties, planned events.
+
+    \b
+    Example:
+      townlet scenarios show two_bathrooms
+    """
     from townlet.config.loader import load_config
     from townlet.scenarios.compile import read_plan
     from townlet.scenarios.random_town import picture
@@ -93,7 +116,7 @@ def _drawing(config: SimulationConfig, plan: Plan) -> str:
     from townlet.scenarios.random_town import MARKS, picture
 
     rows, columns = plan.tiles.shape
-    lines = [f"{config.scenario.name or config.config_id}: {config.scenario.description}", ""]
+    lines = [f"{config.town_name}: {config.scenario.description}", ""]
     if columns <= 100:
         lines += [*picture(plan).split("\n"), ""]
         present = sorted({one.kind for one in plan.objects})
@@ -137,13 +160,22 @@ def _ties(plan: Plan) -> list[str]:
 
 @scenarios.command("lint")
 @click.argument("names", metavar="SCENARIO...", nargs=-1, required=True)
-@click.option("--days", type=click.FloatRange(0, min_open=True), default=None, help="Days to judge by; by default one episode.")
-@click.option("--sight", is_flag=True, help="Also measure the value of sight: scripted calm − scripted near over 64 days.")
+@click.option("--days", type=POSITIVE, help="Days to judge by; by default one episode.")
+@click.option(
+    "--sight",
+    is_flag=True,
+    help="Also measure what it is worth to see conflict: the script with calm objects − with nearest ones, 64 days.",
+)
 @click.option("--pay", is_flag=True, help="Also simulate seven ways of life for a month: does the town reward what it should?")
 @set_option
 @json_option
 def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Check whether scenarios can work; exits with 1 when one cannot."""
+    """Check whether scenarios can work; exits with 1 when one cannot.
+
+    \b
+    Example:
+      townlet scenarios lint town_day my_town.yaml --days 7
+    """
     from townlet.config.loader import load_config
     from townlet.scenarios.lint import lint
     from townlet.studies.town_checks import pay_verdict, sight_verdict
@@ -180,7 +212,12 @@ def lint_(names: tuple[str, ...], days: float | None, sight: bool, pay: bool, ov
 @click.argument("second", metavar="SCENARIO")
 @json_option
 def diff(first: str, second: str, as_json: bool) -> None:
-    """Show the config keys in which two scenarios differ. Exits with 1 when they do."""
+    """Show the config keys in which two scenarios differ. Exits with 1 when they do.
+
+    \b
+    Example:
+      townlet scenarios diff town_day rush_hour
+    """
     from townlet.config.differences import differences
     from townlet.config.loader import load_config
 
@@ -201,16 +238,14 @@ def _short(value: object) -> str:
 
 @scenarios.command()
 @click.argument("name", type=NAME)
-@click.option(
-    "--generate", "seed", type=click.IntRange(0), default=None, metavar="SEED", help="Draw a random town that can work."
-)
+@click.option("--generate", "seed", type=SEED, metavar="SEED", help="Draw a random town from this seed.")
 @click.option("--residents", type=click.IntRange(1, 10_000), help="Draw a town of this many residents.")
 @click.option(
     "--crowding",
-    type=click.FloatRange(0.1, 20),
+    type=Number(0.1, 20),
     help="How crowded: with 2, twice as many as usual share a shower, table or bench.",
 )
-@click.option("--feuds", type=click.FloatRange(0, 1), help="Share of the residents who have a feud at home.")
+@click.option("--feuds", type=SHARE, help="Share of the residents who have a feud at home.")
 @click.option("--output", type=PATH, default=None, help="File to write; by default NAME.yaml.")
 @overwrite_option
 @json_option
@@ -226,8 +261,8 @@ def new(
 ) -> None:
     """Write a new scenario and check it. Exits with 1 when the linter says that it cannot work.
 
-    A small template to edit, with --generate a random town that passes the linter, or a town by --residents, --crowding and
-    --feuds, whose feelings and personalities --generate draws.
+    By default it is a small template that you can edit. --generate SEED draws a random town that passes the linter. --residents,
+    --crowding and --feuds say what the town should be like; SEED then draws feelings and personalities.
 
     \b
     Examples:

@@ -10,6 +10,8 @@ import click
 from townlet.cli.common import (
     FILE,
     POLICY,
+    SEED,
+    TICKS,
     at_option,
     emit,
     json_option,
@@ -20,6 +22,7 @@ from townlet.cli.common import (
     tick_of,
 )
 from townlet.cli.run import open_scenario
+from townlet.errors import UsageError
 
 if TYPE_CHECKING:
     from townlet.dto.snapshot import Divergence, SnapshotHeader
@@ -44,7 +47,7 @@ def snapshot() -> None:
 @click.argument("file", type=FILE)
 @at_option
 @click.option("--policy", default="schedule", show_default=True, help=POLICY)
-@click.option("--compress", is_flag=True, help="Deflate the arrays.")
+@click.option("--compress", is_flag=True, help="Compress the arrays.")
 @overwrite_option
 @seed_option
 @set_option
@@ -83,7 +86,7 @@ def save(
 
 @snapshot.command()
 @click.argument("file", type=FILE)
-@click.option("--ticks", type=click.IntRange(0), default=0, show_default=True, help="Continue for this many ticks.")
+@click.option("--ticks", type=click.IntRange(0, TICKS.max), default=0, show_default=True, help="Continue for this many ticks.")
 @click.option("--policy", help="Who decides; by default the policy that was saved.")
 @click.option("--config", "scenario", help="Refuse a snapshot that was not made with this config.")
 @click.option("--output", type=FILE, help="Save the world again after those ticks.")
@@ -136,7 +139,6 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
     Example:
       townlet snapshot diff runs/noon.npz runs/two.npz
     """
-    from townlet.errors import UsageError
     from townlet.sim.divergence import differences
     from townlet.sim.snapshot import load_snapshot, open_town
 
@@ -152,11 +154,11 @@ def diff(a: Path, b: Path, as_json: bool) -> None:
 @snapshot.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--ticks", type=click.IntRange(1), help="Ticks to compare; by default an episode.")
+@click.option("--ticks", type=TICKS, help="Ticks to compare; by default an episode.")
 @click.option("--policy-a", default="schedule", show_default=True, help="Who decides in A: " + POLICY)
 @click.option("--policy-b", default="schedule", show_default=True, help="Who decides in B.")
-@click.option("--seed-a", type=click.IntRange(0), help="Seed of A instead of that of its config.")
-@click.option("--seed-b", type=click.IntRange(0), help="Seed of B instead of that of its config.")
+@click.option("--seed-a", type=SEED, help="Seed of A instead of that of its config.")
+@click.option("--seed-b", type=SEED, help="Seed of B instead of that of its config.")
 @click.option("--set-a", multiple=True, metavar="KEY=VALUE", help="Config key of A; may be repeated.")
 @click.option("--set-b", multiple=True, metavar="KEY=VALUE", help="Config key of B; may be repeated.")
 @json_option
@@ -174,7 +176,7 @@ def bisect(
 ) -> None:
     """Run A and B side by side and find their first difference. A and B are scenarios or snapshots.
 
-    Exits with 1 when they do.
+    Exits with 1 when there is one.
 
     \b
     Examples:
@@ -210,7 +212,6 @@ def _resume(file: Path, policy: str | None) -> tuple[VectorTown, RememberingPoli
 
 
 def _open(name: str, policy: str, seed: int | None, overrides: tuple[str, ...]) -> tuple[VectorTown, RememberingPolicy]:
-    from townlet.errors import UsageError
     from townlet.policy.runtime import make_policy
 
     if not (name.endswith((".npz", ".snapshot")) and Path(name).is_file()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from townlet.errors import UsageError
 
 if TYPE_CHECKING:
     from townlet.config.learning import TrainingConfig
-    from townlet.dto.studies import StudyReport
+    from townlet.dto.studies import Contrast, StudyReport
     from townlet.studies.spec import StudySpec
 
 results_option = click.option(
@@ -103,7 +104,6 @@ def where_of(plan: StudySpec, engine: str, workers: int, address: str | None) ->
 
 def publish(report: StudyReport, output: Path | None, as_json: bool) -> None:
     from townlet.files import write_json, write_text
-    from townlet.studies.report import report_text
 
     if output is not None and output.suffix == ".json":
         write_json(output, report.model_dump(mode="json"))
@@ -111,4 +111,76 @@ def publish(report: StudyReport, output: Path | None, as_json: bool) -> None:
         write_text(output, report_text(report) + "\n")
     if output is not None:
         note(f"report written to {output}")
-    emit(report.model_dump(mode="json"), lambda: report_text(report), as_json)
+    emit(report.model_dump(mode="json"), lambda: (narrow_text if sys.stdout.isatty() else report_text)(report), as_json)
+
+
+def _opening(report: StudyReport) -> list[str]:
+    budget = f"{report.minutes:g} minutes" if report.minutes is not None else "a fixed number of epochs"
+    towns = report.results[0].towns if report.results else 0
+    lines = [f"# {report.study}", "", f"`{report.command}`", ""]
+    lines += [f"{len(report.results)} jobs of {budget} each on `{report.config}`, measured in {towns} held-out towns.", ""]
+    if report.older:
+        lines += [f"{report.older} of them are of another config or version of Townlet; the command trains those again.", ""]
+    return lines
+
+
+def narrow_text(report: StudyReport) -> str:
+    """The report for a terminal: a row per measure, the lowest and the highest seed of each arm, then every contrast."""
+    from townlet.evaluation.table import COLUMNS, percent
+    from townlet.telemetry.drawing import table
+
+    per_arm: dict[str, list[list[str]]] = {}
+    for key in COLUMNS:
+        for arm in dict.fromkeys(one.arm for one in report.results):
+            found = [mean for one in report.results if one.arm == arm and (mean := one.measures[key].mean) is not None]
+            cells = [_figure(base[key].mean, key) for base in report.baselines.values()]
+            ends = [_figure(value, key) for value in (sum(found) / len(found), min(found), max(found))] if found else [""] * 3
+            per_arm.setdefault(arm, []).append([key, *cells, *ends])
+    lines = _opening(report)
+    for arm, rows in per_arm.items():
+        lines += [*table(("measure", *report.baselines, arm, "lowest seed", "highest seed"), rows), ""]
+    head = ("measure", "difference", f"{percent(report.level)} interval", "p, corrected")
+    for pair in dict.fromkeys((row.arm, row.against) for row in report.contrasts):
+        chosen = [row for row in report.contrasts if (row.arm, row.against) == pair and row.measure in COLUMNS]
+        rows = [[str(cell) for cell in _contrast(row)[1 : 1 + len(head)]] for row in chosen]
+        lines += [f"{' − '.join(pair)}, {max(row.seeds for row in chosen)} seeds", *table(head, rows), ""]
+    return "\n".join([*lines, "A file or a pipe gets every seed, as Markdown; --json gives everything."])
+
+
+def report_text(report: StudyReport) -> str:
+    """A study's report as Markdown: the baselines, the arms, and every contrast with its interval."""
+    from townlet.evaluation.table import COLUMNS, percent
+    from townlet.telemetry.drawing import pipes
+
+    lines = _opening(report)
+    measured = [((name, ""), measures) for name, measures in report.baselines.items()]
+    trained = sorted(report.results, key=lambda one: (one.arm, one.seed))
+    measured += [((result.arm, str(result.seed)), result.measures) for result in trained]
+    rows = [(*whose, *(_figure(measures[key].mean, key) for key in COLUMNS)) for whose, measures in measured]
+    lines += [*pipes(("arm", "seed", *COLUMNS), rows, right=range(2, 2 + len(COLUMNS))), *_times(report), ""]
+    head = ("contrast", "measure", "difference", f"{percent(report.level)} interval", "p, corrected", "Cohen's d", "seeds")
+    contrasts = [_contrast(row) for row in report.contrasts if row.measure in COLUMNS]
+    return "\n".join(lines + pipes(head, contrasts, right=(2, 4, 5, 6)))
+
+
+def _times(report: StudyReport) -> list[str]:
+    """How long the training of each arm took, on one core."""
+    lines = []
+    for arm in sorted({result.arm for result in report.results}):
+        used = [one.processor_seconds for one in report.results if one.arm == arm and one.processor_seconds is not None]
+        if used:
+            lines.append(f"- {arm}: {min(used):.0f} to {max(used):.0f} seconds of processor time per training, {len(used)} known")
+    return ["", *lines] if lines else []
+
+
+def _contrast(row: Contrast) -> tuple[object, ...]:
+    interval = "one seed" if row.low is None or row.high is None else f"{row.low:+.3f} … {row.high:+.3f}"
+    d = "" if row.cohens_d is None else f"{row.cohens_d:+.2f}"
+    p = "" if row.p is None else "< 0.001" if row.p < 0.001 else f"{row.p:.3f}"
+    return f"{row.arm} − {row.against}", row.measure, f"{row.difference:+.3f}", interval, p, d, row.seeds
+
+
+def _figure(value: float | None, key: str) -> str:
+    from townlet.dto.evaluation import MEASURES
+
+    return "" if value is None else f"{value:z.{MEASURES[key].decimals}f}"

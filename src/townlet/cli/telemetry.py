@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import LOG, PATH, dumps, emit, fit, json_option, leave, note
+from townlet.cli.common import COUNT, LOG, NUMBER, PATH, Number, dumps, emit, fit, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
-from townlet.errors import UsageError
+from townlet.errors import TelemetryError, UsageError
 
 if TYPE_CHECKING:
     from townlet.telemetry.drift import DriftReport, LogDrift
@@ -42,9 +42,9 @@ telemetry.add_command(watch)
 @click.option(
     "--baseline", type=LOG, help="JSON of metrics, capture metrics or another log (epoch by epoch) to measure drift against."
 )
-@click.option("--drift-threshold", type=float, help="Fail when a metric of any epoch is further than this from the baseline.")
+@click.option("--drift-threshold", type=NUMBER, help="Fail when a metric of any epoch is further than this from the baseline.")
 @click.option("--relative", is_flag=True, help="Measure drift in shares of the baseline instead of absolutely.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Problems shown; all are counted.")
+@click.option("--limit", type=COUNT, default=100, show_default=True, help="Problems shown; all are counted.")
 @json_option
 def validate(
     logs: tuple[Path, ...], baseline: Path | None, drift_threshold: float | None, relative: bool, limit: int, as_json: bool
@@ -116,7 +116,14 @@ def drift_lines(drift: LogDrift) -> list[str]:
 @telemetry.command()
 @click.argument("log", type=LOG)
 @click.option("--baseline", type=LOG, help="JSON of metrics, capture metrics or another log to compare with.")
-@click.option("--format", "form", type=click.Choice(("text", "markdown", "json")), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "markdown", "json")),
+    default="text",
+    show_default=True,
+    help="How to write it.",
+)
 @click.option("--output", type=PATH, help="Write here instead of to the screen.")
 @json_option
 def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as_json: bool) -> None:
@@ -125,7 +132,6 @@ def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as
     \b
     Example: townlet telemetry summary runs/demo/ppo.ndjson --format markdown > summary.md
     """
-    from townlet.errors import TelemetryError
     from townlet.files import write_text
     from townlet.telemetry.drift import read_baseline
     from townlet.telemetry.summary import as_markdown, as_text, summarise
@@ -149,10 +155,16 @@ def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as
 @click.argument("log", type=LOG)
 @click.option("--baseline", type=LOG, required=True, help="The log to compare with.")
 @click.option("--metric", "metrics", multiple=True, help="Compare these fields instead of the default ones.")
-@click.option("--window", type=float, default=0.5, show_default=True, help="Share of the epochs compared, from the end.")
-@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence over all metrics together.")
-@click.option("--min-effect", type=float, default=0.05, show_default=True, help="Smallest relative difference that alarms.")
-@click.option("--max-distance", type=float, default=0.1, show_default=True, help="Largest distance between histograms.")
+@click.option("--window", type=NUMBER, default=0.5, show_default=True, help="Share of the epochs compared, from the end.")
+@click.option(
+    "--level",
+    type=Number(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Confidence over all metrics together.",
+)
+@click.option("--min-effect", type=NUMBER, default=0.05, show_default=True, help="Smallest relative difference that alarms.")
+@click.option("--max-distance", type=NUMBER, default=0.1, show_default=True, help="Largest distance between histograms.")
 @json_option
 def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **options: float) -> None:
     """Compare two logs, epoch by epoch. Differences with bootstrap intervals, distances of histograms, change points.

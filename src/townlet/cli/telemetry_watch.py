@@ -7,12 +7,13 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import LOG, PATH, json_option, leave, note, options
+from townlet.cli.common import COUNT, LOG, NUMBER, PATH, json_option, leave, note, options
 from townlet.errors import TelemetryError
 from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
@@ -43,7 +44,7 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
     for flag, (name, side, usual_share, *_) in PAST_ALERTS.items():
         text = f"Alert when {name} goes {side} its own past in this log by more than this share."
         flags.append((flag, f"{text} [default: {usual_share:g}]"))
-    return options(*(click.option(flag, type=float, help=text) for flag, text in flags))(command)
+    return options(*(click.option(flag, type=NUMBER, help=text) for flag, text in flags))(command)
 
 
 @click.command()
@@ -54,16 +55,18 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
 @click.option("--rules", "rules_file", type=PATH, help="YAML or JSON file of rules; flags win over it.")
 @click.option("--no-defaults", is_flag=True, help="Watch only what the flags and the rules file name.")
 @click.option(
-    "--smoothing", type=click.IntRange(1), help="Compare the mean of the last N records, as soon as there are N.  [default: 1]"
+    "--smoothing",
+    type=click.IntRange(1, 1_000_000),
+    help="Compare the mean of the last N records, as soon as there are N.  [default: 1]",
 )
-@click.option("--patience", type=click.IntRange(1), help="Alert after this many bad records in a row.  [default: 1]")
-@click.option("--max-gap", type=float, metavar="SECONDS", help="Alert when no record comes for this long.")
+@click.option("--patience", type=COUNT, help="Alert after this many bad records in a row.  [default: 1]")
+@click.option("--max-gap", type=NUMBER, metavar="SECONDS", help="Alert when no record comes for this long.")
 @click.option("--keep-going", is_flag=True, help="Continue after an alert; the exit code still reports it.")
 @click.option(
     "--on-alert", metavar="CMD", help="Run this on an alert: no shell, the record on stdin, the words in TOWNLET_ALERT."
 )
-@click.option("--duration", type=float, metavar="SECONDS", help="Stop following after this long.")
-@click.option("--interval", type=float, default=0.2, show_default=True, metavar="SECONDS", help="How often to look.")
+@click.option("--duration", type=NUMBER, metavar="SECONDS", help="Stop following after this long.")
+@click.option("--interval", type=NUMBER, default=0.2, show_default=True, metavar="SECONDS", help="How often to look.")
 @json_option
 @threshold_options
 def watch(
@@ -146,8 +149,6 @@ def chosen_rules(
     path: Path | None, defaults: bool, smoothing: int | None, patience: int | None, thresholds: dict[str, float | None]
 ) -> tuple[list[Rule], float | None]:
     """Defaults, then the file, then the flags; smoothing and patience given by flag hold for all."""
-    from dataclasses import replace
-
     from townlet.telemetry.alarm_rules import default_rules, flag_rules, merged, read_rules
 
     gap = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from townlet.cli.common import PATH, emit, json_option, leave, note, seed_option, set_option, spread_over
+from townlet.errors import InterruptedRun, StorageError, TelemetryError, UsageError
 
 if TYPE_CHECKING:
     from townlet.config.models import SimulationConfig
@@ -46,7 +47,7 @@ VALUES: dict[str, tuple[str, object, str]] = {
     "--ppo-num-mini-batches": ("ppo.num_mini_batches", int, "Mini-batches per pass."),
     "--ppo-gae-lambda": ("ppo.gae_lambda", float, "λ of the advantage estimate."),
     "--ppo-gamma": ("ppo.gamma", float, "Discount per decision."),
-    "--max-grad-norm": ("ppo.max_grad_norm", float, "Bound of the gradient norm."),
+    "--max-grad-norm": ("ppo.max_grad_norm", float, "Largest norm of a gradient; longer ones are cut."),
     "--ppo-value-clip": ("ppo.value_clip", float, "Clip range of the value."),
 }
 SWITCHES: dict[str, tuple[str, str]] = {
@@ -121,7 +122,6 @@ def train(config: str | None, **flags: object) -> None:
 
 def train_command(source: str | None, flags: Mapping[str, Any], *, always_train: bool) -> None:
     from townlet.cli.train_progress import TrainingProgress
-    from townlet.errors import InterruptedRun
     from townlet.policy.training.contexts import RunOptions
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
     from townlet.policy.training.run_folder import next_free
@@ -179,7 +179,6 @@ def _mode(config: SimulationConfig, dataset: ReplayDatasetConfig | None, flags: 
 
 
 def _check_data(mode: str, flags: Mapping[str, Any]) -> None:
-    from townlet.errors import UsageError
     from townlet.policy.training.orchestrator import REPLAY_MODES
 
     for flag in ("replay_manifest", "capture_dir"):
@@ -189,8 +188,6 @@ def _check_data(mode: str, flags: Mapping[str, Any]) -> None:
 
 
 def _check_algorithm(mode: str, flags: Mapping[str, Any]) -> None:
-    from townlet.errors import UsageError
-
     if flags["train_ppo"] and mode in ("bc", "anneal"):
         raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out.")
     if flags["algorithm"] is not None and (flags["train_ppo"] or mode != "replay"):
@@ -217,7 +214,6 @@ def _publish(result: TrainingResult, title: str, flags: Mapping[str, Any], *, pl
 def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationConfig, Path | None]:
     """The config to train with, and the run folder: of the run that is resumed, or as the flags say."""
     from townlet.config.loader import load_config
-    from townlet.errors import UsageError
     from townlet.policy.training.run_folder import RunFolder
 
     overrides = overrides_of(flags)
@@ -244,7 +240,6 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
 
 
 def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> ReplayDatasetConfig | None:
-    from townlet.errors import UsageError
     from townlet.policy.replay import ReplayDatasetConfig, ReplayEntry
 
     if flags["replay_sample"] is None:
@@ -260,7 +255,6 @@ def _single_sample(config: SimulationConfig, flags: Mapping[str, Any]) -> Replay
 
 def _save_rollout(config: SimulationConfig, flags: Mapping[str, Any]) -> None:
     """`--rollout-save-dir`: a rollout of `--rollout-ticks` goes into that folder."""
-    from townlet.errors import UsageError
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 
     other = [flag for flag in ("replay_manifest", "capture_dir", "replay_sample", "bc_manifest") if flags[flag] is not None]
@@ -313,7 +307,6 @@ def _queues(batch: ReplayBatchSummary) -> str:
 
 
 def _draw(result: TrainingResult, title: str) -> None:
-    from townlet.errors import StorageError, TelemetryError
     from townlet.optional import installed
     from townlet.telemetry.plot import plot_logs
 

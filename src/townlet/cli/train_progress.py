@@ -104,6 +104,8 @@ def result_text(result: TrainingResult) -> str:
         lines.append(f"checkpoint  {result.checkpoint}")
     if result.run_dir is not None:
         lines.append(f"run folder  {result.run_dir}")
+    if result.checkpoint is not None and result.run_dir is not None:
+        lines.append(f"next        townlet report {result.run_dir}, townlet observe {result.run_dir}")
     return "\n".join(lines)
 
 
@@ -131,7 +133,8 @@ def _headline(result: TrainingResult) -> str:
             f"{own} (of the lives in the data, as they were paid: {data}), {result.duration_sec:.1f} s"
         )
     assert isinstance(result, PPOTrainingResult)
-    score = "" if result.return_per_resident_day is None else f", return {result.return_per_resident_day:.2f} per resident-day"
+    earned = result.return_per_resident_day
+    score = "" if earned is None else f", return {earned:.2f} per resident-day in the last training epoch"
     return (
         f"ppo {result.data_mode}: {result.epochs} epochs, {result.steps:,} decisions, value loss "
         f"{result.loss_value_first:.3f} → {result.loss_value:.3f}, KL {result.kl_k3:.4f}{score}, {result.duration_sec:.1f} s"

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from townlet.config.base import Clock, Id, Many, Section, Signed, Ticks
+from townlet.config.base import Clock, Coins, Id, Many, Section, Signed, Ticks
 
 
 class AffordanceSpec(Section):
@@ -16,7 +16,7 @@ class AffordanceSpec(Section):
     effects: dict[Id, Signed] = Field(
         default_factory=dict, description="Need → what a whole use gives or takes, in equal parts over its ticks."
     )
-    price: float = Field(0.0, ge=0, le=1000, description="Coins taken once, at the start, if they are there.")
+    price: Coins = Field(0.0, description="Coins taken once, at the start, if they are there.")
     gives_meals: int = Field(
         0, ge=0, le=6, description="Meals given at the end; they come out of the object's stock if it has one."
     )
@@ -41,6 +41,11 @@ class AffordancesConfig(Section):
     @property
     def ids(self) -> tuple[str, ...]:
         return tuple(spec.id for spec in self.specs)
+
+    @property
+    def home_kinds(self) -> set[str]:
+        """Kinds of object that only those who live there may use."""
+        return {kind for spec in self.specs if spec.own_home for kind in spec.objects}
 
     @model_validator(mode="after")
     def _names(self) -> Self:

@@ -91,9 +91,15 @@ def tick_at(text: str, *, start: int, day: int, first: int = 0) -> int:
 
 _CLOCK_SCHEMA = {"type": ["integer", "string"], "format": "clock", "pattern": "^[0-9]{1,2}:[0-5][0-9]$", "minimum": 0}
 Clock = Annotated[int, BeforeValidator(minutes), Field(ge=0, le=DAY), WithJsonSchema(_CLOCK_SCHEMA)]  # minute of the day
-Ticks = Annotated[int, BeforeValidator(minutes), Field(ge=0), WithJsonSchema({**_CLOCK_SCHEMA, "format": "ticks"})]  # a length
+LONGEST = 10**9  # ticks: a moment and a length added up fit into the 32 bits of a column
+_TICKS_SCHEMA = {**_CLOCK_SCHEMA, "format": "ticks", "maximum": LONGEST}
+Ticks = Annotated[int, BeforeValidator(minutes), Field(ge=0, le=LONGEST), WithJsonSchema(_TICKS_SCHEMA)]  # a length
+Day = Annotated[int, Field(ge=0, le=LONGEST // DAY)]  # of an episode, counted from 0
 Id = Annotated[str, Field(pattern=ID_PATTERN)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Signed = Annotated[float, Field(ge=-1, le=1)]
 Positive = Annotated[float, Field(ge=0)]
+Coins = Annotated[float, Field(ge=0, le=1000)]
+Wage = Annotated[float, Field(ge=0, le=0.4)]  # per tick: a year of it, day and night, fits into a wallet
+Stock = Annotated[int, Field(ge=0, le=10**6)]  # meals
 Many = Field(strict=False)  # a tuple field with this accepts a YAML list

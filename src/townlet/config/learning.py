@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Ticks
+from townlet.config.base import Clock, Coins, Id, Many, Positive, Section, Share, Ticks
 from townlet.config.needs import THREE
 from townlet.config.town import RewardsConfig
 from townlet.files import leads_inside
@@ -204,7 +204,7 @@ class TrainingConfig(Section):
     episode_days: int | None = Field(
         None, ge=1, le=365, description="Days per training episode; null: the scenario's. Ends are staggered over them."
     )
-    wallets: Annotated[tuple[Positive, Positive] | None, Many] = Field(
+    wallets: Annotated[tuple[Coins, Coins] | None, Many] = Field(
         None, description="Coins between which first wallets are drawn in training; null: the scenario's."
     )
     conflict_weights: Annotated[tuple[Positive, Positive] | None, Many] = Field(

@@ -120,7 +120,10 @@ def find_config(path_or_name: str | Path) -> Path:
 
 def read_yaml(path: str | Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Any:
     """Plain values of a YAML 1.2 file, read as carefully as a config."""
-    return plain(read_tree(Path(path), limit=limit, error=error), error=error)
+    try:
+        return plain(read_tree(Path(path), limit=limit))
+    except ConfigError as reason:
+        raise error(str(reason)) from None
 
 
 def _there(path: Path, kind: Callable[[Path], bool]) -> bool:
@@ -245,38 +248,36 @@ def _kind(value: object) -> str:
 # --- YAML 1.2 ------------------------------------------------------------------------------------------------------------
 
 
-def read_tree(path: Path, *, limit: int = MAX_BYTES, error: type[TownletError] = ConfigError) -> Node:
+def read_tree(path: Path, *, limit: int = MAX_BYTES) -> Node:
     """The values of a YAML 1.2 file, each with its line."""
-    data = read_bytes(path, limit=limit, error=error)
+    data = read_bytes(path, limit=limit, error=ConfigError)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
-        raise error(
+        raise ConfigError(
             f"{path} is not a text file in UTF-8 (byte {reason.start} is {data[reason.start]:#04x}); expected YAML"
         ) from None
-    node = parse_yaml(text, str(path), path.parent, error=error)
+    node = parse_yaml(text, str(path), path.parent)
     if node.value is None:
-        raise error(f"{path} is empty; expected YAML such as `extends: town_day`")
+        raise ConfigError(f"{path} is empty; expected YAML such as `extends: town_day`")
     return node
 
 
-def parse_yaml(
-    text: str, name: str, folder: Path | None = None, *, numbered: bool = True, error: type[TownletError] = ConfigError
-) -> Node:
+def parse_yaml(text: str, name: str, folder: Path | None = None, *, numbered: bool = True) -> Node:
     """One YAML 1.2 document as a tree. No recursion, no objects, no repeated keys."""
     try:
-        return _compose(text, name, folder, numbered, error)
+        return _compose(text, name, folder, numbered)
     except yaml.MarkedYAMLError as reason:
         mark = reason.problem_mark or reason.context_mark
         where = f"{name}:{mark.line + 1}" if mark is not None and numbered else name
-        raise error(f"{where}: this is not valid YAML: {reason.problem or reason.context}") from None
+        raise ConfigError(f"{where}: this is not valid YAML: {reason.problem or reason.context}") from None
     except yaml.reader.ReaderError as reason:
-        raise error(f"{name}: this is not valid YAML: {reason.reason} (at character {reason.position})") from None
+        raise ConfigError(f"{name}: this is not valid YAML: {reason.reason} (at character {reason.position})") from None
     except UnicodeEncodeError as reason:  # an argument that is not UTF-8
-        raise error(f"{name!r}: this is not a text in UTF-8 (at character {reason.start})") from None
+        raise ConfigError(f"{name!r}: this is not a text in UTF-8 (at character {reason.start})") from None
 
 
-def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: type[TownletError]) -> Node:
+def _compose(text: str, name: str, folder: Path | None, numbered: bool) -> Node:
     anchors: dict[str, Node] = {}
     root: Node | None = None
     stack: list[tuple[Node, str | None, list[object]]] = []  # container, its anchor, [key waiting for its value] or []
@@ -286,7 +287,7 @@ def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: t
         source = SourceLine(name, event.start_mark.line + 1 if numbered else 0, folder)
         if isinstance(event, yaml.DocumentStartEvent):
             if root is not None:
-                raise error(f"{source}: a second YAML document begins here; a file holds one")
+                raise ConfigError(f"{source}: a second YAML document begins here; a file holds one")
             continue
         if isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
             node, anchor, _ = stack.pop()
@@ -294,27 +295,27 @@ def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: t
                 anchors[anchor] = node
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor not in anchors:
-                raise error(f"{source}: *{event.anchor} is used inside or before the value it refers to")
+                raise ConfigError(f"{source}: *{event.anchor} is used inside or before the value it refers to")
             node = anchors[event.anchor]
         elif isinstance(event, yaml.ScalarEvent):
-            node = Node(_scalar(event, source, error), source)
+            node = Node(_scalar(event, source), source)
             if event.anchor is not None:
                 anchors[event.anchor] = node
                 if len(anchors) > MAX_ANCHORS:
-                    raise error(f"{source}: more than {MAX_ANCHORS} anchors")
+                    raise ConfigError(f"{source}: more than {MAX_ANCHORS} anchors")
         elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
             if event.tag is not None and event.tag not in _TAGS:
-                raise error(f"{source}: the tag {event.tag!r} is not allowed; write plain values")
+                raise ConfigError(f"{source}: the tag {event.tag!r} is not allowed; write plain values")
             count += 1
             if len(stack) >= MAX_DEPTH:
-                raise error(f"{source}: more than {MAX_DEPTH} levels deep")
+                raise ConfigError(f"{source}: more than {MAX_DEPTH} levels deep")
             stack.append((Node([] if isinstance(event, yaml.SequenceStartEvent) else {}, source), event.anchor, []))
             continue
         else:
             continue
         count += 1
         if count > MAX_NODES:
-            raise error(f"{source}: more than {MAX_NODES} values")
+            raise ConfigError(f"{source}: more than {MAX_NODES} values")
         if not stack:
             root = node
             continue
@@ -324,24 +325,24 @@ def _compose(text: str, name: str, folder: Path | None, numbered: bool, error: t
         elif waiting:
             container.value[waiting.pop()] = node
         else:
-            waiting.append(_key(event, container, source, error))
+            waiting.append(_key(event, container, source))
     return root if root is not None else Node(None, SourceLine(name, int(numbered), folder))
 
 
-def _key(event: object, container: Node, source: SourceLine, error: type[TownletError]) -> str:
+def _key(event: object, container: Node, source: SourceLine) -> str:
     if not isinstance(event, yaml.ScalarEvent):
-        raise error(f"{source}: a key must be a plain word")
+        raise ConfigError(f"{source}: a key must be a plain word")
     if event.value in container.value:
         first = container.value[event.value].source.line
-        raise error(f"{source}: the key {event.value!r} appears twice (first in line {first}); remove one")
+        raise ConfigError(f"{source}: the key {event.value!r} appears twice (first in line {first}); remove one")
     return str(event.value)
 
 
-def _scalar(event: yaml.ScalarEvent, source: SourceLine, error: type[TownletError]) -> object:
+def _scalar(event: yaml.ScalarEvent, source: SourceLine) -> object:
     """By the core rules of YAML 1.2: `12:30` and `no` are text, `3e-4` is a number, `010` is ten."""
     text: str = event.value
     if event.tag is not None and event.tag not in _TAGS:
-        raise error(f"{source}: the tag {event.tag!r} is not allowed; write plain values")
+        raise ConfigError(f"{source}: the tag {event.tag!r} is not allowed; write plain values")
     if not event.implicit[0]:
         return text  # quoted, or a block of text
     if text in _SPECIAL:
@@ -349,7 +350,7 @@ def _scalar(event: yaml.ScalarEvent, source: SourceLine, error: type[TownletErro
     number: type[int] | type[float] | None = int if _INT.fullmatch(text) else float if _FLOAT.fullmatch(text) else None
     if number is not None or _OTHER_INT.fullmatch(text):
         if len(text) > 64:
-            raise error(f"{source}: a number of {len(text)} digits; at most 64 are read")
+            raise ConfigError(f"{source}: a number of {len(text)} digits; at most 64 are read")
         return number(text) if number is not None else int(text, 0)
     return text
 

@@ -143,6 +143,16 @@ class SimulationConfig(Section):
                 raise problems_at([(section, text)])
         return self
 
+    @property
+    def town_name(self) -> str:
+        """What the town is called in files, tables and pictures."""
+        return self.scenario.name or self.config_id
+
+    @property
+    def days(self) -> float:
+        """Length of an episode."""
+        return self.scenario.episode_ticks / self.world.ticks_per_day
+
     def lasting(self, ticks: int) -> Self:
         """The same town with episodes of so many ticks."""
         return self.model_copy(update={"scenario": self.scenario.model_copy(update={"episode_ticks": ticks})})
@@ -158,9 +168,8 @@ class SimulationConfig(Section):
         apart = [name for name in paid if paid[name] != counted[name]]
         if not apart:
             return ""
-        pays = ", ".join(f"{name} {paid[name]:g}" for name in apart)
-        counts = ", ".join(f"{counted[name]:g}" for name in apart)
-        return f"Environments and training pay {pays}; scorecards count {counts} (evaluation.rewards)."
+        weights = ", ".join(f"{name} {counted[name]:g} instead of {paid[name]:g}" for name in apart)
+        return f"Scorecards use other weights than environments and training: {weights} (evaluation.rewards)."
 
     def cooldown(self, spec: AffordanceSpec) -> int:
         """Ticks before a resident may ask for this affordance again."""

@@ -29,7 +29,11 @@ _EXPECTED = {"model_type": "a mapping of keys", "dict_type": "a mapping of keys"
 def sentences(found: ValidationError, model: type[BaseModel], tree: Node) -> str:
     """All problems, each with its place; one alone is one sentence."""
     lines: list[str] = []
-    for problem in found.errors(include_url=False):
+    problems = found.errors(include_url=False)
+    inside = {problem["loc"][:-1] for problem in problems}
+    for problem in problems:
+        if problem["type"] == "too_short" and problem["loc"] in inside:
+            continue  # entries that are wrong themselves were not counted
         line = _sentence(problem, model, tree)
         if line not in lines:
             lines.append(line)

@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from townlet.config.base import (
     DISPLAY_ONLY,
     Clock,
+    Coins,
+    Day,
     Fault,
     Id,
     Many,
@@ -16,7 +18,9 @@ from townlet.config.base import (
     Section,
     Share,
     Signed,
+    Stock,
     Ticks,
+    Wage,
     problems_at,
     undeclared,
 )
@@ -41,7 +45,7 @@ class ObjectConfig(Section):
     kind: Id = Field(description="What it is: an object named by the affordance file, such as shower.")
     at: Annotated[tuple[int, int], Many] = Field(description="Tile as [column, row], counted from 0.")
     id: Id | None = Field(None, description="Name; by default the kind and a number, such as shower_1.")
-    stock: int | None = Field(None, ge=0, description="Full stock of meals; by default economy.stock of its kind.")
+    stock: Stock | None = Field(None, description="Full stock of meals; by default economy.stock of its kind.")
 
 
 class BuildingConfig(Section):
@@ -59,7 +63,7 @@ class ScheduleStep(Section):
     )
     at: Clock | None = Field(None, description="Clock time at which it begins.")
     after: Ticks | None = Field(None, description="Ticks after the step before has ended.")
-    day: int | None = Field(None, ge=0, description="Day of the episode, counted from 0; by default every day.")
+    day: Day | None = Field(None, description="Day of the episode, counted from 0; by default every day.")
     object: Id | None = Field(None, description="The object meant; by default the nearest.")
     until: Clock | None = Field(None, description="Clock time at which it is left; by default when it is done.")
 
@@ -80,7 +84,7 @@ class ResidentConfig(Section):
         None, description="First tile as [column, row]; by default beside the own bed."
     )
     needs: dict[Id, Share] = Field(default_factory=dict, description="Need → level at the start; by default that of `needs`.")
-    wallet: float | None = Field(None, ge=0, description="Coins at the start; by default economy.first_wallet.")
+    wallet: Coins | None = Field(None, description="Coins at the start; by default economy.first_wallet.")
     meals: int = Field(1, ge=0, le=6, description="Meals in hand at the start.")
     schedule: Annotated[tuple[ScheduleStep, ...], Many] = Field(
         (), description="Orders; a resident without orders follows the script."
@@ -128,7 +132,7 @@ class GenerateConfig(Section):
         (540,), min_length=1, description="Starts of shifts, taken in turn by the workers of a place."
     )
     shift_ticks: Ticks = Field(240, ge=1, lt=1440, description="Length of a shift.")
-    wage: float = Field(0.0035, ge=0, le=100, description="Coins per tick present.")
+    wage: Wage = Field(0.0035, description="Coins per tick present.")
     services: Literal["at_home", "apart"] = Field(
         "at_home", description="Showers, stoves, fridges and tables stand in the homes, or in blocks of their own."
     )

@@ -6,7 +6,22 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from townlet.config.base import Clock, Id, Many, Positive, Section, Share, Signed, Ticks, nearest_name, problems_at
+from townlet.config.base import (
+    Clock,
+    Coins,
+    Day,
+    Id,
+    Many,
+    Positive,
+    Section,
+    Share,
+    Signed,
+    Stock,
+    Ticks,
+    Wage,
+    nearest_name,
+    problems_at,
+)
 from townlet.config.scenario import PROFILES, PersonalityConfig, Profile
 
 
@@ -87,10 +102,10 @@ class StockConfig(Section):
     """Any kind of object whose affordance uses stock may be named here, beside those of the core file."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Annotated[int, Field(ge=0)]]
+    __pydantic_extra__: dict[str, Stock]
 
-    stove: int = Field(24, ge=0, description="Meals a stove can cook in a day.")
-    cafe_counter: int = Field(40, ge=0, description="Meals a café counter can sell in a day.")
+    stove: Stock = Field(24, description="Meals a stove can cook in a day.")
+    cafe_counter: Stock = Field(40, description="Meals a café counter can sell in a day.")
 
     @property
     def by_kind(self) -> dict[str, int]:
@@ -98,9 +113,9 @@ class StockConfig(Section):
 
 
 class EconomyConfig(Section):
-    rent: Positive = Field(0.40, description="Coins a day; what a wallet cannot pay is owed and taken from the next income.")
+    rent: Coins = Field(0.40, description="Coins a day; what a wallet cannot pay is owed and taken from the next income.")
     rent_at: Clock = Field(0, lt=1440, description="Clock time at which rent is due.")
-    first_wallet: Positive = Field(1.0, description="Coins of a resident at the start.")
+    first_wallet: Coins = Field(1.0, description="Coins of a resident at the start.")
     stock: StockConfig = Field(default_factory=StockConfig, description="Full stock by object kind.")
     refill_at: Clock = Field(300, lt=1440, description="Clock time at which stocks are filled.")
 
@@ -109,8 +124,8 @@ class JobConfig(Section):
     site: Id = Field(description="Building of the workplace; it needs as many tiles as workers.")
     start: Clock = Field(description="Clock time at which the shift begins.")
     end: Clock = Field(description="Clock time at which it ends; before `start` means the next day.")
-    wage: float = Field(0.0035, ge=0, le=100, description="Coins per tick present.")
-    lateness_penalty: Positive = Field(0.05, description="Coins once per late shift.")
+    wage: Wage = Field(0.0035, description="Coins per tick present.")
+    lateness_penalty: Coins = Field(0.05, description="Coins once per late shift.")
 
     @model_validator(mode="after")
     def _some_length(self) -> Self:
@@ -287,7 +302,7 @@ class ScheduledPerturbation(Section):
     at: Clock = Field(lt=1440, description="Clock time.")
     kind: Id = Field(description="What happens: one of the kinds of `perturbations`.")
     duration: Ticks = Field(120, ge=1, description="Length in ticks.")
-    day: int | None = Field(None, ge=0, description="Day of the episode, counted from 0; by default every day.")
+    day: Day | None = Field(None, description="Day of the episode, counted from 0; by default every day.")
 
 
 class PerturbationsConfig(Section):
@@ -324,7 +339,7 @@ class PerturbationsConfig(Section):
 class ScheduledExit(Section):
     at: Clock = Field(lt=1440, description="Clock time.")
     resident: Id = Field(description="Who leaves.")
-    day: int = Field(0, ge=0, description="Day of the episode, counted from 0.")
+    day: Day = Field(0, description="Day of the episode, counted from 0.")
 
 
 class LifecycleConfig(Section):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from townlet.errors import ConfigError, TownletError
+from townlet.errors import ConfigError
 
 MAX_NODES = 200_000  # after aliases are expanded
 MAX_DEPTH = 64
@@ -31,7 +31,7 @@ class Node:
     source: SourceLine
 
 
-def plain(node: Node, *, error: type[TownletError] = ConfigError) -> object:
+def plain(node: Node) -> object:
     """The tree as dicts, lists and scalars; refuses one that aliases make too large."""
     seen = 0
 
@@ -40,7 +40,7 @@ def plain(node: Node, *, error: type[TownletError] = ConfigError) -> object:
         seen += 1
         if seen > MAX_NODES or depth > MAX_DEPTH:
             found = f"more than {MAX_NODES} values" if depth <= MAX_DEPTH else f"more than {MAX_DEPTH} levels"
-            raise error(f"{current.source}: the file means {found} once its aliases are expanded; write it without aliases")
+            raise ConfigError(f"{current.source}: the file means {found} once its aliases are expanded; write it without aliases")
         if isinstance(current.value, dict):
             return {key: expand(child, depth + 1) for key, child in current.value.items()}
         if isinstance(current.value, list):

@@ -24,22 +24,24 @@ class MeasureSpec(NamedTuple):
 MEASURES: dict[str, MeasureSpec] = {
     "exits": MeasureSpec("exits", "per resident-day", -1, 3, "collapses and evictions of founders"),
     "founders": MeasureSpec("founders", "share", 1, 2, "residents of the first day who are there at the end"),
-    "score": MeasureSpec("score", "0 random, 1 planner", 1, 3, "(return − random's) / (planner's − random's), both committed"),
-    "lead": MeasureSpec("lead", "0 script, 1 planner", 1, 2, "(return − script's) / (planner's − script's), both committed"),
+    "score": MeasureSpec("score", "0 random, 1 planner", 1, 3, "(return − random's) / (planner's − random's)"),
+    "lead": MeasureSpec("lead", "0 script, 1 planner", 1, 2, "(return − script's) / (planner's − script's)"),
     "return": MeasureSpec("return", "per resident-day", 1, 2, "reward of the founders; 0 from an exit to the end"),
-    "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "residents whose needs all stayed above the line all day"),
+    "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "days on which every need of a resident stayed above a line"),
     "attendance": MeasureSpec("attendance", "share", 1, 3, "shifts that were not missed, of those that were due"),
     "lateness": MeasureSpec("late", "share", -1, 3, "shifts that began late or were missed, of those that were due"),
     "late_minutes": MeasureSpec("late min", "minutes per shift", -1, 2, "from the start of a shift to a late arrival; 0 on time"),
     "conflicts": MeasureSpec("conflicts", "per resident-day", -1, 2, "queue conflicts"),
     "intensity": MeasureSpec("intensity", "per resident-day", -1, 2, "sum of the intensities of the conflicts"),
     "quarrels": MeasureSpec("quarrels", "per resident-day", -1, 2, "conflicts that became quarrels"),
-    "overtakes": MeasureSpec("overtakes", "per resident-day", -1, 2, "times somebody was passed over in a hand-over"),
-    "wait_mean": MeasureSpec("wait", "ticks", -1, 1, "mean length of the waits that ended"),
-    "wait_p95": MeasureSpec("wait p95", "ticks", -1, 1, "95th percentile of the waits that ended"),
-    "wait_gini": MeasureSpec("wait Gini", "0 to 1", -1, 3, "inequality of the waiting time among residents"),
+    "overtakes": MeasureSpec("overtakes", "per resident-day", -1, 2, "times that somebody behind was let in first"),
+    "wait_mean": MeasureSpec("wait", "ticks", -1, 1, "mean length of a wait in a queue"),
+    "wait_p95": MeasureSpec("wait p95", "ticks", -1, 1, "95 % of the waits are shorter than this"),
+    "wait_gini": MeasureSpec(
+        "wait Gini", "0 to 1", -1, 3, "inequality of the waiting time among residents; 0: all wait the same"
+    ),
     "wait_most": MeasureSpec("wait most", "minutes a day", -1, 1, "time in queues of the founder who waits most"),
-    "wallet": MeasureSpec("wallet", "coins", 1, 2, "of a founder at the end; 0 after an exit"),
+    "wallet": MeasureSpec("wallet", "coins", 1, 2, "coins of a founder at the end; 0 after an exit"),
     "overspent": MeasureSpec(
         "overspent", "coins", -1, 2, "how much poorer a founder is at the end than at the start, debt included; else 0"
     ),

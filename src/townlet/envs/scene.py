@@ -102,7 +102,7 @@ def look(vec: VectorTown, town: int = 0) -> Scene:
     letters = initials([names[slot] for slot in present])
     column = vec.spec.offsets["rivalry_max"]
     return Scene(
-        scenario=vec.config.scenario.name or vec.config.config_id,
+        scenario=vec.config.town_name,
         tick=int(now["tick"]),
         day=int(now["day"]) + 1,
         time=clock(int(now["minute"])),

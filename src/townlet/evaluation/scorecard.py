@@ -268,7 +268,7 @@ def _case_card(
         seed=seed,
         towns=case.towns,
         residents=residents,
-        days=config.scenario.episode_ticks / config.world.ticks_per_day,
+        days=config.days,
         ends=scale_of(config, case, ends),
         policies=tuple(cards),
     )

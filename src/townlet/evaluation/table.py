@@ -38,20 +38,22 @@ def scorecard_text(card: Scorecard, *, color: bool = False, width: int = WIDTH, 
             ends = case.ends
             script = "" if ends.script is None else f"lead 0: script {ends.script:.2f}; "
             console.print(
-                f"score 0: random {ends.random:.2f}; {script}1: planner {ends.planner:.2f}; nobody exceeds {ends.bound:.2f}.",
+                f"score 0: random {ends.random:.2f}; {script}1: planner {ends.planner:.2f}; limit {ends.bound:.2f}.",
                 soft_wrap=True,
             )
     against = "" if card.baseline is None else f", then the difference to {card.baseline}, paired by town"
     beside = {
-        WIDE: f"Beside each figure its {percent(card.level)} interval{against}.",
-        HALF: f"Beside each figure half of its {percent(card.level)} interval; a wider terminal shows more.",
+        WIDE: f"After each figure: its {percent(card.level)} interval{against}.",
+        HALF: f"± is half of the {percent(card.level)} interval; a wider terminal shows more.",
         BARE: "A wider terminal shows intervals and differences; so do the page and --json.",
     }
     console.print(beside[form], soft_wrap=True)
+    if color and card.baseline is not None:
+        console.print(f"Green: better than {card.baseline}. Red: worse. Grey: no clear difference.", soft_wrap=True)
     if any(policy.looks is not None for case in card.cases for policy in case.policies):
-        console.print("looks at conflict: what changes when the conflict fields are shuffled among residents.", soft_wrap=True)
+        console.print("looks: what changes when the conflict fields are shuffled among residents.", soft_wrap=True)
     if any(policy.neighbours is not None for case in card.cases for policy in case.policies):
-        console.print("beside: the same of everybody else, who follows another policy.", soft_wrap=True)
+        console.print("beside: the same for everybody else, who follow another policy.", soft_wrap=True)
     for sentence in card.notes:
         console.print(sentence, soft_wrap=True)
     return out.getvalue().rstrip("\n")
@@ -109,10 +111,10 @@ def _cell(measures: Mapping[str, Measure], effects: Mapping[str, Effect], name: 
     elif measure.low is None or measure.high is None:
         ends = " one value" if form == WIDE else ""
     elif form == WIDE:
-        ends = f" {measure.low:.{digits}f}…{measure.high:.{digits}f}"
+        ends = f" ({measure.low:z.{digits}f}…{measure.high:z.{digits}f})"
     else:
         ends = f" ±{(measure.high - measure.low) / 2:.{digits}f}"
-    text = Text(f"{measure.mean:.{digits}f}", style="" if form == WIDE else style).append(ends, style="dim")
+    text = Text(f"{measure.mean:z.{digits}f}", style="" if form == WIDE else style).append(ends, style="dim")
     if effect is not None and form == WIDE:
-        text.append(f" {effect.difference:+.{digits}f}", style=style)
+        text.append(f" {effect.difference:+z.{digits}f}", style=style)
     return text

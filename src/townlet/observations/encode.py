@@ -47,13 +47,13 @@ from townlet.world.systems.lifecycle import doomed
 from townlet.world.systems.relationships import familiarity_now, rivalry_now, trust_now
 
 DX, DY, DISTANCE, QUEUE, BUSY, RIVALRY = (
-    CANDIDATE_FIELDS.index(name) for name in ("dx", "dy", "distance", "queue", "busy", "rivalry")
+    list(CANDIDATE_FIELDS).index(name) for name in ("dx", "dy", "distance", "queue", "busy", "rivalry")
 )
 CANDIDATE = len(CANDIDATE_FIELDS)
-CHOICE, CHOICE_WAIT, CHOICE_MINE = len(CHOICE_FIELDS), CHOICE_FIELDS.index("wait"), CHOICE_FIELDS.index("mine")
-PLACE_AT = PLACE_FIELDS.index("at")
-TIE_TRUST, TIE_FAMILIARITY, TIE_RIVALRY = (SOCIAL_FIELDS.index(name) for name in ("trust", "familiarity", "rivalry"))
-TIE_DX, TIE_DY, TIE_FILLED = (SOCIAL_FIELDS.index(name) for name in ("dx", "dy", "filled"))
+CHOICE, CHOICE_WAIT, CHOICE_MINE = len(CHOICE_FIELDS), *(list(CHOICE_FIELDS).index(name) for name in ("wait", "mine"))
+PLACE_AT = list(PLACE_FIELDS).index("at")
+TIE_TRUST, TIE_FAMILIARITY, TIE_RIVALRY = (list(SOCIAL_FIELDS).index(name) for name in ("trust", "familiarity", "rivalry"))
+TIE_DX, TIE_DY, TIE_FILLED = (list(SOCIAL_FIELDS).index(name) for name in ("dx", "dy", "filled"))
 NOWHERE = 8 * (FAR + 1)  # the way to what is not there: no step, distance 1
 SMALL_TOWN = 64  # up to here the agents channel is filled from the residents, above it from the tiles in the window
 

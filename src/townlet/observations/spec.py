@@ -1,4 +1,4 @@
-"""Every observed number, by name: group, offset and bounds. The encoder, the network and the replay files read this table.
+"""Every observed number by name: group, unit, meaning, bounds, offset. Encoder, network, replay files and pages read this table.
 
 Fields come in blocks: one field, or a row of like ones (a need each, an affordance each). The encoder writes a block from the
 column at which it begins (`COLUMNS`) and a map channel into its plane (`CHANNELS`); it counts nothing itself.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,16 +17,63 @@ from townlet.config.models import SimulationConfig
 from townlet.files import short_hash
 from townlet.types import Array
 from townlet.world.actions import WAYS, Catalogue
-from townlet.world.state import PERTURBATIONS, SHIFT_STATES
+from townlet.world.state import (
+    HALF_DISTANCE,
+    HALF_OFFSET,
+    HALF_QUEUE,
+    HALF_WAIT,
+    HALF_WEIGHT,
+    MAX_EDGES,
+    MAX_MEALS,
+    PERTURBATIONS,
+    SHIFT_STATES,
+)
 
 CONFLICT = "conflict"
 TOLD_WEIGHT = "conflict_weight"
-WAY_FIELDS = ("dx", "dy", "distance")
-CANDIDATE_FIELDS = (*WAY_FIELDS, "queue", "busy", "rivalry")
-CHOICE_FIELDS = (*CANDIDATE_FIELDS, "wait", "mine")  # of a candidate that the policy itself chooses among
-PLACE_FIELDS = (*WAY_FIELDS, "at")
-SOCIAL_SLOTS = ("friend_1", "friend_2", "rival_1", "rival_2")
-SOCIAL_FIELDS = ("trust", "familiarity", "rivalry", "dx", "dy", "filled")
+FLAG, COINS, PEOPLE = "0 or 1", "coins, half 1", f"people, half {HALF_QUEUE:g}"
+OFFSET = f"tiles, half {HALF_OFFSET:g}"
+
+
+class FieldTemplate(NamedTuple):
+    """A number that is seen of each of several things."""
+
+    unit: str
+    meaning: str
+    low: float = 0.0
+    conflict: bool = False  # of the group `conflict`
+
+
+WAY_FIELDS = {
+    "dx": FieldTemplate("step", "first step there, east is 1", -1.0),
+    "dy": FieldTemplate("step", "first step there, south is 1", -1.0),
+    "distance": FieldTemplate(f"tiles, half {HALF_DISTANCE:g}", "walking distance; 1 when there is none"),
+}
+CANDIDATE_FIELDS = WAY_FIELDS | {
+    "queue": FieldTemplate(PEOPLE, "people in its queue", conflict=True),
+    "busy": FieldTemplate(FLAG, "in use", conflict=True),
+    "rivalry": FieldTemplate("rivalry", "highest rivalry you feel for its user or its queue", conflict=True),
+}
+CHOICE_FIELDS = CANDIDATE_FIELDS | {  # of a candidate that the policy itself chooses among
+    "wait": FieldTemplate(f"minutes, half {HALF_WAIT:g}", "until it would be free for you", conflict=True),
+    "mine": FieldTemplate(FLAG, "the one you are on the way to, or wait for"),
+}
+PLACE_FIELDS = WAY_FIELDS | {"at": FieldTemplate(FLAG, "you are there")}
+PLACES = {"work": "workplace", "home": "home"}
+SOCIAL_FIELDS = {
+    "trust": FieldTemplate("trust", "your trust", -1.0),
+    "familiarity": FieldTemplate("familiarity", "how well you know each other", -1.0),
+    "rivalry": FieldTemplate("rivalry", "your rivalry", conflict=True),
+    "dx": FieldTemplate(OFFSET, "tiles to the east", -1.0),
+    "dy": FieldTemplate(OFFSET, "tiles to the south", -1.0),
+    "filled": FieldTemplate(FLAG, "there is such a person"),
+}
+SOCIAL_SLOTS = {
+    "friend_1": "the person you like most",
+    "friend_2": "the second",
+    "rival_1": "your worst rival",
+    "rival_2": "the second",
+}
 MAPS = {  # variant -> (channels, window)
     "hybrid": (("self", "agents", "objects", "reservations"), 11),
     "full": (("self", "agents", "objects", "reservations", "rivals", "walkable"), 11),
@@ -38,8 +86,14 @@ MAPS = {  # variant -> (channels, window)
 class ObservationField:
     name: str
     group: str
+    unit: str
+    meaning: str
     low: float = 0.0
     high: float = 1.0
+
+    @classmethod
+    def of(cls, name: str, group: str, template: FieldTemplate, whose: str = "") -> ObservationField:
+        return cls(name, CONFLICT if template.conflict else group, template.unit, whose + template.meaning, template.low)
 
 
 @dataclass(frozen=True)
@@ -113,57 +167,68 @@ def _blocks(
     """The table itself: blocks in the order in which they are seen."""
     rows: dict[str, list[ObservationField]] = {}
 
-    def one(group: str, *names: str, low: float = 0.0) -> None:
-        rows.update({name: [ObservationField(name, group, low)] for name in names})
+    def one(group: str, name: str, unit: str, meaning: str, low: float = 0.0) -> None:
+        rows[name] = [ObservationField(name, group, unit, meaning, low)]
 
-    rows["needs"] = [ObservationField(f"need_{need}", "self") for need in needs]
-    one("self", "wallet", "debt", "meals", "lateness_counter", "wages_withheld", "on_shift")
-    one("town", "time_sin", "time_cos", low=-1.0)
-    one("self", "time_to_shift", "shift_left", "attendance_ratio")
-    rows["shift"] = [ObservationField(f"shift_{state}", "self") for state in SHIFT_STATES]
-    one("self", "embedding_slot_norm", "ctx_reset_flag")
-    one("town", "episode_progress")
-    one(CONFLICT, "rivalry_max", "rivalry_avoid_count")
-    rows["last_action"] = [ObservationField(f"last_action_{name}", "self") for name in action_names]
-    one("self", "last_action_success", "reservation_active", "in_queue")
-    one(CONFLICT, "queue_position")
-    one("self", "ticks_left")
-    rows["using"] = [ObservationField(f"using_{name}", "self") for name in affordances]
-    rows["waiting"] = [ObservationField(f"waiting_{name}", "self") for name in affordances]
-    one("self", "exit_near", "notice", "rent_unpaid")
-    rows["town"] = [ObservationField(f"town_{name}", "town") for name in PERTURBATIONS]
+    def each(group: str, block: str, names: Sequence[str], meaning: str) -> None:
+        rows[block] = [ObservationField(f"{block}_{name}", group, FLAG, meaning) for name in names]
+
+    rows["needs"] = [ObservationField(f"need_{need}", "self", "share", "level of the need; 1 is full") for need in needs]
+    one("self", "wallet", COINS, "coins in hand")
+    one("self", "debt", COINS, "coins owed")
+    one("self", "meals", f"of {MAX_MEALS}", "meals in hand")
+    one("self", "lateness_counter", "shifts, half 1", "late shifts in this life")
+    one("self", "wages_withheld", COINS, "wages lost")
+    one("self", "on_shift", FLAG, "at work, within the shift")
+    one("town", "time_sin", "sine", "time of day as an angle", low=-1.0)
+    one("town", "time_cos", "cosine", "time of day as an angle", low=-1.0)
+    one("self", "time_to_shift", "days", "until the next shift; 0 during a shift, 1 without a job")
+    one("self", "shift_left", "days", "what is left of the running shift")
+    one("self", "attendance_ratio", "share", "time at work in the last three shifts; 1 before the first")
+    each("self", "shift", SHIFT_STATES, "state of the shift; exactly one of the six is 1")
+    one("self", "embedding_slot_norm", "share", "place in the list of residents, which tells them apart")
+    one("self", "ctx_reset_flag", FLAG, "first observation of this life")
+    one("town", "episode_progress", "share", "how much of the episode is over")
+    one(CONFLICT, "rivalry_max", "rivalry", "highest rivalry you feel for anybody")
+    one(CONFLICT, "rivalry_avoid_count", f"of {MAX_EDGES}", "people you avoid")
+    each("self", "last_action", action_names, "what you chose last; exactly one is 1")
+    one("self", "last_action_success", FLAG, "that choice was possible")
+    one("self", "reservation_active", FLAG, "you use an object, or have been called to one")
+    one("self", "in_queue", FLAG, "you wait in a queue, or have been called")
+    one(CONFLICT, "queue_position", PEOPLE, "your place in the queue, the first is 1; 0 outside one")
+    one("self", "ticks_left", "share", "what is left of the use")
+    each("self", "using", affordances, "what you are using")
+    each("self", "waiting", affordances, "what you are waiting for")
+    one("self", "exit_near", FLAG, "you will have to leave the town soon")
+    one("self", "notice", FLAG, "you have missed so many shifts that you will lose your home")
+    one("self", "rent_unpaid", "days, half 1", "days of unpaid rent")
+    each("town", "town", PERTURBATIONS, "this disturbance is on")
     chooses = f"{affordances[0]}:{WAYS['candidates'][0]}" in action_names if affordances else False
     rows["candidates"] = [
-        ObservationField(
-            f"{name}_{how}_{field}",
-            CONFLICT if field in ("queue", "busy", "wait", "rivalry") else "candidates",
-            -1.0 if field in ("dx", "dy") else 0.0,
-        )
+        ObservationField.of(f"{name}_{how}_{field}", "candidates", template)
         for name in affordances
         for how in WAYS["candidates" if chooses else "option"]
-        for field in (CHOICE_FIELDS if chooses else CANDIDATE_FIELDS)
+        for field, template in (CHOICE_FIELDS if chooses else CANDIDATE_FIELDS).items()
     ]
-    for place in ("work", "home"):
+    for place, told in PLACES.items():
         rows[place] = [
-            ObservationField(
-                f"at_{place}" if field == "at" else f"{place}_{field}", "places", -1.0 if field in ("dx", "dy") else 0.0
-            )
-            for field in PLACE_FIELDS
+            ObservationField.of(f"at_{place}" if field == "at" else f"{place}_{field}", "places", template, f"{told}: ")
+            for field, template in PLACE_FIELDS.items()
         ]
-    one("self", "extroversion", "forgiveness", "ambition", low=-1.0)
-    for slot in SOCIAL_SLOTS:
+    one("self", "extroversion", "trait", "personality", low=-1.0)
+    one("self", "forgiveness", "trait", "personality", low=-1.0)
+    one("self", "ambition", "trait", "personality", low=-1.0)
+    for slot, told in SOCIAL_SLOTS.items():
         rows[slot] = [
-            ObservationField(
-                f"{slot}_{field}",
-                CONFLICT if field == "rivalry" else "social",
-                0.0 if field in ("rivalry", "filled") else -1.0,
-            )
-            for field in SOCIAL_FIELDS
+            ObservationField.of(f"{slot}_{field}", "social", template, f"{told}: ") for field, template in SOCIAL_FIELDS.items()
         ]
-    one("social", "ties_filled")
-    one("social", "trust_mean", "familiarity_mean", low=-1.0)
-    one(CONFLICT, "rivalry_mean")
-    rows[TOLD_WEIGHT] = [ObservationField(TOLD_WEIGHT, "town")] * told_weight  # last: without it the row ends before
+    one("social", "ties_filled", f"of {MAX_EDGES}", "people you have feelings about")
+    one("social", "trust_mean", "trust", f"sum over your ties / {MAX_EDGES}", low=-1.0)
+    one("social", "familiarity_mean", "familiarity", f"sum over your ties / {MAX_EDGES}", low=-1.0)
+    one(CONFLICT, "rivalry_mean", "rivalry", f"sum over your ties / {MAX_EDGES}")
+    one("town", TOLD_WEIGHT, f"weight, half {HALF_WEIGHT:g}", "what a conflict weighs in the reward of this town")
+    if not told_weight:
+        rows[TOLD_WEIGHT] = []  # last: without it the row ends before
     return rows
 
 

@@ -82,19 +82,17 @@ def why_not(studio: Studio, name: str, resident: str, option: str, tick: int) ->
     if not row["active"]:
         return {"resident": resident, "time": row["time"], "did": None, "text": f"{resident} was not in town at {row['time']}."}
     weighed = {one["name"]: one["probability"] for one in row["options"] if one["name"] in wanted}
-    reasons = {one: group["reason"] for group in row["masked"] for one in group["options"] if one in wanted}
+    reasons = _masked(row, wanted)
     if row["chosen"] in wanted:
         text = f"{resident} did choose {row['chosen']} at {row['time']} ({row['probability']:.0%})."
     else:
         text = f"{resident} chose {row['chosen']} ({row['probability']:.0%}) at {row['time']}, not {option}: "
         parts = [f"{one} had {chance:.1%}" for one, chance in weighed.items()]
-        parts += [f"{_joined(options)} could not be chosen, {reason}" for reason, options in _grouped(reasons).items()]
-        text += (
-            "; ".join(parts)
-            + f". At that moment: {row['doing']}; needs "
-            + ", ".join(f"{n} {v:.0%}" for n, v in row["needs"].items())
-            + "."
-        )
+        for group in row["masked"]:
+            if refused := [one for one in group["options"] if one in wanted]:
+                parts.append(f"{' and '.join(refused)} could not be chosen, {group['reason']}")
+        needs = ", ".join(f"{need} {level:.0%}" for need, level in row["needs"].items())
+        text += f"{'; '.join(parts)}. At that moment: {row['doing']}; needs {needs}."
     return {
         "resident": resident,
         "time": row["time"],
@@ -117,7 +115,7 @@ def why_never(studio: Studio, name: str, resident: str, option: str) -> Record:
         if not row["active"]:
             continue
         decisions += 1
-        masked = {one: group["reason"] for group in row["masked"] for one in group["options"] if one in wanted}
+        masked = _masked(row, wanted)
         if row["chosen"] in wanted:
             chosen += 1
         elif len(masked) < len(wanted):
@@ -139,20 +137,27 @@ def why_never(studio: Studio, name: str, resident: str, option: str) -> Record:
 
 
 def late(studio: Studio, name: str) -> Record:
-    """Who was late or absent, at which hour, and what the time before the shift went into."""
+    """Who was late or absent, at which hour, and what the time before the shift went into; a shift counts once."""
     header = studio.known(name).header
     kinds = {header["events"].index(kind): kind for kind in ("shift_late", "shift_absent")}
     doing, thing = (_whole(studio, name, column) for column in ("doing", "thing"))
-    rows = []
+    rows: list[Record] = []
+    last: dict[int, Record] = {}  # of a resident
     for row in events(studio, name):
-        if row["kind"] not in kinds:
-            continue
+        if row["kind"] in kinds:
+            before = last.get(row["actor"])
+            if before is not None and row["tick"] - before["tick"] < header["ticks_per_day"]:
+                rows.remove(before)  # late, and then it did not come at all
+            rows.append(row)
+            last[row["actor"]] = row
+    told = []
+    for row in rows:
         slot, at = row["actor"], row["tick"] - header["first"]
         spent: Counter[str] = Counter()
         for k in range(max(0, at - BEFORE_WORK), at):
             spent[_words(header, doing[k, slot], thing[k, slot])] += 1
         minute = (header["start_minute"] + at) % header["ticks_per_day"]
-        rows.append(
+        told.append(
             {
                 "resident": text_of(header, row).split()[0],
                 "kind": kinds[row["kind"]],
@@ -162,9 +167,9 @@ def late(studio: Studio, name: str) -> Record:
                 "spent": dict(spent.most_common(4)),
             }
         )
-    by_resident = Counter(row["resident"] for row in rows)
-    by_hour = Counter(row["hour"] for row in rows)
-    return {"late": rows, "by_resident": dict(by_resident.most_common()), "by_hour": dict(sorted(by_hour.items()))}
+    by_resident = Counter(row["resident"] for row in told)
+    by_hour = Counter(row["hour"] for row in told)
+    return {"late": told, "by_resident": dict(by_resident.most_common()), "by_hour": dict(sorted(by_hour.items()))}
 
 
 def differs(studio: Studio, a: str, b: str, tick: int) -> list[Record]:
@@ -208,12 +213,6 @@ def _options(header: Mapping[str, Any], option: str) -> list[str]:
     return found
 
 
-def _grouped(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for option, reason in reasons.items():
-        found.setdefault(reason, []).append(option)
-    return found
-
-
-def _joined(words: list[str]) -> str:
-    return " and ".join(words)
+def _masked(row: Record, wanted: list[str]) -> dict[str, str]:
+    """Of the options that were wanted, those that could not be chosen, with the reason."""
+    return {one: group["reason"] for group in row["masked"] for one in group["options"] if one in wanted}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import uvicorn
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
@@ -25,14 +26,14 @@ from townlet import __version__, files
 from townlet.config.loader import config_of_text, load_config, shipped_configs
 from townlet.engine.module import engine_module
 from townlet.envs.vector import VectorTown
-from townlet.errors import TakeError, TownletError, UsageError
+from townlet.errors import TakeError, TownletError, UsageError, first_problem
 from townlet.observer.changeable import rules_to_change
 from townlet.observer.guard import Guard
 from townlet.observer.library import Library
 from townlet.observer.living import beside, file_parts, living_parts, packed
 from townlet.observer.news import News
 from townlet.observer.standalone import page_html
-from townlet.observer.story import divergence, moments, story
+from townlet.observer.story import divergence, moments
 from townlet.observer.studio import MOST_TAKES, KnownTake, Studio, plan_of
 from townlet.observer.take import MOST_CHANGES, Change, parse_take, take_bytes
 from townlet.observer.witness import ties, witness
@@ -42,6 +43,7 @@ from townlet.types import Record
 
 T = TypeVar("T")
 STATIC = Path(__file__).parent / "static"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")  # hosts that only this machine reaches
 KINDS = {
     ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml", ".json": "application/json", ".wasm": "application/wasm", ".txt": "text/plain; charset=utf-8",
@@ -129,7 +131,6 @@ def build(observatory: Observatory, hosts: set[str]) -> Guard:
         "/api/takes/{take}/decisions": here.decisions,
         "/api/takes/{take}/why/{tick:whole}/{slot:whole}": here.why,
         "/api/takes/{take}/ties/{tick:whole}": here.ties,
-        "/api/takes/{take}/story/{slot:whole}": here.story,
         "/api/takes/{take}/moments": here.moments,
         "/api/takes/{take}/divergence/{other}": here.divergence,
         "/api/takes/{take}/snapshot/{tick:whole}": here.snapshot,
@@ -192,12 +193,12 @@ def serve(observatory: Observatory, host: str, port: int, *, ready: Callable[[in
 
 def hosts_of(host: str, port: int) -> set[str]:
     """Values of Host that mean this server."""
-    names = (
-        {"127.0.0.1", "localhost", "[::1]"}
-        if host in ("127.0.0.1", "localhost", "::1")
-        else {f"[{host}]" if ":" in host else host}
-    )
-    return {f"{name}:{port}" for name in names}
+    return {f"{in_address(name)}:{port}" for name in (LOOPBACK if host in LOOPBACK else (host,))}
+
+
+def in_address(host: str) -> str:
+    """A host as an address has it: one of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _safely(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
@@ -230,13 +231,24 @@ async def _body(request: Request) -> Record:
     return found
 
 
-def _whole(request: Request, name: str, otherwise: int | None) -> int | None:
-    text = request.query_params.get(name, "")
-    if not text:
-        return otherwise
+def _after(request: Request) -> int:
+    """The number that `?after=` gives, 0 without it."""
+    text = request.query_params.get("after", "0")
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise UsageError(f"{name} is {text[:20]!r}, expected a whole number")
+        raise UsageError(f"after is {text[:20]!r}, expected a whole number")
     return int(text)
+
+
+def _revalidated(request: Request, data: bytes, kind: str, tag: str) -> Response:
+    """What may change with another version: a viewer that has it already is told so."""
+    headers = {"ETag": tag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(data, 200, headers, kind)
+
+
+def _tag(data: bytes) -> str:
+    return f'"{files.sha256_bytes(data)[:16]}"'
 
 
 class _Routes:
@@ -258,11 +270,7 @@ class _Routes:
     def _served(self, name: str, request: Request) -> Response:
         if name not in self._static:
             raise TakeError("there is no such file")
-        data, kind, tag = self._static[name]
-        headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
-        return Response(data, 200, headers, kind)
+        return _revalidated(request, *self._static[name])
 
     async def about(self, request: Request) -> Response:
         return _json(
@@ -311,7 +319,7 @@ class _Routes:
         return Response(data, 200, {"ETag": tag, **FOREVER}, "application/octet-stream")
 
     async def decisions(self, request: Request) -> Response:
-        name, after = request.path_params["take"], _whole(request, "after", 0) or 0
+        name, after = request.path_params["take"], _after(request)
         self.studio.known(name)
         rows = (await self.here.shoot(self.studio.decisions, name)).actions[after:]
         return Response(rows.tobytes(), 200, {"X-Decisions": f"{after}-{after + len(rows)}", **FRESH}, "application/octet-stream")
@@ -323,10 +331,6 @@ class _Routes:
     async def ties(self, request: Request) -> Response:
         at = request.path_params
         return _json(await self.here.shoot(lambda: ties(self.studio.stage(at["take"]), at["tick"])))
-
-    async def story(self, request: Request) -> Response:
-        at, first, last = request.path_params, _whole(request, "from", 0) or 0, _whole(request, "to", None)
-        return _json(await self.here.shoot(story, self.studio, at["take"], at["slot"], first, last))
 
     async def moments(self, request: Request) -> Response:
         return _json({"moments": await self.here.shoot(moments, self.studio, request.path_params["take"])})
@@ -340,7 +344,7 @@ class _Routes:
 
         def saved() -> bytes:
             stage, take = self.studio.stage(name), self.studio.known(name).take
-            stage.go((tick - stage.first) // stage.interval)
+            stage.go(stage.under_way(tick))
             return snapshot_bytes(take_snapshot(stage.vec, policy=take.policy, memory=stage.policy.memory()))
 
         return _file(await self.here.shoot(saved), f"{name}-{tick}.npz", "application/octet-stream")
@@ -348,11 +352,7 @@ class _Routes:
     async def engine(self, request: Request) -> Response:
         """The town as WebAssembly; where it is not built yet, that takes some seconds, in which the page plays films."""
         module = await asyncio.to_thread(engine_module)
-        tag = f'"{files.sha256_bytes(module)[:16]}"'
-        headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
-        return Response(module, 200, headers, KINDS[".wasm"])
+        return _revalidated(request, module, KINDS[".wasm"], _tag(module))
 
     async def image(self, request: Request) -> Response:
         """What a page needs to simulate the town of a take, and the digest that every take of the town must end with."""
@@ -392,10 +392,7 @@ class _Routes:
         if isinstance(asked.get("take"), dict):
             return self.studio.open(parse_take(asked["take"]))
         if isinstance(asked.get("parent"), str):
-            changes = asked.get("changes", [])
-            if not isinstance(changes, list) or len(changes) > MOST_CHANGES:
-                raise UsageError(f"`changes` is a list of at most {MOST_CHANGES}")
-            return self.studio.branch(asked["parent"], [_change(one) for one in changes], policy)
+            return self.studio.branch(asked["parent"], _changes(asked.get("changes", [])), policy)
         if isinstance(asked.get("run"), str):
             config = self.library.find(asked["run"]).resolved_config()
             return self.studio.new_take(config, seed=seed, policy=policy or "scripted")
@@ -513,12 +510,13 @@ class _Routes:
                 self.here.news.publish(kind, data)
 
 
-def _change(one: Any) -> Change:
-    if not isinstance(one, dict) or set(one) != {"at", "do"} or type(one["at"]) is not int or not isinstance(one["do"], str):
-        raise UsageError('a change is {"at": tick, "do": "…"}')
-    if not 0 <= one["at"] <= 1_000_000 or not 0 < len(one["do"]) <= 400:
-        raise UsageError("a change is at a tick of the take and at most 400 characters long")
-    return Change(at=one["at"], do=one["do"])
+def _changes(asked: object) -> list[Change]:
+    if not isinstance(asked, list) or len(asked) > MOST_CHANGES:
+        raise UsageError(f"`changes` is a list of at most {MOST_CHANGES}")
+    try:
+        return [Change.model_validate(one) for one in asked]
+    except ValidationError as error:
+        raise UsageError(f'a change is {{"at": tick, "do": "…"}}; found {first_problem(error)}') from None
 
 
 def _read_static() -> dict[str, tuple[bytes, str, str]]:
@@ -528,5 +526,5 @@ def _read_static() -> dict[str, tuple[bytes, str, str]]:
         if path.is_file() and path.suffix in KINDS:
             data = files.read_bytes(path, limit=16 << 20)
             name = path.relative_to(STATIC).as_posix()
-            found[name] = data, KINDS[path.suffix], f'"{files.sha256_bytes(data)[:16]}"'
+            found[name] = data, KINDS[path.suffix], _tag(data)
     return found

@@ -14,7 +14,7 @@ from townlet.errors import TakeError, TownletError
 from townlet.evaluation.compare import load_scorecard
 from townlet.files import read_bytes, short_hash
 from townlet.observer.studio import SEEN
-from townlet.policy.checkpoint import names, read_state
+from townlet.policy.checkpoint import RUN_CHECKPOINTS, names, read_state
 from townlet.policy.training.run_folder import RunFolder, find_runs
 from townlet.promotion.releases import Releases
 from townlet.telemetry.alarm_rules import default_rules
@@ -58,9 +58,9 @@ class Library:
     def find_policy(self, policy: str) -> tuple[str, Path] | None:
         """Name and folder of the checkpoint with these weights, of whichever run."""
         for run in find_runs(self.folder):
-            for one in names(run.checkpoints) if run.checkpoints.is_dir() else ():
-                if weights_id(run.checkpoints / one) == policy:
-                    return checkpoint_name(run.checkpoints / one), run.checkpoints / one
+            for folder in (run.checkpoints / one for one in _checkpoints(run)):
+                if weights_id(folder) == policy:
+                    return checkpoint_name(folder), folder
         return None
 
     def _count(self, run: RunFolder) -> tuple[int, list[str]]:
@@ -78,7 +78,7 @@ class Library:
     def _state(run: RunFolder) -> tuple[int, tuple[str, ...]]:
         """Bytes of a run's log and its checkpoints."""
         log = run.log()
-        return 0 if log is None else log.stat().st_size, tuple(names(run.checkpoints)) if run.checkpoints.is_dir() else ()
+        return 0 if log is None else log.stat().st_size, _checkpoints(run)
 
     def _row_or_problem(self, run: RunFolder) -> Record:
         """One damaged run does not hide the others."""
@@ -92,7 +92,6 @@ class Library:
         self._known.setdefault(run_id(run.path), self._state(run))  # what comes after a list was asked for is news
         card, summary = run.card(), run.summary() or {}
         best, latest = run.best(), run.latest()
-        own = names(run.checkpoints) if run.checkpoints.is_dir() else []
         updates, alarms = self._count(run)
         self._alarms.setdefault(run_id(run.path), len(alarms))
         return {
@@ -112,7 +111,7 @@ class Library:
                     "best": best is not None and best.name == one,
                     "latest": latest is not None and latest.name == one,
                 }
-                for one in own
+                for one in _checkpoints(run)
             ],
         }
 
@@ -201,6 +200,10 @@ def _scenario(name: str) -> Record:
     return {"name": name, "description": scenario.description, "residents": people}
 
 
+def _checkpoints(run: RunFolder) -> tuple[str, ...]:
+    return tuple(names(run.checkpoints)) if run.checkpoints.is_dir() else ()
+
+
 def weights_id(checkpoint: Path) -> str:
     """How takes name a checkpoint: by the beginning of its weights hash."""
     return str(read_state(checkpoint)["weights_hash"])[:SEEN]
@@ -208,7 +211,7 @@ def weights_id(checkpoint: Path) -> str:
 
 def checkpoint_name(checkpoint: Path) -> str:
     """For people: its run, and which one where the run has several."""
-    if checkpoint.parent.name != "checkpoints":
+    if checkpoint.parent.name != RUN_CHECKPOINTS:
         return checkpoint.name
     run = checkpoint.parent.parent.name
     return run if len(names(checkpoint.parent)) == 1 else f"{run}/{checkpoint.name}"

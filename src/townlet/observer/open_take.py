@@ -9,7 +9,7 @@ from townlet.errors import CheckpointError, UsageError
 from townlet.observer.library import checkpoint_name, weights_id
 from townlet.observer.studio import Studio
 from townlet.observer.take import read_take
-from townlet.policy.checkpoint import resolve
+from townlet.policy.checkpoint import BEST, LATEST, STATE, resolve
 from townlet.policy.runtime import POLICIES, fitted
 from townlet.policy.training.run_folder import RunFolder
 
@@ -24,12 +24,12 @@ def open_take(
     if path.suffix == ".npz":
         start, config, own = studio.add_snapshot(path)
         return studio.new_take(config, seed=own, policy=policy_id(studio, policy or "scripted"), start=start).take.id
-    if (path / "run.json").is_file():
-        run = RunFolder(path)
+    run = RunFolder(path)
+    if run.exists:
         best = run.best() or run.latest()
         chosen = policy or (str(best) if best is not None else "scripted")
         return studio.new_take(run.resolved_config(), seed=seed, policy=policy_id(studio, chosen)).take.id
-    if (path / "state.json").is_file() or path.name in ("best", "latest"):
+    if (path / STATE).is_file() or path.name in (BEST, LATEST):
         run = RunFolder(path.resolve().parent.parent)
         config = run.resolved_config() if run.exists else load_config("town_day", overrides)
         return studio.new_take(config, seed=seed, policy=policy_id(studio, policy or what)).take.id

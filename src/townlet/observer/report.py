@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -113,7 +114,7 @@ def policies_of(folder: Path) -> dict[str, str]:
     imitations = [stage for stage in sorted((folder / "stages").glob("*bc*")) if (stage / RUN_CHECKPOINTS).is_dir()]
     if imitations:
         found["bc"] = locate(str(imitations[0]))
-    if (folder / RUN_CHECKPOINTS).is_dir():
+    if os.path.lexists(folder / RUN_CHECKPOINTS):
         found["trained"] = locate(str(folder))
     return found
 
@@ -167,13 +168,13 @@ def verdict(card: Scorecard) -> str:
     if mine.mean is None or card.baseline is None or card.baseline == name:
         return f"{name} on {case.name}: return {_figure(case, name, 'return')} per resident-day."
     effect = case.policy(name).effects["return"]
-    relation = {1: "above", -1: "below", 0: "not told apart from"}[effect.sign]
+    relation = {1: "more than", -1: "less than", 0: "not clearly different from"}[effect.sign]
     ends = "one town" if effect.low is None else f"{percent(card.level)} interval {effect.low:+.2f} … {effect.high:+.2f}"
     return (
-        f"On {case.name}, {name} earns {_figure(case, name, 'return')} per resident-day, {relation} {card.baseline} at "
-        f"{_figure(case, card.baseline, 'return')} (difference {effect.difference:+.2f}, {ends}), "
-        f"with {_figure(case, name, 'exits')} exits against {_figure(case, card.baseline, 'exits')} and "
-        f"{_figure(case, name, 'conflicts')} conflicts against {_figure(case, card.baseline, 'conflicts')}."
+        f"In {case.name}, {name} earns {_figure(case, name, 'return')} per resident-day, {relation} {card.baseline} with "
+        f"{_figure(case, card.baseline, 'return')} (difference {effect.difference:+.2f}, {ends}). "
+        f"Exits per resident-day: {_figure(case, name, 'exits')} against {_figure(case, card.baseline, 'exits')}. "
+        f"Conflicts: {_figure(case, name, 'conflicts')} against {_figure(case, card.baseline, 'conflicts')}."
     )
 
 

@@ -33,11 +33,10 @@ def measure_notes() -> str:
 
 
 def _lead(card: Scorecard) -> str:
-    against = f" Differences are against <b>{escape(card.baseline)}</b>, paired by town." if card.baseline else ""
     return (
-        f'<p class="lead">{len(card.policies)} policies, each in the same towns on evaluation seeds that training never sees. '
-        f"Small figures are {percent(card.level)} intervals.{against} Self-sufficient: every need above "
-        f"{card.self_sufficient_above:g} all day.{''.join(f' {escape(note)}' for note in card.notes)}</p>"
+        f'<p class="lead">{len(card.policies)} policies, each in the same towns, on seeds that training never uses. '
+        f"Self-sufficient: every need above {card.self_sufficient_above:g} all day."
+        f"{''.join(f' {escape(note)}' for note in card.notes)}</p>"
     )
 
 
@@ -51,8 +50,11 @@ def _case(card: Scorecard, case: CaseCard) -> str:
         else f"; the policy controls {escape(case.learners)}, others: {escape(case.neighbours or 'itself')}"
     )
     charts = "".join(_chart(case, name) for name in CHARTED)
+    beside = f"Below each figure: its {percent(card.level)} interval."
+    if card.baseline is not None:
+        beside += f" Beside it: the difference to {escape(card.baseline)}, paired by town; green is better, red is worse."
     return (
-        f'<h2>{escape(case.name)}</h2><p class="soft">{case.size}{who}</p>'
+        f'<h2>{escape(case.name)}</h2><p class="soft">{case.size}{who}. {beside}</p>'
         f'<div class="scroll"><table><thead><tr><th>measure</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
         f'<div class="grid2" style="margin-top:16px">{charts}</div>{_looks(case)}{_late(case)}'
     )

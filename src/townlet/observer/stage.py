@@ -218,6 +218,10 @@ class Stage:
     def tick_of(self, decision: int) -> int:
         return self.first + decision * self.interval
 
+    def under_way(self, tick: int) -> int:
+        """The decision whose ticks a tick is among."""
+        return (tick - self.first) // self.interval
+
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def decision_of(self, tick: int) -> int:

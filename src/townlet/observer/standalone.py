@@ -135,7 +135,7 @@ def write_page(path: Path, parts: Mapping[str, object], blobs: Mapping[str, byte
     if len(data) > LIMIT:
         raise UsageError(
             f"the file would have {len(data) / (1 << 20):.1f} MB, at most {LIMIT >> 20} are written; "
-            "film fewer ticks (--ticks) or leave out the second take"
+            "film fewer ticks (--set scenario.episode_ticks=N) or leave out the second take"
         )
     write_bytes(path, data)
     return len(data)

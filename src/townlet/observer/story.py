@@ -1,4 +1,4 @@
-"""What happened, in sentences: a resident's story, moments worth a jump, where two takes part. All of it is read from reels."""
+"""What happened, in sentences: moments worth a jump, where two takes part. All of it is read from reels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from townlet.config.base import clock
 from townlet.errors import TakeError
 from townlet.observer.studio import Studio, table_of
-from townlet.observer.words import UNTOLD, option_text, tell
+from townlet.observer.words import option_text, tell
 from townlet.types import Record
 
 MOMENTS = {"queue_conflict": 1.0, "quarrel": 3.0, "exit": 5.0, "newcomer": 2.0, "perturbation": 2.0, "notice": 1.5}
@@ -49,29 +49,6 @@ def text_of(header: Mapping[str, Any], row: Record) -> str:
     if row["object"] >= 0:
         record["object_id"] = header["things"][row["object"]]["id"]
     return tell(record)
-
-
-def story(studio: Studio, name: str, slot: int, first: int = 0, last: int | None = None) -> Record:
-    """The events of whoever lives in a slot."""
-    header = studio.known(name).header
-    if not 0 <= slot < len(header["people"]):
-        raise TakeError(f"there is no slot {slot}; the take has slots 0 to {len(header['people']) - 1}")
-    rows = [
-        {
-            "tick": row["tick"],
-            "time": time_of(header, row["tick"]),
-            "kind": header["events"][row["kind"]],
-            "text": text_of(header, row),
-            "with": next((int(other) for other in (row["actor"], row["rival"]) if other >= 0 and other != slot), None),
-            "thing": row["object"] if row["object"] >= 0 else None,
-        }
-        for row in events(studio, name)
-        if slot in (row["actor"], row["rival"])
-        and row["tick"] >= first
-        and (last is None or row["tick"] < last)
-        and header["events"][row["kind"]] not in UNTOLD
-    ]
-    return {"resident": header["people"][slot]["id"], "story": rows}
 
 
 def moments(studio: Studio, name: str) -> list[Record]:

@@ -99,7 +99,7 @@ class Studio:
         first = 0 if start is None else int(self._snapshots[start][1]["towns"]["tick"][0])
         recipe = {
             "v": VERSION,
-            "town": config.scenario.name or config.config_id,
+            "town": config.town_name,
             "config": self.add_config(config),
             "seed": config.seed if seed is None else seed,
             "start": start,

@@ -61,7 +61,7 @@ def witness(stage: Stage, tick: int, slot: int) -> Record:
             f"there is no decision of slot {slot} at tick {tick}; the take has ticks {stage.first} to "
             f"{stage.first + stage.ticks - 1} and slots 0 to {stage.vec.num_residents - 1}"
         )
-    (found,) = witnesses(stage, (tick - stage.first) // stage.interval, [slot], full=True)
+    (found,) = witnesses(stage, stage.under_way(tick), [slot], full=True)
     return {**found, "tick": tick}
 
 
@@ -199,7 +199,7 @@ def ties(stage: Stage, tick: int) -> Record:
     """Who feels what for whom at the decision under way at a tick; a feels for b."""
     if not stage.first <= tick < stage.first + stage.ticks:
         raise TakeError(f"there is no tick {tick}; the take has {stage.first} to {stage.first + stage.ticks - 1}")
-    stage.go((tick - stage.first) // stage.interval)
+    stage.go(stage.under_way(tick))
     vec = stage.vec
     rows = []
     for a, s in np.argwhere(vec.state.ties[0]["other"] >= 0).tolist():

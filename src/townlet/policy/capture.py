@@ -174,7 +174,8 @@ def totals(metas: Sequence[SampleMeta]) -> dict[str, float]:
     return found
 
 
-BUFFER_BYTES = 128 << 20  # towns are run in groups whose frames fit into this; a stopped capture still writes its group
+BUFFER_BYTES = 128 << 20  # towns are run in groups whose frames fit into this …
+GROUP_LIVES = 2000  # … with about so many lives at most: a stopped capture still writes its group
 FRAME_BYTES = 2048  # of one decision of one resident, about
 SEEDED_RESIDENTS = 2
 LONGEST_PREFIX = 64  # with a resident's id and a number it is a name
@@ -239,7 +240,7 @@ def capture(
     if options.append and len(configs) > 1:
         raise UsageError(f"--append adds to the capture of one scenario, but {len(configs)} were named; append them one by one")
     files.check_free(out, options.overwrite or options.append, "folder")
-    names = [config.scenario.name or config.config_id for config in configs]
+    names = [config.town_name for config in configs]
     if len(set(names)) < len(names):
         raise UsageError(f"the scenario {max(names, key=names.count)} is named twice; name each once")
     ticks = [options.ticks or config.scenario.episode_ticks for config in configs]
@@ -301,7 +302,7 @@ def _run(
         config = seed_residents(config)
     steps = max(1, ticks // config.policy.interval)
     here, last = where.engine == "local", first_town + options.towns
-    group = max(1, BUFFER_BYTES // (FRAME_BYTES * steps * max(1, len(config.scenario.residents))))
+    group = max(1, min(GROUP_LIVES, BUFFER_BYTES // (FRAME_BYTES * steps)) // max(1, len(config.scenario.residents)))
     if not here:
         group = min(group, -(-options.towns // max(1, where.workers)))
         options = replace(options, policy=carried(options.policy) if isinstance(options.policy, str) else options.policy)

@@ -27,6 +27,7 @@ from safetensors import SafetensorError
 from townlet import files
 from townlet.errors import CheckpointError, UsageError
 from townlet.names import check_name
+from townlet.npz import check_npz, npz_bytes, read_npz
 from townlet.types import Array, Record
 
 log = logging.getLogger("townlet.checkpoint")
@@ -75,7 +76,7 @@ def save_checkpoint(folder: str | Path, checkpoint: Checkpoint, *, overwrite: bo
         files.write_bytes(partial / WEIGHTS, _tensor_bytes(checkpoint.weights), sync=False)
         files.write_bytes(partial / OPTIMIZER, _tensor_bytes(checkpoint.optimizer), sync=False)
         if checkpoint.world:
-            files.write_bytes(partial / WORLD, files.npz_bytes(checkpoint.world), sync=False)
+            files.write_bytes(partial / WORLD, npz_bytes(checkpoint.world), sync=False)
         state = {**checkpoint.state, "format": FORMAT, "weights_hash": weights_hash(checkpoint.weights)}
         files.write_json(partial / STATE, state, sync=False)
         files.write_sums(partial, sync=False)
@@ -90,7 +91,7 @@ def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_wor
             _check_tensors(folder / name)
     there = (WORLD,) if (folder / WORLD).exists() else ()  # sums cut by a line would leave it out
     if there:
-        files.check_npz(folder / WORLD, error=CheckpointError)
+        check_npz(folder / WORLD, error=CheckpointError)
     listed = files.check_sums(folder, require=(WEIGHTS, OPTIMIZER, STATE, *there), error=CheckpointError)
     state = read_state(folder)
     weights = _read_tensors(folder / WEIGHTS)
@@ -99,7 +100,7 @@ def load_checkpoint(folder: str | Path, *, with_optimizer: bool = True, with_wor
     optimizer = _read_tensors(folder / OPTIMIZER) if with_optimizer else {}
     world = {}
     if with_world and WORLD in listed:
-        world = files.read_npz(folder / WORLD, limit=LIMIT, error=CheckpointError)
+        world = read_npz(folder / WORLD, limit=LIMIT, error=CheckpointError)
     return Checkpoint(weights, state, optimizer, world)
 
 

@@ -138,7 +138,9 @@ def find_manifest(folder: Path) -> Path:
     found = sorted(folder.glob(f"*{MANIFEST_SUFFIX}"))
     if len(found) != 1:
         many = "no manifest" if not found else f"{len(found)} manifests"
-        raise ReplayError(f"{folder}: holds {many}, expected one *{MANIFEST_SUFFIX}; capture it again")
+        raise ReplayError(
+            f"{folder}: holds {many}, expected one *{MANIFEST_SUFFIX}; `townlet capture` makes a folder that has one"
+        )
     return found[0]
 
 

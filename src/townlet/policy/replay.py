@@ -18,6 +18,7 @@ from pydantic import Field
 from townlet import files
 from townlet.dto import Frozen
 from townlet.errors import ReplayError, UsageError
+from townlet.npz import npz_bytes
 from townlet.observations.spec import CONFLICT, TOLD_WEIGHT, ObservationSpec
 from townlet.policy.capture_events import EventTable, read_event_records
 from townlet.policy.manifest import (
@@ -237,7 +238,7 @@ class ReplayDataset:
         """Of the files (`dataset_hash`), or of samples in memory by the bytes that would be written."""
         if self._entries:
             return dataset_hash(self._entries)
-        encoded = ((files.npz_bytes(to_disk(sample)), meta_bytes(sample.meta)) for sample in self.samples())
+        encoded = ((npz_bytes(to_disk(sample)), meta_bytes(sample.meta)) for sample in self.samples())
         return hash_of_data((files.sha256_bytes(arrays), files.sha256_bytes(meta)) for arrays, meta in encoded)
 
     def __len__(self) -> int:

@@ -270,7 +270,7 @@ def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str
     capture = CaptureNote(
         config_id=vec.config.config_id,
         config_hash=vec.config_hash,
-        scenario=vec.config.scenario.name or vec.config.config_id,
+        scenario=vec.config.town_name,
         seed=vec.seed,
         ticks=ticks,
     )

@@ -18,7 +18,7 @@ import numpy as np
 from townlet.config.models import SimulationConfig
 from townlet.config.town import BehaviorConfig
 from townlet.envs.vector import VectorTown
-from townlet.errors import CheckpointError, UsageError
+from townlet.errors import CheckpointError, UsageError, did_you_mean
 from townlet.observations.spec import MAPS, ObservationSpec
 from townlet.policy.checkpoint import mix_hash, read_state, resolve, weights_hash
 from townlet.policy.inference import Acted, NumpyPolicy
@@ -244,7 +244,16 @@ def locate(spec: str) -> str:
     if spec in POLICIES:
         return spec
     folder = spec.removeprefix(GREEDY)
+    if not Path(folder).exists():
+        raise _absent(spec)
     return spec[: len(spec) - len(folder)] + str(resolve(folder))
+
+
+def _absent(spec: str) -> CheckpointError | UsageError:
+    if "/" in spec or "." in spec:
+        return CheckpointError(f"there is no checkpoint folder {spec}; expected one, or {', '.join(POLICIES)}")
+    expected = did_you_mean(spec, POLICIES) or f"expected {', '.join(POLICIES)} or the folder of a checkpoint or a run"
+    return UsageError(f"there is no policy {spec!r}; {expected}")
 
 
 def fitted(config: SimulationConfig, policy: object) -> SimulationConfig:
@@ -326,10 +335,8 @@ def make_policy(spec: str, vec: VectorTown, *, epsilon: float = 0.0, seed: int =
         policy = RandomPolicy(seed)
     elif Path(folder).exists():
         return _network_policy(NumpyPolicy.load(Path(folder)), spec, vec, seed)
-    elif "/" in spec or "." in spec:
-        raise CheckpointError(f"there is no checkpoint folder {spec}; expected one, or {', '.join(POLICIES)}")
     else:
-        raise UsageError(f"there is no policy {spec!r}; expected {', '.join(POLICIES)} or the folder of a checkpoint")
+        raise _absent(spec)
     policy.reset(vec)
     return policy
 

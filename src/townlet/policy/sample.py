@@ -19,6 +19,7 @@ from townlet import files
 from townlet.dto import FrozenStrict
 from townlet.errors import ReplayError
 from townlet.names import Name, NameOrNothing, name_from
+from townlet.npz import npz_bytes, read_npz
 from townlet.policy.sample_metrics import RIVALRY_FIELDS, array_metrics, differing
 from townlet.policy.trajectory import STORED, Trajectory, from_disk, to_disk
 from townlet.types import Array
@@ -240,7 +241,7 @@ def encode_sample(sample: ReplaySample, *, compress: bool = False) -> tuple[byte
         raise ReplayError(
             f"sample {sample.meta.sample_id} is of the first generation, which is read-only; capture it again to write it"
         )
-    return files.npz_bytes(to_disk(sample), compress=compress), meta_bytes(sample.meta)
+    return npz_bytes(to_disk(sample), compress=compress), meta_bytes(sample.meta)
 
 
 def read_sample(
@@ -255,7 +256,7 @@ def read_sample(
 def read_arrays(path: Path, sha256: str | None = None) -> dict[str, Array]:
     data = files.read_bytes(path, limit=SAMPLE_LIMIT, error=ReplayError)
     check_hash(path, data, sha256)
-    arrays = files.read_npz(data, limit=SAMPLE_LIMIT, error=ReplayError, name=str(path))
+    arrays = read_npz(data, limit=SAMPLE_LIMIT, error=ReplayError, name=str(path))
     for name, axes in (("features", 1), ("map", 3)):  # a single observation is read as one decision
         if name in arrays and arrays[name].ndim == axes:
             arrays[name] = arrays[name][None]

@@ -81,7 +81,7 @@ def _against_champion(gate: GateConfig, pairs: Sequence[tuple[float, float]], le
     worse = 0.0 if gate.rule == "better" else -gate.bound
     verdict: Verdict = "pass" if gain.low > margin else "fail" if gain.high < worse else "hold"
     shown = gain if direction == 1 else Interval(-gain.value, -gain.high, -gain.low)
-    return _result(gate, verdict, shown, len(pairs), f"{gate.metric} {_words(gate, verdict)}: difference {_range(shown)}")
+    return _result(gate, verdict, shown, len(pairs), f"{gate.metric} {_words(gate, verdict)}: difference {_range(gate, shown)}")
 
 
 def _words(gate: GateConfig, verdict: Verdict) -> str:
@@ -102,7 +102,7 @@ def _floor(gate: GateConfig, values: Sequence[float], level: float) -> GateResul
     verdict: Verdict = "pass" if clear else "fail" if missed else "hold"
     found = {"pass": "is", "hold": "may not be", "fail": "is not"}[verdict]
     wanted = f"{gate.rule.replace('_', ' ')} {gate.bound:g}"
-    return _result(gate, verdict, interval, len(values), f"{gate.metric} {found} {wanted}: {_range(interval)}")
+    return _result(gate, verdict, interval, len(values), f"{gate.metric} {found} {wanted}: {_range(gate, interval)}")
 
 
 def _drift(gate: GateConfig, scorecard: Scorecard, candidate: str, champion: str) -> GateResult:
@@ -138,6 +138,7 @@ def _result(gate: GateConfig, verdict: Verdict, interval: Interval | None, pairs
     return GateResult.model_validate({**asked, **found, "verdict": verdict, "pairs": pairs, "reason": reason})
 
 
-def _range(interval: Interval) -> str:
-    value, low, high = (f"{number + 0.0:+.4g}" for number in interval)  # + 0.0: never "-0"
-    return f"{value} [{low}, {high}]"
+def _range(gate: GateConfig, interval: Interval) -> str:
+    """One digit more than a scorecard shows; z: never "-0"."""
+    value, low, high = (f"{number:+z.{MEASURES[gate.metric].decimals + 1}f}" for number in interval)
+    return f"{value} ({low} … {high})"

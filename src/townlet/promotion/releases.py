@@ -85,17 +85,24 @@ class Releases:
                 entries = self.entries()
             except LedgerError as error:
                 return self._without_gates("fail", str(error))
+            if problems := self._check_evidence(entries):
+                return self._without_gates("fail", problems[0])
             return self._judge(entries, candidate, scorecard, suite or self.rules.suite)
 
     def promote(self, candidate: Path) -> PromotionDecision:
-        """Make the candidate the release if its last window said PROMOTE; otherwise that decision stands."""
+        """Make the candidate the release if its last window said PROMOTE; otherwise that decision stands. One that was just made
+        the release is left as it is: whoever was killed may ask again."""
         with self._lock():
             try:
                 entries = self.entries()
                 checkpoint = read_checkpoint(candidate)
             except DamagedFileError as error:
                 return self._without_gates("fail", str(error))
+            if problems := self._check_evidence(entries):
+                return self._without_gates("fail", problems[0])
             last = next((e for e in reversed(entries) if e.kind != "window" or e.candidate == checkpoint.weights), None)
+            if last is not None and last.kind == "promote" and last.candidate == checkpoint.weights and last.decision is not None:
+                return last.decision
             if last is None or last.kind != "window" or last.decision is None:
                 return self._without_gates(
                     "hold", f"{candidate} has no window since the last change of champion; run promote evaluate"
@@ -135,6 +142,13 @@ class Releases:
             entries = self.entries()
         except LedgerError as error:
             return [str(error)]
+        problems = self._check_evidence(entries)
+        for name in dict.fromkeys(champions(entries)[1:]):
+            if name != FIRST_CHAMPION:
+                problems += self._check_release(name)
+        return problems
+
+    def _check_evidence(self, entries: tuple[LedgerEntry, ...]) -> list[str]:
         problems: list[str] = []
         for entry in entries:
             if entry.evidence is not None and entry.evidence.scorecard is not None:
@@ -147,9 +161,6 @@ class Releases:
                     problems.append(f"entry {entry.number}: {path} is missing; restore the evidence")
                 elif sha256_file(path) != entry.evidence.scorecard:
                     problems.append(f"entry {entry.number}: {path} was changed since it was judged; restore the evidence")
-        for name in dict.fromkeys(champions(entries)[1:]):
-            if name != FIRST_CHAMPION:
-                problems += self._check_release(name)
         return problems
 
     @contextmanager

@@ -73,7 +73,7 @@ def compile_plan(plan: Plan, config: SimulationConfig, *, nearest: Array | None 
     walk = walkable(plan.tiles)
     _check_buildings(plan, walk)
     houses = houses_of(plan)
-    private = {kind for spec in config.affordances.specs if spec.own_home for kind in spec.objects}
+    private = config.affordances.home_kinds
     order = _order(plan, houses, private)
     reach = [_reach(one, walk) for one in order]
     towards = step_fields(walk, [floor_of(building, walk) for building in plan.buildings])
@@ -122,7 +122,7 @@ def houses_of(plan: Plan) -> Array:
     houses = np.full(plan.tiles.shape, -1, dtype=np.int64)
     for b in range(len(plan.buildings) - 1, -1, -1):
         one = plan.buildings[b]
-        houses[one.y : one.y + one.height, one.x : one.x + one.width] = b
+        one.part_of(houses)[...] = b
     return houses
 
 
@@ -214,7 +214,7 @@ def _place(
 def _bed_fields(building: Building, walk: Array, beds: list[PlacedObject], reach: list[list[int]]) -> Array:
     """The way to each bed of a building over the building's box.  # (beds, h, w) u2"""
     width = walk.shape[1]
-    inside = walk[building.y : building.y + building.height, building.x : building.x + building.width]
+    inside = building.part_of(walk)
     goals = [[_inside(building, tile, walk) for tile in spots if building.holds(tile % width, tile // width)] for spots in reach]
     ways = step_fields(inside, goals)
     for one, way in zip(beds, ways):
@@ -398,7 +398,7 @@ def _employ(plan: Plan, walk: Array, residents: Array, building_of: dict[str, in
 
 def desks(building: Building, walk: Array) -> list[int]:
     """Floor tiles of a site, deepest first, so that workers do not block the door."""
-    inside = walk[building.y : building.y + building.height, building.x : building.x + building.width]
+    inside = building.part_of(walk)
     floor = floor_of(building, walk)
     local = {tile: _inside(building, tile, walk) for tile in floor}
     doors = [local[tile] for tile in ways_in(building, walk)]

@@ -153,7 +153,7 @@ class LintReport:
 def lint(config: SimulationConfig, *, days: float | None = None) -> LintReport:
     """All static verdicts over `days` (by default the length of an episode)."""
     span = config.scenario.episode_ticks / DAY if days is None else days
-    name = config.scenario.name or config.config_id
+    name = config.town_name
     plan = read_plan(config)
     verdicts = [_tiles(plan, config)]
     try:
@@ -212,9 +212,8 @@ class Ways:
 def _tiles(plan: Plan, config: SimulationConfig) -> Verdict:
     """A bed per resident, a tile of the site per worker."""
     walk = walkable(plan.tiles)
-    private = {kind for spec in config.affordances.specs if spec.own_home for kind in spec.objects}
     houses = houses_of(plan)
-    beds = Counter(int(houses[one.y, one.x]) for one in plan.objects if one.kind in private)
+    beds = Counter(int(houses[one.y, one.x]) for one in plan.objects if one.kind in config.affordances.home_kinds)
     lodgers = Counter(one.home for one in plan.residents)
     sites = {job.id: job.site for job in plan.jobs}
     workers = Counter(sites[one.job] for one in plan.residents if one.job is not None)

@@ -47,6 +47,10 @@ class Building:
     def at(self) -> tuple[int, int]:
         return self.x, self.y
 
+    def part_of(self, grid: Array) -> Array:
+        """Its floor in a grid of the map; a view."""
+        return grid[self.y : self.y + self.height, self.x : self.x + self.width]
+
     def holds(self, x: int, y: int) -> bool:
         return self.x <= x < self.x + self.width and self.y <= y < self.y + self.height
 
@@ -102,8 +106,7 @@ def spot(x: int, y: int) -> str:
 def floor_of(building: Building, walk: Array) -> list[int]:
     """Tiles of a building one can stand on, as flat indices of the map."""
     width = walk.shape[1]
-    box = walk[building.y : building.y + building.height, building.x : building.x + building.width]
-    return [(building.y + int(y)) * width + building.x + int(x) for y, x in np.argwhere(box)]
+    return [(building.y + int(y)) * width + building.x + int(x) for y, x in np.argwhere(building.part_of(walk))]
 
 
 def object_kinds(config: SimulationConfig) -> tuple[str, ...]:

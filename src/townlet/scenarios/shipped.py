@@ -32,7 +32,7 @@ def facts_of(config: SimulationConfig, plan: Plan | None = None) -> ScenarioFact
     plan = read_plan(config) if plan is None else plan
     rows, columns = plan.tiles.shape
     return ScenarioFacts(
-        name=config.scenario.name or config.config_id,
+        name=config.town_name,
         description=config.scenario.description,
         residents=len(plan.residents),
         rows=int(rows),

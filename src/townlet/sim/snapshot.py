@@ -18,6 +18,7 @@ from townlet.config import SimulationConfig, config_hash
 from townlet.dto.snapshot import SNAPSHOT_SCHEMA, SnapshotHeader
 from townlet.envs.vector import VectorTown
 from townlet.errors import SnapshotError, first_problem
+from townlet.npz import check_npz, npz_bytes, read_npz
 from townlet.types import Array
 
 LIMIT = 8 << 30
@@ -58,12 +59,12 @@ def take_snapshot(
 
 
 def save_snapshot(snapshot: Snapshot, path: str | Path, *, compress: bool = False) -> None:
-    files.write_bytes(path, files.npz_bytes(_members(snapshot, compress), compress=compress))
+    files.write_bytes(path, npz_bytes(_members(snapshot, compress), compress=compress))
 
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
     """What `save_snapshot` would write."""
-    return files.npz_bytes(_members(snapshot, False))
+    return npz_bytes(_members(snapshot, False))
 
 
 def _members(snapshot: Snapshot, compress: bool) -> dict[str, Array]:
@@ -75,11 +76,11 @@ def _members(snapshot: Snapshot, compress: bool) -> dict[str, Array]:
 
 def load_snapshot(path: str | Path, config: SimulationConfig | None = None) -> Snapshot:
     """Read a snapshot; with a config, only one of that very config."""
-    files.check_npz(path, error=SnapshotError)
+    check_npz(path, error=SnapshotError)
     raw = files.read_bytes(path, limit=LIMIT, error=SnapshotError)
-    arrays = files.read_npz(raw, limit=LIMIT, error=SnapshotError, name=str(path))
+    arrays = read_npz(raw, limit=LIMIT, error=SnapshotError, name=str(path))
     header = _header(arrays.get(HEADER), str(path))
-    if not header.compressed and files.npz_bytes(arrays) != raw:  # also what no checksum of the archive covers
+    if not header.compressed and npz_bytes(arrays) != raw:  # also what no checksum of the archive covers
         raise SnapshotError(f"{path} is not byte for byte what was written; it is damaged, make it again")
     del arrays[HEADER]
     memory = {name.removeprefix(MEMORY): arrays.pop(name) for name in list(arrays) if name.startswith(MEMORY)}

@@ -16,6 +16,7 @@ from townlet.files import make_folder, write_bytes, write_json, write_text
 from townlet.optional import versions
 from townlet.policy.jobs import run_jobs
 from townlet.studies.soak import run_soak
+from townlet.telemetry.drawing import pipes
 
 PRIMARY = ("queue_conflict", "employment_punctuality", "rivalry_decay", "observation_baseline", "kitchen_breakfast")
 SOAK = "queue_conflict_soak"
@@ -146,17 +147,16 @@ def write_documents(result: Acceptance, docs: Path) -> None:
 
 def acceptance_page(result: Acceptance) -> str:
     lines = ["# Rollout acceptance", "", _generated(result), "", f"**{'Accepted' if result.accepted else 'Not accepted'}.**", ""]
-    lines += ["| criterion | met | evidence |", "| --- | --- | --- |"]
-    lines += [f"| {c.name} | {'yes' if c.met else '**no**'} | {c.evidence} |" for c in result.criteria]
-    lines += ["", "| scenario | cycles | transitions | records | alerts | value loss, first → last | kl_k3, last | seconds |"]
-    lines += ["| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |"]
+    met = [(c.name, "yes" if c.met else "**no**", c.evidence) for c in result.criteria]
+    lines += [*pipes(("criterion", "met", "evidence"), met), ""]
+    head = ("scenario", "cycles", "transitions", "records", "alerts", "value loss, first → last", "kl_k3, last", "seconds")
+    rows = []
     for soak in result.soaks:
-        total = sum(cycle.transitions for cycle in soak.cycles)
-        loss = f"{soak.cycles[0].loss_value:.3f} → {soak.cycles[-1].loss_value:.3f}"
-        lines.append(
-            f"| {soak.scenario} | {len(soak.cycles)} | {total} | {soak.records} | {len(soak.alerts)} | {loss} "
-            f"| {soak.cycles[-1].kl_k3:.4f} | {soak.seconds:.0f} |"
-        )
+        total, last = sum(cycle.transitions for cycle in soak.cycles), soak.cycles[-1]
+        loss = f"{soak.cycles[0].loss_value:.3f} → {last.loss_value:.3f}"
+        counts = (len(soak.cycles), total, soak.records, len(soak.alerts))
+        rows.append((soak.scenario, *counts, loss, f"{last.kl_k3:.4f}", f"{soak.seconds:.0f}"))
+    lines += pipes(head, rows, right=(1, 2, 3, 4, 6, 7))
     for soak in result.soaks:
         if soak.alerts:
             lines += ["", f"Alerts of `{soak.scenario}`:", "", *(f"- {alert}" for alert in soak.alerts[:10])]
@@ -177,26 +177,21 @@ def certificate_page(result: Acceptance) -> str:
 def baselines_page(result: Acceptance) -> str:
     lines = ["# Queue conflict baselines", "", _generated(result), ""]
     lines += ["Scripted residents on evaluation seeds, per resident-day, with 95 % intervals:", ""]
-    lines += ["| scenario | conflicts | intensity | quarrels | mean wait (ticks) |", "| --- | ---: | ---: | ---: | ---: |"]
-    for soak in result.soaks:
-        if soak.scenario != SOAK:
-            cells = " | ".join(_measure(soak, name) for name in ("conflicts", "intensity", "quarrels", "wait_mean"))
-            lines.append(f"| {soak.scenario} | {cells} |")
+    measures = ("conflicts", "intensity", "quarrels", "wait_mean")
+    scripted = [(soak.scenario, *(_measure(soak, name) for name in measures)) for soak in result.soaks if soak.scenario != SOAK]
+    lines += pipes(("scenario", "conflicts", "intensity", "quarrels", "mean wait (ticks)"), scripted, right=range(1, 5))
     lines += [
         "",
         "While training, per epoch over all cycles (what `--queue-events-min` and `--queue-intensity-min` compare with):",
         "",
     ]
-    lines += [
-        "| scenario | events, mean | events, least | intensity, mean | intensity, least |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
+    trained = []
     for soak in result.soaks:
         events = [c.conflict_events for c in soak.cycles if c.conflict_events is not None]
         sums = [c.conflict_intensity for c in soak.cycles if c.conflict_intensity is not None]
-        cells = " | ".join(f"{f(v):.2f}" if v else "" for v in (events, sums) for f in (fmean, min))
-        lines.append(f"| {soak.scenario} | {cells} |")
-    return "\n".join(lines) + "\n"
+        trained.append((soak.scenario, *(f"{f(v):.2f}" if v else "" for v in (events, sums) for f in (fmean, min))))
+    head = ("scenario", "events, mean", "events, least", "intensity, mean", "intensity, least")
+    return "\n".join([*lines, *pipes(head, trained, right=range(1, 5))]) + "\n"
 
 
 def _measure(soak: SoakResult, name: str) -> str:
@@ -225,11 +220,10 @@ def _generated(result: Acceptance) -> str:
 
 
 def _hashes(result: Acceptance) -> list[str]:
-    lines = ["| artefact | SHA-256 |", "| --- | --- |"]
+    rows = []
     for soak in result.soaks:
-        lines.append(f"| {soak.scenario}: config | `{soak.config_hash}` |")
-        lines.append(f"| {soak.scenario}: last weights | `{soak.cycles[-1].weights_after}` |")
-        lines += [
-            f"| {soak.scenario}/{name} | `{digest[:16]}` |" for name, digest in soak.files.items() if not name.startswith("ppo_")
-        ]
-    return lines
+        rows.append((f"{soak.scenario}: config", f"`{soak.config_hash}`"))
+        rows.append((f"{soak.scenario}: last weights", f"`{soak.cycles[-1].weights_after}`"))
+        kept = {name: digest for name, digest in soak.files.items() if not name.startswith("ppo_")}
+        rows += [(f"{soak.scenario}/{name}", f"`{digest[:16]}`") for name, digest in kept.items()]
+    return pipes(("artefact", "SHA-256"), rows)

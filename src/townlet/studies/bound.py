@@ -57,7 +57,7 @@ def bound(config: SimulationConfig) -> Bound:
 def _best_day(config: SimulationConfig, town: CompiledTown, one: np.void) -> float:
     """The optimum of the averaged day of one resident."""
     rules, rewards = make_rules(config)[0], config.rewards
-    day, days = config.world.ticks_per_day, config.scenario.episode_ticks / config.world.ticks_per_day
+    day, days = config.world.ticks_per_day, config.days
     span = min(day, config.scenario.episode_ticks)  # an episode shorter than a day is its own day
     steps, needs = -(-span // STEP), list(config.needs.values())
     kinds = {town.kinds[kind] for kind in town.layout.objects["kind"]}

@@ -141,7 +141,7 @@ def plan_case(
     ends = ScoreScale(
         scenario=case.name,
         town=town_hash(config),
-        days=config.scenario.episode_ticks / config.world.ticks_per_day,
+        days=config.days,
         random=float(chance or 0.0),
         script=script,
         base=float(np.mean([one.base for one in plans])),
@@ -202,7 +202,7 @@ class _Search:
         self.per_day = config.world.ticks_per_day // self.vec.interval
         self.steps = -(-config.scenario.episode_ticks // self.vec.interval)
         self.people = int(self.vec.state.residents["present"][0].sum())
-        self.length = config.scenario.episode_ticks / config.world.ticks_per_day
+        self.length = config.days
         self.earned = 0.0
         self.start = self.vec.save(), self.policy.memory()
 

@@ -39,7 +39,7 @@ def run_soak(config: SimulationConfig, folder: Path, *, cycles: int = 10, say: S
     if cycles < 1:
         raise UsageError(f"{cycles} cycles were asked for, expected at least 1")
     started = time.perf_counter()
-    name = config.scenario.name or config.config_id
+    name = config.town_name
     work, log = partial_folder(folder / "work"), folder / f"ppo_{name}.jsonl"
     soak = SoakStrategy(config, work, lambda cycle: say(_cycle_line(name, cycle, cycles)))
     options = RunOptions(epochs=cycles, dataset=soak.capture("scripted"), run_dir=work / "run", log_path=log)

@@ -111,5 +111,5 @@ def worth(vec: VectorTown, behavior: BehaviorConfig) -> float:
         loop.step()
     row = tally.row()
     earned, wallet = (np.mean([value for value in row[name] if value is not None]) for name in ("return", "wallet"))
-    days = vec.config.scenario.episode_ticks / vec.config.world.ticks_per_day
+    days = vec.config.days
     return float(earned - SAVINGS * max(0.0, first - float(wallet)) / days)

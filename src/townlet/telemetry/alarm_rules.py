@@ -22,6 +22,7 @@ SIDES: tuple[Side, ...] = ("above", "below", "is")
 RULE_KEYS = ("field", "above", "below", "is", "versus", "margin", "unless", "anneal", "smoothing", "patience")
 FILE_KEYS = ("rules", "defaults", "smoothing", "patience", "max_gap")
 MAX_RULES_FILE = 1 << 20
+MOST_RECORDS = 10**9  # to wait for, or to take the mean of
 PAST = "past"  # as `versus`: the field's own earlier records
 PAST_WINDOW = 8  # records whose mean the defaults compare with the past
 PAST_LEAST, PAST_KEPT = 32, 64  # earlier records before there is a past, and how far it goes back
@@ -164,8 +165,8 @@ def _rule(entry: object, common: Mapping[str, object], where: str) -> Rule:
         raise ConfigError(f"{where}: {name} has {side}: {wanted!r}, expected {expected}")
     counts = {key: entry.get(key, common.get(key, 1)) for key in ("smoothing", "patience")}
     for key, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{where}: {key} is {value!r}, expected a whole number from 1 on")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_RECORDS:
+            raise ConfigError(f"{where}: {key} is {value!r}, expected a whole number from 1 to {MOST_RECORDS}")
     versus = entry.get("versus", "")
     if versus and versus != PAST and not (isinstance(versus, str) and declared(versus) and field(versus).numeric):
         raise ConfigError(f"{where}: versus is {versus!r}, which is neither a numeric field nor {PAST}")

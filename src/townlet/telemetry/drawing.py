@@ -1,9 +1,9 @@
-"""Drawings made of characters: sparklines, line charts and shaded strips for the terminal."""
+"""Drawings made of characters: tables, sparklines, line charts and shaded strips, for the terminal and for Markdown."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -42,6 +42,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[
         return "  ".join(cells).rstrip()
 
     return [line(head), "  ".join("─" * width for width in widths), *(line(row) for row in rows)]
+
+
+def pipes(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Collection[int] = ()) -> list[str]:
+    """A table in Markdown, the columns named by `right` to the right."""
+    rule = ["---:" if i in right else "---" for i in range(len(head))]
+    texts = ([str(cell).replace("|", "\\|") for cell in line] for line in (head, rule, *rows))
+    return ["|" + "|".join(f" {text} " if text else " " for text in line) + "|" for line in texts]
 
 
 def thinned(values: ArrayLike, width: int) -> Doubles:

@@ -111,6 +111,10 @@ class Picture:
         write_bytes(output, encoded(self.figure, image_kind(output)))
         return output
 
+    def __repr__(self) -> str:
+        titles = ", ".join(filter(None, (axes.get_title(loc="left") for axes in self.figure.axes)))
+        return f"<Picture: {titles}; save(FILE) writes a PNG or SVG>"
+
     def _repr_png_(self) -> bytes:
         return encoded(self.figure, "png")
 

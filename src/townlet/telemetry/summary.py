@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from townlet.telemetry.drawing import short, sparkline, table
+from townlet.telemetry.drawing import pipes, short, sparkline, table
 from townlet.telemetry.drift import Delta
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, field
@@ -289,16 +289,13 @@ def as_text(summary: Summary, width: int | None = None) -> str:
 
 
 def as_markdown(summary: Summary) -> str:
-    def pipes(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-        rule = "| " + " | ".join("---" if index == 0 else "---:" for index in range(len(head))) + " |"
-        return ["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)]
-
     lines = ["# Training summary", "", *(f"- **{name}**: {text}" for name, text in _facts(summary)), ""]
-    lines += pipes(HEAD, _rows(summary))
+    lines += pipes(HEAD, _rows(summary), right=range(1, len(HEAD)))
     if constants := _constants(summary):
         lines += ["", "The same in every record: " + constants + "."]
     if summary.drift:
-        lines += ["", "## Drift against the baseline", "", *pipes(*_drift(summary))]
+        head, rows = _drift(summary)
+        lines += ["", "## Drift against the baseline", "", *pipes(head, rows, right=range(1, len(head)))]
     return "\n".join(lines) + "\n"
 
 

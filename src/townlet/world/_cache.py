@@ -2,7 +2,7 @@
 
 Numba keeps compiled code by the path of its file, and does not notice an edit in another file that the code calls. Ours is kept
 by the text of all kernel sources and the versions of what compiles them; within the folder Numba tells processors apart. One
-process compiles while others wait for it, and whoever compiles or waits is told so on stderr.
+process compiles while others wait for it, and whoever compiles or waits is told so on stderr. What is damaged is compiled again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import pickle
 import shutil
 import sys
 import time
@@ -21,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from numba.core import event
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
 
-from townlet.errors import StorageError
+from townlet.errors import DamagedFileError, StorageError
 from townlet.files import FolderLock, write_bytes
 from townlet.world._compiler import EntryModule
 
@@ -53,6 +54,7 @@ def _version() -> str:
     package, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in kernel_sources():
         digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    digest.update(b"behind hashes")  # the form of the files
     digest.update(" ".join([*map(version, ("numba", "llvmlite", "numpy")), str(sys.implementation.cache_tag)]).encode())
     return digest.hexdigest()[:16]
 
@@ -99,18 +101,55 @@ class _Files(CompileResultCacheImpl):
         self._filename_base = self._locator.name
 
 
+class _HashedFiles(IndexDataCacheFile):
+    """Numba's index and data, each behind the hash of its bytes; one that is damaged is none."""
+
+    def sound(self, name: str) -> bool:
+        try:
+            return bool(self._bytes(self._data_path(name)))
+        except OSError:
+            return False
+
+    def _load_index(self) -> Any:
+        try:
+            return pickle.loads(self._bytes(self._index_path))
+        except OSError:
+            return {}
+
+    def _save_index(self, overloads: Any) -> None:
+        self._write(self._index_path, overloads)
+
+    def _load_data(self, name: str) -> Any:
+        return pickle.loads(self._bytes(self._data_path(name)))
+
+    def _save_data(self, name: str, data: Any) -> None:
+        self._write(self._data_path(name), data)
+
+    def _write(self, path: str, value: Any) -> None:
+        data = self._dump(value)
+        with self._open_for_write(path) as stream:
+            stream.write(hashlib.sha256(data).digest() + data)
+
+    def _bytes(self, path: str) -> bytes:
+        data = Path(path).read_bytes()
+        if hashlib.sha256(data[32:]).digest() != data[:32]:
+            raise OSError(f"{path} is damaged")
+        return data[32:]
+
+
 class EntryCache(FunctionCache):
     """The machine code of one entry, by argument types and processor."""
 
     _impl_class = _Files
+    _cache_file: _HashedFiles
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = _HashedFiles(self._cache_path, self._impl.filename_base, "")
 
     def holds(self, signature: Any, codegen: Any) -> bool:
-        try:
-            name = self._cache_file._load_index().get(self._index_key(signature, codegen))
-        except OSError:
-            return False
-        there = name is not None and Path(self._cache_file._data_path(name)).exists()
-        return there and self._bitcode(signature).exists()
+        name = self._cache_file._load_index().get(self._index_key(signature, codegen))
+        return name is not None and self._cache_file.sound(name) and self._bitcode(signature).exists()
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         return super().load_overload(signature, target_context) if self._bitcode(signature).exists() else None
@@ -139,7 +178,11 @@ class EntryCache(FunctionCache):
         """LLVM bitcode of a compiled entry with all it reaches, as it was before it was fitted to a processor."""
         if isinstance(result.library, EntryModule):  # compiled by this very process
             return result.library.portable
-        return zlib.decompress(self._bitcode(signature).read_bytes())
+        path = self._bitcode(signature)
+        try:
+            return zlib.decompress(path.read_bytes())
+        except (OSError, zlib.error):
+            raise DamagedFileError(f"{path} is damaged; remove {path.parent}, the next start compiles again") from None
 
 
 _told = False  # that nothing can be kept

@@ -71,7 +71,12 @@ export class Day {
 
   /** Who came late or not at all, and what the time before went into. */
   showLate() {
-    const { a } = this.page, { head } = a, late = a.eventsHere(a.first, a.last + 1).filter((/** @type {any} */ e) => e.name === "shift_late" || e.name === "shift_absent"), hours = new Map();
+    const { a } = this.page, { head } = a, all = a.eventsHere(a.first, a.last + 1).filter((/** @type {any} */ e) => e.name === "shift_late" || e.name === "shift_absent").reverse(), hours = new Map();
+    const after = new Map(), late = all.filter((/** @type {any} */ e) => {
+      const once = !(after.get(e.actor) - e.tick < head.ticks_per_day); // a shift counts once: late, and then it did not come at all
+      after.set(e.actor, e.tick);
+      return once;
+    }).reverse();
     for (const e of late) {
       const hour = clockTime(head, e.tick).slice(0, 2);
       hours.set(hour, (hours.get(hour) ?? 0) + 1);

@@ -38,9 +38,9 @@ function armsOf(a, b) {
   const same = (/** @type {any} */ one, /** @type {any[]} */ list) => list.some(other => other.at === one.at && other.do === one.do), mine = a.head.take.changes ?? [], theirs = b.head.take.changes ?? [];
   const parted = [...mine.filter((/** @type {any} */ one) => !same(one, theirs)), ...theirs.filter((/** @type {any} */ one) => !same(one, mine))].map(one => b.store.decisionAt(one.at));
   const decision = a.head.take.policy === b.head.take.policy ? Math.min(...parted) : 0;
-  if (!Number.isFinite(decision)) throw new SourceError("A and B are the same; their futures are too.");
-  if (parted.some(one => one !== decision)) throw new SourceError("A and B differ at several moments; futures are lived from one change.");
-  if ([a, b].some(source => source.head.played)) throw new SourceError("Recorded decisions know no other future; choose who decides.");
+  if (!Number.isFinite(decision)) throw new SourceError("A and B are the same, and so are their futures.");
+  if (parted.some(one => one !== decision)) throw new SourceError("A and B differ at several moments; futures need a single change.");
+  if ([a, b].some(source => source.head.played)) throw new SourceError("A recording has only one future; choose a policy that decides.");
   const arms = [a, b].map(({ store, head }) => {
     store.go(decision);
     const forced = store.changes.filter((/** @type {any} */ one) => one.kind === "force" && store.decisionAt(one.at) === decision).map((/** @type {any} */ one) => [store.town.slotOf(one.words[0]), head.actions.indexOf(one.words[1])]);
@@ -71,7 +71,7 @@ function liveFutures(living, arms, count, tell) {
       URL.revokeObjectURL(address);
       resolve(found);
     };
-    worker.onerror = () => reject(new SourceError("The futures could not be lived here."));
+    worker.onerror = () => reject(new SourceError("The futures could not be simulated here."));
     worker.postMessage({ module: living.module, header: living.parts.living.image, image: living.image, arms, count });
   });
 }
@@ -92,7 +92,7 @@ export async function showFutures(page) {
     const { arms, tick } = armsOf(a, b), mean = (/** @type {number[]} */ list) => list.reduce((x, y) => x + y, 0) / list.length;
     said.textContent = "Living them …";
     const [before, after] = await liveFutures(page.library.living, arms, FUTURES, done => (said.textContent = `${done} of ${FUTURES} futures …`));
-    said.textContent = `${FUTURES} futures from ${clockTime(a.head, tick)} to the end, each lived as in A and as in B with the same luck. Bold: the difference is clear of chance.`;
+    said.textContent = `${FUTURES} futures from ${clockTime(a.head, tick)} to the end, each simulated as in A and as in B with the same luck. Bold: the difference is larger than chance.`;
     body.replaceChildren(...Object.entries(COUNTED).map(([key, name]) => {
       const one = before.map(row => row[key]), two = after.map(row => row[key]), effect = pairedEffect(one, two), sure = effect.low > 0 || effect.high < 0, same = one.every((value, k) => value === two[k]);
       return make("tr", { class: sure ? "sure" : null }, make("th", { scope: "row", text: name }), make("td", { text: mean(one).toFixed(2) }), make("td", { text: mean(two).toFixed(2) }), make("td", { text: same ? "the same" : signed(effect.mean, 2) }), make("td", { text: same ? "–" : `${signed(effect.low, 2)} … ${signed(effect.high, 2)}` }));

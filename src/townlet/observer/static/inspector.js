@@ -147,11 +147,11 @@ export class Inspector {
   /** @param {any} why @param {any[]} ties of the resident */
   whyNodes(why, ties) {
     if (!why) return [make("p", { class: "soft", text: "Reasons were not kept for this resident in this file. Open the town with townlet observe to see them." })];
-    if (!why.active) return [make("p", { class: "soft", text: "It does not decide at this moment." })];
+    if (!why.active) return [make("p", { class: "soft", text: "No decision at this moment." })];
     const nodes = [make("p", { class: "lead", text: why.sentence })], { avoid_line: line } = this.page.a.head;
     const rivals = ties.filter(tie => tie.rivalry >= line).sort((p, q) => q.rivalry - p.rivalry).slice(0, 3);
     if (rivals.length) nodes.push(make("p", { class: "small", text: `Keeps out of the way of ${rivals.map(tie => `${tie.b_name} (rivalry ${tie.rivalry.toFixed(2)})`).join(", ")}.` }));
-    nodes.push(make("p", { class: "soft small", text: `Decided at ${why.time}.${why.forced ? " The decision was given, not made." : ""}${why.illegal ? " The choice was not allowed and counted as waiting." : ""}${why.script === why.chosen && this.page.a.head.take.policy !== "scripted" ? " The script would have done the same." : ""}` }));
+    nodes.push(make("p", { class: "soft small", text: `Decided at ${why.time}.${why.forced ? " The decision was set from outside." : ""}${why.illegal ? " The choice was not allowed and counted as waiting." : ""}${why.script === why.chosen && this.page.a.head.take.policy !== "scripted" ? " The script would have done the same." : ""}` }));
     nodes.push(make("h3", { text: "What it could do" }));
     const options = why.options.filter((/** @type {any} */ o) => o.probability >= 0.0005 || o.name === why.chosen || o.name === why.script).slice(0, 12);
     const rows = options.map((/** @type {any} */ o) => {
@@ -218,7 +218,7 @@ export class Inspector {
   storyNodes(frame) {
     const { who } = this.page, source = this.page.a, { head } = source, life = frame.life(who);
     const mine = source.eventsHere(source.first, source.last + 1).filter((/** @type {any} */ e) => e.name !== "bump" && ((e.actor === who && e.actor_life === life) || (e.rival === who && e.rival_life === life)));
-    if (!mine.length) return [make("p", { class: "soft", text: "Nothing happened to it so far." })];
+    if (!mine.length) return [make("p", { class: "soft", text: "Nothing has happened yet." })];
     const row = (/** @type {any} */ e) => make("li", { class: isClash(e.name) ? "sharp" : "" }, this.momentLink(e.tick), make("span", { text: eventSentence(head, e) }));
     const past = mine.filter((/** @type {any} */ e) => e.tick <= frame.t).reverse(), ahead = mine.filter((/** @type {any} */ e) => e.tick > frame.t);
     const nodes = [make("p", { class: "soft small", text: `The day of ${nameOfLife(head, who, life)}, newest first.` })];

@@ -50,7 +50,7 @@ export class LivingTown {
   /** The parent with more changes, or another policy. @param {string} parent @param {any[]} changes @param {string | null} policy */
   async branch(parent, changes, policy) {
     const { head } = await this.open(parent), decides = policy ?? head.take.policy;
-    if (!(decides in this.parts.living.image.policies) && !(policy === null && changes.every(one => one.do.startsWith("force")))) throw new SourceError("The decisions of this take were recorded, and know no other day; choose who decides.");
+    if (!(decides in this.parts.living.image.policies) && !(policy === null && changes.every(one => one.do.startsWith("force")))) throw new SourceError("This take is a recording and cannot play another day; choose a policy that decides.");
     const merged = [...(head.take.changes ?? []), ...changes].sort((a, b) => a.at - b.at);
     return this.bear({ ...head.take, changes: merged, digest: null, policy: decides }, head);
   }
@@ -58,8 +58,8 @@ export class LivingTown {
   /** The take of a link. @param {any} take */
   async adopt(take) {
     const { head } = await this.open(this.parts.takes[0].id), same = ["town", "config", "seed", "start", "ticks"].every(key => (take[key] ?? null) === (head.take[key] ?? null));
-    if (!same) throw new SourceError(`The link is of ${take.town}, seed ${take.seed}; here lives ${head.take.town}, seed ${head.take.seed}. Open it with townlet observe.`);
-    if (!(take.policy in this.parts.living.image.policies)) throw new SourceError(`The link's take is decided by ${take.policy}, who is not in this page.`);
+    if (!same) throw new SourceError(`The link is of ${take.town}, seed ${take.seed}; this page has ${head.take.town}, seed ${head.take.seed}. Open it with townlet observe.`);
+    if (!(take.policy in this.parts.living.image.policies)) throw new SourceError(`The policy of this link, ${take.policy}, is not in this page.`);
     return this.bear(take, head);
   }
 

@@ -250,7 +250,7 @@ export class LivingTake {
 
   run() {
     for (const { at, kind, words } of this.changes) {
-      if (at < this.head.first || at >= this.head.first + this.head.ticks) throw new SourceError("That change is outside the take.");
+      if (at < this.head.first || at >= this.head.first + this.head.ticks) throw new SourceError("That change is outside this day.");
       if (kind === "perturb") this.town.schedule(at, words);
     }
     this.fixed = this.engine.tables();

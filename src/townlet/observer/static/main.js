@@ -248,7 +248,7 @@ class Page {
   mayAct() {
     const { offline, living, about } = this.library;
     if (living || (!offline && about.role === "act")) return true;
-    this.tell(offline ? "A film cannot branch; open the town with townlet observe." : "This link may watch only. Open the link to act, which townlet observe prints.");
+    this.tell(offline ? "This is a recording and cannot be changed; open the town with townlet observe." : "This link is for watching only. To act, open the other link that townlet observe printed.");
     return false;
   }
 
@@ -317,8 +317,9 @@ class Page {
   async jumpToWorst() {
     if (!this.moments.length) await this.findMoments();
     const worst = this.moments.filter(one => isClash(one.kind)).sort((p, q) => q.strength - p.strength || p.tick - q.tick)[0];
-    if (worst) this.goTo(worst);
-    else this.tell("There was no conflict in this film.");
+    if (!worst) return this.tell("There was no conflict on this day.");
+    this.goTo(worst);
+    this.select(worst.slots[0]);
   }
 
   /** @param {any} one */

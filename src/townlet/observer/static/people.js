@@ -5,7 +5,7 @@ import { doingText, isClash, margin, nameOf, percent, plain } from "./words.js";
 
 const ROW = 36;
 const SPARE = 8;
-const TITLES = { margin: "How far the worst need is above the line below which it presses; minus: below it", rivalry: "How angry it is with whom it likes least, 0 to 1; red: it keeps away", conflicts: "Conflicts and quarrels so far today", wallet: "In its wallet at the last decision" };
+const TITLES = { margin: "How far the worst need is above the line at which the script acts; minus: below it", rivalry: "How angry they are with their worst rival, 0 to 1; red: they keep away from each other", conflicts: "Conflicts and quarrels so far today", wallet: "Coins in hand at the last decision" };
 
 export class People {
   /** @param {any} page */
@@ -60,7 +60,7 @@ export class People {
     this.list = list;
     this.frame = frame;
     for (const th of byId("people-head").querySelectorAll("th")) th.setAttribute("aria-sort", th.dataset.key === this.sort ? (this.down ? "descending" : "ascending") : "none");
-    byId("people-count").textContent = `${list.length} residents, those who need something most first; click a name or a column`;
+    byId("people-count").textContent = `${list.length} residents${this.sort === "margin" && !this.down ? ", those in the greatest need first" : ""}; click a row to read why, a column to sort`;
     byId("people-table").setAttribute("aria-rowcount", String(list.length + 1));
     this.rows();
   }
@@ -75,8 +75,8 @@ export class People {
         const level = frame.needs[n][row.slot] / 255;
         return make("td", { class: "c-need" }, make("span", { class: `bar ${level < need.line ? "low" : ""}`, vars: { "--share": level.toFixed(3), "--line": need.line } }, make("i", { class: "line" })), make("span", { class: "figure", text: percent(level) }));
       });
-      const pick = link(row.name, () => this.page.select(row.slot));
-      return make("tr", { "aria-rowindex": from + k + 2, "aria-selected": row.slot === this.page.who ? "true" : null, class: row.slot === this.page.who ? "selected" : null, "data-slot": row.slot },
+      const pick = link(row.name, () => {}); // for the keyboard: its click is one on the row
+      return make("tr", { "aria-rowindex": from + k + 2, "aria-selected": row.slot === this.page.who ? "true" : null, class: row.slot === this.page.who ? "selected" : null, "data-slot": row.slot, on: { click: () => this.page.select(row.slot) } },
         make("th", { scope: "row", class: "c-name" }, pick), ...needs,
         make("td", { class: `c-margin number ${row.margin < 0 ? "bad" : ""}`, text: `${row.margin < 0 ? "−" : "+"}${percent(Math.abs(row.margin))}` }),
         make("td", { class: `c-rivalry number ${row.rivalry >= head.avoid_line ? "bad" : ""}`, text: row.rivalry.toFixed(2) }),

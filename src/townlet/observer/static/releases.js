@@ -37,7 +37,7 @@ export class Releases {
     }
     const { entries, verify } = ledger, champion = [...entries].reverse().find((/** @type {any} */ entry) => entry.kind !== "window")?.candidate ?? "scripted";
     const verdict = make("p", { class: verify.ok ? "small good" : "lead bad", text: `${verify.ok ? "✓ " : ""}${asSentence(verify.text)}` });
-    const said = make("p", { class: "soft", text: "The champion is the policy that is released. Another takes its place when it is not worse in any measure that a gate watches, several times in a row. Every verdict is kept in the ledger." });
+    const said = make("p", { class: "soft", text: "The champion is the released policy. A candidate takes its place when it passes every gate several times in a row. The ledger keeps every verdict." });
     box.replaceChildren(make("p", { class: "lead" }, "Champion: ", make("b", { text: champion.slice(0, 16) })), said, verdict, entries.length ? make("ol", { class: "ledger" }, ...[...entries].reverse().map(entryNode)) : make("p", { class: "soft", text: "Nothing was judged yet. In a terminal, townlet promote evaluate RUN judges a run." }));
   }
 }

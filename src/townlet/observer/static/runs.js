@@ -6,14 +6,14 @@ import { fixed, plain } from "./words.js";
 
 /** Fields of the log that are drawn: what they are called, and what they tell. @type {Record<string, [string, string]>} */
 const CHARTS = {
-  return_per_resident_day: ["return a resident and day", "Reward that a resident collects in a day: the more, the better it lives"],
+  return_per_resident_day: ["return a resident and day", "Reward that a resident earns in a day: more is better"],
   conflicts_per_resident_day: ["conflicts a resident and day", "How often a resident is blocked, overtaken or quarrels in a day"],
-  loss_total: ["loss", "What training makes small; it says little by itself"],
+  loss_total: ["loss", "What training tries to make small; alone it says little"],
   kl_k3: ["step of the policy (KL)", "How far each update moves the policy; jumps are a bad sign"],
   batch_entropy_mean: ["entropy of its choices", "How undecided the policy is: 0 when it is always sure"],
-  explained_variance: ["explained variance of the critic", "How well the critic foresees the return: 1 is perfect, 0 no better than the mean"],
+  explained_variance: ["explained variance of the critic", "How well the critic predicts the return: 1 is perfect, 0 no better than the mean"],
   grad_norm: ["gradient norm", "How strongly the data pulls at the weights; jumps are a bad sign"],
-  queue_wait_mean: ["minutes waited in queues", "Mean wait of whoever queued"],
+  queue_wait_mean: ["minutes waited in queues", "Mean wait in a queue"],
   exits: ["exits", "How many left the town"],
 };
 const MOST_RUNS = 6;
@@ -174,7 +174,7 @@ export class Runs {
     for (const [k, { scorecards }] of cards.entries()) for (const card of scorecards) for (const one of card.cases ?? []) nodes.push(scoreTable(`Scorecard of ${runs[k].name}: ${one.towns} unseen towns of ${one.name}, ${one.days} days each`, one));
     for (const { scorecards } of cards) for (const card of scorecards) if (card.problem) nodes.push(make("p", { text: card.problem }));
     const differing = differences(runs.map(run => run.config));
-    if (differing.length) nodes.push(make("h3", { text: "What their configs differ in" }), make("table", { class: "figures" }, make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col", text: run.name })))),
+    if (differing.length) nodes.push(make("h3", { text: "How their configs differ" }), make("table", { class: "figures" }, make("thead", {}, make("tr", {}, make("td"), ...runs.map(run => make("th", { scope: "col", text: run.name })))),
       make("tbody", {}, ...differing.slice(0, 40).map(([key, values]) => make("tr", {}, make("th", { scope: "row", text: key }), ...values.map(value => make("td", { text: value })))))));
     if (ids.join() === [...this.chosen].join()) byId("runs-details").replaceChildren(...nodes);
   }

@@ -33,8 +33,8 @@ export class Seat {
   /** Begin at the decision under way. */
   async begin() {
     const { page } = this;
-    if (!page.lives(page.a)) return void page.tell("Taking over needs the town itself, and this one is a film.");
-    if (page.who < 0) return void page.tell("Select a resident first, then take it over.");
+    if (!page.lives(page.a)) return void page.tell("This is a recording; to take over, open the town with townlet observe.");
+    if (page.who < 0) return void page.tell("Select a resident first, then take over.");
     page.player.pause();
     this.base = page.a;
     this.slot = page.who;

@@ -114,7 +114,7 @@ function hearNews(page) {
         if (page.view === "runs") page.views.runs.show();
         else page.tell("There is a new checkpoint; play it under Runs.");
       });
-      news.addEventListener("error", () => page.tell("The server does not answer; what is here plays on."));
+      news.addEventListener("error", () => page.tell("The server does not answer; what is loaded still plays."));
     }
   };
   document.addEventListener("visibilitychange", listen);

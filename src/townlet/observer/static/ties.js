@@ -80,7 +80,7 @@ export class Ties {
       this.layout = springs(nodes, ties);
       this.shape = shape;
     }
-    byId("ties-note").textContent = small ? "Red: rivalry. Blue and dashed: trust. The thicker, the stronger. Click a resident to see its ties alone." : "The 50 worst feuds, and the ties of whoever is selected.";
+    byId("ties-note").textContent = small ? "Red: rivalry. Blue and dashed: trust. The thicker, the stronger. Click a resident to see only their ties." : "The 50 worst feuds, and the ties of the selected resident.";
     this.draw();
     this.list(ties);
   }
@@ -93,7 +93,7 @@ export class Ties {
     const mutual = (/** @type {any} */ tie) => byPair.get(`${tie.b}~${tie.a}`) === told(tie); // told once
     const rows = ties.filter(tie => tie.a < tie.b || !mutual(tie)).sort((a, b) => b.rivalry - a.rivalry || b.trust - a.trust).slice(0, 40).map(tie => make("tr", {},
       make("th", { scope: "row" }, link(tie.a_name, () => this.page.select(tie.a))),
-      make("td", {}, make("span", { class: "soft", text: mutual(tie) ? "and " : "of " }), link(tie.b_name, () => this.page.select(tie.b))),
+      make("td", {}, make("span", { class: "soft", text: mutual(tie) ? "↔ " : "→ " }), link(tie.b_name, () => this.page.select(tie.b))),
       make("td", { class: `number ${tie.rivalry >= head.avoid_line ? "bad" : ""}`, text: tie.rivalry.toFixed(2) }), make("td", { class: "number", text: fixed(tie.trust) }),
       make("td", {}, this.since(first.get(pairKey(tie.a, tie.b)), tie.rivalry))));
     byId("ties-body").replaceChildren(...rows);

@@ -146,7 +146,8 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        return (self.path / "run.json").is_file()
+        """Something stands at the place of run.json, even if it is no file: whoever reads it says so."""
+        return os.path.lexists(self.path / "run.json")
 
     def check_new(self) -> None:
         if self.exists:
