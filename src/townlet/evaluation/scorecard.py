@@ -231,7 +231,7 @@ def policy_hash(source: PolicySource) -> str:
 
 
 def _state(folder: str) -> dict[str, object]:
-    return load_checkpoint(folder.removeprefix(GREEDY), with_optimizer=False, with_world=False).state
+    return load_checkpoint(locate(folder).removeprefix(GREEDY), with_optimizer=False, with_world=False).state
 
 
 def _make(source: Maker, vec: VectorTown) -> Policy:
