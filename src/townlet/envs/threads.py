@@ -39,7 +39,7 @@ MAKE = ir.FunctionType(ir.IntType(32), [_i8.as_pointer()])  # makes a call, give
 LEFT, MADE, ASLEEP, FAILED = 0, 16, 32, 48  # counts of a thread, each on a line of the cache of its own: calls that were left and
 # that were made, whether it sleeps, and which call (from 1 on) raised an error
 SLOTS, WORDS = 8, 1024  # calls that may lie in a box, words of each
-PATIENCE = 1_000_000  # looks before a thread sleeps, about half a millisecond: longer than the Python between most calls
+PATIENCE = 600_000  # looks before a thread sleeps, about a third of a millisecond: longer than the Python between most calls
 PAUSE = 5e-5  # seconds that whoever waits for longer sleeps at a time
 
 
