@@ -288,6 +288,15 @@ def test_a_folder_that_is_no_capture_is_not_moved_aside_for_one(tmp_path: Path) 
         files.check_free(tmp_path / name, overwrite=True, what="folder")
 
 
+def test_nothing_is_written_into_a_capture(tmp_path: Path) -> None:
+    """`replay filter CAPTURE --output CAPTURE/part` had made a damaged capture of it."""
+    write_text(tmp_path / "note", "a sample")
+    write_sums(tmp_path)
+    for what in ("file", "folder", "place"):
+        with pytest.raises(UsageError, match=r"is complete \(its SHA256SUMS list every file\) and would be damaged"):
+            files.check_free(tmp_path / "part", overwrite=True, what=what)
+
+
 # --- hashes ----------------------------------------------------------------------------------------------------------
 
 

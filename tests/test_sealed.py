@@ -164,3 +164,20 @@ def test_a_report_does_not_leave_out_a_trained_policy_that_cannot_be_found(kept:
     (run / "checkpoints").symlink_to("checkpoints")
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         policies_of(run)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "{run}", "--output", "{run}/run.json"),
+        ("evaluate", "scripted", "--scenario", "town_day", "--output", "{run}/config.json"),
+        ("train", "town_day", "--mode", "rollout", "--run-dir", "{run}2", "--ppo-log", "{run}/summary.json"),
+    ],
+)
+def test_no_output_takes_the_place_of_what_a_run_needs(words: tuple[str, ...], kept: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(kept / "run", tmp_path / "run"))
+    before = {path: path.read_bytes() for path in run.glob("*.json")}
+    done = CliRunner().invoke(app, [word.format(run=run) for word in words])
+    assert isinstance(done.exception, UsageError)
+    assert "belongs to the run in" in str(done.exception)
+    assert {path: path.read_bytes() for path in run.glob("*.json")} == before

@@ -462,6 +462,8 @@ def check_free(path: Path, overwrite: bool, what: str = "file") -> None:
     """Refuse, before anything is run, to write over what is there."""
     check_plain(path)
     check_movable(path)
+    if (path.parent / SUMS).is_file():
+        raise UsageError(f"{path.parent} is complete (its {SUMS} list every file) and would be damaged; choose another {what}")
     if path.exists() and not overwrite:
         remedy = "move it aside" if what == "folder" else "replace it"
         raise UsageError(f"{path} already exists; choose another {what}, or --overwrite to {remedy}")

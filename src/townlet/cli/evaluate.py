@@ -102,7 +102,10 @@ def evaluate(
     from townlet.evaluation.score_scale import load_scales
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.table import scorecard_text
+    from townlet.policy.training.run_folder import check_not_of_a_run
 
+    if output is not None:
+        check_not_of_a_run(output)
     sources = named_policies(policies, mix)
     rules = None if config is None else load_config(config, overrides).evaluation
     suite, cases = chosen_cases(sources, suite, rules, scenarios, seeds, days, release, overrides)

@@ -36,8 +36,10 @@ def report(
     from townlet.files import write_text
     from townlet.observer.report import SCORECARD, measure_run, read_run, render_report
     from townlet.observer.town import town_picture
-    from townlet.policy.training.run_folder import RunFolder
+    from townlet.policy.training.run_folder import RunFolder, check_not_of_a_run
 
+    target = output or run / "report.html"
+    check_not_of_a_run(target)
     record = read_run(run, log)
     for sentence in record.damaged:
         note(f"damaged: {sentence}")
@@ -52,7 +54,6 @@ def report(
             note(f"scorecard written to {run / SCORECARD}")
         except StorageError as error:  # somebody else's run: the page can still be written elsewhere
             note(f"the scorecard is not kept: {error}")
-    target = output or run / "report.html"
     folder = RunFolder(run)
     write_text(
         target, render_report(record, town=town_picture(folder.resolved_config()), commands=commands_of(folder.card(), run))

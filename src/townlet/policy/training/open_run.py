@@ -15,7 +15,7 @@ from townlet.errors import CheckpointError, UsageError
 from townlet.names import check_name
 from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import RunOptions, TrainingContext
-from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder, check_disk
+from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder, check_disk, check_not_of_a_run
 from townlet.telemetry.ndjson import TelemetryWriter, log_parts
 
 
@@ -143,6 +143,7 @@ def _lock_log(log: Path, context: TrainingContext, stack: ExitStack) -> None:
     """One run writes a log: that of its own folder is under the folder's lock, and so is one in the folder of another run."""
     if context.config.telemetry.enabled:
         files.check_plain(log)
+        check_not_of_a_run(log)
         if context.run is None or log.parent.resolve() != context.run.path.resolve():
             stack.enter_context(files.FolderLock(log.parent, only="" if RunFolder(log.parent).exists else log.name))
 

@@ -45,6 +45,7 @@ from townlet.policy.checkpoint import (
 from townlet.sealed import read_sealed, write_sealed
 
 RECORD_BYTES = 3_000  # a telemetry record, generously
+OWN_FILES = ("run.json", "config.json", "environment.json", "summary.json", "anneal.json")
 SMALL_FILES = 200_000  # config, environment, summary, plots
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -253,6 +254,12 @@ class RunFolder:
             )
         remedy = "restore the file, or start the run again"
         return read_sealed(self.path / name, model, remedy=remedy, error=CheckpointError)
+
+
+def check_not_of_a_run(path: Path) -> None:
+    """What a command writes never takes the place of what a run needs."""
+    if path.name in OWN_FILES and RunFolder(path.parent).exists:
+        raise UsageError(f"{path} belongs to the run in {path.parent}; name another file")
 
 
 def pointed(root: Path, pointer: str) -> Path | None:
