@@ -29,6 +29,12 @@ def double(numbers: Array, at: int) -> None:
 
 
 @entry
+def copy(numbers: Array, others: Array) -> None:
+    for k in range(len(numbers)):
+        numbers[k] = others[k]
+
+
+@entry
 def refuse(numbers: Array, at: int) -> None:
     if at < len(numbers):
         raise ValueError("no such number")
@@ -65,6 +71,13 @@ def test_a_job_may_have_many_calls_and_a_thread_many_jobs() -> None:
     if JIT:
         with pytest.raises(ValueError, match=f"a job of {SLOTS + 1} calls was given to a thread, whose box holds {SLOTS}"):
             Threads(2).run([[], [Call(add, (numbers, 1, 1.0))] * (SLOTS + 1)])
+
+
+def test_arguments_may_be_of_one_type_and_the_same_entry_of_several() -> None:
+    for dtype in (np.float64, np.float32, np.int64):
+        here, there, given = np.zeros((2, 3), dtype), np.zeros(3, dtype), np.arange(3).astype(dtype)
+        Threads(2).run([[Call(copy, (here[0], given))], [Call(copy, (there, given)), Call(copy, (here[1], there))]])
+        assert here.tolist() == [[0, 1, 2]] * 2
 
 
 @pytest.mark.skipif(not JIT, reason="what is not compiled is called here")
