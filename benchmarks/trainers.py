@@ -1,6 +1,6 @@
 """What other people's trainers reach in a few minutes of one core: the examples, each trained, then measured on our scorecard.
 
-python benchmarks/trainers.py torchrl_ppo --minutes 5        (in an environment that has the library)
+.venv-doors/torchrl/bin/python benchmarks/trainers.py torchrl_ppo --minutes 5        (after `make test-door-torchrl`)
 
 Minutes are processor time, so that other work on the machine does not count. The policy plays held-out towns for a day and for
 a week through `townlet.own_policy`, with sampled actions where the library trains a stochastic policy, else with the best one.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from places import ROOT
-from townlet.config import PPOConfig, SimulationConfig, config_hash, load_config
+from townlet.config import PPOConfig, SimulationConfig, config_hash, load_config, problems
 from townlet.config.base import clock
 from townlet.config.loader import SHIPPED, default_config, find_config, parse_yaml, read_yaml, shipped_configs, to_yaml
 from townlet.config.problems import known_paths, model_of
@@ -587,6 +587,15 @@ def test_a_list_that_is_too_long_or_too_short_is_refused_with_both_numbers() -> 
         load_config("town_day", ("personalities.newcomers=[nobody]",))
     with pytest.raises(ConfigError, match=r"newcomers has 0 entries; expected at least 1"):
         load_config("town_day", ["personalities.newcomers=[]"])
+
+
+def test_of_thousands_of_problems_twenty_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs a search for what was meant: five thousand unknown keys took seconds."""
+    asked: list[str] = []
+    monkeypatch.setattr(problems, "did_you_mean", lambda word, known, **_: asked.append(word) or "")
+    with pytest.raises(ConfigError, match=r"^5000 problems in the config:\n(.*\n){20}  … and 4980 more$"):
+        load_config(written(tmp_path, "".join(f"k{number}: 1\n" for number in range(5000))))
+    assert len(asked) == 20
 
 
 @given(st.integers(0, 1440))

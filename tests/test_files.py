@@ -277,6 +277,17 @@ def test_an_existing_folder_is_refused_and_overwriting_moves_it_aside(tmp_path: 
     assert kept == {"out": "third", "out.old-1": "first", "out.old-2": "second"}
 
 
+def test_a_folder_that_is_no_capture_is_not_moved_aside_for_one(tmp_path: Path) -> None:
+    for name in ("data", "capture", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data" / "thesis.tex").write_text("years of work")
+    (tmp_path / "capture" / "SHA256SUMS").write_text("")
+    with pytest.raises(UsageError, match=r"data is not a capture \(it has no SHA256SUMS\) and is not moved aside"):
+        files.check_free(tmp_path / "data", overwrite=True, what="folder")
+    for name in ("capture", "empty", "new"):
+        files.check_free(tmp_path / name, overwrite=True, what="folder")
+
+
 # --- hashes ----------------------------------------------------------------------------------------------------------
 
 
@@ -436,6 +447,28 @@ def test_readers_name_what_is_not_a_file(tmp_path: Path) -> None:
     ):
         with pytest.raises(DamagedFileError, match=message):
             read_bytes(tmp_path / name, limit=99)
+
+
+@pytest.mark.parametrize("kept", ["cwd", "home", "temporary"])
+def test_a_folder_that_somebody_lives_in_is_never_moved_aside(kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = tmp_path / "house"
+    room = house / "room"
+    room.mkdir(parents=True)
+    if kept == "cwd":
+        monkeypatch.chdir(room)
+    elif kept == "home":
+        monkeypatch.setenv("HOME", str(room))
+    else:
+        monkeypatch.setattr("tempfile.tempdir", str(room))
+    for folder in (house, room):
+        with pytest.raises(UsageError, match="is not moved aside; name a folder of its own"):
+            files.check_free(folder, True, "folder")
+        partial = partial_folder(folder)
+        with pytest.raises(UsageError, match="is not moved aside"):
+            publish_folder(partial, folder, overwrite=True)
+        files.remove(partial)
+    assert room.is_dir()
+    files.check_free(house / "other", True, "folder")
 
 
 # --- arrays ----------------------------------------------------------------------------------------------------------

@@ -74,8 +74,8 @@ def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     assert child.stdout is not None
     try:
         for line in child.stdout:
-            if line.startswith("to act"):
-                yield child, line.split()[2]
+            if line.startswith("open "):
+                yield child, line.split()[1]
                 break
     finally:
         child.terminate()

@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -449,12 +450,23 @@ def check_plain(path: str | Path) -> None:
         raise UsageError(f"{path} is a device or a pipe, which is not written; name a file")
 
 
+def check_movable(path: str | Path) -> None:
+    """A folder that holds where one works, lives or keeps temporary files is never moved aside, whoever allows overwriting."""
+    folder = Path(path).resolve()
+    for kept in (Path.cwd(), Path.home(), Path(tempfile.gettempdir())):
+        if folder.is_dir() and kept.resolve().is_relative_to(folder):
+            raise UsageError(f"{path} holds {kept} and is not moved aside; name a folder of its own")
+
+
 def check_free(path: Path, overwrite: bool, what: str = "file") -> None:
     """Refuse, before anything is run, to write over what is there."""
     check_plain(path)
+    check_movable(path)
     if path.exists() and not overwrite:
         remedy = "move it aside" if what == "folder" else "replace it"
         raise UsageError(f"{path} already exists; choose another {what}, or --overwrite to {remedy}")
+    if what == "folder" and path.is_dir() and not (path / SUMS).is_file() and any(path.iterdir()):
+        raise UsageError(f"{path} is not a capture (it has no {SUMS}) and is not moved aside; choose another {what}")
 
 
 def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = False, keep_old: bool = True) -> Path | None:
@@ -462,6 +474,7 @@ def publish_folder(partial: str | Path, final: str | Path, *, overwrite: bool = 
     without `keep_old` it is removed."""
     partial, final = Path(partial), Path(final)
     check_plain(final)
+    check_movable(final)
     there = os.path.lexists(final)
     if there and not overwrite:
         raise UsageError(f"{final} already exists; choose another place, or allow overwriting to move it aside")

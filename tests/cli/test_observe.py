@@ -107,8 +107,8 @@ def test_the_command_prints_two_addresses_and_ends_with_a_signal(tmp_path: Path)
         assert process.stdout is not None
         title, act, watch = (process.stdout.readline().strip() for _ in range(3))
         assert title.startswith("queue_conflict")
-        assert act.startswith("to act")
-        assert watch.startswith("to watch")
+        assert act.startswith("open ")
+        assert watch.startswith("watch only ")
         assert act.split("token=")[1] != watch.split("token=")[1]
         address = watch.split()[-1]
         port = int(address.split(":")[2].split("/")[0])

@@ -32,6 +32,7 @@ def telemetry_rows(*, records: int = 20_000, repeats: int = 3, log: Path | None 
                 begin = time.perf_counter()
                 for index in range(records):
                     record = made[index % len(made)]
+                    record["epoch"] = index + 1
                     record["steps"] = 8192 * (index + 1)
                     record["cycle_id"] = index
                     writer.write(record)

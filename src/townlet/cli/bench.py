@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from townlet.bench.rows import Row
 
 check_option = click.option("--check", is_flag=True, help="Exit with 1 when a row is below its bar.")
+ONE_LINE = 112  # columns of a row
 PEERS = Path("benchmarks")  # beside the package in the source tree, not part of it: {sim,train}_peers.py
 
 
@@ -193,11 +195,13 @@ def _compile_row(repeats: int = 5) -> dict[str, object]:
 
 
 def _report(rows: list[dict[str, object]], check: bool, as_json: bool) -> None:
-    emit(rows, lambda: "\n".join(_line(row) for row in rows), as_json)
+    wide = not sys.stdout.isatty() or shutil.get_terminal_size().columns >= ONE_LINE
+    emit(rows, lambda: "\n".join(_line(row, wide) for row in rows), as_json)
     leave(1 if check and not all(row["ok"] for row in rows) else 0)
 
 
-def _line(row: Row) -> str:
+def _line(row: Row, wide: bool) -> str:
+    """A row of a table; on a narrow terminal two lines."""
     bar = "" if row["bar"] is None else f"bar {row['bar']:,g}"
     state = "    " if row["bar"] is None else "ok  " if row["ok"] else "LOW "
     more = ", ".join(
@@ -206,4 +210,6 @@ def _line(row: Row) -> str:
         if key not in ("name", "value", "unit", "bar", "ok")
     )
     value = f"{row['value']:,.0f}" if abs(row["value"]) >= 1000 else f"{row['value']:.3g}"
-    return f"{state}{row['name']:<58}{value:>14} {row['unit']:<18}{bar:<16}{more}".rstrip()
+    if wide:
+        return f"{state}{row['name']:<58}{value:>14} {row['unit']:<18}{bar:<16}{more}".rstrip()
+    return f"{state}{row['name']}\n        " + ", ".join(filter(None, (f"{value} {row['unit']}", bar, more)))

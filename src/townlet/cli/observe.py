@@ -57,7 +57,7 @@ def observe(
 ) -> None:
     """Open a town in the browser: a scenario, a run's trained town, a take, a snapshot or a checkpoint.
 
-    Two addresses are printed, one to watch and one to act (branch, lint, futures). Ctrl-C ends the server.
+    Two addresses are printed: one for you, and one to give to people who may only watch. Ctrl-C ends the server.
 
     \b
     Examples:
@@ -83,8 +83,8 @@ def observe(
     def ready(bound: int, stop: Callable[[], None]) -> None:
         address = f"http://{in_address(host)}:{bound}/?token="
         click.echo(observatory.studio.known(str(observatory.open["take"])).title)
-        click.echo(f"to act    {address}{observatory.act_token}")
-        click.echo(f"to watch  {address}{observatory.watch_token}")
+        click.echo(f"open        {address}{observatory.act_token}")
+        click.echo(f"watch only  {address}{observatory.watch_token}")
         if host not in LOOPBACK:
             note(f"anyone who reaches {host} and has an address can watch, over plain HTTP; Ctrl-C ends it")
         if not no_open and _has_screen():

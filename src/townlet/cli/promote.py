@@ -177,9 +177,11 @@ def trace_text(found: Trace) -> str:
 
 
 def decision_text(decision: PromotionDecision) -> str:
-    lines = [decision.outcome.value, *(f"  {reason}" for reason in decision.reasons)]
-    lines += [f"  {gate.verdict:>4}  {gate.reason}" for gate in decision.gates if gate.reason not in decision.reasons]
-    return "\n".join(lines)
+    """The outcome, why, and every gate with its verdict, the worst first."""
+    gates = sorted(decision.gates, key=lambda gate: ("fail", "hold", "pass").index(gate.verdict))
+    told = {gate.reason for gate in gates}
+    lines = [decision.outcome.value, *(f"  {reason}" for reason in decision.reasons if reason not in told)]
+    return "\n".join(lines + [f"  {gate.verdict}  {gate.reason}" for gate in gates])
 
 
 def history_text(entries: tuple[LedgerEntry, ...]) -> str:

@@ -239,7 +239,7 @@ def _follow(resident: str, vec: VectorTown, decides: RememberingPolicy, first: i
 def named_once(scenario: str | None, named: str | None) -> str:
     if (scenario is None) == (named is None):
         raise UsageError("Name one scenario, such as town_day: as the argument, or with --scenario.")
-    return scenario or str(named)
+    return str(named) if scenario is None else scenario
 
 
 def _many(

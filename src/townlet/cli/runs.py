@@ -74,7 +74,8 @@ def compare(folders: tuple[Path, ...], as_json: bool) -> None:
     results = {str(run.path): _row(run) | _measures(run) for run in found}
     apart = differences([run.resolved_config() for run in found])
     names = list(dict.fromkeys(name for row in results.values() for name in row if name != "run"))
-    rows = [{"": name} | {path: row.get(name) for path, row in results.items()} for name in names]
+    short = {path: row | {"checkpoint": Path(str(row["checkpoint"] or "–")).name} for path, row in results.items()}  # of that run
+    rows = [{"": name} | {path: row.get(name) for path, row in short.items()} for name in names]
     rows += [{"": key} | {str(run.path): value for run, value in zip(found, values)} for key, values in apart.items()]
     columns = ("", *results)
     emit({"runs": results, "config": apart}, lambda: _table(rows, columns), as_json)

@@ -23,24 +23,23 @@ _MOVED = {  # keys of earlier versions, and where their figures stand now
     "lifecycle.collapse_hunger": "needs.hunger.collapse_below",
     "lifecycle.collapse_ticks": "needs.hunger.collapse_ticks",
 }
+SHOWN = 20  # problems; each costs a search for what was meant
 _EXPECTED = {"model_type": "a mapping of keys", "dict_type": "a mapping of keys", "tuple_type": "a list"}
 
 
 def sentences(found: ValidationError, model: type[BaseModel], tree: Node) -> str:
     """All problems, each with its place; one alone is one sentence."""
-    lines: list[str] = []
     problems = found.errors(include_url=False)
     inside = {problem["loc"][:-1] for problem in problems}
-    for problem in problems:
-        if problem["type"] == "too_short" and problem["loc"] in inside:
-            continue  # entries that are wrong themselves were not counted
-        line = _sentence(problem, model, tree)
-        if line not in lines:
-            lines.append(line)
-    if len(lines) == 1:
+    problems = [  # entries that are wrong themselves were not counted by the list's own length
+        problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inside
+    ]
+    lines = list(dict.fromkeys(_sentence(problem, model, tree) for problem in problems[:SHOWN]))
+    left = len(problems) - SHOWN
+    if len(lines) == 1 and left <= 0:
         return lines[0]
-    shown = lines[:20] + ([f"… and {len(lines) - 20} more"] if len(lines) > 20 else [])
-    return f"{len(lines)} problems in the config:\n  " + "\n  ".join(shown)
+    more = [f"… and {left} more"] if left > 0 else []
+    return f"{len(lines) + max(0, left)} problems in the config:\n  " + "\n  ".join(lines + more)
 
 
 def _sentence(problem: ErrorDetails, model: type[BaseModel], tree: Node) -> str:

@@ -78,7 +78,7 @@ class RewardsConfig(Section):
     chat_base: Positive = Field(0.01, description="C1: a good chat, to each, times its quality.")
     chat_trust: Positive = Field(0.03, description="C1: added per unit of trust.")
     chat_familiarity: Positive = Field(0.02, description="C1: added per unit of familiarity.")
-    avoid_rival: Positive = Field(0.005, description="C2: setting out for another object while the nearest holds a rival.")
+    avoid_rival: Positive = Field(0.005, description="C2: going to another object when a rival is at the nearest.")
     avoid_window: Ticks = Field(60, description="C2: once per rival and this many ticks.")
     reconciliation: Positive = Field(
         0.05, description="C3: × the fall of rivalry when a pair above the threshold ends below half of it."
@@ -89,7 +89,7 @@ class RewardsConfig(Section):
         le=100,
         description="Multiplies what both sides of a conflict pay (conflict.reasons).",
     )
-    clip: float = Field(5.0, gt=0, le=1000, description="Bound of the sum of a tick, before terminal penalties.")
+    clip: float = Field(5.0, gt=0, le=1000, description="Limit of the reward of a tick, before terminal penalties.")
     collapse: float = Field(-1.0, le=0, description="Terminal penalty of a collapse.")
     eviction: float = Field(-2.0, le=0, description="Terminal penalty of an eviction.")
 
@@ -214,8 +214,8 @@ class RivalryConfig(Section):
 
 class ConflictConfig(Section):
     queue_length_boost: Positive = Field(0.25, description="Intensity added per waiter beyond the first.")
-    intensity_min: Positive = Field(0.1, description="Least intensity.")
-    intensity_max: float = Field(5.0, gt=0, le=100, description="Greatest intensity.")
+    intensity_min: Positive = Field(0.1, description="Lowest intensity.")
+    intensity_max: float = Field(5.0, gt=0, le=100, description="Highest intensity.")
     quarrel_ticks: Ticks = Field(5, description="Ticks for which a quarrel stops a use.")
     quarrel_energy: Share = Field(0.02, description="Energy both lose in a quarrel.")
     reasons: ReasonsConfig = Field(default_factory=ReasonsConfig, description="Intensity and cost by reason.")
@@ -254,14 +254,14 @@ class ChatConfig(Section):
     success: Share = Field(0.7, description="Chance of a good chat between strangers.")
     trust_gain: Positive = Field(0.3, description="The chance is multiplied by 1 + this × trust …")
     familiarity_gain: Positive = Field(0.2, description="… and by 1 + this × familiarity.")
-    quality_floor: Share = Field(0.5, description="Least quality of a good chat; the rest up to 1 is drawn.")
+    quality_floor: Share = Field(0.5, description="Lowest quality of a good chat; the quality is drawn between this and 1.")
 
 
 class RelationshipsConfig(Section):
-    max_edges: int = Field(6, ge=1, le=6, description="Most ties of a resident.")
+    max_edges: int = Field(6, ge=1, le=6, description="How many ties a resident can have.")
     trust_decay: float = Field(0.00005, ge=0, le=1, description="Trust lost per tick, towards 0.")
     familiarity_decay: float = Field(0.0001, ge=0, le=1, description="Familiarity lost per tick, towards 0.")
-    free_below: Share = Field(0.02, description="A tie weaker than this is freed.")
+    free_below: Share = Field(0.02, description="A tie weaker than this is forgotten.")
     events: TieEventsConfig = Field(default_factory=TieEventsConfig, description="What each event changes.")
     chat: ChatConfig = Field(default_factory=ChatConfig, description="How chats go.")
     forgiveness_scale: Share = Field(0.5, description="Harmful changes × 1 − this × forgiveness.")
@@ -274,10 +274,10 @@ def _profile(extroversion: float, forgiveness: float, ambition: float) -> Person
 
 
 class PersonalitiesConfig(Section):
-    balanced: PersonalityConfig = Field(_profile(0.0, 0.0, 0.0), description="Neither here nor there.")
-    socialite: PersonalityConfig = Field(_profile(0.8, 0.4, -0.2), description="Lives for company.")
-    industrious: PersonalityConfig = Field(_profile(-0.2, -0.1, 0.8), description="Lives for work.")
-    stoic: PersonalityConfig = Field(_profile(-0.6, 0.7, -0.3), description="Lets it pass.")
+    balanced: PersonalityConfig = Field(_profile(0.0, 0.0, 0.0), description="Average in everything.")
+    socialite: PersonalityConfig = Field(_profile(0.8, 0.4, -0.2), description="Likes company.")
+    industrious: PersonalityConfig = Field(_profile(-0.2, -0.1, 0.8), description="Ambitious and works hard.")
+    stoic: PersonalityConfig = Field(_profile(-0.6, 0.7, -0.3), description="Calm, forgives easily.")
     newcomers: Annotated[tuple[Profile, ...], Many] = Field(
         PROFILES, min_length=1, max_length=len(PROFILES), description="Profiles newcomers are drawn from, evenly."
     )
@@ -316,7 +316,7 @@ class PerturbationsConfig(Section):
         default_factory=PerturbationKindConfig, description="No water: showers cannot be started."
     )
     arranged_meet: ArrangedMeetConfig = Field(
-        default_factory=ArrangedMeetConfig, description="The top rivals are sent to one bench."
+        default_factory=ArrangedMeetConfig, description="The two worst rivals are sent to one bench."
     )
     events: Annotated[tuple[ScheduledPerturbation, ...], Many] = Field((), description="Scheduled ones.")
 

@@ -122,7 +122,7 @@ class Guard:
 
 def _cannot_act(scope: Scope, role: str) -> tuple[int, str] | None:
     if role != "act":
-        return 403, "this token may only watch; open the address to act that `townlet observe` printed"
+        return 403, "this address is for watching only; open the first one that `townlet observe` printed"
     if _values(scope, b"x-townlet") != [b"1"]:
         return 403, "a request that acts carries the header X-Townlet: 1"
     kinds = _values(scope, b"content-type")

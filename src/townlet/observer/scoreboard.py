@@ -52,7 +52,7 @@ def _case(card: Scorecard, case: CaseCard) -> str:
     charts = "".join(_chart(case, name) for name in CHARTED)
     beside = f"Below each figure: its {percent(card.level)} interval."
     if card.baseline is not None:
-        beside += f" Beside it: the difference to {escape(card.baseline)}, paired by town; green is better, red is worse."
+        beside += f" Beside it: the difference to {escape(card.baseline)}, paired by town; green is better, orange is worse."
     return (
         f'<h2>{escape(case.name)}</h2><p class="soft">{case.size}{who}. {beside}</p>'
         f'<div class="scroll"><table><thead><tr><th>measure</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'

@@ -98,11 +98,15 @@ class WeightLayout:
             for name, rows, columns in parts:
                 place[f"{name}.weight"] = weights + rows[:, None] * x.padded + columns[None, :]
                 place[f"{name}.bias"] = bias + rows
-            kind = 0 if y is self.out else active
-            where = (weights, bias, turned, kind, int(seen), x.row, y.row)
-            lines.append((x.at, x.size, x.padded, y.at, y.size, y.padded, *where))
+            lines.append(
+                passes.PlannedLayer(
+                    *(x.at, x.size, x.padded, y.at, y.size, y.padded),
+                    weights=weights, bias=bias, turned=turned, active=0 if y is self.out else active, seen=int(seen),
+                    input_row=x.row, output_row=y.row,
+                )
+            )  # fmt: skip
             wide, turned = bias + y.padded, turned + x.padded * y.padded
-        self.plan = np.array(lines, np.int64)  # (layers, PLAN)
+        self.plan = np.array(lines, np.int64)  # (layers, fields of PlannedLayer)
         self.wide, self.turned = wide, turned
         self.place = np.concatenate([place[name].ravel() for name in shapes])
         begins = np.flatnonzero(np.diff(self.place, prepend=-2) != 1)  # of what lies side by side in both

@@ -1,8 +1,8 @@
 """A feed-forward network as compiled passes over tiles of rows: forward, losses, backward, descent. Nothing is allocated.
 
 A tile of activations is one flat array of blocks, each of TILE rows: observations, maps, what each layer makes of them, outputs.
-Gradients have an array of the same shape. A line of `plan` is a layer (see PLAN): where its inputs and outputs begin, and how far
-it is from one row of theirs to the next.
+Gradients have an array of the same shape. A line of `plan` is a layer (`PlannedLayer`): where its inputs and outputs begin, and
+how far it is from one row of theirs to the next.
 
 Every number is a function of its row, and every sum runs in one order: over inputs one after the other, over the rows of a tile
 one after the other, then tile after tile. Products are added by fused multiply-adds, which IEEE 754 rounds once; exponentials
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import binding as llvm
@@ -43,11 +43,28 @@ def _wide_registers() -> bool:
     return "zmm" in cpu_target.target_context.codegen()._tm.emit_assembly(llvm.parse_assembly(vectors))
 
 
-PLAN = (
-    "input", "inputs", "inputs_padded", "output", "outputs", "outputs_padded", "weights", "bias", "turned", "active", "seen",
-    "input_row", "output_row",
-)  # fmt: skip
-RELU, TANH = 1, 2  # `active`; 0 is none. `seen`: the inputs are observations, nothing is passed on to them
+class PlannedLayer(NamedTuple):
+    """A line of `plan`: where a layer reads and writes in a tile, and where its parameters stand."""
+
+    input: int  # its first column in the first row
+    inputs: int
+    inputs_padded: int
+    output: int
+    outputs: int
+    outputs_padded: int
+    weights: int  # in `wide`, as the bias
+    bias: int
+    turned: int  # the weights again, in `turned`
+    active: int  # 0, RELU or TANH
+    seen: int  # 1: the inputs are observations, nothing is passed on to them
+    input_row: int  # from one row of the inputs to the next
+    output_row: int
+
+
+(
+    INPUT, INPUTS, INPUTS_PADDED, OUTPUT, OUTPUTS, OUTPUTS_PADDED, WEIGHTS, BIAS, TURNED, ACTIVE, SEEN, INPUT_ROW, OUTPUT_ROW
+) = range(len(PlannedLayer._fields))  # fmt: skip
+RELU, TANH = 1, 2
 LANES = 16  # segments of columns are padded to it
 BLOCK, STRIP = (8, 2 * LANES) if _wide_registers() else (6, LANES)  # rows and columns of a product that are kept in registers
 CHAINS = (4, 6, 8, 12, 16)  # sums side by side, of which some suit any processor
@@ -423,8 +440,9 @@ def _forward(
     the blocks."""
     rows += rows % 2  # there is room; nobody reads it
     for k in range(plan.shape[0]):
-        begin, inputs, y, outputs, padded = plan[k, 0], plan[k, 1], plan[k, 3], plan[k, 4], plan[k, 5]
-        bias, weights, active, x_row, y_row = plan[k, 7], plan[k, 8], plan[k, 9], plan[k, 11], plan[k, 12]
+        begin, y, x_row, y_row = plan[k, INPUT], plan[k, OUTPUT], plan[k, INPUT_ROW], plan[k, OUTPUT_ROW]
+        inputs, outputs, padded = plan[k, INPUTS], plan[k, OUTPUTS], plan[k, OUTPUTS_PADDED]
+        weights, bias, active = plan[k, TURNED], plan[k, BIAS], plan[k, ACTIVE]
         pace = (x.shape[1] + inputs - 1) // inputs
         for j in range(0, padded, STRIP):
             for i in range(0, rows, BLOCK):
@@ -445,20 +463,19 @@ def _backward(plan: Array, wide: Array, act: Array, grad: Array, rows: int, ones
     """From the gradients of the last segment those of all weights, added to `total`, which is laid out like `wide`."""
     even = rows + rows % 2
     for k in range(plan.shape[0] - 1, -1, -1):
-        x, padded, y, outputs = plan[k, 0], plan[k, 2], plan[k, 3], plan[k, 4]
-        weights, bias, x_row, y_row = plan[k, 6], plan[k, 7], plan[k, 11], plan[k, 12]
+        x, padded, y = plan[k, INPUT], plan[k, INPUTS_PADDED], plan[k, OUTPUT]
+        outputs, width = plan[k, OUTPUTS], plan[k, OUTPUTS_PADDED]
+        weights, bias, x_row, y_row = plan[k, WEIGHTS], plan[k, BIAS], plan[k, INPUT_ROW], plan[k, OUTPUT_ROW]
         for j in range(0, padded, STRIP):
             _weights(
                 total, weights + j, padded, grad, y, 1, y_row, act, x + j, x_row, rows, act, 0, outputs + outputs % 2,
                 min(STRIP, padded - j), 0, ones, 0, 0,
             )  # fmt: skip
-        for j in range(0, plan[k, 5], STRIP):
-            _biases(
-                total, bias + j, 0, ones, 0, 0, 0, grad, y + j, y_row, rows, act, 0, 1, min(STRIP, plan[k, 5] - j), 0, ones, 0, 0
-            )
-        if plan[k, 10]:
+        for j in range(0, width, STRIP):
+            _biases(total, bias + j, 0, ones, 0, 0, 0, grad, y + j, y_row, rows, act, 0, 1, min(STRIP, width - j), 0, ones, 0, 0)
+        if plan[k, SEEN]:
             continue
-        active = plan[0, 9]  # of every hidden layer, and the inputs of this one are hidden
+        active = plan[0, ACTIVE]  # of every hidden layer, and the inputs of this one are hidden
         for j in range(0, padded, STRIP):
             _inputs(
                 grad, x + j, x_row, grad, y, y_row, 1, wide, weights + j, padded, outputs, act, x + j, even,
@@ -542,7 +559,7 @@ def spread(vector: Array, plan: Array, runs: Array, wide: Array, turned: Array) 
     for k in range(runs.shape[0]):
         _copy(wide, runs[k, 1], vector, runs[k, 0], runs[k, 2])
     for k in range(plan.shape[0]):
-        inputs, outputs, weights, at = plan[k, 2], plan[k, 5], plan[k, 6], plan[k, 8]
+        inputs, outputs, weights, at = plan[k, INPUTS_PADDED], plan[k, OUTPUTS_PADDED], plan[k, WEIGHTS], plan[k, TURNED]
         for i in range(0, outputs, LANES):
             for j in range(0, inputs, LANES):
                 _turn(turned, at + j * outputs + i, outputs, wide, weights + i * inputs + j, inputs)
@@ -567,7 +584,7 @@ def answer(
     end: int, out: Array,
 ) -> None:  # fmt: skip
     """Logits and value of rows begin to end, observations arranged on the way.  # town (R, F | 0), out (R, A + 1) f4"""
-    last, stride = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12]
+    last, stride = plan[-1, OUTPUT], plan[-1, OUTPUT_ROW]
     for at in range(begin, end, TILE):
         rows = min(TILE, end - at)
         for r in range(rows):
@@ -597,7 +614,7 @@ def learn_ppo(
     """
     mean, inverse, clip, of_value = numbers[0], numbers[1], np.float64(numbers[2]), numbers[3]
     of_spread, held_within, share = numbers[4] * numbers[6], numbers[5], numbers[6]
-    last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], plan[plan.shape[0] - 1, 4] - 1
+    last, stride, count = plan[-1, OUTPUT], plan[-1, OUTPUT_ROW], plan[-1, OUTPUTS] - 1
     for k in range(first, gradients.shape[0], step):
         _clear(gradients[k])
         for at in range(edges[k], edges[k + 1], TILE):
@@ -665,7 +682,7 @@ def learn_cloning(
     masks: Array, experts: Array, returns: Array, of_value: float, share: float, gradients: Array, sums: Array,
 ) -> None:  # fmt: skip
     """Gradients of the cloning loss, 1/n Σ −log π(expert) + c_v (V − R)², likewise; the latter where there are returns."""
-    last, stride, count = plan[plan.shape[0] - 1, 3], plan[plan.shape[0] - 1, 12], plan[plan.shape[0] - 1, 4] - 1
+    last, stride, count = plan[-1, OUTPUT], plan[-1, OUTPUT_ROW], plan[-1, OUTPUTS] - 1
     for k in range(first, gradients.shape[0], step):
         terms = sums[k]
         _clear(gradients[k])
