@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,22 @@ def test_damaged_snapshots_are_refused(tmp_path: Path) -> None:
             load_snapshot(tmp_path / "bad.npz")
     with pytest.raises(SnapshotError, match="there is no file"):
         load_snapshot(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize("lost", ["training", "ppo", "observations"])
+def test_a_stored_config_without_a_section_is_refused(lost: str, tmp_path: Path) -> None:
+    snapshot = take_snapshot(VectorTown("kitchen_breakfast", 1))
+    kept = {name: section for name, section in snapshot.header.config.items() if name != lost}
+    save_snapshot(replace(snapshot, header=snapshot.header.model_copy(update={"config": kept})), tmp_path / "a.npz")
+    with pytest.raises(SnapshotError, match=r"a\.npz does not match its hash"):
+        load_snapshot(tmp_path / "a.npz")
+
+
+def test_a_start_that_is_no_time_is_refused(tmp_path: Path) -> None:
+    snapshot = take_snapshot(VectorTown("kitchen_breakfast", 1))
+    save_snapshot(replace(snapshot, header=snapshot.header.model_copy(update={"start": "../x"})), tmp_path / "a.npz")
+    with pytest.raises(SnapshotError, match=r"a\.npz cannot be used: start: '\.\./x' is not a clock time"):
+        load_snapshot(tmp_path / "a.npz")
 
 
 def test_contents_that_are_not_those_of_the_header_are_refused(tmp_path: Path) -> None:

@@ -205,9 +205,10 @@ def config_hash(config: SimulationConfig, *, without: Collection[str] = (), stor
     `without` leaves out whole sections. Of a config that was `stored` whole, only what its file holds counts: a key that came
     later does not make an older file look changed."""
     found = config.model_dump(mode="json", exclude=set(without), exclude_unset=stored)
-    found["training"] |= {"engine": "local", "workers": 1}
-    found["training"].pop("cluster", None)
+    if "training" in found:
+        found["training"] |= {"engine": "local", "workers": 1}
+        found["training"].pop("cluster", None)
     for section, key in LATER_KEYS:
-        if not found[section].get(key):
+        if section in found and not found[section].get(key):
             found[section].pop(key, None)
     return short_hash(json.dumps(found, sort_keys=True, separators=(",", ":"), ensure_ascii=True))
