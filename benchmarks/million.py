@@ -1,7 +1,7 @@
 """A million residents for a day under a trained policy: a hundred towns of ten thousand, and each of them lived again alone.
 
 townlet train demo --run-dir runs/demo
-python benchmarks/million.py alone       # each town in a process of its own; goes on where it was stopped
+python benchmarks/million.py alone       # each town in a process of its own, two at a time; goes on where it was stopped
 python benchmarks/million.py together    # all of them, by two workers, and compare
 
 Both write into one file, benchmarks/sim/million.json unless --output says otherwise.
@@ -16,6 +16,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def main() -> int:
     parser.add_argument("how", choices=("alone", "together"))
     parser.add_argument("--policy", default="runs/demo")
     parser.add_argument("--towns", type=int, default=100)
-    parser.add_argument("--workers", type=int, default=2, help="of those together")
+    parser.add_argument("--workers", type=int, default=2, help="towns at a time")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/sim/million.json"))
     asked = parser.parse_args()
     weights = weights_hash(load_checkpoint(Path(asked.policy)).weights)
@@ -69,9 +70,11 @@ def main() -> int:
         known["together"] = live_together(asked.towns, asked.workers, asked.policy)
         write_json(asked.output, known)
     else:
-        for town in (str(k) for k in range(asked.towns) if str(k) not in known["alone"]):
-            known["alone"][town] = run((*RUN, "--town", town, "--policy", asked.policy))["digest"]
-            write_json(asked.output, known)
+        left = [str(k) for k in range(asked.towns) if str(k) not in known["alone"]]
+        with ThreadPoolExecutor(asked.workers) as several:
+            for town, said in zip(left, several.map(lambda k: run((*RUN, "--town", k, "--policy", asked.policy)), left)):
+                known["alone"][town] = said["digest"]
+                write_json(asked.output, known)
     both = known["together"] or {"digests": {}}
     compared = {town: digest == known["alone"][town] for town, digest in both["digests"].items() if town in known["alone"]}
     known["compared"], known["equal"] = len(compared), sum(compared.values())

@@ -29,6 +29,12 @@ def double(numbers: Array, at: int) -> None:
 
 
 @entry
+def copy(numbers: Array, others: Array) -> None:
+    for k in range(len(numbers)):
+        numbers[k] = others[k]
+
+
+@entry
 def refuse(numbers: Array, at: int) -> None:
     if at < len(numbers):
         raise ValueError("no such number")
@@ -44,7 +50,7 @@ def total(numbers: Array) -> float:
 
 def jobs(numbers: Array) -> list[list[Call]]:
     """Each thread has a number: one is added, then it is doubled."""
-    return [[(add, (numbers, k, 1.0)), (double, (numbers, k))] for k in range(JOBS)]
+    return [[Call(add, (numbers, k, 1.0)), Call(double, (numbers, k))] for k in range(JOBS)]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
@@ -60,26 +66,33 @@ def test_every_call_is_made_in_order_with_its_own_arguments(dtype: type[np.gener
 def test_a_job_may_have_many_calls_and_a_thread_many_jobs() -> None:
     numbers = np.zeros(2)
     for _ in range(5 * SLOTS):
-        Threads(2).run([[(add, (numbers, k, 1.0))] * SLOTS for k in range(2)])
+        Threads(2).run([[Call(add, (numbers, k, 1.0))] * SLOTS for k in range(2)])
     assert numbers.tolist() == [5 * SLOTS**2] * 2
     if JIT:
         with pytest.raises(ValueError, match=f"a job of {SLOTS + 1} calls was given to a thread, whose box holds {SLOTS}"):
-            Threads(2).run([[], [(add, (numbers, 1, 1.0))] * (SLOTS + 1)])
+            Threads(2).run([[], [Call(add, (numbers, 1, 1.0))] * (SLOTS + 1)])
+
+
+def test_arguments_may_be_of_one_type_and_the_same_entry_of_several() -> None:
+    for dtype in (np.float64, np.float32, np.int64):
+        here, there, given = np.zeros((2, 3), dtype), np.zeros(3, dtype), np.arange(3).astype(dtype)
+        Threads(2).run([[Call(copy, (here[0], given))], [Call(copy, (there, given)), Call(copy, (here[1], there))]])
+        assert here.tolist() == [[0, 1, 2]] * 2
 
 
 @pytest.mark.skipif(not JIT, reason="what is not compiled is called here")
 def test_what_returns_something_is_refused_and_the_threads_go_on() -> None:
     numbers = np.ones(2)
     with pytest.raises(TypeError, match="total returns float64, which nobody would receive"):
-        Threads(2).run([[], [(total, (numbers,))]])
-    Threads(2).run([[], [(add, (numbers, 1, 1.0))]])
+        Threads(2).run([[], [Call(total, (numbers,))]])
+    Threads(2).run([[], [Call(add, (numbers, 1, 1.0))]])
     assert numbers.tolist() == [1, 2]
 
 
 def test_an_error_here_waits_for_the_others() -> None:
     numbers = np.zeros(2)
     with pytest.raises(ZeroDivisionError):
-        Threads(2).run([[(lambda: 1 // 0, ())], [(add, (numbers, 1, 1.0))]])
+        Threads(2).run([[Call(lambda: 1 // 0, ())], [Call(add, (numbers, 1, 1.0))]])
     assert numbers.tolist() == [0, 1 if JIT else 0]
 
 
@@ -88,10 +101,10 @@ def test_an_error_here_waits_for_the_others() -> None:
 def test_an_error_there_is_raised_here_and_nothing_follows_it(failing: int) -> None:
     for _ in range(3):
         numbers = np.zeros(2)
-        calls: list[Call] = [(add, (numbers, 1, 1.0))] * 3
-        calls[failing] = (refuse, (numbers, 1))
+        calls: list[Call] = [Call(add, (numbers, 1, 1.0))] * 3
+        calls[failing] = Call(refuse, (numbers, 1))
         with pytest.raises(RuntimeError, match=r"^refuse raised an error in another thread"):
-            Threads(2).run([[(add, (numbers, 0, 1.0))], calls])
+            Threads(2).run([[Call(add, (numbers, 0, 1.0))], calls])
         assert numbers.tolist() == [1, failing]
     with pytest.raises(ValueError, match="no such number"):
         refuse(numbers, 1)
@@ -103,7 +116,7 @@ def test_two_who_share_the_threads_get_all_their_work_done() -> None:
 
     def give(numbers: Array) -> None:
         for _ in range(TIMES):
-            Threads(2).run([[(add, (numbers, k, 1.0))] for k in range(2)])
+            Threads(2).run([[Call(add, (numbers, k, 1.0))] for k in range(2)])
 
     givers = [Thread(target=give, args=(numbers,)) for numbers in counted]
     for giver in givers:

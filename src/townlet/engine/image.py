@@ -14,6 +14,7 @@ import numpy as np
 
 from townlet.engine.network import KernelWeights, choose_by_network
 from townlet.envs.step import Buffers, step_towns
+from townlet.envs.threads import Call
 from townlet.envs.vector import FINGERPRINT, VectorTown
 from townlet.types import Array
 from townlet.world.rng import ACT, PICK, POLICY, fill_uniform
@@ -26,15 +27,6 @@ SCRATCH = 128  # bytes for what an entry returns: Numba's value and exception
 ROOM = 64  # perturbations that a page may add
 MOST_IMAGE = 4 << 20  # bytes that a page is given; a larger town is filmed
 NO_EVENT = (-1, -1, 0, 0, -1)  # a row of `scheduled` that never comes
-
-
-class Call(NamedTuple):
-    entry: Any
-    args: tuple[object, ...]
-
-    @property
-    def name(self) -> str:
-        return str(self.entry.py_func.__name__)
 
 
 class Image(NamedTuple):

@@ -16,7 +16,7 @@ from functools import cache
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -26,8 +26,6 @@ from numba.np import arrayobj
 from townlet.threads import own_cores
 from townlet.types import Array
 from townlet.world._jit import JIT, entry, numba
-
-Call = tuple[Callable[..., object], tuple[Any, ...]]  # an entry that returns nothing, and all it is given
 
 types, intrinsic = numba.types, numba.extending.intrinsic
 make_array: Any = arrayobj.make_array
@@ -158,6 +156,17 @@ def made(counts: Array, looks: int) -> bool:
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------
+class Call(NamedTuple):
+    """An entry that returns nothing, and all it is given."""
+
+    entry: Any
+    args: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.entry.__name__)
+
+
 class Threads:
     """All who share work in a process share the threads, too: one that looks out must not take the core of one that works.
     Whoever finds them busy does all of its work itself."""
@@ -171,14 +180,14 @@ class Threads:
         pool = _pool(os.getpid(), self.count) if JIT and len(jobs) > 1 else None
         if pool is None or not pool.free.acquire(blocking=False):
             for job in jobs:
-                for function, args in job:
-                    function(*args)
+                for call in job:
+                    call.entry(*call.args)
             return
         try:
             for k, job in enumerate(jobs[1:]):
                 pool.leave(k, job)
-            for function, args in jobs[0]:
-                function(*args)
+            for call in jobs[0]:
+                call.entry(*call.args)
         finally:
             failed = [name for k, job in enumerate(jobs[1:]) for name in pool.wait(k, job)]
             pool.free.release()
@@ -201,9 +210,9 @@ class _Pool:
         if len(job) > SLOTS:
             raise ValueError(f"a job of {len(job)} calls was given to a thread, whose box holds {SLOTS}")
         asleep = 0
-        for function, args in job:
-            while (asleep := leave(self._boxes[k], self._counts[k], _known.get(function, UNKNOWN), args)) < 0:
-                _get_to_know(function, args)
+        for call in job:
+            while (asleep := leave(self._boxes[k], self._counts[k], _known.get(call.entry, UNKNOWN), call.args)) < 0:
+                _get_to_know(call)
         if asleep:
             self._wakes[k].put(None)
 
@@ -214,9 +223,9 @@ class _Pool:
             sleep(PAUSE)
         if not counts[FAILED]:
             return []
-        function, _ = job[counts[FAILED] - 1 - counts[LEFT]]  # the last call that was left is the last of the job
+        failed = job[counts[FAILED] - 1 - counts[LEFT]]  # the last call that was left is the last of the job
         counts[FAILED] = 0
-        return [function.__name__]
+        return [failed.name]
 
     def _work(self, k: int) -> None:
         while True:
@@ -231,16 +240,16 @@ def _pool(process: int, count: int) -> _Pool:
 
 
 UNKNOWN = np.zeros((0, 2), np.int64)
-_known: dict[Callable[..., object], Array] = {}  # by entry: marks of the arguments it is compiled for, addresses
+_known: dict[Any, Array] = {}  # by entry: marks of the arguments it is compiled for, addresses
 
 
-def _get_to_know(function: Any, args: tuple[Any, ...]) -> None:
+def _get_to_know(call: Call) -> None:
     """Compile an entry for such arguments, and note where it is."""
-    kinds = tuple(numba.typeof(value) for value in args)
-    function.compile(kinds)
-    compiled = function.overloads[kinds]
+    kinds = tuple(numba.typeof(value) for value in call.args)
+    call.entry.compile(kinds)
+    compiled = call.entry.overloads[kinds]
     if compiled.signature.return_type != types.none:
-        raise TypeError(f"{function.__name__} returns {compiled.signature.return_type}, which nobody would receive")
+        raise TypeError(f"{call.name} returns {compiled.signature.return_type}, which nobody would receive")
     address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-    row = np.array([[_mark_of(numba.typeof(args)), address]], np.int64)
-    _known[function] = np.concatenate([_known.get(function, UNKNOWN), row])
+    row = np.array([[_mark_of(numba.typeof(call.args)), address]], np.int64)
+    _known[call.entry] = np.concatenate([_known.get(call.entry, UNKNOWN), row])

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from townlet.config import SimulationConfig, config_hash, load_config
 from townlet.config.base import minutes
 from townlet.envs.step import Buffers, gather_events, step_towns
-from townlet.envs.threads import Threads
+from townlet.envs.threads import Call, Threads
 from townlet.errors import SnapshotError, UsageError
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town, empty_slots, no_ties
@@ -183,7 +183,7 @@ class VectorTown:
     def _step(self, choices: Array, targets: Array) -> None:
         args = self.step_arguments(choices, targets)
         with nullcontext() if JIT else np.errstate(over="ignore"):  # hashes wrap around
-            self._threads.run([[(step_towns, (*args, *share))] for share in self._shares])
+            self._threads.run([[Call(step_towns, (*args, *share))] for share in self._shares])
 
     def start_filming(self) -> None:
         """From now on a step leaves what there was to see at each of its ticks in `film (E, interval, bytes) u1`."""

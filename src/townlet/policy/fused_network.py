@@ -175,7 +175,7 @@ class FusedNetwork:
         if space.loads == self._loads:
             return []
         space.loads = self._loads
-        return [(passes.spread, (self._vector, self.layout.plan, self.layout.runs, space.wide, space.turned))]
+        return [Call(passes.spread, (self._vector, self.layout.plan, self.layout.runs, space.wide, space.turned))]
 
     def share(self, calls: Callable[[Workspace, int, int], list[Call]], rows: int) -> None:
         """What calls(workspace, begin, end) names, over all rows."""
@@ -201,7 +201,9 @@ class FusedNetwork:
             kept = self._rooms[room] = np.zeros((len(rows), self.layout.observed), np.float32)
         x = kept[: len(rows)]
         self.share(
-            lambda space, begin, end: [(passes.arrange, (features, rows, begin, end, self._place, *normaliser, space.row, x))],
+            lambda space, begin, end: [
+                Call(passes.arrange, (features, rows, begin, end, self._place, *normaliser, space.row, x))
+            ],
             len(rows),
         )
         return x
@@ -243,7 +245,7 @@ class FusedNetwork:
                 layout.plan, space.wide, space.turned, space.act, flat, self._place, *normaliser, space.row, town, layout.town.at,
                 cells, layout.places, begin, end, out,
             )  # fmt: skip
-            return [(passes.answer, given), *([] if then is None else then(space, begin, end, out))]
+            return [Call(passes.answer, given), *([] if then is None else then(space, begin, end, out))]
 
         self.share(calls, len(flat))
         return out
@@ -272,7 +274,7 @@ class FusedNetwork:
         given = np.full(rows, -1.0) if draws is None else np.require(draws, np.float64, ["C", "W"])
 
         def choose(space: Workspace, begin: int, end: int, out: Floats) -> list[Call]:
-            return [(passes.choose, (out, allowed, given, space.weights, begin, end, actions, log_probs))]
+            return [Call(passes.choose, (out, allowed, given, space.weights, begin, end, actions, log_probs))]
 
         out = self.answer(features, maps, choose)
         return Acted(actions, log_probs, self.in_units_of_return(out[:, -1]), self.initial_state(rows))

@@ -126,7 +126,7 @@ class Fused:
         threads = min(network.threads, self.shards)
 
         def calls(space: Workspace, first: int) -> list[Call]:
-            return [(learn, (
+            return [Call(learn, (
                 layout.plan, space.wide, space.turned, space.act, space.grad, *space.learning, *seen,
                 layout.places, part.order, edges, first, threads, masks, *given, gradients, sums,
             ))]  # fmt: skip
