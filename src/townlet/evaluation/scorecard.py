@@ -230,8 +230,8 @@ def policy_hash(source: PolicySource) -> str:
     return "unsaved"
 
 
-def _state(folder: str) -> dict[str, object]:
-    return load_checkpoint(folder.removeprefix(GREEDY), with_optimizer=False, with_world=False).state
+def _state(spec: str) -> dict[str, object]:
+    return load_checkpoint(locate(spec).removeprefix(GREEDY), with_optimizer=False, with_world=False).state
 
 
 def _make(source: Maker, vec: VectorTown) -> Policy:
