@@ -273,7 +273,7 @@ TAMPERINGS: dict[str, tuple[str, str, Callable[[], Any]]] = {  # what -> the lin
     "a first checkpoint forged in the ledger": ("weights", "started_from", lambda: forge(started_from="f" * 64)),
     "weights of the release": ("weights", "weights.safetensors", lambda: flip(release() / "weights.safetensors")),
     "state of the release": ("weights", "state.json", lambda: edit(release() / "state.json", dataset_hash=None)),
-    "the release gone": ("weights", "is not there", lambda: shutil.rmtree(release())),
+    "the release gone": ("weights", "does not exist", lambda: shutil.rmtree(release())),
     "weights of the run": ("weights", "weights.safetensors", lambda: flip(latest() / "weights.safetensors")),
     "sums of the run's checkpoint": ("weights", "SHA256SUMS", lambda: flip(latest() / "SHA256SUMS", 0)),
     "state of both, summed anew": ("weights", "was changed since", lambda: both(other_run)),
