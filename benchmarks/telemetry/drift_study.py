@@ -161,10 +161,10 @@ def reading(result: dict[str, Any]) -> list[str]:
         f"{moved} in {training['found_any']:.0%} of",
         "  the pairs. To find a smaller change, compare more than two trainings.",
         "",
-        "No rule of `drift` was chosen on the unchanged runs that are measured here. The length of the blocks (three were tried) was",
-        "chosen on other towns, the factors for trainings on 24 other unchanged trainings and on the changed ones. Factors chosen",
-        "on 16 trainings had given a false alarm in 13% of the pairs of those 24: what is measured on the runs it was chosen on",
-        "says too little.",
+        "No rule of `drift` was chosen on the unchanged runs that are measured here. The length of the blocks (three were tried)",
+        "was chosen on other towns, the factors for trainings on 24 other unchanged trainings and on the changed ones. Factors",
+        "chosen on 16 trainings had given a false alarm in 13% of the pairs of those 24: what is measured on the runs it was",
+        "chosen on says too little.",
     ]
 
 
