@@ -20,6 +20,7 @@ from townlet.config.scenario import PROFILES
 from townlet.config.town import CONFLICT_REASONS as CONFLICT_REASONS
 from townlet.config.town import PERTURBATIONS as PERTURBATIONS
 from townlet.config.town import TIE_EVENTS as TIE_EVENTS
+from townlet.dto.town import RewardBreakdownDTO
 from townlet.types import Array
 
 MONEY = 10_000  # units of one coin
@@ -29,10 +30,7 @@ COOLDOWNS = 4
 MAX_MEALS = 6
 PROGRAM_ROWS = 12
 CANDIDATES = 4  # K: nearest objects kept per tile and affordance
-TERMS = (
-    *("survival", "needs", "wage", "spending", "punctuality", "social", "conflict", "shaping"),
-    *("exit_guard", "clip", "terminal"),
-)
+TERMS = tuple(RewardBreakdownDTO.model_fields)  # of a reward
 SHIFT_STATES = ("pre_shift", "await_start", "on_time", "late", "absent", "post_shift")
 EXITS = ("collapse", "eviction", "scheduled")
 TILES = ("floor", "wall", "door", "road", "object")  # a resident may stand on floor, door and road
