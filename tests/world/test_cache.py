@@ -78,6 +78,13 @@ def test_every_kernel_file_is_in_the_name_of_the_cache() -> None:
     )
 
 
+def test_every_table_whose_rows_are_constants_of_kernels_is_in_the_name_of_the_cache() -> None:
+    package = Path(townlet.__file__).parent
+    tables = re.findall(r"^from townlet\.(config|dto)\.(\S+)", (package / "world" / "state.py").read_text(), re.M)
+    in_dtypes = {("config", "scenario")}  # kernels know it by the shape of their arguments, which is part of what is kept
+    assert {package / folder / f"{name}.py" for folder, name in {*tables} - in_dtypes} <= {*_cache.kernel_sources()}
+
+
 def test_a_second_clone_compiles_nothing_and_says_nothing(tmp_path: Path) -> None:
     first, second = a_clone(tmp_path / "one"), a_clone(tmp_path / "two")
     assert run(first, tmp_path / "cache") == (["0.5", "1"], TOLD)

@@ -44,7 +44,7 @@ def kernel_sources() -> list[Path]:
     """Files whose text decides what is compiled: kernels, and tables whose rows are constants of kernels."""
     package = Path(__file__).parents[1]
     world = {*package.glob("world/**/*.py")} - {package / "world" / f"{name}.py" for name in NO_KERNELS}
-    tables = ("config/needs.py", "config/town.py", "observations/spec.py")
+    tables = ("config/needs.py", "config/town.py", "dto/town.py", "observations/spec.py")
     others = ("observations/encode.py", "envs/step.py", "engine/network.py", "bench/roof.py")
     return sorted([*world, *(package / name for name in (*others, *tables))])
 
