@@ -419,7 +419,7 @@ def an_end(town: str, days: int) -> ScoreScale:
 def _events(root: Path) -> None:
     """`townlet run --events FILE --overwrite`."""
     vec = VectorTown(tiny(), 1, seed=3)
-    log = EventLog(root / "events.ndjson", "run", overwrite=True)
+    log = EventLog(root / "events.ndjson", overwrite=True)
     for _ in range(4):
         for _ in range(3):
             log._log.write(b'{"event": 1}')

@@ -177,7 +177,7 @@ def _summed(name: str, how: str, share: float) -> Callable[[Mutator, Path], None
         folder, file_name = (place / name).parent, Path(name).name
         _file(name, how)(mutator, place)
         if mutator.draw.random() < share and file_name != files.SUMS:
-            files.write_sums(folder, known=_sums(folder) | {file_name: ""}, sync=False)
+            files.write_sums(folder, known=_sums(folder) | {file_name: ""})
 
     return mutate
 

@@ -96,7 +96,7 @@ def test_an_old_log_without_most_fields_is_summarised_too() -> None:
 
 
 def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("townlet.telemetry.summary.CHUNK", 100)
+    monkeypatch.setattr("townlet.telemetry.series.CHUNK", 100)
     made = [example_record(n) for n in range(1, 101)]
 
     def peak(count: int) -> int:

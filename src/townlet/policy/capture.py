@@ -141,7 +141,7 @@ class CaptureWriter:
         days = {(meta.capture.town, meta.capture.episode) for meta in self.metas}
         kept = (event for event in self.events if (event["town"], event["episode"]) in days)
         files.write_bytes(self.folder / EVENTS_NAME, event_lines(kept), sync=False)
-        files.write_sums(self.folder, known=self.hashes(), sync=False)
+        files.write_sums(self.folder, known=self.hashes())
 
     def hashes(self, under: str = "") -> dict[str, str]:
         """Hash by name of the sample files."""
@@ -458,4 +458,4 @@ def _gather(partial: Path, writers: Sequence[tuple[str, CaptureWriter]], prefix:
     files.write_bytes(partial / f"{prefix}{MANIFEST_SUFFIX}", manifest_bytes(rows, manifest_metadata(metas)), sync=False)
     files.write_json(partial / f"{prefix}{METRICS_SUFFIX}", metrics, sync=False)
     known = {file: digest for name, writer in writers for file, digest in writer.hashes(f"{name}/").items()}
-    files.write_sums(partial, known=known, sync=False)
+    files.write_sums(partial, known=known)
