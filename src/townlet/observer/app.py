@@ -29,12 +29,13 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, TownletError, UsageError, first_problem
 from townlet.observer.changeable import rules_to_change
 from townlet.observer.guard import Guard
+from townlet.observer.header import plan_of
 from townlet.observer.library import Library
 from townlet.observer.living import beside, file_parts, living_parts, packed
 from townlet.observer.news import News
 from townlet.observer.standalone import page_html
 from townlet.observer.story import divergence, moments
-from townlet.observer.studio import MOST_TAKES, KnownTake, Studio, plan_of
+from townlet.observer.studio import MOST_TAKES, KnownTake, Studio
 from townlet.observer.take import MOST_CHANGES, Change, parse_take, take_bytes
 from townlet.observer.witness import ties, witness
 from townlet.scenarios.lint import lint
