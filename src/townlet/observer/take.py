@@ -15,6 +15,7 @@ from townlet import files
 from townlet.dto import FrozenStrict
 from townlet.errors import TakeError, UsageError
 from townlet.files import sha256_bytes
+from townlet.sealed import SEAL
 from townlet.sim.edits import LONGEST, parse_edit
 
 VERSION: Literal[1] = 1
@@ -22,7 +23,6 @@ MOST_CHANGES = 10_000
 MOST_TICKS = 1_000_000
 FILE_LIMIT = 64 << 20
 RECORDED = "recorded"
-SEAL = "seal"  # beside the fields of a take in a file
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16,64}$")]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
