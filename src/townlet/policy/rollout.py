@@ -278,7 +278,11 @@ def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str
 
 
 def collect(
-    policy: PolicyRuntime, buffer: RolloutBuffer, hooks: Sequence[Hook] = (), *, stop: Callable[[], bool] | None = None
+    policy: PolicyRuntime,
+    buffer: RolloutBuffer,
+    hooks: Sequence[Hook[VectorTown]] = (),
+    *,
+    stop: Callable[[], bool] | None = None,
 ) -> int:
     """Step the buffer's towns until it is full or `stop` says so; what follows the last step is filled in. Returns steps made."""
     before, loop = buffer.steps, SimulationLoop(buffer.vec, policy, [buffer, *hooks])
