@@ -23,8 +23,9 @@ from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import StorageError, UsageError
 from townlet.policy import capture as capture_module
-from townlet.policy.capture import CaptureOptions, CaptureResult, SampleFilter, capture, filter_samples, seed_residents
+from townlet.policy.capture import CaptureOptions, CaptureResult, capture, seed_residents
 from townlet.policy.capture_events import read_event_records
+from townlet.policy.capture_folder import SampleFilter, filter_samples
 from townlet.policy.golden import FOUNDING, compare_goldens, differences
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample, samples_of
 from townlet.policy.replay_report import stats, validate

@@ -17,7 +17,8 @@ from townlet.config.loader import load_config
 from townlet.dto.town import RewardBreakdownDTO
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
-from townlet.policy.capture import CaptureOptions, CaptureWriter, capture
+from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture_folder import CaptureWriter
 from townlet.policy.exports import export_joint, export_minari, export_parquet, export_vault
 from townlet.policy.joint import joint_episodes
 from townlet.policy.manifest import PREFIX

@@ -17,7 +17,7 @@ from townlet.bench.rows import memory_mb, paired, row
 from townlet.bench.samples import generated_sample, generated_source, source_of_tables, write_generated
 from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
-from townlet.policy.capture import CaptureWriter
+from townlet.policy.capture_folder import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.rollout import RolloutBuffer

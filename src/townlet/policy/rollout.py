@@ -27,6 +27,8 @@ from townlet.types import Array, Record
 from townlet.world.actions import Catalogue
 from townlet.world.state import EVENT, TERMS
 
+NOBODY_ASKED = -1  # in the column `expert`
+
 
 def next_sample_id(prefix: str, agent_id: str, numbers: dict[str, int]) -> str:
     """`<prefix>_<resident>_<number>`; `numbers` holds the next number of each resident id."""
@@ -100,11 +102,6 @@ def frames_to_replay_sample(frames: Trajectory, who: Life, source: SampleSource,
         metrics=sample_metrics(arrays, template["feature_names"], template["action_names"], terms, events),
     )
     return ReplaySample.of(arrays, meta)
-
-
-__all__ = ["RolloutBuffer", "collect", "frames_to_replay_sample", "source_of"]
-
-NOBODY_ASKED = -1  # in the column `expert`
 
 
 class TrajectoryRecorder(Probe):
