@@ -6,12 +6,12 @@ import asyncio
 import json
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import uvicorn
 from pydantic import ValidationError
@@ -59,6 +59,7 @@ FRESH = {"Cache-Control": "no-store"}
 WATCH_EVERY = 0.5  # seconds between looks at the logs of runs, while somebody is here
 REST = 0.2  # seconds in which nobody wants the worker before it shoots ahead
 
+Handler = Callable[[Request], Awaitable[Response]]
 Futures = Callable[[Studio, str, int, list[str], int], Record]  # take, tick, edits, futures
 
 
@@ -202,10 +203,10 @@ def in_address(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _safely(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
+def _safely(handler: Handler) -> Handler:
     async def safe(request: Request) -> Response:
         try:
-            return await handler(request)  # type: ignore[no-any-return]
+            return await handler(request)
         except _Busy:
             return JSONResponse({"error": "the studio is busy; ask again in a moment"}, 503, {"Retry-After": "1", **FRESH})
         except TownletError as error:
