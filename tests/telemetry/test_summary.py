@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from townlet.telemetry.example import example_batch, example_record
+from batch_records import example_batch
+from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter
 from townlet.telemetry.summary import SKETCH, FieldSummary, Sketch, as_markdown, as_text, summarise_records
 from townlet.telemetry.validate import validate_log
