@@ -19,7 +19,6 @@ from townlet import files
 from townlet.config.learning import PPOConfig
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training import estimates
-from townlet.policy.training.batches import uniform_draws
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.trajectory import Trajectory
 
@@ -51,6 +50,13 @@ class Job:
     horizon: int  # steps per environment and collection
     environments: int = 8
     masks: Masks | None = None  # by default every action is allowed
+
+
+def uniform_draws(seed: int, stream: int, step: int, length: int) -> NDArray[np.float64]:
+    """`length` draws in [0, 1) for one decision step, from a counter keyed by what they are for."""
+    words = np.array([seed % 2**64, stream], np.uint64)
+    counter = np.array([0, 0, step, 0], np.uint64)
+    return np.random.Generator(np.random.Philox(key=words, counter=counter)).random(length)
 
 
 def everything_allowed(envs: SyncVectorEnv, actions: int) -> NDArray[np.uint8]:

@@ -188,7 +188,7 @@ def test_manifests_come_in_three_forms_and_two_languages(folder: Path) -> None:
     }
     for name, text in forms.items():
         files.write_text(folder / name, text)
-        assert ReplayDataset(ReplayDatasetConfig.from_manifest(folder / name)).sample_count == len(LENGTHS)
+        assert len(ReplayDataset(ReplayDatasetConfig.from_manifest(folder / name)).metas) == len(LENGTHS)
         files.remove(folder / name)
 
 
