@@ -62,7 +62,7 @@ def weights_that_claim_more(root: Path) -> None:
     checkpoint_folder(root / "c", "x")
     header = json.dumps({"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
     (root / "c" / "weights.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    files.write_sums(root / "c", sync=False)
+    files.write_sums(root / "c")
     load_checkpoint(root / "c")
 
 
@@ -76,7 +76,7 @@ def many_features(root: Path) -> None:
     state = json.loads((root / "c" / "state.json").read_text())
     state["network"] = NetworkSpec(4, 4).to_json() | {"features": 1 << 31}
     (root / "c" / "state.json").write_text(json.dumps(state))
-    files.write_sums(root / "c", sync=False)
+    files.write_sums(root / "c")
     NumpyPolicy.load(root / "c")
 
 

@@ -543,7 +543,7 @@ def _swap_in_steps(partial: Path, final: Path, keep_old: bool) -> Path | None:
     return None
 
 
-def write_sums(folder: str | Path, *, known: Mapping[str, str] | None = None, sync: bool = True) -> None:
+def write_sums(folder: str | Path, *, known: Mapping[str, str] | None = None) -> None:
     """Hashes of every file in the folder, in the format of `sha256sum`; written last, it makes the folder whole.
 
     `known` are hashes by name that were taken when the files were written, so that they need not be read again.
@@ -551,7 +551,7 @@ def write_sums(folder: str | Path, *, known: Mapping[str, str] | None = None, sy
     folder, known = Path(folder), known or {}
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     names = [name for name in names if name != SUMS and not any(part.startswith(".") for part in name.split("/"))]
-    write_text(folder / SUMS, "".join(f"{known.get(name) or sha256_file(folder / name)}  {name}\n" for name in names), sync=sync)
+    write_text(folder / SUMS, "".join(f"{known.get(name) or sha256_file(folder / name)}  {name}\n" for name in names), sync=False)
 
 
 # --- sealed lines ----------------------------------------------------------------------------------------------------

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from batch_records import example_batch
 from townlet import files
 from townlet.errors import TelemetryError, UsageError
-from townlet.telemetry.example import example_batch, example_record
+from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import LogReader, TelemetryWriter, encode_record, log_parts, read_records
 from townlet.telemetry.validate import validate_log
 

@@ -81,7 +81,7 @@ class Run(Result):
 
     def __repr__(self) -> str:
         summary = self.folder.summary()
-        state = f"{self.card.epochs} epochs planned, not finished" if summary is None else summary.get("status", "finished")
+        state = f"{self.card.epochs} epochs planned, not finished" if summary is None else summary.state
         return f"<Run {self.path}: {self.card.mode} in {self.card.config_id}, {state}>"
 
     @property
@@ -96,7 +96,8 @@ class Run(Result):
     @property
     def summary(self) -> Record | None:
         """The result; None while the run is not finished."""
-        return self.folder.summary()
+        summary = self.folder.summary()
+        return None if summary is None else summary.as_record()
 
     @property
     def checkpoint(self) -> Path | None:

@@ -136,8 +136,9 @@ def _capture(
     **options: Any,
 ) -> None:
     from townlet.config.loader import load_config
-    from townlet.policy.capture import CaptureOptions, SampleFilter
+    from townlet.policy.capture import CaptureOptions
     from townlet.policy.capture import capture as run
+    from townlet.policy.capture_folder import SampleFilter
 
     if golden:
         _golden(golden_dir, check, as_json)

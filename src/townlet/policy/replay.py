@@ -226,10 +226,6 @@ class ReplayDataset:
         self._buckets = self._bucket()
 
     @property
-    def sample_count(self) -> int:
-        return len(self.metas)
-
-    @property
     def transitions(self) -> int:
         return sum(meta.timesteps for meta in self.metas)
 
