@@ -259,7 +259,6 @@ def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, 
             progress=progress,
         )
     path = safe_join(releases.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_scorecard(card, path)
     note(f"scorecard written to {path}")
     return path

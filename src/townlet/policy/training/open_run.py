@@ -122,6 +122,7 @@ def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions)
         ("config hash", card.config_hash, config_hash(context.config)),
         ("mode", card.mode, context.mode),
         ("epochs", card.epochs, context.epochs),
+        ("first weights", card.started_from, context.started_from),
     ):
         if begun != now:
             raise UsageError(

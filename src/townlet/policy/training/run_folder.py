@@ -17,6 +17,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -208,7 +209,11 @@ class RunFolder:
         return self._read("summary.json", RunSummary).model_dump(mode="json", exclude_unset=True)
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
+        """The result. Of a run that had ended before and was resumed, the one that is there: it knows how long that took."""
         self._check_held()
+        with suppress(CheckpointError):  # damaged: written anew
+            if (there := self.summary()) is not None and there | {"duration_sec": summary["duration_sec"]} == summary:
+                return
         write_sealed(self.path / "summary.json", summary)
 
     def latest(self) -> Path | None:
