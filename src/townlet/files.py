@@ -452,9 +452,11 @@ def check_plain(path: str | Path) -> None:
 
 def check_movable(path: str | Path) -> None:
     """A folder that holds where one works, lives or keeps temporary files is never moved aside, whoever allows overwriting."""
+    if not os.path.isdir(path):  # also a loop of links, which leads nowhere
+        return
     folder = Path(path).resolve()
     for kept in (Path.cwd(), Path.home(), Path(tempfile.gettempdir())):
-        if folder.is_dir() and kept.resolve().is_relative_to(folder):
+        if kept.resolve().is_relative_to(folder):
             raise UsageError(f"{path} holds {kept} and is not moved aside; name a folder of its own")
 
 
