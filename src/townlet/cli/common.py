@@ -132,6 +132,30 @@ class LogType(click.Path):
 LOG = LogType(path_type=Path)
 
 
+class OutputType(click.Path):
+    """A file to write. One with the same ending is replaced; nothing else is, and no part of a run, a capture or a checkpoint."""
+
+    def __init__(self, *endings: str) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+        self.endings = endings
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from townlet.files import check_free
+        from townlet.policy.training.run_folder import check_not_of_a_run
+
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        check_free(path, overwrite=True)
+        check_not_of_a_run(path)
+        if path.exists() and path.suffix not in self.endings:
+            raise UsageError(f"{path} already exists and does not end in {' or '.join(self.endings)}; choose another file")
+        return path
+
+
+PAGE = OutputType(".html")
+PICTURE = OutputType(".png", ".svg")
+TEXT = OutputType(".json", ".md", ".txt")
+
+
 def tick_of(config: SimulationConfig, at: str | None) -> int:
     """The tick of an episode that `--at` names."""
     from townlet.config.base import tick_at
