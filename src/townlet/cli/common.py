@@ -29,8 +29,17 @@ class Advance(Protocol):
     def __call__(self, amount: float, words: str = "") -> None: ...
 
 
-PATH = click.Path(path_type=Path)
-FILE = click.Path(path_type=Path, dir_okay=False)
+class PathType(click.Path):
+    """A path. An empty word, such as a variable of the shell that is not set, is none: it would mean the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty; name one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = PathType(path_type=Path)
+FILE = PathType(path_type=Path, dir_okay=False)
 SEED = click.IntRange(0, (1 << 63) - 1)
 COUNT = click.IntRange(1, 10**9)
 COUNT_OR_ZERO = click.IntRange(0, 10**9)
@@ -113,7 +122,7 @@ class NameType(click.ParamType[str]):
 NAME = NameType()
 
 
-class LogType(click.Path):
+class LogType(PathType):
     """A telemetry log, or the folder of the run that keeps it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -132,7 +141,7 @@ class LogType(click.Path):
 LOG = LogType(path_type=Path)
 
 
-class OutputType(click.Path):
+class OutputType(PathType):
     """A file to write. One with the same ending is replaced; nothing else is, and no part of a run, a capture or a checkpoint."""
 
     def __init__(self, *endings: str) -> None:
@@ -146,7 +155,7 @@ class OutputType(click.Path):
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         check_free(path, overwrite=True)
         check_not_of_a_run(path)
-        if path.exists() and path.suffix not in self.endings:
+        if os.path.lexists(path) and path.suffix not in self.endings:
             raise UsageError(f"{path} already exists and does not end in {' or '.join(self.endings)}; choose another file")
         return path
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import PATH, emit, json_option, leave, note, seed_option, set_option, spread_over
+from townlet.cli.common import FILE, PATH, emit, json_option, leave, note, seed_option, set_option, spread_over
 from townlet.errors import InterruptedRun, StorageError, TelemetryError, UsageError
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def founding_flags(function: Callable[..., object]) -> Callable[..., object]:
     """Every flag of the founding documents, as one decorator."""
     options = [
         click.option("--recipe", metavar="NAME", help="Train with the settings of a shipped config, such as demo."),
-        click.option("--replay-sample", type=PATH, help="One replay sample (.npz) instead of a manifest."),
-        click.option("--replay-meta", type=PATH, help="Metadata of that sample, if it is not next to it."),
+        click.option("--replay-sample", type=FILE, help="One replay sample (.npz) instead of a manifest."),
+        click.option("--replay-meta", type=FILE, help="Metadata of that sample, if it is not next to it."),
         click.option("--train-ppo", is_flag=True, help="Train on the replay data with PPO, instead of only reading it."),
         click.option("--anneal-log-dir", type=PATH, help="Folder of the anneal log and its summary."),
         click.option("--anneal-exit-on-failure", is_flag=True, help="Exit with 1 unless the anneal run passes."),

@@ -145,7 +145,7 @@ def _lock_log(log: Path, context: TrainingContext, stack: ExitStack) -> None:
     if context.config.telemetry.enabled:
         files.check_plain(log)
         check_not_of_a_run(log)
-        if context.run is None or log.parent.resolve() != context.run.path.resolve():
+        if context.run is None or files.real_path(log.parent) != files.real_path(context.run.path):
             stack.enter_context(files.FolderLock(log.parent, only="" if RunFolder(log.parent).exists else log.name))
 
 

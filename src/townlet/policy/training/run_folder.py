@@ -301,4 +301,4 @@ def find_runs(folder: Path) -> list[RunFolder]:
 
 def run_of(checkpoint: Path) -> RunFolder | None:
     """The run that a checkpoint was made by, where it still lies in its folder; of a run, the run itself."""
-    return next((run for path in (checkpoint, *checkpoint.resolve().parents) if (run := RunFolder(path)).exists), None)
+    return next((run for path in (checkpoint, *files.real_path(checkpoint).parents) if (run := RunFolder(path)).exists), None)
