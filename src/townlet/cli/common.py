@@ -80,10 +80,16 @@ engine_options = options(  # where a command's work is done, and by how many
 )
 
 
+def engine_for(engine: str | None, address: str | None) -> str | None:
+    """The engine that was asked for: an address is that of a Ray cluster."""
+    if address is not None and engine not in (None, "ray"):
+        raise UsageError(f"--address names a Ray cluster, but the engine is {engine}; use --engine ray, or leave out the address")
+    return engine if address is None else "ray"
+
+
 def spread_over(config: SimulationConfig, engine: str | None, workers: int, address: str | None) -> TrainingConfig:
     """What `run_jobs` needs to know; what a worker reserves in a cluster is said by the config (`training.cluster`)."""
-    if engine is None:
-        engine = "ray" if address is not None else "local" if workers == 1 else "process"
+    engine = engine_for(engine, address) or ("local" if workers == 1 else "process")
     training = config.training
     cluster = training.cluster if address is None else training.cluster.model_copy(update={"address": address})
     return training.model_copy(update={"engine": engine, "workers": workers, "cluster": cluster})

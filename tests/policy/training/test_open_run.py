@@ -189,3 +189,15 @@ def test_a_run_that_began_with_other_weights_goes_on_with_them(tmp_path: Path) -
     assert summary is not None
     assert summary["weights_hash"] == whole.model_dump()["weights_hash"]
     train(run, 2, resume=True)  # it has checkpoints of its own now
+
+
+def test_a_dry_run_tells_what_the_run_itself_would_be_refused_for(tmp_path: Path) -> None:
+    train(run := tmp_path / "run", 1)
+    orchestrator = tools.orchestrator(tools.tiny())
+    asked = RunOptions(epochs=1, run_dir=run, dry_run=True)
+    with pytest.raises(UsageError, match="already holds a run"):
+        orchestrator.run("rollout", asked)
+    with pytest.raises(StorageError, match="The run needs about"):
+        orchestrator.run("rollout", replace(asked, run_dir=tmp_path / "other", epochs=10**12))
+    with pytest.raises(UsageError, match="belongs to the run in"):
+        orchestrator.run("rollout", replace(asked, run_dir=tmp_path / "other", log_path=run / "run.json"))

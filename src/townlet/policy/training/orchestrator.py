@@ -73,7 +73,7 @@ class PolicyTrainingOrchestrator:
         strategy = context.strategy(modes[mode])
         strategy.prepare(context)
         if options.dry_run:
-            return dry_run(context, strategy.name)
+            return dry_run(context, options, strategy.name)
         if self.config.training.time_limit is not None:
             context.deadline = perf_counter() + 60.0 * self.config.training.time_limit
         with opened_run(context, options):
