@@ -129,6 +129,21 @@ def test_every_number_of_a_command_has_an_end_and_is_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_an_empty_path_is_refused_wherever_one_is_asked_for(name: str) -> None:
+    """`--run-dir "$NOT_SET"` made a run in the current folder."""
+    for option in options_of(vars(import_module(f"townlet.cli.{name}"))[name]):
+        if isinstance(option.type, click.Path):
+            with pytest.raises(click.BadParameter, match="the path is empty; name one"):
+                option.type.convert("", option, None)
+
+
+@pytest.mark.parametrize("words", ["promote history --ledger .", "train town_day --mode replay --replay-sample ."])
+def test_a_folder_in_place_of_a_file_is_told(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(*words.split(), capsys=capsys)
+    assert (code in (2, 64), "is a directory" in err, err.count("\n")) == (True, True, 1)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_of_the_table_exists_and_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = vars(import_module(f"townlet.cli.{name}"))[name]
     assert isinstance(command, click.Command)

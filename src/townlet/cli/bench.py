@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import FILE, emit, json_option, leave, note
+from townlet.cli.common import FILE, PICTURE, emit, json_option, leave, note
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) ->
 
 
 @bench.command()
-@click.option("--output", type=FILE, help="Also draw the chart: a .png or .svg file.")
+@click.option("--output", type=PICTURE, help="Also draw the chart: a .png or .svg file.")
 @click.option("--short", is_flag=True, help="Quick: small batches, each thing once.")
 @json_option
 def roof(output: Path | None, short: bool, as_json: bool) -> None:

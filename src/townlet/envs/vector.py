@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from townlet.config import SimulationConfig, config_hash, load_config
-from townlet.config.base import minutes
+from townlet.config.base import minute_at
 from townlet.envs.step import Buffers, gather_events, step_towns
 from townlet.envs.threads import Call, Threads
 from townlet.errors import SnapshotError, UsageError
@@ -92,7 +92,7 @@ class VectorTown:
         self._weights = conflict_weights
         if conflict_weights is not None:
             self.tables = self.tables._replace(rules=np.repeat(self.tables.rules, num_towns))
-        self.start_minute = self.config.scenario.start if start in (None, "random") else int(minutes(start))
+        self.start_minute = self.config.scenario.start if start in (None, "random") else minute_at(start, "random")
         self.num_residents = self.tables.start.shape[1]
         self.num_actions = len(self.catalogue)
         self._conflict = np.array(self.spec.columns(CONFLICT), dtype=np.int64)
