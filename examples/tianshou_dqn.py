@@ -28,6 +28,7 @@ def main(rounds: Iterable[int] = range(10), towns: int = 4, scenario: str = "tow
     make = lambda: Masked(gym.make("Townlet/TownDay-v0", scenario=scenario, map="none", infos="numeric"))  # noqa: E731
     envs, one = DummyVectorEnv([make] * towns), make()
     net = Net(state_shape=one.observation_space.shape, action_shape=one.action_space.n, hidden_sizes=[128, 128])
+    list(net.parameters())[-1].data[one.unwrapped.vec.catalogue.names.index("work")] += 4  # chance hardly finds that work pays
     policy = DiscreteQLearningPolicy(model=net, action_space=one.action_space, eps_training=0.2)
     dqn = DQN(policy=policy, optim=AdamOptimizerFactory(lr=1e-3), n_step_return_horizon=3, target_update_freq=200)
     buffer = VectorReplayBuffer(20_000, towns)

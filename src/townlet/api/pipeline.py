@@ -12,8 +12,8 @@ import numpy as np
 from townlet.api.results import Capture, Run, Scores
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
-from townlet.envs.vector import VectorTown
-from townlet.errors import UsageError
+from townlet.envs.vector import VectorTown, checked_actions
+from townlet.errors import UsageError, whole_number
 from townlet.evaluation.scorecard import PolicySource
 from townlet.evaluation.scorecard import evaluate as measure
 from townlet.evaluation.suites import Case
@@ -30,7 +30,6 @@ from townlet.policy.training.run_folder import next_free
 from townlet.types import Array
 
 Scenario = str | Path | SimulationConfig
-AnyPolicy = PolicySource | Run
 
 
 def train(
@@ -65,8 +64,9 @@ def train(
         config, mode = run.config, run.card.mode
         epochs = None if mode == "anneal" else run.card.epochs  # those of a schedule stand in the config
     else:
-        keys = [] if data is None else [f"training.{'capture_dir' if Path(data).is_dir() else 'replay_manifest'}={data}"]
-        config = _config(scenario, (*overrides, *keys), recipe)
+        if data is not None:
+            overrides = (*overrides, f"training.{'capture_dir' if Path(data).is_dir() else 'replay_manifest'}={data}")
+        config = _config(scenario, overrides, recipe)
         mode = mode or (config.training.source if data is None else "replay")
         run_dir = run_dir or next_free(config.config_id, mode)
     options = RunOptions(
@@ -76,6 +76,8 @@ def train(
         start_from=None if start_from is None else Path(start_from),
         command=("townlet.train",),
     )
+    if progress is not None and not isinstance(progress, Progress):
+        raise UsageError(f"progress is {progress!r:.60}, expected an object with begin, advance and say, or None")
     PolicyTrainingOrchestrator(config, progress=progress).run(mode, options)
     return Run(run_dir)
 
@@ -156,13 +158,12 @@ class OwnPolicy:
         pass
 
     def act(self, vec: VectorTown) -> Decision:
-        actions = np.asarray(self.choose(vec))
-        if actions.shape != vec.active.shape or actions.dtype.kind not in "iu":
-            raise UsageError(
-                f"the policy {self.kind} gave {actions.dtype}{actions.shape}, expected whole numbers of shape {vec.active.shape}"
-            )
+        actions = checked_actions(self.choose(vec), vec.active.shape, f"the policy {self.kind} gave")
+        if actions.min() < 0 or actions.max() >= vec.num_actions:
+            found = f"from {actions.min()} to {actions.max()}"
+            raise UsageError(f"the policy {self.kind} gave actions {found}, expected 0 to {vec.num_actions - 1}")
         nothing = np.zeros(actions.shape, np.float32)
-        return Decision(actions.astype(np.int64), nothing, nothing)
+        return Decision(actions, nothing, nothing)
 
 
 def own_policy(choose: Callable[[VectorTown], Array], name: str = "own") -> Callable[[VectorTown], OwnPolicy]:
@@ -172,6 +173,8 @@ def own_policy(choose: Callable[[VectorTown], Array], name: str = "own") -> Call
 
         townlet.evaluate({"first legal": townlet.own_policy(lambda town: town.masks.argmax(-1))}, towns=2)
     """
+    if not callable(choose):
+        raise UsageError(f"own_policy was given {choose!r:.60}, expected a function from towns to actions")
     return lambda vec: OwnPolicy(choose, name)
 
 
@@ -191,6 +194,9 @@ class LoadedPolicy:
         return self._policy.act(vec).actions
 
 
+AnyPolicy = PolicySource | Path | Run | LoadedPolicy
+
+
 def load_policy(policy: str | Path | Run) -> LoadedPolicy:
     """A policy for a loop of yours, or for neighbours in Gymnasium: "scripted", "random", a checkpoint folder or a run.
 
@@ -206,7 +212,7 @@ def load_policy(policy: str | Path | Run) -> LoadedPolicy:
 
 def _config(scenario: Scenario, overrides: Sequence[str], recipe: str | None = None) -> SimulationConfig:
     if not isinstance(scenario, SimulationConfig):
-        return load_config(scenario, tuple(overrides), recipe=recipe)
+        return load_config(scenario, overrides, recipe=recipe)
     if overrides or recipe is not None:
         raise UsageError(
             "overrides and recipes are for configs that are read from a file; this one is already loaded, change it instead"
@@ -219,18 +225,21 @@ def _case(scenario: Scenario, towns: int, days: int, neighbours: str | None, ove
     file = None if isinstance(scenario, SimulationConfig) or Path(scenario).is_dir() else Path(scenario)  # else: loaded, or a run
     named = config.config_id if file is None else file.stem
     learners = "all" if neighbours is None else "first"
+    towns, days = whole_number("towns", towns, 1), whole_number("days", days, 1)
     return Case(named, named, learners, neighbours, towns, days, tuple(overrides), config)
 
 
 def _name(policy: AnyPolicy) -> str:
     if isinstance(policy, Run):
         return policy.path.name
-    return Path(policy).name if isinstance(policy, str) else "own"
+    return Path(policy).name if isinstance(policy, str | Path) else "own"
 
 
 def _source(policy: AnyPolicy) -> PolicySource:
+    if isinstance(policy, LoadedPolicy):
+        return policy.spec
     if not isinstance(policy, Run):
-        return policy
+        return str(policy) if isinstance(policy, Path) else policy
     if policy.checkpoint is None:
         raise UsageError(f"{policy.path} has no checkpoint yet; train it first")
     return os.fspath(policy.checkpoint)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from townlet.config.models import SimulationConfig
 from townlet.dto.policy import EpochFigures
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from townlet.policy.training.strategies.base import TrainingStrategy
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Where a run says how it goes; the command line draws it on stderr. `advance` is given all that is known of an epoch."""
 
