@@ -111,8 +111,8 @@ def whole_number(what: str, value: object, least: int, most: int | None = None) 
     except TypeError:
         number = least - 1
     if number < least or (most is not None and number > most):
-        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
-        raise UsageError(f"{what} is {value!r:.60}, expected a whole number, {bounds}")
+        bounds = f", {least} or more" if most is None else f" from {least} to {most}"
+        raise UsageError(f"{what} is {value!r:.60}, expected a whole number{bounds}")
     return number
 
 

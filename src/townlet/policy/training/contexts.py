@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from townlet.config.models import SimulationConfig
 from townlet.dto.policy import EpochFigures
 from townlet.dto.policy import TrainingResult as TrainingResult
+from townlet.errors import whole_number
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import TrainingServices
@@ -58,6 +59,10 @@ class RunOptions:
     allow_inexact: bool = False  # resume with other versions or threads
     command: tuple[str, ...] = ()
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None:
+            whole_number("epochs", self.epochs, 1)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from townlet.config.models import SimulationConfig
 from townlet.dto.policy import AnnealSummary, BCTrainingResult, PPOTrainingResult, ReplayBatchSummary, ReplaySummary
-from townlet.errors import UsageError, whole_number
+from townlet.errors import UsageError
 from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.contexts import NoProgress, Progress, RunOptions, TrainingContext, TrainingResult
@@ -132,9 +132,7 @@ class PolicyTrainingOrchestrator:
             if options.epochs is not None:
                 raise UsageError("The epochs of an anneal run are those of training.anneal_schedule; leave out epochs.")
             return sum(stage.epochs for stage in training.anneal_schedule)
-        if options.epochs is not None:
-            return whole_number("epochs", options.epochs, 1)
-        return training.bc.epochs if mode == "bc" else training.epochs
+        return options.epochs or (training.bc.epochs if mode == "bc" else training.epochs)
 
     def _ppo_mode(self) -> str:
         source = self.config.training.source
