@@ -18,8 +18,6 @@ def main(steps: int = 144, rounds: Iterable[int] = range(4), scenario: str = "to
     agents = env.possible_agents
     seen = [env.observation_space(agent)["observation"] for agent in agents]
     learner = IPPO(seen, [env.action_space(agent) for agent in agents], agent_ids=agents, batch_size=256, lr=3e-4)
-    actor = learner.actors["resident"]
-    list(actor.parameters())[-1].data[env.vec.catalogue.names.index("work")] += 4  # chance hardly finds that work pays
     observations, _ = env.reset(seed=2)
     for number in rounds:
         kept: dict[str, dict[str, list[np.ndarray]]] = {field: {agent: [] for agent in agents} for field in FIELDS}
@@ -39,6 +37,7 @@ def main(steps: int = 144, rounds: Iterable[int] = range(4), scenario: str = "to
         learner.learn((*kept.values(), after, {agent: np.array([done[agent]], np.float32) for agent in agents}))
         mean = np.mean([kept["rewards"][agent] for agent in agents])
         print(f"round {number}: reward per decision {mean:.3f}, illegal actions {env.illegal}")
+    actor = learner.actors["resident"]
     return env.illegal, lambda rows, masks: actor.head_net.wrapped(actor.extract_features(rows.flatten(0, -2)))
 
 
