@@ -89,7 +89,7 @@ def tick_at(text: str, *, start: int, day: int, first: int = 0) -> int:
 
 def minute_at(text: str, otherwise: str) -> int:
     """The minute of the day that a clock time names."""
-    if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", text):
+    if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", str(text)):
         raise UsageError(f"the time is {text!r:.60}, expected a clock time such as 07:00, or {otherwise}")
     return int(minutes(text))
 

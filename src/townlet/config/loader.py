@@ -7,7 +7,7 @@ PyYAML's parser in C gives the events, the rules of YAML 1.2 are ours: ruamel.ya
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,8 @@ def _nearest(word: str, known: Iterable[str], more: str = "") -> str:
 
 
 def _build(tree: Node, overrides: Sequence[str]) -> SimulationConfig:
+    if isinstance(overrides, str | Mapping):
+        raise ConfigError("overrides are a list of texts, such as ['ppo.learning_rate=1e-4']; found " + type(overrides).__name__)
     for override in overrides:
         tree = _override(tree, override)
     tree = _with_affordances(tree)

@@ -144,6 +144,10 @@ class SimulationConfig(Section):
                 raise problems_at([(section, text)])
         return self
 
+    def __repr__(self) -> str:
+        """What it is; `print` shows every key."""
+        return f"<SimulationConfig {self.config_id}: episodes of {self.scenario.episode_ticks} ticks, seed {self.seed}>"
+
     @property
     def town_name(self) -> str:
         """What the town is called in files, tables and pictures."""
