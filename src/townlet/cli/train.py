@@ -114,7 +114,7 @@ def train(config: str | None, **flags: object) -> None:
     Examples:
       townlet train town_day --mode anneal --run-dir runs/first
       townlet train bakery.yaml --recipe demo
-      townlet train town_day --mode rollout --epochs 50 --set ppo.learning_rate=1e-4
+      townlet train town_day --mode rollout --set ppo.learning_rate=1e-4
       townlet train --resume runs/first
     """
     train_command(config, flags, always_train=True)
