@@ -201,9 +201,13 @@ class RunFolder:
         names += sorted(path.name for path in self.path.glob("*.ndjson"))
         return next((path for name in names if (path := files.safe_join(self.path, name)).is_file()), None)
 
+    @property
+    def ended(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
     def summary(self) -> dict[str, Any] | None:
         """What the strategy wrote, of which `RunSummary` was checked."""
-        if not (self.path / "summary.json").is_file():
+        if not self.ended:
             return None
         return self._read("summary.json", RunSummary).model_dump(mode="json", exclude_unset=True)
 
