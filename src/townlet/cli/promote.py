@@ -88,6 +88,8 @@ def evaluate(
       townlet promote evaluate runs/bakery --scenario
       townlet promote evaluate runs/bakery --scenario town_day --days 7
     """
+    from townlet.dto.promotion import Outcome
+
     settings = config_of(config, overrides)
     releases = open_releases(ledger, settings)
     suite = NAMED_TOWNS if scenarios else releases.rules.suite
@@ -98,7 +100,12 @@ def evaluate(
         raise UsageError("--scorecard holds the towns it was made in; leave out --scenario")
     decision = releases.evaluate(candidate, scorecard, suite=suite)
     towns = _towns(scorecard)
-    text = "\n".join([decision_text(decision), *([f"judged in {'; '.join(towns)}"] if towns else [])])
+    lines = [decision_text(decision), *([f"judged in {'; '.join(towns)}"] if towns else [])]
+    if decision.outcome is Outcome.PROMOTE:
+        lines.append(f"next: townlet promote promote {candidate}")
+    elif decision.window == "pass":
+        lines.append("next: the same command again, which judges another window")
+    text = "\n".join(lines)
     emit(decision.model_dump(mode="json") | {"towns": towns}, text, as_json)
     leave(decision.outcome.exit_code)
 
