@@ -222,6 +222,7 @@ ANNEAL = (
         ("bc", ("--epochs", "3"), 3),
         ("bc", ("--set", "training.bc.epochs=2"), 2),
         ("anneal", (), 5),
+        ("anneal", ("--epochs", "1"), 3),  # of the PPO stage
     ],
 )
 @pytest.mark.parametrize("named", ["by flag", "by config"])

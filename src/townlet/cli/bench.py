@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import FILE, PICTURE, emit, json_option, leave, note
+from townlet.cli.common import FILE, PICTURE, Whole, emit, json_option, leave, note
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _peer_rows(script: Path, ours: float) -> list[dict[str, object]]:
 
 
 @bench.command()
-@click.option("--megabytes", type=click.IntRange(1, 100_000), help="Generated data to read; 2000 by default, 100 with --short.")
+@click.option("--megabytes", type=Whole(1, 100_000), help="Generated data to read; 2000 by default, 100 with --short.")
 @click.option("--short", is_flag=True, help="Quick: 100 MB, each thing once.")
 @check_option
 @json_option

@@ -97,7 +97,7 @@ def capture(scenarios: tuple[str, ...], **options: Any) -> None:
     \b
     Examples:
       townlet capture town_day --towns 8 --epsilon 0.05 --output runs/demos
-      townlet capture queue_conflict --ticks 600 --agent-id alice --output runs/one
+      townlet capture queue_conflict --agent-id alice --output runs/one
       townlet capture --take alice.take --output runs/mine
       townlet capture --golden --check
     """

@@ -38,15 +38,45 @@ class PathType(click.Path):
         return super().convert(value, param, ctx)
 
 
+FAR = 1_000_000  # a limit from here on guards the machine; nobody needs to read it in a help text
+
+
+class Whole(click.IntRange):
+    """A whole number within its bounds."""
+
+    name = "integer"
+
+    def _describe_range(self) -> str:
+        return super()._describe_range() if self.max is not None and self.max < FAR else f"x>={self.min}"
+
+
+class Number(click.FloatRange):
+    """A number within its bounds; `nan` and `inf` are none."""
+
+    name = "float"
+
+    def _describe_range(self) -> str:
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number that can be worked with.", param, ctx)
+        return number
+
+
 PATH = PathType(path_type=Path)
 FILE = PathType(path_type=Path, dir_okay=False)
-SEED = click.IntRange(0, (1 << 63) - 1)
-COUNT = click.IntRange(1, 10**9)
-COUNT_OR_ZERO = click.IntRange(0, 10**9)
-TICKS = click.IntRange(1, 10_000_000)
-DAYS = click.IntRange(1, 365)
-TOWNS = click.IntRange(1, 10_000)  # side by side
-MANY_TOWNS = click.IntRange(1, 10_000_000)  # one after another
+SEED = Whole(0, (1 << 63) - 1)
+COUNT = Whole(1, 10**9)
+COUNT_OR_ZERO = Whole(0, 10**9)
+TICKS = Whole(1, 10_000_000)
+DAYS = Whole(1, 365)
+TOWNS = Whole(1, 10_000)  # side by side
+MANY_TOWNS = Whole(1, 10_000_000)  # one after another
+NUMBER = Number()
+SHARE = Number(0, 1)
+POSITIVE = Number(0, min_open=True)
 POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout instead of text.")
 set_option = click.option(
@@ -75,7 +105,7 @@ def options(*given: Callable[[Command], Command]) -> Callable[[Command], Command
 
 engine_options = options(  # where a command's work is done, and by how many
     click.option("--engine", metavar="NAME", help="Where: local, process or ray; by default processes for several workers."),
-    click.option("--workers", type=click.IntRange(0, 4096), default=1, show_default=True, help="Jobs at once; 0: all cores."),
+    click.option("--workers", type=Whole(0, 4096), default=1, show_default=True, help="Jobs at once; 0: all cores."),
     click.option("--address", metavar="HOST:PORT", help="A running Ray cluster; means --engine ray."),
 )
 
@@ -93,23 +123,6 @@ def spread_over(config: SimulationConfig, engine: str | None, workers: int, addr
     training = config.training
     cluster = training.cluster if address is None else training.cluster.model_copy(update={"address": address})
     return training.model_copy(update={"engine": engine, "workers": workers, "cluster": cluster})
-
-
-class Number(click.FloatRange):
-    """A number within its bounds; `nan` and `inf` are none."""
-
-    name = "float"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number that can be worked with.", param, ctx)
-        return number
-
-
-NUMBER = Number()
-SHARE = Number(0, 1)
-POSITIVE = Number(0, min_open=True)
 
 
 class NameType(click.ParamType[str]):

@@ -20,6 +20,7 @@ from townlet.cli.common import (
     PICTURE,
     TOWNS,
     OutputType,
+    Whole,
     emit,
     engine_options,
     evaluating,
@@ -52,9 +53,7 @@ STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns th
 )
 @click.option("--seeds", type=TOWNS, help="Towns per case, each with draws of its own.")
 @click.option("--days", type=DAYS, help="Days per town; by default those of the suite, for --scenario 28.")
-@click.option(
-    "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use."
-)
+@click.option("--window", type=Whole(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use.")
 @click.option(
     "--neighbours",
     multiple=True,
@@ -67,7 +66,7 @@ STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns th
 @click.option(
     "--ends", type=PATH, help="File that says what scores 0 and 1 mean, made by `townlet plan --ends`; added to the shipped ones."
 )
-@click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Threads of the simulator.")
+@click.option("--threads", type=Whole(1, 64), default=1, show_default=True, help="Threads of the simulator.")
 @click.option("--looks/--no-looks", default=True, help="Also measure networks with the conflict fields shuffled among residents.")
 @click.option("--output", type=OutputType(".json"), help="Write the scorecard as JSON.")
 @click.option("--html", type=PAGE, help="Write it as one HTML page.")
@@ -108,8 +107,8 @@ def evaluate(
     \b
     Examples:
       townlet evaluate random scripted --suite standard
-      townlet evaluate scripted trained=runs/demo/checkpoints/best --html scorecard.html
-      townlet evaluate --policy alice=runs/demo --policy '*=scripted' --suite short
+      townlet evaluate scripted trained=runs/demo --html scorecard.html
+      townlet evaluate --policy alice=runs/demo --policy '*=scripted'
     """
     from townlet.config.loader import load_config
     from townlet.evaluation.compare import save_scorecard

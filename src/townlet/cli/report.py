@@ -62,5 +62,5 @@ def report(
 
 def commands_of(card: RunCard, folder: Path) -> list[str]:
     """What makes the run and this page again."""
-    train = f"townlet train {card.config_id} --mode {card.mode} --seed {card.seed}"
-    return [train, f"townlet evaluate random scripted trained={folder}/checkpoints/best", f"townlet report {folder}"]
+    train = f"townlet train {folder}/config.json --mode {card.mode}"
+    return [train, f"townlet evaluate random scripted trained={folder}", f"townlet report {folder}"]

@@ -31,7 +31,7 @@ VALUES: dict[str, tuple[str, object, str]] = {
     "--replay-seed": ("training.replay.seed", int, "Seed of the shuffle."),
     "--bc-manifest": ("training.bc.manifest", str, "Manifest of demonstrations."),
     "--rollout-ticks": ("training.rollout_ticks", int, "Ticks per collection."),
-    "--epochs": ("training.epochs", int, "Collections, or passes over the data."),
+    "--epochs": ("training.epochs", int, "Collections, or passes over the data; of an anneal run, those of each PPO stage."),
     "--engine": ("training.engine", str, "Where rollouts are made: local, process or ray."),
     "--workers": ("training.workers", int, "Cores, or rollout workers; 0 for all there are."),
     "--address": ("training.cluster.address", str, "HOST:PORT of a Ray cluster; means --engine ray."),
@@ -114,7 +114,7 @@ def train(config: str | None, **flags: object) -> None:
     Examples:
       townlet train town_day --mode anneal --run-dir runs/first
       townlet train bakery.yaml --recipe demo
-      townlet train town_day --mode rollout --epochs 50 --set ppo.learning_rate=1e-4
+      townlet train town_day --mode rollout --set ppo.learning_rate=1e-4
       townlet train --resume runs/first
     """
     train_command(config, flags, always_train=True)
@@ -228,8 +228,8 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
                 "There is nothing to train on; name a scenario, such as town_day, or continue a run with --resume RUN."
             )
         config = load_config(source, overrides, recipe=flags["recipe"])
-        if flags["epochs"] is not None and config.training.source == "bc":  # cloning counts its own
-            config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"), recipe=flags["recipe"])
+        if flags["epochs"] is not None:
+            config = load_config(source, (*overrides, config.training.with_epochs(flags["epochs"])), recipe=flags["recipe"])
         return config, flags["run_dir"]
     extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe", "rollout_save_dir") if flags[name] is not None]
     moved = {f"{VALUES[f'--{name}'][0]}={flags[name]}" for name in WHERE if flags[name] is not None}

@@ -219,15 +219,20 @@ class RunFolder:
         names += sorted(path.name for path in self.path.glob("*.ndjson"))
         return next((path for name in names if (path := files.safe_join(self.path, name)).is_file()), None)
 
+    @property
+    def ended(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
     def summary(self) -> RunSummary | None:
         """None before the run has ended."""
-        return self._read("summary.json", RunSummary) if (self.path / "summary.json").is_file() else None
+        return self._read("summary.json", RunSummary) if self.ended else None
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """The result. Of a run that had ended before and was resumed, the one that is there: it knows how long that took."""
         self._check_held()
         with suppress(CheckpointError):  # damaged: written anew
-            if (there := self.summary()) is not None and there | {"duration_sec": summary["duration_sec"]} == summary:
+            there = self.summary()
+            if there is not None and there.as_record() | {"duration_sec": summary["duration_sec"]} == summary:
                 return
         write_sealed(self.path / "summary.json", summary)
 

@@ -82,8 +82,12 @@ class AnnealStrategy:
         )
         name, share_of_time = f"{stage.cycle:02d}_{stage.mode}", self._share_of_time(context, stage)
         inner = context.stage(name, mode=_data_mode(stage.mode), epochs=stage.epochs, plan=plan, share=share_of_time)
-        mix = f"cloning loss × {plan.bc_weight[0]:g} → {weight:g}, the script decides for {share:.0%} of the residents"
-        context.progress.say(f"stage {stage.cycle}: {'clone the script' if stage.mode == 'bc' else f'PPO, {mix}'}")
+        words = ["clone the script" if stage.mode == "bc" else "PPO"]
+        if stage.mode == "ppo" and any(plan.bc_weight):
+            words.append(f"cloning loss × {plan.bc_weight[0]:g} → {weight:g}")
+        if stage.mode == "ppo" and share:
+            words.append(f"the script decides for {share:.0%} of the residents")
+        context.progress.say(f"stage {stage.cycle}: {', '.join(words)}")
         strategy = self._ready.pop(stage.mode, None)
         if strategy is None:
             strategy = context.strategy(stage.mode)
