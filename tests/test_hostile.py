@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from scorecards import checkpoint_folder
 from townlet import files
+from townlet.cli.app import app
 from townlet.config.base import DAY
 from townlet.config.loader import config_of_text, load_config
 from townlet.envs.vector import VectorTown
@@ -30,6 +32,7 @@ from townlet.policy.training.anneal import Tracker
 from townlet.policy.training.run_folder import RunFolder
 from townlet.sim.snapshot import load_snapshot
 from townlet.telemetry.alarm_rules import read_rules
+from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter, read_records
 from townlet.telemetry.summary import summarise
 from townlet.telemetry.validate import validate_log
@@ -228,3 +231,24 @@ def test_a_hostile_file_costs_a_second_and_256_mb_at_most(name: str, tmp_path: P
     seconds, megabytes = map(float, done.stdout.split())
     assert seconds <= 1.0
     assert megabytes <= 256
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("config", "show", "{folder}/town.yaml"),
+        ("evaluate", "{folder}/loop"),
+        ("observe", "{folder}/loop/latest", "--save", "{folder}/page.html"),
+        ("telemetry", "export", "{log}", "--format", "csv", "--output", "{folder}/loop"),
+        ("train", "town_day", "--mode", "rollout", "--run-dir", "{folder}/run", "--ppo-log", "{folder}/loop/log"),
+    ],
+)
+def test_a_loop_of_links_is_told_in_a_sentence(words: tuple[str, ...], tmp_path: Path) -> None:
+    """The library that follows links gave up with an error of its own."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "town.yaml").write_text("extends: loop.yaml\n")
+    log = tmp_path / "ppo.ndjson"
+    log.write_text(json.dumps(example_record(1)) + "\n")
+    done = CliRunner().invoke(app, [word.format(folder=tmp_path, log=log) for word in words])
+    assert isinstance(done.exception, TownletError), done.exception

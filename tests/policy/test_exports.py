@@ -319,6 +319,9 @@ def test_a_joint_table_is_what_the_towns_show_when_they_live_again(
         assert len(row["agent_ids"]) == 8
         assert row["active"] == [bool(name) for name in row["agent_ids"]]
         assert row["seed"] == 21
+        empty = [k for k, name in enumerate(row["agent_ids"]) if not name]
+        assert not np.any([row["features"][k] for k in empty]), "an empty place does not show what its leaver saw last"
+        assert not np.any([row["action_mask"][k] for k in empty])
         for name, k in found.items():
             features, mask, action, reward, after = moment[name]
             np.testing.assert_array_equal(np.float32(row["features"][k]), features)
@@ -356,5 +359,6 @@ def test_a_vault_is_read_by_flashbax_as_it_was_lived(lived: tuple[Path, list[dic
             np.testing.assert_array_equal(legals[t, k], mask)
             assert (seen["actions"][t, k], seen["rewards"][t, k], active[t, k]) == (action, reward, True)
     assert legals[~active].sum(axis=-1).tolist() == [1] * int((~active).sum())
+    assert not seen["observations"][~active].any()
     assert seen["truncations"].all(axis=1).nonzero()[0].tolist() == [143, 287]
     assert json.loads(vault._metadata["episodes"])[1]["town"] == 1

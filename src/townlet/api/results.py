@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,7 +124,7 @@ class Events(Result):
 
     def __init__(self, path: Path | str) -> None:
         path = Path(path)
-        self.path = path / EVENTS_NAME if path.is_dir() else path
+        self.path = path / EVENTS_NAME if os.path.isdir(path) else path
         self._records = list(read_event_records(self.path))
 
     def __repr__(self) -> str:

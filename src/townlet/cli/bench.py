@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import FILE, emit, json_option, leave, note
+from townlet.cli.common import FILE, PICTURE, Whole, emit, json_option, leave, note
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) ->
 
 
 @bench.command()
-@click.option("--output", type=FILE, help="Also draw the chart: a .png or .svg file.")
+@click.option("--output", type=PICTURE, help="Also draw the chart: a .png or .svg file.")
 @click.option("--short", is_flag=True, help="Quick: small batches, each thing once.")
 @json_option
 def roof(output: Path | None, short: bool, as_json: bool) -> None:
@@ -132,7 +132,7 @@ def _peer_rows(script: Path, ours: float) -> list[dict[str, object]]:
 
 
 @bench.command()
-@click.option("--megabytes", type=click.IntRange(1, 100_000), help="Generated data to read; 2000 by default, 100 with --short.")
+@click.option("--megabytes", type=Whole(1, 100_000), help="Generated data to read; 2000 by default, 100 with --short.")
 @click.option("--short", is_flag=True, help="Quick: 100 MB, each thing once.")
 @check_option
 @json_option

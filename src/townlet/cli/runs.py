@@ -50,7 +50,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
         else row
         for row in rows
     ]
-    text = _table(shown, columns) if rows else f"no runs in {folder}"
+    text = _table(shown, columns) if rows else f"no runs in {folder}; `townlet train town_day` makes one"
     emit(rows, text, as_json)
     for row in rows:
         if "problem" in row:

@@ -17,7 +17,7 @@ from townlet.types import Array, Record
 DOING_WORDS = {
     "absent": "is not in town", "idle": "waits", "walks": "walks to {o}", "uses": "is at {o}", "queues": "queues for {o}",
     "called": "is called to {o}", "works": "works", "to_work": "goes to work", "to_home": "goes home",
-    "to_chat": "looks for a chat", "leaves": "leaves",
+    "to_chat": "looks for a chat", "leaves": "steps back",
 }  # fmt: skip
 BEFORE_WORK = 90  # ticks that are looked at where somebody was late
 

@@ -94,14 +94,14 @@ def divergence(studio: Studio, a: str, b: str) -> Record:
             at = int(differs.any(axis=0).argmax())
             name = names[int(differs[:, at].argmax())]
             slot = int((pair[name][0][at] != pair[name][1][at]).argmax())
-            return _difference(one, left.first + at, slot, name, pair[name][0][at, slot], pair[name][1][at, slot])
+            values = (_value(head, name, column[at, slot]) for head, column in zip((one, two), pair[name]))  # each has its things
+            return _difference(one, left.first + at, slot, name, *values)
         compared += ticks
     return {"tick": None, "text": "The two takes are the same to the end.", "compared": compared}
 
 
-def _difference(header: TakeHeader, tick: int, slot: int, name: str, left: float, right: float) -> Record:
+def _difference(header: TakeHeader, tick: int, slot: int, name: str, first: str | float, second: str | float) -> Record:
     who, time = header["people"][slot]["id"], time_of(header, tick)
-    first, second = (_value(header, name, value) for value in (left, right))
     told = f"'s {name} is {first} in A, {second} in B"
     if name == "action":
         told = f" chooses “{option_text(str(first))}” in A, “{option_text(str(second))}” in B"

@@ -13,7 +13,7 @@ from townlet.config.models import SimulationConfig
 from townlet.config.scenario import ResidentConfig
 from townlet.envs.events import event_records, run_id_of
 from townlet.envs.vector import VectorTown
-from townlet.errors import InterruptedRun, UsageError
+from townlet.errors import InterruptedRun, UsageError, whole_number
 from townlet.names import check_name
 from townlet.policy.capture_folder import CaptureWriter, SampleFilter, carry_over, gather, totals
 from townlet.policy.jobs import run_jobs
@@ -55,8 +55,8 @@ class CaptureOptions:
 
     def __post_init__(self) -> None:
         for name, value in (("ticks", self.ticks), ("towns", self.towns), ("max_bytes", self.max_bytes)):
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}, expected 1 or more")
+            if value is not None:
+                whole_number(name, value, 1)
         check_name(self.prefix, "the prefix of a capture")
         if len(self.prefix) > LONGEST_PREFIX:
             raise UsageError(f"the prefix of a capture has {len(self.prefix)} letters, expected at most {LONGEST_PREFIX}")

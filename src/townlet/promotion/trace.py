@@ -222,7 +222,7 @@ class _Walk:
                 "the run was given data in memory, of which only the hash is known; say where they are with --data"
             )
         path = self.data or folder.path / str(card.dataset)
-        where = path.resolve()
+        where = files.real_path(path)
         if where.suffix == ".npz":
             manifest = Manifest(where, (ReplayEntry.of(where),))
         else:

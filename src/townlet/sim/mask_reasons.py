@@ -20,7 +20,7 @@ def why_masked(vec: VectorTown, slot: int) -> dict[str, str]:
         return {vec.catalogue.names[a]: "the place is empty" for a in masked}
     if me["using"] >= 0:
         thing = vec.object_ids(0)[int(me["using"])]
-        return {vec.catalogue.names[a]: f"is using {thing}: wait goes on, leave ends it" for a in masked}
+        return {vec.catalogue.names[a]: f"is using {thing} and has to finish or leave it first" for a in masked}
     return {vec.catalogue.names[a]: _reason(vec, me, int(a)) for a in masked}
 
 

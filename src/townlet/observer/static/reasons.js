@@ -11,7 +11,7 @@ function maskedOptions(take, slot) {
   /** @type {Map<string, string[]>} */ const found = new Map();
   head.actions.forEach((/** @type {string} */ name, /** @type {number} */ a) => {
     if (engine.get("b.masks", slot * head.actions.length + a)) return;
-    const reason = !me("present") ? "the place is empty" : me("using") >= 0 ? `is using ${head.things[me("using")].id}: wait goes on, leave ends it` : reasonOf(take, slot, name, a);
+    const reason = !me("present") ? "the place is empty" : me("using") >= 0 ? `is using ${head.things[me("using")].id} and has to finish or leave it first` : reasonOf(take, slot, name, a);
     found.set(reason, [...(found.get(reason) ?? []), name]);
   });
   return [...found].map(([reason, options]) => ({ reason, options }));

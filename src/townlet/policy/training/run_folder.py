@@ -17,6 +17,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeVar
@@ -218,12 +219,21 @@ class RunFolder:
         names += sorted(path.name for path in self.path.glob("*.ndjson"))
         return next((path for name in names if (path := files.safe_join(self.path, name)).is_file()), None)
 
+    @property
+    def ended(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
     def summary(self) -> RunSummary | None:
         """None before the run has ended."""
-        return self._read("summary.json", RunSummary) if (self.path / "summary.json").is_file() else None
+        return self._read("summary.json", RunSummary) if self.ended else None
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
+        """The result. Of a run that had ended before and was resumed, the one that is there: it knows how long that took."""
         self._check_held()
+        with suppress(CheckpointError):  # damaged: written anew
+            there = self.summary()
+            if there is not None and there.as_record() | {"duration_sec": summary["duration_sec"]} == summary:
+                return
         write_sealed(self.path / "summary.json", summary)
 
     def latest(self) -> Path | None:
@@ -311,4 +321,4 @@ def find_runs(folder: Path) -> list[RunFolder]:
 
 def run_of(checkpoint: Path) -> RunFolder | None:
     """The run that a checkpoint was made by, where it still lies in its folder; of a run, the run itself."""
-    return next((run for path in (checkpoint, *checkpoint.resolve().parents) if (run := RunFolder(path)).exists), None)
+    return next((run for path in (checkpoint, *files.real_path(checkpoint).parents) if (run := RunFolder(path)).exists), None)
