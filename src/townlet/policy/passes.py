@@ -742,11 +742,11 @@ def advance(
 
 
 @entry
-def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array) -> None:
-    """Σ (x − about) and Σ (x − about)² of each column over rows[order], in float64."""
+def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array, begin: int, end: int) -> None:
+    """Σ (x − about) and Σ (x − about)² of columns begin to end over rows[order], in float64."""
     for i in range(order.shape[0]):
         row = order[i]
-        for j in range(about.shape[0]):
+        for j in range(begin, end):
             gap = rows[row, j] - about[j]
             first[j] += gap
             second[j] += gap * gap
@@ -759,23 +759,22 @@ def multiply_add(sums: Array, n: int, count: int) -> None:
 
 
 @entry
-def norm(gradient: Array) -> Any:
+def descend(
+    vector: Array, gradient: Array, first: Array, second: Array, bound: float, rate: float, decay: np.float32, decoupled: bool,
+    adam: bool, betas: tuple[float, float], epsilon: np.float32, steps_first: float, steps_second: float,
+) -> Any:  # fmt: skip
+    """One step of `numerics.Optimizer`; `steps_…` are 1 − βᵗ."""
     total = 0.0
     for i in range(gradient.shape[0]):
         total += np.float64(gradient[i]) * np.float64(gradient[i])
-    return np.sqrt(total)
-
-
-@entry
-def descend(
-    vector: Array, gradient: Array, first: Array, second: Array, rate: float, decay: np.float32, decoupled: bool, adam: bool,
-    betas: tuple[float, float], epsilon: np.float32, steps_first: float, steps_second: float,
-) -> None:  # fmt: skip
-    """One step of `numerics.Optimizer`; `steps_…` are 1 − βᵗ. The gradient is zero then."""
+    norm = np.sqrt(total)
+    if not norm < np.inf:
+        return norm
+    shrink = np.float32(bound / (norm + 1e-6)) if norm > bound else ONE
     one, other = np.float32(1.0 - betas[0]), np.float32(1.0 - betas[1])
     kept, root, pace = np.float32(betas[1]), np.float32(np.sqrt(steps_second)), np.float32(rate / steps_first)
     for i in range(vector.shape[0]):
-        g, w = gradient[i], vector[i]
+        g, w = gradient[i] * shrink, vector[i]
         if decoupled:
             w -= w * decay
         else:
@@ -789,6 +788,7 @@ def descend(
             w -= np.float32(rate) * g
         vector[i] = w
         gradient[i] = ZERO
+    return norm
 
 
 @entry
