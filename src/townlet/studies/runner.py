@@ -21,7 +21,7 @@ from townlet.evaluation.compare import interval_ends, summarise
 from townlet.evaluation.scorecard import policy_hash, run_case, scale_of
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.optional import check_installed, versions
-from townlet.policy.jobs import run_jobs
+from townlet.policy.jobs import check_engine, run_jobs
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
@@ -53,6 +53,7 @@ def run_study(
     todo = [job for job in jobs if job.hash not in kept]
     if todo:
         check_installed("torch", "a study")
+        check_engine(where.engine)
     say(f"{spec.name}: {len(jobs)} jobs, {len(jobs) - len(todo)} finished before")
     _run_all(spec, todo, results, runs, where, say)
     return report_study(spec, results=results)
