@@ -17,6 +17,7 @@ from importlib import import_module
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
@@ -58,7 +59,8 @@ def trained(name: str, minutes: float, frames: int) -> tuple[int, Callable[[Any,
     sys.path.insert(0, str(EXAMPLES))  # BenchMARL pickles its task, which needs a module
     main, left = import_module(name).main, rounds(60 * minutes)
     if name == "benchmarl_mappo":  # cannot be stopped from outside
-        illegal, scores = main(frames=frames)
+        with TemporaryDirectory() as place:
+            illegal, scores = main(frames=frames, place=place)
     elif name == "maskable_ppo_vector":
         seen = Counter[str]()
 
