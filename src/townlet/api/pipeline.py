@@ -25,7 +25,7 @@ from townlet.policy.capture import CaptureOptions
 from townlet.policy.capture import capture as run_capture
 from townlet.policy.runtime import Decision, locate, make_policy
 from townlet.policy.training.contexts import Progress, RunOptions
-from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+from townlet.policy.training.orchestrator import REPLAY_MODES, PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import next_free
 from townlet.types import Array
 
@@ -58,16 +58,17 @@ def train(
     if resume:
         if run_dir is None:
             raise UsageError("resume goes on with a run; name its folder with run_dir")
-        if overrides or mode is not None or recipe is not None or epochs is not None:
-            raise UsageError("a resumed run keeps its settings; leave out mode, recipe, epochs and overrides")
+        if overrides or any(given is not None for given in (mode, recipe, epochs, data)):
+            raise UsageError("a resumed run keeps its settings; leave out mode, recipe, epochs, data and overrides")
         run = Run(run_dir)
         config, mode = run.config, run.card.mode
-        epochs = None if mode == "anneal" else run.card.epochs  # those of a schedule stand in the config
     else:
         if data is not None:
             overrides = (*overrides, f"training.{'capture_dir' if Path(data).is_dir() else 'replay_manifest'}={data}")
         config = _config(scenario, overrides, recipe)
         mode = mode or (config.training.source if data is None else "replay")
+        if data is not None and mode not in REPLAY_MODES:
+            raise UsageError(f"the mode {mode} does not read data; use mode replay or mixed, or override training.bc.manifest")
         run_dir = run_dir or next_free(config.config_id, mode)
     options = RunOptions(
         epochs=epochs,
@@ -159,7 +160,7 @@ class OwnPolicy:
 
     def act(self, vec: VectorTown) -> Decision:
         actions = checked_actions(self.choose(vec), vec.active.shape, f"the policy {self.kind} gave")
-        if actions.min() < 0 or actions.max() >= vec.num_actions:
+        if ((actions < 0) | (actions >= vec.num_actions))[vec.active != 0].any():
             found = f"from {actions.min()} to {actions.max()}"
             raise UsageError(f"the policy {self.kind} gave actions {found}, expected 0 to {vec.num_actions - 1}")
         nothing = np.zeros(actions.shape, np.float32)
@@ -206,8 +207,7 @@ def load_policy(policy: str | Path | Run) -> LoadedPolicy:
         vec = townlet.make_vec("queue_conflict", 2)
         vec.step(neighbours(vec))
     """
-    source = _source(policy if isinstance(policy, Run) else str(policy))
-    return LoadedPolicy(locate(str(source)))
+    return LoadedPolicy(locate(str(_source(policy))))
 
 
 def _config(scenario: Scenario, overrides: Sequence[str], recipe: str | None = None) -> SimulationConfig:
@@ -239,7 +239,7 @@ def _source(policy: AnyPolicy) -> PolicySource:
     if isinstance(policy, LoadedPolicy):
         return policy.spec
     if not isinstance(policy, Run):
-        return str(policy) if isinstance(policy, Path) else policy
+        return os.fspath(policy) if isinstance(policy, Path) else policy
     if policy.checkpoint is None:
         raise UsageError(f"{policy.path} has no checkpoint yet; train it first")
     return os.fspath(policy.checkpoint)

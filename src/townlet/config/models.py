@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from townlet.config.affordances import AffordancesConfig, AffordanceSpec
-from townlet.config.base import Fault, Id, Section, nearest_name, problems_at, undeclared
+from townlet.config.base import LONGEST, Fault, Id, Section, nearest_name, problems_at, undeclared
 from townlet.config.learning import (
     EvaluationConfig,
     PolicyConfig,
@@ -38,6 +38,7 @@ from townlet.config.town import (
     StockConfig,
     WorldConfig,
 )
+from townlet.errors import UsageError
 from townlet.files import short_hash
 from townlet.names import Name
 
@@ -159,6 +160,8 @@ class SimulationConfig(Section):
 
     def lasting(self, ticks: int) -> Self:
         """The same town with episodes of so many ticks."""
+        if not 1 <= ticks <= LONGEST:
+            raise UsageError(f"an episode of {ticks:,} ticks is asked for, expected 1 to {LONGEST:,}")
         return self.model_copy(update={"scenario": self.scenario.model_copy(update={"episode_ticks": ticks})})
 
     def measured_needs(self) -> dict[str, NeedConfig]:

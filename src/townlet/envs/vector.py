@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from townlet.config import SimulationConfig, config_hash, load_config
-from townlet.config.base import minutes
+from townlet.config.base import minute_at
 from townlet.envs.step import Buffers, gather_events, step_towns
 from townlet.envs.threads import Call, Threads
 from townlet.errors import SnapshotError, UsageError, whole_number
@@ -91,7 +91,7 @@ class VectorTown:
         self._weights = conflict_weights
         if conflict_weights is not None:
             self.tables = self.tables._replace(rules=np.repeat(self.tables.rules, num_towns))
-        self.start_minute = self.config.scenario.start if start in (None, "random") else _start_minute(start)
+        self.start_minute = self.config.scenario.start if start in (None, "random") else minute_at(start, "random")
         self.num_residents = self.tables.start.shape[1]
         self.num_actions = len(self.catalogue)
         self._conflict = np.array(self.spec.columns(CONFLICT), dtype=np.int64)
@@ -386,10 +386,3 @@ def checked_actions(actions: ArrayLike, want: tuple[int, ...], who: str) -> Arra
     if found.shape != want or found.dtype.kind not in "iu":
         raise UsageError(f"{who} {found.dtype}{found.shape}, expected whole numbers of shape {want}")
     return found.astype(np.int64, copy=False)
-
-
-def _start_minute(start: str) -> int:
-    try:
-        return int(minutes(start))
-    except (TypeError, ValueError):
-        raise UsageError(f"start is {start!r:.60}, expected a clock time such as '06:30', 'random' or None") from None

@@ -72,6 +72,10 @@ def evaluate(
     """
     if not policies:
         raise UsageError("there is no policy to evaluate; name at least one, such as scripted or a checkpoint folder")
+    if not cases:
+        raise UsageError("there is no town to evaluate in; name at least one scenario, such as town_day")
+    if baseline is not None and baseline not in policies:
+        raise UsageError(f"the baseline {baseline!r} is none of the policies; {nearest_name(baseline, policies)}")
     cases = [replace(case, config=case.own()) for case in cases]  # read once
     if not cases:
         raise UsageError("there is no town to evaluate in; name at least one scenario")
