@@ -131,8 +131,6 @@ class PolicyTrainingOrchestrator:
         if options.epochs is not None:
             if mode == "anneal":
                 raise UsageError("The epochs of an anneal run are those of training.anneal_schedule; leave out epochs.")
-            if options.epochs < 1:
-                raise UsageError(f"epochs is {options.epochs}, expected 1 or more")
             return options.epochs
         if options.resume and options.run_dir is not None:
             return RunFolder(options.run_dir).card().epochs
