@@ -26,7 +26,7 @@ import torch
 
 import townlet
 from townlet.evaluation.measures import MEASURES
-from townlet.files import read_json, write_json
+from townlet.files import read_json, short_hash, write_json
 from townlet.types import Array
 from townlet.world.rng import ACT
 
@@ -43,6 +43,15 @@ PACKAGES = {  # example: package, and whether its policy draws its actions
     "tianshou_dqn": ("tianshou", False),
     "d3rlpy_offline": ("d3rlpy", False),
 }
+
+
+def source_hash(name: str) -> str:
+    return short_hash((EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
+
+
+def of_today(name: str, row: dict[str, Any]) -> str:
+    """Empty, or that the example has changed since it was measured."""
+    return "" if row.get("example") == source_hash(name) else " (an earlier example)"
 
 
 def rounds(seconds: float) -> Iterator[int]:
@@ -102,6 +111,7 @@ def measure(name: str, minutes: float, frames: int) -> dict[str, Any]:
         measures[str(days)] = {key: [one.mean, one.low, one.high] for key, one in found.items()}
     return {
         "package": f"{package} {version(package)}",
+        "example": source_hash(name),
         "cpu_minutes": round(spent / 60, 2),
         "actions": "drawn" if drawn else "best",
         "illegal": illegal,
@@ -118,10 +128,10 @@ def table(results: dict[str, Any]) -> str:
 
     columns = [(days, key) for days, keys in KEPT.items() for key in keys]
     titles = [f"{MEASURES[key].label}, {'a day' if days == 1 else 'a week'}" for days, key in columns]
-    rows = [
-        [row["package"], f"{row['cpu_minutes']:.1f}", *(figure(row, *column) for column in columns), str(row["illegal"])]
-        for row in results.values()
-    ]
+    rows = []
+    for name, row in results.items():
+        made = [row["package"] + of_today(name, row), f"{row['cpu_minutes']:.1f}"]
+        rows.append([*made, *(figure(row, *column) for column in columns), str(row["illegal"])])
     top = ["trained with", "minutes", *titles, "illegal actions"]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [top, ["---"] * len(top), *rows])
 
