@@ -25,8 +25,6 @@ def planned_epochs(training: TrainingConfig, mode: str, options: RunOptions) -> 
     if options.epochs is not None:
         if mode == "anneal":
             raise UsageError("The epochs of an anneal run are those of training.anneal_schedule; leave out epochs.")
-        if options.epochs < 1:
-            raise UsageError(f"epochs is {options.epochs}, expected 1 or more")
         return options.epochs
     if options.resume and options.run_dir is not None:
         return RunFolder(options.run_dir).card().epochs
