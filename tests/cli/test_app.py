@@ -139,6 +139,21 @@ def helps(command: click.Command, path: str, parent: click.Context | None = None
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_an_empty_path_is_refused_wherever_one_is_asked_for(name: str) -> None:
+    """`--run-dir "$NOT_SET"` made a run in the current folder."""
+    for option in options_of(vars(import_module(f"townlet.cli.{name}"))[name]):
+        if isinstance(option.type, click.Path):
+            with pytest.raises(click.BadParameter, match="the path is empty; name one"):
+                option.type.convert("", option, None)
+
+
+@pytest.mark.parametrize("words", ["promote history --ledger .", "train town_day --mode replay --replay-sample ."])
+def test_a_folder_in_place_of_a_file_is_told(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(*words.split(), capsys=capsys)
+    assert (code in (2, 64), "is a directory" in err, err.count("\n")) == (True, True, 1)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself_on_80_columns_with_an_example(name: str) -> None:
     for path, text in helps(vars(import_module(f"townlet.cli.{name}"))[name], name, click.Context(app, None, "townlet")):
         assert f"\n    {path} " in f"{text} ".replace("\n", " \n"), f"`{path} --help` shows no example of it"

@@ -15,8 +15,11 @@ import click
 
 from townlet.cli.common import (
     DAYS,
+    PAGE,
     PATH,
+    PICTURE,
     TOWNS,
+    OutputType,
     Whole,
     emit,
     engine_options,
@@ -65,9 +68,9 @@ STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns th
 )
 @click.option("--threads", type=Whole(1, 64), default=1, show_default=True, help="Threads of the simulator.")
 @click.option("--looks/--no-looks", default=True, help="Also measure networks with the conflict fields shuffled among residents.")
-@click.option("--output", type=PATH, help="Write the scorecard as JSON.")
-@click.option("--html", type=PATH, help="Write it as one HTML page.")
-@click.option("--png", type=PATH, help="Draw it (.png or .svg).")
+@click.option("--output", type=OutputType(".json"), help="Write the scorecard as JSON.")
+@click.option("--html", type=PAGE, help="Write it as one HTML page.")
+@click.option("--png", type=PICTURE, help="Draw it (.png or .svg).")
 @engine_options
 @set_option
 @json_option
@@ -112,10 +115,7 @@ def evaluate(
     from townlet.evaluation.score_scale import load_scales
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.table import scorecard_text
-    from townlet.policy.training.run_folder import check_not_of_a_run
 
-    if output is not None:
-        check_not_of_a_run(output)
     sources = named_policies(policies, mix)
     rules = None if config is None else load_config(config, overrides).evaluation
     suite, cases = chosen_cases(sources, suite, rules, scenarios, seeds, days, release, overrides)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import FILE, POLICY, Whole, note, overwrite_option, seed_option, set_option
+from townlet.cli.common import FILE, POLICY, PathType, Whole, note, overwrite_option, seed_option, set_option
 from townlet.signals import ctrl_c_raises
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--runs",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(path_type=Path, file_okay=False),
     default=Path("runs"),
     show_default=True,
     help="Folder of the runs to show.",

@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import COUNT_OR_ZERO, DAYS, PATH, TOWNS, emit, evaluating, json_option, leave, note, options, set_option
+from townlet.cli.common import (
+    COUNT_OR_ZERO,
+    DAYS,
+    FILE,
+    PATH,
+    TOWNS,
+    emit,
+    evaluating,
+    json_option,
+    leave,
+    note,
+    options,
+    set_option,
+)
 from townlet.errors import ConfigError, DamagedFileError, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +36,7 @@ if TYPE_CHECKING:
 OWN_TOWN = ""
 NAMED_TOWNS = "named towns"  # in place of the name of a suite
 ledger_options = options(
-    click.option("--ledger", type=PATH, help="Ledger file; by default promotion.ledger of the config."),
+    click.option("--ledger", type=FILE, help="Ledger file; by default promotion.ledger of the config."),
     click.option("--config", metavar="NAME|FILE", help="Config with the gates; by default the shipped ones."),
     set_option,
     json_option,
@@ -295,7 +308,6 @@ def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, 
             progress=progress,
         )
     path = safe_join(releases.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_scorecard(card, path)
     note(f"scorecard written to {path}")
     return path

@@ -119,7 +119,7 @@ def filter_(
     Example:
       townlet replay filter runs/demos --output runs/alice --agent alice
     """
-    from townlet.policy.capture import SampleFilter, filter_samples
+    from townlet.policy.capture_folder import SampleFilter, filter_samples
 
     keep = SampleFilter(agents, scenarios, min_length, min_reward)
     kept, seen = filter_samples(path, output, keep, overwrite=overwrite)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import PATH, Whole, emit, json_option, note, options, spread_over
+from townlet.cli.common import PATH, TEXT, Whole, emit, json_option, note, options, spread_over
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ job_options = options(
 )
 
 
-report_option = click.option("--output", type=PATH, help="Write the report: .json for data, anything else for markdown.")
+report_option = click.option("--output", type=TEXT, help="Write the report: .json for data, anything else for markdown.")
 
 
 @click.command()

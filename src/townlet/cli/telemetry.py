@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import COUNT, LOG, NUMBER, PATH, Number, Whole, dumps, emit, fit, json_option, leave, note
+from townlet.cli.common import COUNT, LOG, NUMBER, PATH, PICTURE, TEXT, Number, Whole, dumps, emit, fit, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
 from townlet.errors import TelemetryError, UsageError
 
@@ -126,7 +126,7 @@ def drift_lines(drift: LogDrift) -> list[str]:
     show_default=True,
     help="How to write it.",
 )
-@click.option("--output", type=PATH, help="Write here instead of to the screen.")
+@click.option("--output", type=TEXT, help="Write here instead of to the screen.")
 @json_option
 def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as_json: bool) -> None:
     """Summarise a log: latest values, extremes, trends, drift. Its memory does not grow with the log.
@@ -213,7 +213,7 @@ def comparison_text(report: DriftReport) -> str:
 
 @telemetry.command()
 @LOGS
-@click.option("--output", "-o", type=PATH, help="A .png or .svg; without it the curves are drawn in the terminal.")
+@click.option("--output", "-o", type=PICTURE, help="A .png or .svg; without it the curves are drawn in the terminal.")
 @click.option("--label", "labels", multiple=True, help="Name of a log in the legend, one per log.")
 @click.option("--title", default="", help="Title of the figure.")
 @click.option("--width", type=Whole(30, 400), default=80, show_default=True, help="Columns of the terminal drawing.")

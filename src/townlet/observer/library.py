@@ -47,7 +47,9 @@ class Library:
         run = self.find(name)
         stages = [stage.name for stage in sorted((run.path / "stages").glob("*")) if stage.is_dir()]
         config, card = run.resolved_config().model_dump(mode="json"), run.card().model_dump()
-        return self._row(run) | {"config": config, "card": card, "stages": stages, "summary": run.summary()}
+        summary = run.summary()
+        told = None if summary is None else summary.as_record()
+        return self._row(run) | {"config": config, "card": card, "stages": stages, "summary": told}
 
     def find(self, name: str) -> RunFolder:
         for run in find_runs(self.folder):
@@ -90,7 +92,7 @@ class Library:
 
     def _row(self, run: RunFolder) -> Record:
         self._known.setdefault(run_id(run.path), self._state(run))  # what comes after a list was asked for is news
-        card, summary = run.card(), run.summary() or {}
+        card, summary = run.card(), run.summary()
         best, latest = run.best(), run.latest()
         updates, alarms = self._count(run)
         self._alarms.setdefault(run_id(run.path), len(alarms))
@@ -101,8 +103,8 @@ class Library:
             "alarms": len(alarms),
             "mode": card.mode,
             "town": card.config_id,
-            "state": summary.get("status", "finished") if summary else "unfinished",
-            "epochs": summary.get("epochs"),
+            "state": "unfinished" if summary is None else summary.state,
+            "epochs": None if summary is None else summary.epochs,
             "checkpoints": [
                 {
                     "id": one,

@@ -23,7 +23,7 @@ function reasonOf(take, slot, name, action) {
   if (name === "work") {
     if (me("job") < 0) return "has no job";
     const start = engine.get("tables.jobs", me("job"), "start"), end = start + engine.get("tables.jobs", me("job"), "length");
-    return `the shift is ${clockOf(start)}–${clockOf(end % 1440)}; it opens ${engine.get("tables.rules", 0, "await_ticks")} min before`;
+    return `the shift is ${clockOf(start)}–${clockOf(end % 1440)}; it opens ${engine.get("tables.rules", 0, "work_ahead")} min before`;
   }
   if (name === "home") return "is at home";
   if (name === "chat") {

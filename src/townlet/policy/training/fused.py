@@ -6,6 +6,7 @@ they are added in order. So one thread and four give the same bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -143,21 +144,15 @@ class Fused:
 
 
 class FusedOptimizer(Optimizer):
-    """The same steps in one pass over the numbers."""
+    """The same steps, each a call."""
 
-    def clip(self, bound: float) -> float:
-        gradient = self.gradient.numpy()
-        norm = float(passes.norm(gradient))
-        if norm > bound:
-            gradient *= np.float32(bound / (norm + 1e-6))
-        return norm
-
-    def step(self, rate: float, decay: float = 0.0) -> None:
-        self.steps += 1
+    def step(self, rate: float, bound: float, decay: float = 0.0) -> float:
         vector, gradient, first, second = (each.numpy() for each in (self.vector, self.gradient, self.first, self.second))
-        decoupled, (of_first, of_second) = self.kind == "adamw", self.BETAS
+        decoupled, (of_first, of_second), steps = self.kind == "adamw", self.BETAS, self.steps + 1
         lost = np.float32(rate * decay if decoupled else decay)
-        passes.descend(
-            vector, gradient, first, second, rate, lost, decoupled, self.kind != "sgd", self.BETAS, np.float32(self.epsilon),
-            1.0 - of_first**self.steps, 1.0 - of_second**self.steps,
+        norm: float = passes.descend(
+            vector, gradient, first, second, bound, rate, lost, decoupled, self.kind != "sgd", self.BETAS,
+            np.float32(self.epsilon), 1.0 - of_first**steps, 1.0 - of_second**steps,
         )  # fmt: skip
+        self.steps += math.isfinite(norm)
+        return norm

@@ -34,7 +34,9 @@ class AnnealStrategy:
         self._ready: dict[str, TrainingStrategy] = {}  # prepared, for the first stage of their kind
 
     def prepare(self, context: TrainingContext) -> None:
-        """Let every kind of stage check its inputs."""
+        """Let every kind of stage check its inputs; a ledger that cannot be used is told now, not when all is trained."""
+        if context.config.training.promote:
+            context.services.promotion.releases.entries()
         modes = [stage.mode for stage in context.config.training.anneal_schedule]
         for mode in sorted(set(modes)):
             probe = context.stage("probe", mode=_data_mode(mode), epochs=context.epochs, plan=StagePlan())
