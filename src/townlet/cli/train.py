@@ -163,7 +163,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         try:
             result = orchestrator.run(mode, options)
         except InterruptedRun as error:
-            error.args = (f"{error} Continue with: townlet train --resume {run_dir}",)
+            error.args = (f"{error} Continue with `townlet train --resume {run_dir}`.",)
             raise
     _publish(result, f"{config.config_id}, {mode}", flags, plots=flags["plots"] and mode != "bc")
 
