@@ -128,7 +128,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("example", nargs="?", choices=PACKAGES)
     options.add_argument("--minutes", type=float, default=5.0)
-    options.add_argument("--frames", type=int, default=100_000, help="how long BenchMARL trains, in decisions of the town")
+    options.add_argument("--frames", type=int, default=64_000, help="how long BenchMARL trains, in decisions of the town")
     given = options.parse_args()
     made = {} if given.example is None else {given.example: measure(given.example, given.minutes, given.frames)}
     results = (read_json(RESULTS) if RESULTS.exists() else {}) | made

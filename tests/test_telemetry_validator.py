@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from batch_records import example_batch
 from townlet.errors import TelemetryError
-from townlet.telemetry.example import example_batch, example_record
+from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import LogReader, TelemetryWriter, read_records
 from townlet.telemetry.schema import FIELDS, VERSIONS, field
 from townlet.telemetry.validate import check_record, shape, validate_log

@@ -27,10 +27,11 @@ from townlet.config.loader import default_config
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.compare import save_scorecard
 from townlet.observer.app import Observatory, serve
+from townlet.observer.header import table_of
 from townlet.observer.library import Library
 from townlet.observer.news import KEPT, News
 from townlet.observer.reel import unpack
-from townlet.observer.studio import Studio, table_of
+from townlet.observer.studio import Studio
 from townlet.observer.take import parse_take
 from townlet.policy.runtime import make_policy
 from townlet.sim.loop import SimulationLoop

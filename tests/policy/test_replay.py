@@ -15,7 +15,7 @@ from townlet import files
 from townlet.bench.samples import generated_sample, generated_source, write_generated
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError, UsageError
-from townlet.policy.capture import CaptureWriter
+from townlet.policy.capture_folder import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.prefetch import prefetched
 from townlet.policy.replay import ConflictNormalizer, ReplayBatch, ReplayDataset, ReplayDatasetConfig, conflict_columns
@@ -188,7 +188,7 @@ def test_manifests_come_in_three_forms_and_two_languages(folder: Path) -> None:
     }
     for name, text in forms.items():
         files.write_text(folder / name, text)
-        assert ReplayDataset(ReplayDatasetConfig.from_manifest(folder / name)).sample_count == len(LENGTHS)
+        assert len(ReplayDataset(ReplayDatasetConfig.from_manifest(folder / name)).metas) == len(LENGTHS)
         files.remove(folder / name)
 
 

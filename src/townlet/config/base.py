@@ -84,9 +84,14 @@ def tick_at(text: str, *, start: int, day: int, first: int = 0) -> int:
     """A tick from its number, or from a clock time: the first one after ``first``, which is at minute ``start``."""
     if re.fullmatch(r"\d{1,8}", text):
         return int(text)
-    if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", text):
-        raise UsageError(f"the time is {text!r}, expected a clock time such as 07:00 or a tick")
-    return first + (int(minutes(text)) - start) % day
+    return first + (minute_at(text, "a tick") - start) % day
+
+
+def minute_at(text: str, otherwise: str) -> int:
+    """The minute of the day that a clock time names."""
+    if not re.fullmatch(r"([01]?\d|2[0-3]):[0-5]\d", str(text)):
+        raise UsageError(f"the time is {text!r:.60}, expected a clock time such as 07:00, or {otherwise}")
+    return int(minutes(text))
 
 
 _CLOCK_SCHEMA = {"type": ["integer", "string"], "format": "clock", "pattern": "^[0-9]{1,2}:[0-5][0-9]$", "minimum": 0}

@@ -34,7 +34,7 @@ class Library:
         self.folder, self.releases = folder, Releases(ledger, rules)
         self._scenarios: list[Record] = []
         self._counted: dict[str, tuple[tuple[int, int], int, list[str]]] = {}  # run → size and time of its log, records, alarms
-        self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
+        self._known: dict[str, tuple[tuple[int, bool], tuple[str, ...]]] = {}  # run → its `_state`
         self._alarms: dict[str, int] = {}  # run → alarms that are no news
         self._looked = False
 
@@ -47,7 +47,9 @@ class Library:
         run = self.find(name)
         stages = [stage.name for stage in sorted((run.path / "stages").glob("*")) if stage.is_dir()]
         config, card = run.resolved_config().model_dump(mode="json"), run.card().model_dump()
-        return self._row(run) | {"config": config, "card": card, "stages": stages, "summary": run.summary()}
+        summary = run.summary()
+        told = None if summary is None else summary.as_record()
+        return self._row(run) | {"config": config, "card": card, "stages": stages, "summary": told}
 
     def find(self, name: str) -> RunFolder:
         for run in find_runs(self.folder):
@@ -75,10 +77,10 @@ class Library:
         return self._counted[name][1:]
 
     @staticmethod
-    def _state(run: RunFolder) -> tuple[int, tuple[str, ...]]:
-        """Bytes of a run's log and its checkpoints."""
+    def _state(run: RunFolder) -> tuple[tuple[int, bool], tuple[str, ...]]:
+        """Bytes of a run's log and whether the run has ended; its checkpoints."""
         log = run.log()
-        return 0 if log is None else log.stat().st_size, _checkpoints(run)
+        return (0 if log is None else log.stat().st_size, run.ended), _checkpoints(run)
 
     def _row_or_problem(self, run: RunFolder) -> Record:
         """One damaged run does not hide the others."""
@@ -90,7 +92,7 @@ class Library:
 
     def _row(self, run: RunFolder) -> Record:
         self._known.setdefault(run_id(run.path), self._state(run))  # what comes after a list was asked for is news
-        card, summary = run.card(), run.summary() or {}
+        card, summary = run.card(), run.summary()
         best, latest = run.best(), run.latest()
         updates, alarms = self._count(run)
         self._alarms.setdefault(run_id(run.path), len(alarms))
@@ -101,8 +103,8 @@ class Library:
             "alarms": len(alarms),
             "mode": card.mode,
             "town": card.config_id,
-            "state": summary.get("status", "finished") if summary else "unfinished",
-            "epochs": summary.get("epochs"),
+            "state": "unfinished" if summary is None else summary.state,
+            "epochs": None if summary is None else summary.epochs,
             "checkpoints": [
                 {
                     "id": one,
@@ -149,11 +151,11 @@ class Library:
         return found
 
     def changes(self) -> list[tuple[str, Record]]:
-        """News since the last time: `record` where a log has changed, `alarm` where that set one off, `checkpoint`."""
+        """News since the last time: `record` where a run has grown or ended, `alarm` where that set one off, `checkpoint`."""
         found: list[tuple[str, Record]] = []
         for run in find_runs(self.folder):
             name, now = run_id(run.path), self._state(run)
-            before = self._known.get(name, (0, ()) if self._looked else now)  # a run that was not there is news as a whole
+            before = self._known.get(name, ((0, False), ()) if self._looked else now)  # a new run is news as a whole
             self._known[name] = now
             if before[0] != now[0]:
                 found.append(("record", {"run": name}))

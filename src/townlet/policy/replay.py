@@ -5,6 +5,7 @@ Axes: T decisions, B samples, F features, A actions, C map channels, H and W the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -164,7 +165,7 @@ def read_metrics_table(manifest: Path) -> dict[str, Metrics]:
 
 def entries_of(path: Path) -> tuple[ReplayEntry, ...]:
     """What a path means: one sample, a manifest, or a capture folder."""
-    if not path.exists():
+    if not os.path.exists(path):
         raise ReplayError(f"{path} does not exist; name a sample (.npz), a manifest or a capture folder")
     if path.is_dir():
         return ReplayDatasetConfig.from_capture_dir(path).entries
@@ -224,10 +225,6 @@ class ReplayDataset:
         if config.normalize_conflict_features and self.normalizer is None:
             self.normalizer = ConflictNormalizer.fit(self.samples())
         self._buckets = self._bucket()
-
-    @property
-    def sample_count(self) -> int:
-        return len(self.metas)
 
     @property
     def transitions(self) -> int:

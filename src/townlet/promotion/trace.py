@@ -191,10 +191,10 @@ class _Walk:
         _equal(str(path), {"run_id": run_id(own, card.mode, card.epochs, card.dataset_hash, card.started_from)}, told)
         summary, latest = folder.summary(), folder.latest()
         if summary is not None:
-            _equal(f"{folder.path}/summary.json", {"dataset_hash": card.dataset_hash}, summary)
+            _equal(f"{folder.path}/summary.json", {"dataset_hash": card.dataset_hash}, summary.as_record())
             if latest is not None:
                 weights = load_checkpoint(latest, with_optimizer=False, with_world=False).state["weights_hash"]
-                _equal(f"{folder.path}/summary.json", {"weights_hash": weights}, summary)
+                _equal(f"{folder.path}/summary.json", {"weights_hash": weights}, summary.as_record())
         return folder, card
 
     def _record(self, folder: RunFolder, card: RunCard, checkpoint: CheckpointFacts) -> tuple[str, Path]:
@@ -222,7 +222,7 @@ class _Walk:
                 "the run was given data in memory, of which only the hash is known; say where they are with --data"
             )
         path = self.data or folder.path / str(card.dataset)
-        where = path.resolve()
+        where = files.real_path(path)
         if where.suffix == ".npz":
             manifest = Manifest(where, (ReplayEntry.of(where),))
         else:

@@ -82,9 +82,10 @@ def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, se
     """The result of one job, as JSON. Its run stays in the folder: it goes on where it was left, and is not trained again."""
     spec, seed, run = StudySpec.model_validate_json(spec_text), int(seed_text), RunFolder(Path(folder))
     config, measured = (SimulationConfig.model_validate_json(text) for text in (config_text, measured_text))
-    trained = run.summary() if run.exists else None
-    used = None
-    if trained is None:
+    kept, used = run.summary() if run.exists else None, None
+    if kept is not None:
+        trained = kept.as_record()
+    else:
         resume = run.exists and any(run.path.glob("**/checkpoints/latest"))
         if not resume and run.path.exists():
             files.remove(run.path)  # stopped before its first checkpoint

@@ -120,13 +120,6 @@ def permutation(seed: int, stream: int, update: int, epoch: int, length: int) ->
     return order
 
 
-def uniform_draws(seed: int, stream: int, step: int, length: int) -> Doubles:
-    """`length` draws in [0, 1) for one decision step, from a counter as in `permutation`."""
-    words = np.array([seed % 2**64, stream], np.uint64)
-    counter = np.array([0, 0, step, 0], np.uint64)
-    return np.random.Generator(np.random.Philox(key=words, counter=counter)).random(length)
-
-
 def summary(table: Doubles, grads: Doubles) -> Record:
     """Fields of UpdateStats from the mini-batches: columns PPO_TERMS, total loss, cloning loss, cloning accuracy."""
     column = {name: table[:, i] for i, name in enumerate((*PPO_TERMS, "loss_total", "bc_loss", "bc_accuracy"))}

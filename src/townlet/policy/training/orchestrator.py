@@ -15,7 +15,7 @@ from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.contexts import NoProgress, Progress, RunOptions, TrainingContext, TrainingResult
 from townlet.policy.training.open_run import dry_run, opened_run
-from townlet.policy.training.run_folder import next_free
+from townlet.policy.training.run_folder import RunFolder, next_free
 from townlet.policy.training.services import CapturedRollout, TrainingServices
 from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, available, strategy_of
 from townlet.policy.training.strategies.base import TrainingStrategy
@@ -73,7 +73,7 @@ class PolicyTrainingOrchestrator:
         strategy = context.strategy(modes[mode])
         strategy.prepare(context)
         if options.dry_run:
-            return dry_run(context, strategy.name)
+            return dry_run(context, options, strategy.name)
         if self.config.training.time_limit is not None:
             context.deadline = perf_counter() + 60.0 * self.config.training.time_limit
         with opened_run(context, options):
@@ -128,11 +128,17 @@ class PolicyTrainingOrchestrator:
     def _epochs(self, mode: str, options: RunOptions) -> int:
         """Epochs of a run of this mode, where nothing ends it early."""
         training = self.config.training
-        if mode == "anneal":
-            if options.epochs is not None:
+        if options.epochs is not None:
+            if mode == "anneal":
                 raise UsageError("The epochs of an anneal run are those of training.anneal_schedule; leave out epochs.")
+            if options.epochs < 1:
+                raise UsageError(f"epochs is {options.epochs}, expected 1 or more")
+            return options.epochs
+        if options.resume and options.run_dir is not None:
+            return RunFolder(options.run_dir).card().epochs
+        if mode == "anneal":
             return sum(stage.epochs for stage in training.anneal_schedule)
-        return options.epochs or (training.bc.epochs if mode == "bc" else training.epochs)
+        return training.bc.epochs if mode == "bc" else training.epochs
 
     def _ppo_mode(self) -> str:
         source = self.config.training.source

@@ -243,6 +243,11 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     else:
         context.telemetry.rewind(plan.log_position or LOG_START)
         collections = -1  # that the network has learned from
+        if plan.start_from is None and context.started_from is not None:
+            raise UsageError(
+                f"The run started with the network of another checkpoint (weights {context.started_from[:12]}) and has none of "
+                "its own yet; name that checkpoint again with --start-from."
+            )
         if plan.start_from is not None:
             start = load_checkpoint(plan.start_from)
             collections = training_state(start, plan.start_from).standing.cycle

@@ -34,7 +34,9 @@ class AnnealStrategy:
         self._ready: dict[str, TrainingStrategy] = {}  # prepared, for the first stage of their kind
 
     def prepare(self, context: TrainingContext) -> None:
-        """Let every kind of stage check its inputs."""
+        """Let every kind of stage check its inputs; a ledger that cannot be used is told now, not when all is trained."""
+        if context.config.training.promote:
+            context.services.promotion.releases.entries()
         modes = [stage.mode for stage in context.config.training.anneal_schedule]
         for mode in sorted(set(modes)):
             probe = context.stage("probe", mode=_data_mode(mode), epochs=context.epochs, plan=StagePlan())
@@ -80,8 +82,12 @@ class AnnealStrategy:
         )
         name, share_of_time = f"{stage.cycle:02d}_{stage.mode}", self._share_of_time(context, stage)
         inner = context.stage(name, mode=_data_mode(stage.mode), epochs=stage.epochs, plan=plan, share=share_of_time)
-        mix = f"cloning loss × {plan.bc_weight[0]:g} → {weight:g}, the script decides for {share:.0%} of the residents"
-        context.progress.say(f"stage {stage.cycle}: {'clone the script' if stage.mode == 'bc' else f'PPO, {mix}'}")
+        words = ["clone the script" if stage.mode == "bc" else "PPO"]
+        if stage.mode == "ppo" and any(plan.bc_weight):
+            words.append(f"cloning loss × {plan.bc_weight[0]:g} → {weight:g}")
+        if stage.mode == "ppo" and share:
+            words.append(f"the script decides for {share:.0%} of the residents")
+        context.progress.say(f"stage {stage.cycle}: {', '.join(words)}")
         strategy = self._ready.pop(stage.mode, None)
         if strategy is None:
             strategy = context.strategy(stage.mode)
