@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from townlet.config.models import SimulationConfig
 from townlet.dto.policy import EpochFigures
 from townlet.dto.policy import TrainingResult as TrainingResult
+from townlet.errors import UsageError
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import TrainingServices
@@ -57,6 +58,10 @@ class RunOptions:
     allow_inexact: bool = False  # resume with other versions or threads
     command: tuple[str, ...] = ()
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and self.epochs < 1:
+            raise UsageError(f"epochs is {self.epochs}, expected 1 or more")
 
 
 @dataclass(frozen=True)

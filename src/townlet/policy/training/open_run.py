@@ -71,6 +71,11 @@ def dry_run(context: TrainingContext, options: RunOptions, strategy: str) -> Dry
     )
 
 
+def epochs_begun(options: RunOptions) -> int | None:
+    """Epochs of the run that is resumed: where a program asked for them, they stand in its card alone."""
+    return RunFolder(options.run_dir).card().epochs if options.resume and options.run_dir is not None else None
+
+
 def run_id(config: str, mode: str, epochs: int, dataset: str | None, started_from: str | None) -> str:
     """A hash of config (with its seed), data, first weights and what was asked: the same for a run and its repetition."""
     return files.short_hash("\n".join((config, mode, str(epochs), dataset or "", started_from or "")))
