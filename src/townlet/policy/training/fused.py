@@ -7,14 +7,13 @@ they are added in order. So one thread and four give the same bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.nn import Parameter
 
 from townlet.config.learning import PPOConfig
 from townlet.envs.threads import Call
@@ -22,7 +21,7 @@ from townlet.policy import passes
 from townlet.policy.fused_network import FusedNetwork, Observations, Workspace, zeros_together
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.batches import Coefficients, check_observed
-from townlet.policy.training.numerics import STD_FLOOR, Optimizer
+from townlet.policy.training.numerics import STD_FLOOR, Optimizer, Parameters
 from townlet.policy.trajectory import Trajectory
 from townlet.types import Array, Doubles, Floats
 
@@ -147,7 +146,7 @@ class Fused:
 class FusedOptimizer(Optimizer):
     """The same steps, each a call."""
 
-    def __init__(self, parameters: Sequence[Parameter], kind: str, epsilon: float) -> None:
+    def __init__(self, parameters: Parameters, kind: str, epsilon: float) -> None:
         super().__init__(parameters, kind, epsilon)
         self._arrays = [each.numpy() for each in (self.vector, self.gradient, self.first, self.second)]
 
