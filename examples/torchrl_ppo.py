@@ -37,8 +37,8 @@ def main(steps: int = 144, rounds: Iterable[int] = range(4), scenario: str = "to
     for number in rounds:
         with torch.no_grad():
             data = loss.value_estimator(env.rollout(steps, actor, break_when_any_done=False))
-        for _ in range(4):
-            parts = loss(data)
+        for quarter in data.split(36) * 4:  # four passes in mini-batches of six hours
+            parts = loss(quarter)
             sum(value for name, value in parts.items() if name.startswith("loss")).backward()
             optimiser.step(), optimiser.zero_grad()
         print(f"round {number}: reward per decision {data['next', GROUP, 'reward'].mean():.3f}, illegal actions {town.illegal}")

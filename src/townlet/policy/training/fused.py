@@ -7,13 +7,14 @@ they are added in order. So one thread and four give the same bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch.nn import Parameter
 
 from townlet.config.learning import PPOConfig
 from townlet.envs.threads import Call
@@ -146,8 +147,12 @@ class Fused:
 class FusedOptimizer(Optimizer):
     """The same steps, each a call."""
 
+    def __init__(self, parameters: Sequence[Parameter], kind: str, epsilon: float) -> None:
+        super().__init__(parameters, kind, epsilon)
+        self._arrays = [each.numpy() for each in (self.vector, self.gradient, self.first, self.second)]
+
     def step(self, rate: float, bound: float, decay: float = 0.0) -> float:
-        vector, gradient, first, second = (each.numpy() for each in (self.vector, self.gradient, self.first, self.second))
+        vector, gradient, first, second = self._arrays
         decoupled, (of_first, of_second), steps = self.kind == "adamw", self.BETAS, self.steps + 1
         lost = np.float32(rate * decay if decoupled else decay)
         norm: float = passes.descend(
