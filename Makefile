@@ -17,8 +17,9 @@ endef
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@echo "installing into $(VENV): about a minute, mostly downloads"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	touch $(STAMP)
 
 check: setup

@@ -17,6 +17,7 @@ from importlib import import_module
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
@@ -25,7 +26,7 @@ import torch
 
 import townlet
 from townlet.evaluation.measures import MEASURES
-from townlet.files import read_json, write_json
+from townlet.files import read_json, short_hash, write_json
 from townlet.types import Array
 from townlet.world.rng import ACT
 
@@ -44,6 +45,15 @@ PACKAGES = {  # example: package, and whether its policy draws its actions
 }
 
 
+def source_hash(name: str) -> str:
+    return short_hash((EXAMPLES / f"{name}.py").read_text(encoding="utf-8"))
+
+
+def of_today(name: str, row: dict[str, Any]) -> str:
+    """Empty, or that the example has changed since it was measured."""
+    return "" if row.get("example") == source_hash(name) else " (an earlier example)"
+
+
 def rounds(seconds: float) -> Iterator[int]:
     """Counts until the processor has worked for `seconds`."""
     end = process_time() + seconds
@@ -58,7 +68,8 @@ def trained(name: str, minutes: float, frames: int) -> tuple[int, Callable[[Any,
     sys.path.insert(0, str(EXAMPLES))  # BenchMARL pickles its task, which needs a module
     main, left = import_module(name).main, rounds(60 * minutes)
     if name == "benchmarl_mappo":  # cannot be stopped from outside
-        illegal, scores = main(frames=frames)
+        with TemporaryDirectory() as place:
+            illegal, scores = main(frames=frames, place=place)
     elif name == "maskable_ppo_vector":
         seen = Counter[str]()
 
@@ -100,6 +111,7 @@ def measure(name: str, minutes: float, frames: int) -> dict[str, Any]:
         measures[str(days)] = {key: [one.mean, one.low, one.high] for key, one in found.items()}
     return {
         "package": f"{package} {version(package)}",
+        "example": source_hash(name),
         "cpu_minutes": round(spent / 60, 2),
         "actions": "drawn" if drawn else "best",
         "illegal": illegal,
@@ -116,10 +128,10 @@ def table(results: dict[str, Any]) -> str:
 
     columns = [(days, key) for days, keys in KEPT.items() for key in keys]
     titles = [f"{MEASURES[key].label}, {'a day' if days == 1 else 'a week'}" for days, key in columns]
-    rows = [
-        [row["package"], f"{row['cpu_minutes']:.1f}", *(figure(row, *column) for column in columns), str(row["illegal"])]
-        for row in results.values()
-    ]
+    rows = []
+    for name, row in results.items():
+        made = [row["package"] + of_today(name, row), f"{row['cpu_minutes']:.1f}"]
+        rows.append([*made, *(figure(row, *column) for column in columns), str(row["illegal"])])
     top = ["trained with", "minutes", *titles, "illegal actions"]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [top, ["---"] * len(top), *rows])
 
@@ -128,7 +140,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("example", nargs="?", choices=PACKAGES)
     options.add_argument("--minutes", type=float, default=5.0)
-    options.add_argument("--frames", type=int, default=100_000, help="how long BenchMARL trains, in decisions of the town")
+    options.add_argument("--frames", type=int, default=64_000, help="how long BenchMARL trains, in decisions of the town")
     given = options.parse_args()
     made = {} if given.example is None else {given.example: measure(given.example, given.minutes, given.frames)}
     results = (read_json(RESULTS) if RESULTS.exists() else {}) | made

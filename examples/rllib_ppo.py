@@ -20,15 +20,21 @@ def main(rounds: Iterable[int] = range(2), batch: int = 576, scenario: str = "to
         towns.append(TownMultiAgentEnv(scenario))
         return towns[-1]
 
+    class Resident(ActionMaskingTorchRLModule):  # type: ignore[misc]
+        def setup(self) -> None:
+            super().setup()
+            list(self.pi.parameters())[-1].data[work] += 4  # chance hardly finds that work pays
+
     register_env("town", make)
-    module = RLModuleSpec(module_class=ActionMaskingTorchRLModule, model_config={"head_fcnet_hiddens": [64]})
+    work = make(None).env.vec.catalogue.names.index("work")
+    module = RLModuleSpec(module_class=Resident, model_config={"head_fcnet_hiddens": [64]})
     config = (
         PPOConfig()
         .environment("town", disable_env_checking=True)  # the check acts at random, against the mask
         .env_runners(num_env_runners=0)
         .multi_agent(policies={"resident"}, policy_mapping_fn=lambda agent, *_, **__: "resident")
         .rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs={"resident": module}))
-        .training(train_batch_size=batch, minibatch_size=min(batch, 288), num_epochs=2)
+        .training(lr=3e-4, train_batch_size=batch, minibatch_size=min(batch, 288), num_epochs=2)
     )
     algorithm = config.build_algo()
     figures = [algorithm.train()["env_runners"] for _ in rounds][-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +15,7 @@ from tianshou.data import Collector, VectorReplayBuffer
 from tianshou.env import DummyVectorEnv
 from tianshou.utils.net.common import Net
 
-import townlet.envs  # noqa: F401  (registers Townlet/*)
+import townlet.envs  # registers Townlet/*
 
 
 class Masked(gym.ObservationWrapper):  # type: ignore[type-arg]
@@ -24,13 +25,17 @@ class Masked(gym.ObservationWrapper):  # type: ignore[type-arg]
         return {"obs": observation, "mask": self.unwrapped.action_masks()}  # type: ignore[attr-defined]
 
 
-def main(rounds: Iterable[int] = range(10), towns: int = 4, scenario: str = "town_day") -> tuple[int, Any]:
-    make = lambda: Masked(gym.make("Townlet/TownDay-v0", scenario=scenario, map="none", infos="numeric"))  # noqa: E731
-    envs, one = DummyVectorEnv([make] * towns), make()
-    net = Net(state_shape=one.observation_space.shape, action_shape=one.action_space.n, hidden_sizes=[128, 128])
-    policy = DiscreteQLearningPolicy(model=net, action_space=one.action_space, eps_training=0.2)
+def main(rounds: Iterable[int] = range(10), towns: int = 8, scenario: str = "town_day") -> tuple[int, Any]:
+    def make(resident: str) -> Masked:
+        return Masked(gym.make("Townlet/TownDay-v0", scenario=scenario, resident=resident, map="none", infos="numeric"))
+
+    town = townlet.make_vec(scenario, 1)
+    envs = DummyVectorEnv([partial(make, name) for name in town.town_of(0).resident_ids[:towns]])  # in each somebody else learns
+    net = Net(state_shape=town.features.shape[-1:], action_shape=town.num_actions, hidden_sizes=[128, 128])
+    list(net.parameters())[-1].data[town.catalogue.names.index("work")] += 4  # chance hardly finds that work pays
+    policy = DiscreteQLearningPolicy(model=net, action_space=envs.action_space[0], eps_training=0.2)
     dqn = DQN(policy=policy, optim=AdamOptimizerFactory(lr=1e-3), n_step_return_horizon=3, target_update_freq=200)
-    buffer = VectorReplayBuffer(20_000, towns)
+    buffer = VectorReplayBuffer(20_000, envs.env_num)
     collector = Collector(dqn, envs, buffer, exploration_noise=True)
     collector.reset()
     for _ in rounds:

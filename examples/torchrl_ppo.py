@@ -19,10 +19,10 @@ GROUP = "resident"  # TorchRL groups agents by what stands before the last under
 def main(steps: int = 144, rounds: Iterable[int] = range(4), scenario: str = "town_day") -> tuple[int, Any]:
     town = townlet.parallel_env(scenario, agents="fixed", names="numbered", infos="none", map="none")
     env = PettingZooWrapper(env=town, categorical_actions=True, done_on_any=False)
-    agents, actions = len(town.possible_agents), town.vec.num_actions
-    sizes = {"n_agents": agents, "centralized": False, "share_params": True, "depth": 2, "num_cells": 64}
+    sizes = {"n_agents": len(town.possible_agents), "centralized": False, "share_params": True, "depth": 2, "num_cells": 64}
     seen = (GROUP, "observation", "observation")
-    trunk = MultiAgentMLP(n_agent_inputs=town.sight.row.shape[0], n_agent_outputs=actions, **sizes)
+    trunk = MultiAgentMLP(n_agent_inputs=town.sight.row.shape[0], n_agent_outputs=town.vec.num_actions, **sizes)
+    trunk.params["4", "bias"].data[town.vec.catalogue.names.index("work")] += 4  # chance hardly finds that work pays
     actor = ProbabilisticActor(
         TensorDictModule(trunk, [seen], [(GROUP, "logits")]), {"logits": (GROUP, "logits"), "mask": (GROUP, "action_mask")},
         [(GROUP, "action")], distribution_class=MaskedCategorical, return_log_prob=True, log_prob_key=(GROUP, "log_prob"),
@@ -37,8 +37,8 @@ def main(steps: int = 144, rounds: Iterable[int] = range(4), scenario: str = "to
     for number in rounds:
         with torch.no_grad():
             data = loss.value_estimator(env.rollout(steps, actor, break_when_any_done=False))
-        for _ in range(4):
-            parts = loss(data)
+        for quarter in data.split(36) * 4:  # four passes in mini-batches of six hours
+            parts = loss(quarter)
             sum(value for name, value in parts.items() if name.startswith("loss")).backward()
             optimiser.step(), optimiser.zero_grad()
         print(f"round {number}: reward per decision {data['next', GROUP, 'reward'].mean():.3f}, illegal actions {town.illegal}")

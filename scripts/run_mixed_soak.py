@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from townlet.cli.app import run
-from townlet.cli.common import emit, json_option, leave, note, set_option
+from townlet.cli.common import PATH, Whole, emit, json_option, leave, note, set_option
 
 
 @click.command()
 @click.argument("config")
-@click.option("--cycles", type=click.IntRange(1), default=10, show_default=True, help="Capture → PPO cycles.")
-@click.option("--output", type=click.Path(path_type=Path), help="Folder of the logs; by default artifacts/phase4/SCENARIO_soak.")
+@click.option("--cycles", type=Whole(1), default=10, show_default=True, help="Capture → PPO cycles.")
+@click.option("--output", type=PATH, help="Folder of the logs; by default artifacts/phase4/SCENARIO_soak.")
 @set_option
 @json_option
 def run_mixed_soak(config: str, cycles: int, output: Path | None, overrides: tuple[str, ...], as_json: bool) -> None:

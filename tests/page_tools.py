@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from townlet.config import load_config
+from townlet.observer.header import table_of
 from townlet.observer.reel import numbers, unpack
-from townlet.observer.studio import table_of
 
 
 @dataclass

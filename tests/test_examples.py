@@ -123,7 +123,7 @@ def test_d3rlpy_learns_from_a_capture_in_which_residents_come_and_go() -> None:
 
 def test_the_tables_of_trainers_say_what_was_installed_and_measured() -> None:
     pytest.importorskip("torch")
-    from trainers import PACKAGES, RESULTS, table
+    from trainers import PACKAGES, RESULTS, of_today, table
 
     results, text = read_json(RESULTS), (ROOT / "docs/TRAINERS.md").read_text(encoding="utf-8")
     assert table(results) in text
@@ -138,7 +138,8 @@ def test_the_tables_of_trainers_say_what_was_installed_and_measured() -> None:
         assert illegal.split(",")[0] == str(results[example]["illegal"])
         measured = results[example]["package"].split()[-1]
         figure = f"{results[example]['measures']['1']['return'][0]:.1f}"
-        assert mean == (figure if measured == version else f"{figure} (with {measured})")
+        with_version = figure if measured == version else f"{figure} (with {measured})"
+        assert mean == with_version + of_today(example, results[example])
 
 
 def test_examples_of_trainers_are_short() -> None:

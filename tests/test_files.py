@@ -480,6 +480,15 @@ def test_a_folder_that_somebody_lives_in_is_never_moved_aside(kept: str, tmp_pat
     files.check_free(house / "other", True, "folder")
 
 
+def test_a_loop_of_links_can_be_replaced_and_a_name_that_is_none_is_told(tmp_path: Path) -> None:
+    """Both ended in an error of the library that follows links."""
+    (tmp_path / "loop").symlink_to("loop")
+    files.check_free(tmp_path / "loop", overwrite=True)
+    with pytest.raises(UsageError, match="already exists"):
+        files.check_free(tmp_path / "loop", overwrite=False)
+    files.check_movable("a\0b")
+
+
 # --- arrays ----------------------------------------------------------------------------------------------------------
 
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from scorecards import checkpoint_folder
 from townlet import files
+from townlet.cli.app import app
 from townlet.config.base import DAY
 from townlet.config.loader import config_of_text, load_config
 from townlet.envs.vector import VectorTown
@@ -30,6 +32,7 @@ from townlet.policy.training.anneal import Tracker
 from townlet.policy.training.run_folder import RunFolder
 from townlet.sim.snapshot import load_snapshot
 from townlet.telemetry.alarm_rules import read_rules
+from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter, read_records
 from townlet.telemetry.summary import summarise
 from townlet.telemetry.validate import validate_log
@@ -62,7 +65,7 @@ def weights_that_claim_more(root: Path) -> None:
     checkpoint_folder(root / "c", "x")
     header = json.dumps({"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}).encode()
     (root / "c" / "weights.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    files.write_sums(root / "c", sync=False)
+    files.write_sums(root / "c")
     load_checkpoint(root / "c")
 
 
@@ -76,7 +79,7 @@ def many_features(root: Path) -> None:
     state = json.loads((root / "c" / "state.json").read_text())
     state["network"] = NetworkSpec(4, 4).to_json() | {"features": 1 << 31}
     (root / "c" / "state.json").write_text(json.dumps(state))
-    files.write_sums(root / "c", sync=False)
+    files.write_sums(root / "c")
     NumpyPolicy.load(root / "c")
 
 
@@ -228,3 +231,24 @@ def test_a_hostile_file_costs_a_second_and_256_mb_at_most(name: str, tmp_path: P
     seconds, megabytes = map(float, done.stdout.split())
     assert seconds <= 1.0
     assert megabytes <= 256
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("config", "show", "{folder}/town.yaml"),
+        ("evaluate", "{folder}/loop"),
+        ("observe", "{folder}/loop/latest", "--save", "{folder}/page.html"),
+        ("telemetry", "export", "{log}", "--format", "csv", "--output", "{folder}/loop"),
+        ("train", "town_day", "--mode", "rollout", "--run-dir", "{folder}/run", "--ppo-log", "{folder}/loop/log"),
+    ],
+)
+def test_a_loop_of_links_is_told_in_a_sentence(words: tuple[str, ...], tmp_path: Path) -> None:
+    """The library that follows links gave up with an error of its own."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "town.yaml").write_text("extends: loop.yaml\n")
+    log = tmp_path / "ppo.ndjson"
+    log.write_text(json.dumps(example_record(1)) + "\n")
+    done = CliRunner().invoke(app, [word.format(folder=tmp_path, log=log) for word in words])
+    assert isinstance(done.exception, TownletError), done.exception

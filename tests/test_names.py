@@ -29,7 +29,8 @@ from townlet.observer.app import Observatory, _Routes
 from townlet.observer.library import Library, run_id
 from townlet.observer.studio import Studio
 from townlet.observer.take import read_take
-from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter_samples
+from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture_folder import SampleFilter, filter_samples
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint, publish_checkpoint, resolve, tidy
 from townlet.policy.replay import ReplayDatasetConfig
 from townlet.policy.replay_report import validate

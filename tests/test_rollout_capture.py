@@ -23,8 +23,9 @@ from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import StorageError, UsageError
 from townlet.policy import capture as capture_module
-from townlet.policy.capture import CaptureOptions, CaptureResult, SampleFilter, capture, filter_samples, seed_residents
+from townlet.policy.capture import CaptureOptions, CaptureResult, capture, seed_residents
 from townlet.policy.capture_events import read_event_records
+from townlet.policy.capture_folder import SampleFilter, filter_samples
 from townlet.policy.golden import FOUNDING, compare_goldens, differences
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig, ReplaySample, samples_of
 from townlet.policy.replay_report import stats, validate
@@ -150,7 +151,7 @@ def test_a_buffer_feeds_training_without_files_and_can_be_used_again() -> None:
         assert collect(runtime, buffer) == 20
         assert buffer.full
         dataset = buffer.build_dataset(runtime, batch_size=4)
-        assert dataset.sample_count >= 9
+        assert len(dataset.metas) >= 9
         assert sum(batch.transitions for batch in dataset) == dataset.transitions == int(buffer.data.active[:20].sum())
         buffer.clear()
 
@@ -299,7 +300,7 @@ def test_several_scenarios_share_one_manifest(tmp_path: Path) -> None:
     assert validate(tmp_path / "suite").ok
     assert all(validate(tmp_path / "suite" / name).ok for name in FOUNDING)
     dataset = ReplayDataset(ReplayDatasetConfig.from_capture_dir(tmp_path / "suite", streaming=True))
-    assert dataset.sample_count == result.samples == 11
+    assert len(dataset.metas) == result.samples == 11
     assert {meta.capture.scenario for meta in dataset.metas} == set(FOUNDING)
     with pytest.raises(UsageError, match="is named twice"):
         taken(tmp_path / "x", "town_day", "town_day")

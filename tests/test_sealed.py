@@ -171,6 +171,7 @@ def test_a_report_does_not_leave_out_a_trained_policy_that_cannot_be_found(kept:
     [
         ("report", "{run}", "--output", "{run}/run.json"),
         ("evaluate", "scripted", "--scenario", "town_day", "--output", "{run}/config.json"),
+        ("evaluate", "scripted", "--scenario", "town_day", "--html", "{run}/run.json"),
         ("train", "town_day", "--mode", "rollout", "--run-dir", "{run}2", "--ppo-log", "{run}/summary.json"),
     ],
 )
@@ -181,3 +182,27 @@ def test_no_output_takes_the_place_of_what_a_run_needs(words: tuple[str, ...], k
     assert isinstance(done.exception, UsageError)
     assert "belongs to the run in" in str(done.exception)
     assert {path: path.read_bytes() for path in run.glob("*.json")} == before
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("report", "{run}", "--output", "{run}/checkpoints/latest"), "already exists and does not end in .html"),
+        (("evaluate", "scripted", "--html", "{run}/ppo.ndjson"), "already exists and does not end in .html"),
+        (("evaluate", "scripted", "--output", "{run}/checkpoints/{first}/state.json"), "is complete"),
+        (("evaluate", "scripted", "--png", "{run}/checkpoints/{first}/new.png"), "is complete"),
+        (("telemetry", "summary", "{run}/ppo.ndjson", "--output", "{run}/ppo.ndjson"), "does not end in .json or .md or .txt"),
+        (("study", "study.yaml", "--output", "{run}/checkpoints/best"), "does not end in .json or .md or .txt"),
+    ],
+)
+def test_an_output_replaces_only_a_file_with_its_own_ending(
+    words: tuple[str, ...], told: str, kept: Path, tmp_path: Path
+) -> None:
+    """A log, a pointer, the weights of a checkpoint, somebody's notes were written over without a word."""
+    run = Path(shutil.copytree(kept / "run", tmp_path / "run"))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    first = min(path.name for path in (run / "checkpoints").iterdir() if path.is_dir())
+    done = CliRunner().invoke(app, [word.format(run=run, first=first) for word in words])
+    assert isinstance(done.exception, UsageError)
+    assert told in str(done.exception)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

@@ -82,6 +82,11 @@ def test_every_flag_that_changes_the_config_names_a_key_of_it() -> None:
         (("town_day", "--rollout-save-dir", "cap", "--capture-dir", "x", "--mode", "mixed"), 2, "both name the data"),
         (("town_day", "--rollout-save-dir", "cap", "--train-ppo", "--dry-run"), 2, "writes nothing"),
         (("town_day", "--device", "moon", "--mode", "rollout"), 2, "moon"),
+        (("town_day", "--mode", "rollout", "--bc-manifest", "x.json"), 2, "which the mode rollout does not clone"),
+        (("town_day", "--mode", "rollout", "--anneal-exit-on-failure"), 2, "judges an anneal run, the mode is rollout"),
+        (("town_day", "--mode", "rollout", "--engine", "process", "--address", "h:1"), 2, "but the engine is process"),
+        (("town_day", "--mode", "rollout", "--start-from", "nowhere", "--dry-run"), 3, "nowhere does not exist"),
+        (("town_day", "--mode", "rollout", "--ppo-log", ".", "--dry-run"), 2, ". is a folder"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_leaves_nothing(
@@ -93,6 +98,14 @@ def test_wrong_usage_is_one_sentence_and_leaves_nothing(
     assert words in err
     assert err.count("\n") == 1
     assert list(here.iterdir()) == []
+
+
+@pytest.mark.skipif(optional.installed("ray"), reason="ray would look for the cluster")
+def test_an_address_means_a_cluster(here: Path, call: Call) -> None:
+    """The run was made on this machine, without a word."""
+    pytest.importorskip("torch")
+    code, _, err = call("train", "town_day", "--mode", "rollout", "--address", "10.0.0.4:6379", "--dry-run")
+    assert (code, "The engine ray needs ray" in err) == (4, True)
 
 
 def test_reading_a_capture_prints_the_conflict_of_each_batch_and_trains_nothing(here: Path, script: Call) -> None:
@@ -209,6 +222,7 @@ ANNEAL = (
         ("bc", ("--epochs", "3"), 3),
         ("bc", ("--set", "training.bc.epochs=2"), 2),
         ("anneal", (), 5),
+        ("anneal", ("--epochs", "1"), 3),  # of the PPO stage
     ],
 )
 @pytest.mark.parametrize("named", ["by flag", "by config"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import process_time
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -18,13 +19,24 @@ from townlet import files
 from townlet.config.learning import PPOConfig
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training import estimates
-from townlet.policy.training.batches import uniform_draws
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.trajectory import Trajectory
 
 MakeEnv = Callable[[], gym.Env[Any, Any]]
 Masks = Callable[[SyncVectorEnv], NDArray[np.uint8]]
 ACT_STREAM = 11
+ZOO: dict[str, Any] = {  # rl-zoo's for CartPole; learning rate and clip fall in a straight line
+    "learning_rate": 1e-3,
+    "lr_anneal": True,
+    "clip_param": 0.2,
+    "clip_anneal": True,
+    "gamma": 0.98,
+    "gae_lambda": 0.8,
+    "entropy_coef": 0.0,
+    "value_loss_coef": 0.5,
+    "max_grad_norm": 0.5,
+    "value_clip": None,
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,13 @@ class Job:
     horizon: int  # steps per environment and collection
     environments: int = 8
     masks: Masks | None = None  # by default every action is allowed
+
+
+def uniform_draws(seed: int, stream: int, step: int, length: int) -> NDArray[np.float64]:
+    """`length` draws in [0, 1) for one decision step, from a counter keyed by what they are for."""
+    words = np.array([seed % 2**64, stream], np.uint64)
+    counter = np.array([0, 0, step, 0], np.uint64)
+    return np.random.Generator(np.random.Philox(key=words, counter=counter)).random(length)
 
 
 def everything_allowed(envs: SyncVectorEnv, actions: int) -> NDArray[np.uint8]:
@@ -103,6 +122,21 @@ def evaluate(learner: PPOLearner, job: Job, seed: int, episodes: int = 20) -> li
         state = acted.state
     envs.close()
     return [float(value) for value in running]
+
+
+def asked(description: str | None, name: str) -> argparse.Namespace:
+    """Seeds, the file of results and the folder of finished seeds, as the command line gives them."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / f"{name}.json")
+    parser.add_argument("--kept", type=Path, default=Path("runs/learning"), help="folder of finished seeds")
+    return parser.parse_args()
+
+
+def publish(output: Path, job: Job, result: dict[str, Any], arms: dict[str, Any], told: str) -> NoReturn:
+    files.write_json(output, {**result, "ppo": job.ppo.model_dump(), "network": job.spec.to_json(), **arms})
+    print(f"{'ok' if result['ok'] else 'NOT OK'}: {told}")
+    raise SystemExit(0 if result["ok"] else 1)
 
 
 def run_seeds(job: Job, seeds: Sequence[int], kept: Path) -> list[dict[str, Any]]:

@@ -8,20 +8,17 @@ training episodes, in which actions are drawn, stands beside it.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import FlattenObservation
-from harness import Job, run_seeds
+from harness import Job, asked, publish, run_seeds
 from numpy.typing import NDArray
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete
 
-from townlet import files
 from townlet.config.learning import PPOConfig
 from townlet.policy.network import NetworkSpec
 
@@ -63,11 +60,7 @@ UNMASKED = replace(MASKED, masks=None)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "masking.json")
-    parser.add_argument("--kept", type=Path, default=Path("runs/learning"), help="folder of finished seeds")
-    given = parser.parse_args()
+    given = asked(__doc__, "masking")
     arms = {"masked": run_seeds(MASKED, given.seeds, given.kept), "unmasked": run_seeds(UNMASKED, given.seeds, given.kept)}
     share = {name: [row["mean"] / BEST for row in rows] for name, rows in arms.items()}
     passed = min(share["masked"]) >= MASKED_BAR and max(share["unmasked"]) < UNMASKED_BAR
@@ -79,9 +72,7 @@ def main() -> None:
         "drawn": drawn,
     }
     result |= {"bars": {"masked_at_least": MASKED_BAR, "unmasked_below": UNMASKED_BAR}, "ok": passed}
-    files.write_json(given.output, {**result, "ppo": PPO.model_dump(), "network": SPEC.to_json(), **arms})
-    print(f"{'ok' if passed else 'NOT OK'}: {share}")
-    raise SystemExit(0 if passed else 1)
+    publish(given.output, MASKED, result, arms, str(share))
 
 
 if __name__ == "__main__":

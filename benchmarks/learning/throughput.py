@@ -20,7 +20,6 @@ from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training import estimates
-from townlet.policy.training.batches import uniform_draws
 from townlet.policy.training.learner import PPOLearner
 from townlet.policy.trajectory import Trajectory
 from townlet.world.actions import Catalogue
@@ -42,9 +41,7 @@ def random_batch(learner: PPOLearner, steps: int, residents: int, seed: int = 0)
     state = learner.initial_state(residents)
     rows = []
     for t in range(steps):
-        acted = learner.act(
-            features[t], None if maps is None else maps[t], masks[t], draws=uniform_draws(seed, 0, t, residents), state=state
-        )
+        acted = learner.act(features[t], None if maps is None else maps[t], masks[t], draws=rng.random(residents), state=state)
         state = acted.state
         rows.append(acted)
     actions, log_probs, values = (np.stack(column) for column in list(zip(*rows))[:3])

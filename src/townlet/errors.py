@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from operator import index
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -101,6 +102,18 @@ def first_problem(found: ValidationError) -> str:
     """`place: what is wrong there`, of the first thing that a model refused."""
     problem = found.errors(include_input=False, include_url=False)[0]
     return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+
+
+def whole_number(what: str, value: object, least: int, most: int | None = None) -> int:
+    """The number itself; one sentence that begins with `what` when it is none, or out of bounds."""
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least or (most is not None and number > most):
+        bounds = f", {least} or more" if most is None else f" from {least} to {most}"
+        raise UsageError(f"{what} is {value!r:.60}, expected a whole number{bounds}")
+    return number
 
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6, show: Callable[[str], str] = str) -> str:

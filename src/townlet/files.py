@@ -49,6 +49,11 @@ def safe_join(root: str | Path, name: str, *, error: type[TownletError] = Damage
     return path
 
 
+def real_path(path: str | Path) -> Path:
+    """The path without links; a loop of links, at which `Path.resolve` gives up, stays as it is."""
+    return Path(os.path.realpath(path))
+
+
 def leads_inside(name: str) -> bool:
     """The words of a relative path stay below where it begins, and name something there; links are not looked at."""
     parts = name.split("/")
@@ -452,9 +457,8 @@ def check_plain(path: str | Path) -> None:
 
 def check_movable(path: str | Path) -> None:
     """A folder that holds where one works, lives or keeps temporary files is never moved aside, whoever allows overwriting."""
-    folder = Path(path).resolve()
     for kept in (Path.cwd(), Path.home(), Path(tempfile.gettempdir())):
-        if folder.is_dir() and kept.resolve().is_relative_to(folder):
+        if os.path.isdir(path) and real_path(kept).is_relative_to(real_path(path)):
             raise UsageError(f"{path} holds {kept} and is not moved aside; name a folder of its own")
 
 
@@ -464,7 +468,7 @@ def check_free(path: Path, overwrite: bool, what: str = "file") -> None:
     check_movable(path)
     if (path.parent / SUMS).is_file():
         raise UsageError(f"{path.parent} is complete (its {SUMS} list every file) and would be damaged; choose another {what}")
-    if path.exists() and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         remedy = "move it aside" if what == "folder" else "replace it"
         raise UsageError(f"{path} already exists; choose another {what}, or --overwrite to {remedy}")
     if what == "folder" and path.is_dir() and not (path / SUMS).is_file() and any(path.iterdir()):
@@ -543,7 +547,7 @@ def _swap_in_steps(partial: Path, final: Path, keep_old: bool) -> Path | None:
     return None
 
 
-def write_sums(folder: str | Path, *, known: Mapping[str, str] | None = None, sync: bool = True) -> None:
+def write_sums(folder: str | Path, *, known: Mapping[str, str] | None = None) -> None:
     """Hashes of every file in the folder, in the format of `sha256sum`; written last, it makes the folder whole.
 
     `known` are hashes by name that were taken when the files were written, so that they need not be read again.
@@ -551,7 +555,7 @@ def write_sums(folder: str | Path, *, known: Mapping[str, str] | None = None, sy
     folder, known = Path(folder), known or {}
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     names = [name for name in names if name != SUMS and not any(part.startswith(".") for part in name.split("/"))]
-    write_text(folder / SUMS, "".join(f"{known.get(name) or sha256_file(folder / name)}  {name}\n" for name in names), sync=sync)
+    write_text(folder / SUMS, "".join(f"{known.get(name) or sha256_file(folder / name)}  {name}\n" for name in names), sync=False)
 
 
 # --- sealed lines ----------------------------------------------------------------------------------------------------

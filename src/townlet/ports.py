@@ -6,7 +6,7 @@ Arrays have the axes E towns, N resident slots, F features, A actions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +63,11 @@ class WorldRuntime(Protocol):
     def restore(self, arrays: Mapping[str, Array]) -> None: ...
 
 
+World = TypeVar("World", bound=WorldRuntime, contravariant=True)
+
+
 @runtime_checkable
-class PolicyBackend(Protocol):
+class PolicyBackend(Protocol[World]):
     """Whoever decides for residents: a script, chance, a trained network."""
 
     @property
@@ -72,8 +75,8 @@ class PolicyBackend(Protocol):
     @property
     def has_values(self) -> bool: ...  # it has a critic
 
-    def reset(self, vec: Any, /) -> None: ...
-    def act(self, vec: Any, /) -> Decided: ...
+    def reset(self, vec: World, /) -> None: ...
+    def act(self, vec: World, /) -> Decided: ...
 
 
 @runtime_checkable
@@ -85,10 +88,10 @@ class TelemetrySink(Protocol):
 
 
 @runtime_checkable
-class Hook(Protocol):
+class Hook(Protocol[World]):
     """Something that watches a simulation: capture, events, probes, the live page. The loop does not know which."""
 
-    def before_decision(self, world: Any) -> None: ...
-    def before_step(self, world: Any, decision: Decided) -> None: ...
-    def after_step(self, world: Any, decision: Decided) -> None: ...
-    def finish(self, world: Any) -> None: ...
+    def before_decision(self, world: World) -> None: ...
+    def before_step(self, world: World, decision: Decided) -> None: ...
+    def after_step(self, world: World, decision: Decided) -> None: ...
+    def finish(self, world: World) -> None: ...

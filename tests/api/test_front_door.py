@@ -38,6 +38,9 @@ def test_a_town_says_what_it_is() -> None:
         f"<VectorTown queue_conflict: 2 towns × 3 residents, {vec.features.shape[2]} features, {vec.num_actions} actions, "
         "seed 4, tick 0>"
     )
+    config = townlet.load_config("queue_conflict", ["seed=4"])
+    assert repr(config) == f"<SimulationConfig queue_conflict: episodes of {config.scenario.episode_ticks} ticks, seed 4>"
+    assert "config_id='queue_conflict'" in str(config)
     env = townlet.parallel_env("queue_conflict", seed=4)
     env.reset()
     assert repr(env) == f"<TownParallelEnv queue_conflict: 3 of {len(env.possible_agents)} agents here>"

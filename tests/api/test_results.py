@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import townlet
 from townlet.api import pipeline, results
 from townlet.api.results import Result, to_frame
 from townlet.dto.studies import ArmResult
-from townlet.errors import MissingPackageError, TelemetryError, UsageError
+from townlet.errors import MissingPackageError, TelemetryError, TownletError, UsageError
 from townlet.policy.replay import samples_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,8 +91,10 @@ def test_a_run_is_evaluated_and_shown(trained: townlet.Run, tmp_path: Path) -> N
 
 
 def test_a_run_goes_on(trained: townlet.Run) -> None:
-    with pytest.raises(UsageError, match="leave out mode, recipe, epochs and overrides"):
+    with pytest.raises(UsageError, match="leave out mode, recipe, epochs, data and overrides"):
         townlet.train(run_dir=trained.path, resume=True, epochs=3)
+    with pytest.raises(UsageError, match="leave out mode, recipe, epochs, data and overrides"):
+        townlet.train(run_dir=trained.path, resume=True, data="elsewhere")
     with pytest.raises(UsageError, match="name its folder"):
         townlet.train(resume=True)
     assert townlet.train(run_dir=trained.path, resume=True).records() == trained.records()
@@ -116,6 +118,43 @@ def test_a_policy_of_ones_own_must_give_whole_numbers_for_everybody() -> None:
     wrong = townlet.own_policy(lambda town: town.rewards, "wrong")
     with pytest.raises(UsageError, match=r"the policy wrong gave float32\(1, 3\), expected whole numbers of shape \(1, 3\)"):
         townlet.evaluate({"wrong": wrong}, "queue_conflict", towns=1)
+
+
+def test_a_path_is_a_policy_as_its_text_is(trained: townlet.Run) -> None:
+    by_path, by_text = (townlet.evaluate(one, "queue_conflict", towns=1) for one in (trained.path, str(trained.path)))
+    assert by_path.records() == by_text.records()
+
+
+def test_data_that_the_mode_would_not_read_are_refused(captured: townlet.Capture, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the mode rollout does not read data; use mode replay or mixed"):
+        townlet.train("queue_conflict", mode="rollout", data=captured.path, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("epochs", [0, -1])
+def test_a_run_without_epochs_is_refused(epochs: int, tmp_path: Path) -> None:
+    """0 meant those of the config, and -1 ended in a KeyError."""
+    pytest.importorskip("torch")
+    with pytest.raises(UsageError, match=f"epochs is {epochs}, expected a whole number, 1 or more"):
+        townlet.train("queue_conflict", mode="rollout", epochs=epochs, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("read", [townlet.load_capture, townlet.load_events, townlet.load_policy])
+def test_a_name_that_is_too_long_is_told_in_a_sentence(read: Callable[[str], object]) -> None:
+    with pytest.raises(TownletError, match="xxx"):
+        read("x" * 5000)
+
+
+@pytest.mark.parametrize("start", ["soon", "24:00", "7"])
+def test_an_episode_begins_at_a_time_of_the_day(start: str, tmp_path: Path) -> None:
+    """A capture ended with a traceback, and 24:00 was a minute that no day has."""
+    told = f"the time is '{start}', expected a clock time such as 07:00, or random"
+    with pytest.raises(UsageError, match=told):
+        townlet.parallel_env("queue_conflict", start=start)
+    with pytest.raises(UsageError, match=told):
+        townlet.capture("queue_conflict", tmp_path / "capture", ticks=20, start=start)
+    assert not list(tmp_path.iterdir())
 
 
 def finished_job(scores: townlet.Scores, arm: str, seed: int) -> ArmResult:

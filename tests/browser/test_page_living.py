@@ -141,7 +141,7 @@ def test_a_change_in_the_page_is_that_change_natively(alive: Visit, studio: Stud
 
 def test_every_idea_of_what_if_is_a_change_the_town_takes(alive: Visit) -> None:
     alive.js("townlet.seek(60)")
-    groups = dict(alive.js("townlet.ideas()"))
+    groups = dict(alive.js("townlet.a.why(60, 0).then(why => townlet.ideas(why.options.map(one => one.name)))"))
     assert len(groups.pop("A rule")) > 40
     assert sum(map(len, groups.values())) > 20
     lived = "change => townlet.library.branch(townlet.a.head.id, [{ at: 60, do: change }], null).then(head => head.id)"
@@ -171,6 +171,23 @@ def test_what_if_opens_beside_and_parts_after_the_change(alive: Visit) -> None:
     alive.js("Promise.all([townlet.a.preload(), townlet.b.preload()])")
     assert not any(alive.js("Array.from(townlet.timeline.differs())")[:60])
     assert alive.page.is_visible("#futures")
+
+
+def test_what_if_offers_what_the_resident_can_do_now_and_says_where_things_are_added(alive: Visit) -> None:
+    alive.js("(townlet.select(0), townlet.seek(60))")
+    alive.key("b")
+    alive.until("document.querySelectorAll('#branch-idea optgroup').length === 4")
+    offered = alive.page.locator("#branch-idea option[value^='force']").evaluate_all(
+        "all => all.map(one => one.value.split(' ')[2])"
+    )
+    assert offered == alive.js("townlet.a.why(60, 0).then(why => why.options.map(one => one.name))")
+    assert 0 < len(offered) < alive.js("townlet.a.head.actions.length")
+    assert "townlet observe" in alive.text("#branch-things")
+    alive.page.click("#branch-cancel")
+
+
+def test_the_help_of_a_file_names_the_views_it_has(alive: Visit) -> None:
+    assert alive.js("document.getElementById('keys-list').lastChild.textContent") == "g then t p q i town, people, queues, ties"
 
 
 def totals(vec: VectorTown, policy: Any) -> dict[str, float]:

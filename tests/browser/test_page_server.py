@@ -15,7 +15,9 @@ from checkpoints import untrained, write_run
 from page_tools import FINDINGS, Served, Visit, short
 from places import ROOT
 from scorecards import checkpoint_folder, duel
+from townlet.cli.observe import futures
 from townlet.config import load_config
+from townlet.dto.studies import ForkResult
 from townlet.engine.module import engine_module
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.compare import save_scorecard
@@ -37,7 +39,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     library = Library(runs, runs / "ledger.ndjson", default_config().promotion)
     studio = Studio(library.find_policy)
     take = studio.new_take(short("queue_conflict", 120), seed=7).take.id
-    observatory = Observatory(studio, library, lambda *_: {}, open={"take": take, "vs": None, "run": None})
+    observatory = Observatory(studio, library, futures, open={"take": take, "vs": None, "run": None})
     told: list[Any] = []
     there = threading.Event()
 
@@ -103,6 +105,26 @@ def test_a_branch_is_made_beside_the_original(page: Visit) -> None:
     assert page.js("townlet.b.head.take.changes") == [{"at": 30, "do": "perturb blackout 40"}]
     page.js("Promise.all([townlet.a.preload(), townlet.b.preload()])")
     assert not any(page.js("Array.from(townlet.timeline.differs())")[:30])
+
+
+def test_one_more_shower_is_a_choice_and_its_futures_are_those_of_fork(page: Visit, served: Served) -> None:
+    page.js("townlet.seek(0)")
+    page.key("b")
+    page.page.select_option("#branch-idea", label="one more shower")
+    edit = page.page.input_value("#branch-do")
+    assert edit.startswith("objects += shower@")
+    page.page.get_by_role("button", name="Run it beside A").click()
+    page.until("townlet.b !== null && townlet.b.head.things.filter(one => one.kind === 'shower').length === 2")
+    page.page.click("#futures")
+    page.until("document.querySelectorAll('#futures-body tr').length === 5")
+    shown = page.page.locator("#futures-body tr").evaluate_all(
+        "rows => rows.map(row => [row.cells[1].textContent, row.cells[2].textContent])"
+    )
+    found = futures(served.observatory.studio, page.js("townlet.a.head.id"), 0, [edit], 64)
+    effects = ForkResult.model_validate(found, strict=False).effects
+    asked = [effects[name] for name in ("return", "conflicts", "quarrels", "wait_mean", "exits")]
+    assert shown == [[f"{one.before.mean:.2f}", f"{one.after.mean:.2f}"] for one in asked]
+    assert any(before != after for before, after in shown)
 
 
 def test_the_page_moves_to_the_engine_when_it_ends_as_the_native_town(visit: Open, served: Served) -> None:
@@ -214,6 +236,7 @@ def test_a_run_that_grows_is_seen_to_grow(page: Visit, served: Served) -> None:
     with log.open("a") as file:
         file.write(lines[2] + "\n")
     page.until(f"{count} === 3")
+    page.until("document.querySelector('#runs-list li').textContent.includes('3 records · unfinished')")
     bad = json.loads(lines[2]) | {
         "epoch": 4,
         "cycle_id": 0,

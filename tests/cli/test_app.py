@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -17,8 +19,8 @@ import pytest
 from places import ROOT
 from townlet import __version__
 from townlet.cli import app as frame
-from townlet.cli.app import COMMANDS, main, run
-from townlet.cli.common import dumps, emit, leave, progress
+from townlet.cli.app import COMMANDS, app, main, run
+from townlet.cli.common import dumps, emit, fit, leave, progress
 from townlet.cli.doctor import GIVES
 from townlet.errors import ConfigError, DivergedError, StorageError, TownletError, UsageError
 from townlet.optional import EXTRA_OF
@@ -128,14 +130,35 @@ def test_every_number_of_a_command_has_an_end_and_is_one(name: str) -> None:
                 option.type.convert("nan", option, None)
 
 
+def helps(command: click.Command, path: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
+    """`--help` of a command and of those in it, on 80 columns."""
+    context = click.Context(command, parent, path, terminal_width=80)
+    yield context.command_path, command.get_help(context)
+    for name, one in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from helps(one, name, context)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_of_the_table_exists_and_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = vars(import_module(f"townlet.cli.{name}"))[name]
-    assert isinstance(command, click.Command)
-    code, out, _ = call(name, "--help", capsys=capsys)
-    assert code == 0
-    assert f"townlet {name}" in out
-    assert "xample" in out, f"`townlet {name} --help` shows no example"
+def test_an_empty_path_is_refused_wherever_one_is_asked_for(name: str) -> None:
+    """`--run-dir "$NOT_SET"` made a run in the current folder."""
+    for option in options_of(vars(import_module(f"townlet.cli.{name}"))[name]):
+        if isinstance(option.type, click.Path):
+            with pytest.raises(click.BadParameter, match="the path is empty; name one"):
+                option.type.convert("", option, None)
+
+
+@pytest.mark.parametrize("words", ["promote history --ledger .", "train town_day --mode replay --replay-sample ."])
+def test_a_folder_in_place_of_a_file_is_told(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(*words.split(), capsys=capsys)
+    assert (code in (2, 64), "is a directory" in err, err.count("\n")) == (True, True, 1)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_on_80_columns_with_an_example(name: str) -> None:
+    for path, text in helps(vars(import_module(f"townlet.cli.{name}"))[name], name, click.Context(app, None, "townlet")):
+        assert f"\n    {path} " in f"{text} ".replace("\n", " \n"), f"`{path} --help` shows no example of it"
+        assert [line for line in text.splitlines() if len(line) > 80] == []
+        assert not re.search(r"None|\d{7}", text), "a limit that says nothing to a reader"
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,6 +290,14 @@ def test_results_go_to_stdout_as_text_or_json(capsys: pytest.CaptureFixture[str]
     emit({"a": 1}, "one", as_json=False)
     emit({"a": 1}, lambda: "never", as_json=True)
     assert capsys.readouterr().out == 'one\n{\n  "a": 1\n}\n'
+
+
+def test_a_line_is_broken_between_words_but_not_in_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((40, 24)))
+    said = "the state is saved. Continue with `townlet train --resume runs/a`."
+    told = fit(said, Mock(isatty=lambda: True))
+    assert told.splitlines() == ["the state is saved. Continue with", "    `townlet train --resume runs/a`."]
+    assert fit(said, Mock(isatty=lambda: False)) == said
 
 
 def test_leave_ends_with_a_code_but_not_with_zero(capsys: pytest.CaptureFixture[str]) -> None:

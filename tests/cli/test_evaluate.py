@@ -114,13 +114,17 @@ def test_report_and_study_refuse_what_is_not_there(call: Call, tmp_path: Path) -
 
 def test_report_writes_the_page_of_a_run_with_its_scorecard(call: Call, tmp_path: Path) -> None:
     from townlet.config.loader import load_config
+    from townlet.config.models import config_hash
 
-    write_run(tmp_path, load_config("town_day", ("seed=3",)))
+    config = load_config("town_day", ("seed=3", "ppo.gamma=0.5"))
+    write_run(tmp_path, config)
     save_scorecard(duel(0), tmp_path / "scorecard.json")
     code, out, _ = call("report", tmp_path, "--json")
     assert code == 0
     page = Path(json.loads(out)["report"]).read_text()
-    assert "townlet train town_day --mode rollout --seed 3" in page
+    again = f"train {tmp_path}/config.json --mode rollout"
+    assert f"townlet {again}" in page
+    assert json.loads(call(*again.split(), "--dry-run", "--json")[1])["config_hash"] == config_hash(config)
     assert 'class="map"' in page
 
 

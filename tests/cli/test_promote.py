@@ -32,7 +32,8 @@ def card(folder: Path, weights: str, window: int, gain: float) -> Path:
 def test_the_drill_from_the_command_line(call: Call, ledger_options: list[str], tmp_path: Path) -> None:
     good, bad = tmp_path / "good", tmp_path / "bad"
     weights, worse = checkpoint_folder(good, "good"), checkpoint_folder(bad, "bad")
-    assert call("promote", "evaluate", good, "--scorecard", card(tmp_path, weights, 0, 5.0), *ledger_options)[0] == 1
+    code, out, _ = call("promote", "evaluate", good, "--scorecard", card(tmp_path, weights, 0, 5.0), *ledger_options)
+    assert (code, out.splitlines()[-1]) == (1, "next: the same command again, which judges another window")
     code, out, _ = call("promote", "evaluate", good, "--scorecard", card(tmp_path, weights, 1, 5.0), "--json", *ledger_options)
     assert (code, json.loads(out)["outcome"]) == (0, "PROMOTE")
     assert call("promote", "evaluate", bad, "--scorecard", card(tmp_path, worse, 2, -6.0), *ledger_options)[0] == 2

@@ -117,7 +117,9 @@ def test_the_live_table_shows_residents_queues_and_speed(monkeypatch: pytest.Mon
         assert word in shown
 
 
-@pytest.mark.parametrize(("scenario", "width", "height"), [("town_day", 80, 24), ("town_day", 120, 40), ("rush_hour", 80, 24)])
+@pytest.mark.parametrize(
+    ("scenario", "width", "height"), [("town_day", 80, 24), ("town_day", 120, 40), ("rush_hour", 80, 24), ("festival", 80, 24)]
+)
 def test_the_watched_town_fits_its_terminal_and_shows_map_people_and_news(scenario: str, width: int, height: int) -> None:
     from rich.console import Console
 
@@ -130,7 +132,7 @@ def test_the_watched_town_fits_its_terminal_and_shows_map_people_and_news(scenar
     loop.finish()
     assert max(map(len, shown.splitlines())) <= width
     assert len(shown.splitlines()) < height
-    for word in (scenario, "08:00", "██", "al alice", "hunger hygiene energy", "Ctrl-C", " at "):
+    for word in (scenario, "08:00", "██", "al alice", " ".join(vec.config.needs), "Ctrl-C", " at "):
         assert word in shown
 
 

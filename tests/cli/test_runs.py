@@ -121,23 +121,28 @@ def discounted(rewards: Any, values: Any, last: Any, ended: Any, gamma: float, t
     return found
 
 
-def test_advantages_in_the_log_are_those_of_the_rewards_before_normalisation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """adv_mean and adv_std against sums by hand over the very rollout the run learned from."""
+def one_epoch(town: str, place: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Any, list[Any]]:
+    """The rollout that an epoch learned from, in two passes, and its records, those of the mini-batches too."""
     pytest.importorskip("torch")
     from townlet.policy.training import epochs
 
     seen: list[Any] = []
     build = epochs.rollout_batch
     monkeypatch.setattr(epochs, "rollout_batch", lambda rollout, ppo: (seen.append(rollout), build(rollout, ppo))[1])
-    log = tmp_path / "ppo.jsonl"
-    split = ("--ppo-num-mini-batches", "4", "--ppo-num-epochs", "2", "--ppo-log-batches")
-    words = ["--epochs", "1", "--ppo-log", str(log), "--run-dir", str(tmp_path / "run"), "--no-plots", *split, *TINY]
+    log = place / "ppo.jsonl"
+    always = ("--epochs", "1", "--ppo-log", str(log), "--run-dir", str(place / "run"), "--no-plots", "--ppo-num-epochs", "2")
     with pytest.raises(SystemExit) as left:
-        main(["train", "town_day", "--mode", "rollout", *words])
+        main(["train", town, "--mode", "rollout", *always, "--ppo-log-batches", *TINY, *words])
     assert not left.value.code
     (rollout,) = seen
+    return rollout, list(read_records(log))
+
+
+def test_advantages_in_the_log_are_those_of_the_rewards_before_normalisation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """adv_mean and adv_std against sums by hand over the very rollout the run learned from."""
+    rollout, records = one_epoch("town_day", tmp_path, monkeypatch, "--ppo-num-mini-batches", "4")
     assert rollout.active.all()
     assert not rollout.truncated.any()
     advantages = np.stack(
@@ -147,7 +152,6 @@ def test_advantages_in_the_log_are_those_of_the_rewards_before_normalisation(
             for town in range(2) for who in range(rollout.rewards.shape[2])
         ]
     )  # fmt: skip
-    records = list(read_records(log))
     batches = [record for record in records if record.get("kind") == "batch"]
     (epoch,) = [record for record in records if record.get("kind") != "batch"]
     assert len(batches) == 8
@@ -232,19 +236,8 @@ def test_rates_and_mini_batches_of_a_real_rollout_are_those_of_its_residents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted here a second time: the days lived, ten ticks a decision, and the rivalry that the decisions saw."""
-    pytest.importorskip("torch")
-    from townlet.policy.training import epochs
-
-    seen: list[Any] = []
-    build = epochs.rollout_batch
-    monkeypatch.setattr(epochs, "rollout_batch", lambda rollout, ppo: (seen.append(rollout), build(rollout, ppo))[1])
-    log = tmp_path / "ppo.jsonl"
-    words = ["--epochs", "1", "--ppo-log", str(log), "--run-dir", str(tmp_path / "run"), "--no-plots", *TINY]
-    split = ("--ppo-num-mini-batches", "3", "--ppo-num-epochs", "2", "--ppo-log-batches", "--set", "training.horizon=100")
-    with pytest.raises(SystemExit) as left:
-        main(["train", "rush_hour", "--mode", "rollout", *words, *split])
-    assert not left.value.code
-    [rollout], [*batches, record] = seen, list(read_records(log))
+    words = ("--ppo-num-mini-batches", "3", "--set", "training.horizon=100")
+    rollout, [*batches, record] = one_epoch("rush_hour", tmp_path, monkeypatch, *words)
     present = rollout.active[:-1] != 0
     for name in ("rivalry_max", "rivalry_avoid_count"):
         column = rollout.features[:-1][present][:, ObservationSpec.of(load_config("rush_hour")).offsets[name]]

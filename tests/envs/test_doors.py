@@ -183,7 +183,7 @@ def test_neighbours_need_not_be_scripted() -> None:
 
 @pytest.mark.parametrize("seed", [-1, 1 << 63, 1 << 70])
 def test_a_seed_that_no_draw_could_use_is_refused_wherever_it_comes_in(seed: int) -> None:
-    with pytest.raises(UsageError, match=f"seed is {seed}; expected a whole number"):
+    with pytest.raises(UsageError, match=f"seed is {seed}, expected a whole number"):
         VectorTown(tiny_town(), 1, seed=seed)
-    with pytest.raises(UsageError, match=f"seed is {seed}; expected a whole number"):
+    with pytest.raises(UsageError, match=f"seed is {seed}, expected a whole number"):
         VectorTown(tiny_town(), 1).reset(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from townlet.evaluation.suites import PURPOSES, WINDOWS, Case, draw_seed, suite_
 from townlet.evaluation.table import COLUMNS, scorecard_text
 from townlet.files import write_sums
 from townlet.observer.scoreboard import scorecard_page
+from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.checkpoint import Checkpoint, load_checkpoint
+from townlet.policy.replay import samples_of
 from townlet.policy.runtime import PolicyRuntime, make_policy
 from townlet.sim.loop import SimulationLoop
 from townlet.world.state import TERMS
@@ -102,6 +105,38 @@ def test_ticks_lived_are_those_the_survival_term_was_paid_for() -> None:
     assert tally.counts["exits"].sum() > 0
     assert tally.lived.sum() == pytest.approx(paid / vec.config.rewards.survival)
     assert tally.expected.sum() == 4 * vec.num_residents * 1440
+
+
+def test_a_scorecard_is_the_sum_of_what_a_capture_of_the_same_towns_tells(tmp_path: Path) -> None:
+    """Return, conflicts, attendance and lateness counted once more, from rewards and events in files."""
+    case = Case("newcomer", "newcomer", towns=2, days=2)
+    measured = evaluate({"random": "random"}, [case]).cases[0].policy("random").measures
+    town = case.town()
+    options = CaptureOptions(ticks=2880, towns=2, seed=draw_seed("evaluation", 0), policy="random", epsilon=0.0)
+    capture([town], tmp_path / "c", options)
+    lives = [sample for sample in samples_of(tmp_path / "c") if not sample.meta.agent_id.startswith("newcomer")]
+    told = [json.loads(line) for line in (tmp_path / "c/events.ndjson").read_text(encoding="utf-8").splitlines()]
+    founders = {resident.id: town.jobs[resident.job].start for resident in town.scenario.residents if resident.job}
+    assert len(founders) == 8
+    rows: dict[str, list[float]] = {"return": [], "conflicts": [], "attendance": [], "lateness": []}
+    for k in range(2):
+        here = [event for event in told if event["town"] == k]
+        left = {event["actor"]: event["tick"] + 1 for event in here if event["type"] == "exit"}
+        lived = sum(left.get(name, 2880) for name in founders) / 1440
+        conflicts = [event for event in here if event["type"] == "queue_conflict"]
+        rows["return"].append(sum(float(life.rewards.sum()) for life in lives if life.meta.capture.town == k) / 16)
+        rows["conflicts"].append(sum(bool({event["actor"], event["rival"]} & founders.keys()) for event in conflicts) / lived)
+        shifts = [
+            {event["type"] for event in here if event["actor"] == name and begin - 60 <= event["tick"] < begin + 1380}
+            for name, start in founders.items()
+            for begin in (start - town.scenario.start, start - town.scenario.start + 1440)
+        ]
+        came = [bool(seen & {"shift_on_time", "shift_late"}) and "shift_absent" not in seen for seen in shifts]
+        rows["attendance"].append(sum(came) / 16)  # who has left misses the shifts that follow
+        rows["lateness"].append(sum("shift_late" in seen for seen in shifts) / 16)  # they are no late ones
+    assert any(event["type"] == "exit" for event in told)
+    for name, values in rows.items():
+        assert measured[name].mean == pytest.approx(np.mean(values), rel=1e-6), name
 
 
 def test_scripted_residents_do_better_than_random_ones(card: Scorecard) -> None:

@@ -19,7 +19,7 @@ from townlet.evaluation.compare import load_scorecard, save_scorecard
 from townlet.evaluation.score_scale import load_scales, save_scales
 from townlet.observer.reel import columns, unpack
 from townlet.observer.studio import Studio
-from townlet.observer.take import Change, Take, read_take, take_of_link, write_take
+from townlet.observer.take import Change, Take, read_take, write_take
 from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.capture_events import read_event_records
 from townlet.policy.checkpoint import load_checkpoint
@@ -68,7 +68,6 @@ def fill(place: Path) -> None:
     changes = (Change(at=2, do="perturb blackout 10"),)
     take = Take(town="town_day", config="0" * 16, seed=1, policy="scripted", ticks=10, changes=changes, digest="1f" * 8)
     write_take(place / "one.take", take)
-    (place / "link").write_text(take.link)
     with TelemetryWriter(place / "log.ndjson", max_entries=3) as log:
         for number in range(1, 6):
             log.write(example_record(number))
@@ -151,7 +150,6 @@ def artefacts(place: Path) -> list[Artefact]:
         Artefact("ledger.ndjson.head", lambda place: read_ledger(place / "ledger.ndjson")),
         Artefact("results/faults.ndjson", lambda place: read_results(place / "results")),
         Artefact("one.take", lambda place: read_take(place / "one.take")),
-        Artefact("link", lambda place: take_of_link((place / "link").read_text(errors="replace"))),
         Artefact("reel", lambda place: unpack((place / "reel").read_bytes(), REEL_COLUMNS), text=False),
         Artefact("ends.json", lambda place: load_scales(place / "ends.json")),
         Artefact("rules.yaml", lambda place: read_rules(place / "rules.yaml"), sealed=False),

@@ -37,7 +37,8 @@ from townlet.files import Disk
 from townlet.observer.standalone import write_page
 from townlet.observer.studio import Studio
 from townlet.observer.take import Take, read_take, write_take
-from townlet.policy.capture import CaptureOptions, SampleFilter, capture, filter_samples
+from townlet.policy.capture import CaptureOptions, capture
+from townlet.policy.capture_folder import SampleFilter, filter_samples
 from townlet.policy.checkpoint import resolve, weights_hash
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
@@ -419,7 +420,7 @@ def an_end(town: str, days: int) -> ScoreScale:
 def _events(root: Path) -> None:
     """`townlet run --events FILE --overwrite`."""
     vec = VectorTown(tiny(), 1, seed=3)
-    log = EventLog(root / "events.ndjson", "run", overwrite=True)
+    log = EventLog(root / "events.ndjson", overwrite=True)
     for _ in range(4):
         for _ in range(3):
             log._log.write(b'{"event": 1}')

@@ -58,7 +58,7 @@ def _kind(store: Any, place: Path, artefact: Any, meant: Any, cut: bool) -> tupl
     except Exception:  # the finding
         return TRACEBACK, traceback.format_exc(limit=-3)
     if words:
-        named = Path(artefact.path).name.partition(".ndjson")[0] in words or artefact.path == "link"
+        named = Path(artefact.path).name.partition(".ndjson")[0] in words
         return (SEEN if named else UNNAMED), words
     if found == meant:
         return SAME, ""

@@ -31,7 +31,6 @@ from townlet.observer.app import Observatory, _Routes
 from townlet.observer.library import Library
 from townlet.observer.report import read_run, render_report
 from townlet.observer.studio import Studio
-from townlet.observer.take import read_take
 from townlet.policy.capture_events import read_event_records
 from townlet.policy.checkpoint import load_checkpoint, tidy
 from townlet.policy.inference import NumpyPolicy
@@ -178,7 +177,7 @@ def _summed(name: str, how: str, share: float) -> Callable[[Mutator, Path], None
         folder, file_name = (place / name).parent, Path(name).name
         _file(name, how)(mutator, place)
         if mutator.draw.random() < share and file_name != files.SUMS:
-            files.write_sums(folder, known=_sums(folder) | {file_name: ""}, sync=False)
+            files.write_sums(folder, known=_sums(folder) | {file_name: ""})
 
     return mutate
 
@@ -219,10 +218,6 @@ def _reel(mutator: Mutator, place: Path) -> None:
     header = mutator.json(data[8 : 8 + size], reseal=False)
     made = data[:4] + len(header).to_bytes(4, "little") + header + data[8 + size :]
     path.write_bytes(made if mutator.draw.random() < 0.6 else mutator.bytes(data))
-
-
-def _link(mutator: Mutator, place: Path) -> None:
-    (place / "link").write_bytes(mutator.bytes(read_take(place / "one.take").link.encode()))
 
 
 def _use_snapshot(place: Path) -> None:
@@ -299,7 +294,6 @@ def _targets() -> Iterator[Target]:
     for path in ("ledger.ndjson", "rules.yaml", "config.yaml", "study.yaml"):
         yield Target(path, (path,), _file(path, "bytes"), readers[path])
     yield Target("results of studies", (results,), _file(results, "lines"), readers[results])
-    yield Target("link", ("link",), _link, readers["link"])
     yield Target("reel", ("reel",), _reel, readers["reel"])
     yield Target("manifest", (MANIFEST, sums), _summed(MANIFEST, "json", 0.9), readers[MANIFEST], readers[sums])
     yield Target("metrics", (METRICS, sums), _summed(METRICS, "json", 0.9), readers[METRICS], readers[sums])

@@ -36,7 +36,7 @@ def test_a_choice_is_told_with_what_was_seen_and_why_the_rest_could_not_be_chose
     assert first["masked"]["work"] == "has no job"
     assert first["masked"]["cook_meal:near"] == "has no stove that can be reached"
     assert "use_start" in first["events"]
-    assert second["masked"]["home"] == "is using shower_1: wait goes on, leave ends it"
+    assert second["masked"]["home"] == "is using shower_1 and has to finish or leave it first"
     assert told.startswith("06:00 alice chose use_shower:near, an order of the scenario")
     assert "no work: has no job" in told
     with pytest.raises(UsageError, match="alice, bob, carol"):

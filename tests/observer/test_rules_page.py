@@ -8,9 +8,9 @@ from places import ROOT
 from townlet.config.loader import load_config, shipped_configs
 from townlet.dto.evaluation import MEASURES
 from townlet.observations.spec import ObservationSpec
-from townlet.observer.rules_page import GROUP_MEANS, PICTURES, REASON_MEANS, TERM_MEANS, TIE_MEANS, page_text
+from townlet.observer.rules_page import GROUP_MEANS, PICTURES, page_text
 from townlet.world.actions import Catalogue
-from townlet.world.state import CONFLICT_REASONS, PERTURBATIONS, TERMS, TIE_EVENTS
+from townlet.world.state import CONFLICT_REASONS, PERTURBATIONS, TERMS
 
 
 def test_the_page_is_that_of_the_default_town() -> None:
@@ -20,10 +20,9 @@ def test_the_page_is_that_of_the_default_town() -> None:
 
 
 def test_every_term_and_reason_is_explained() -> None:
-    assert tuple(TERM_MEANS) == TERMS
-    assert set(REASON_MEANS) == set(CONFLICT_REASONS)
-    assert tuple(TIE_MEANS) == TIE_EVENTS
     text = page_text(load_config("town_day"))
+    assert all(f"| {name} |" in text for name in (*TERMS, *CONFLICT_REASONS))
+    assert "|  |" not in text, "something has no sentence"
     assert all(f"| `{kind}` |" in text for kind in PERTURBATIONS)
     assert all(f"### {title}" in text for title in GROUP_MEANS.values())
 

@@ -9,9 +9,10 @@ from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, TownletError, UsageError
 from townlet.observer import studio as studio_module
+from townlet.observer.header import table_of
 from townlet.observer.reel import NO_DECISION
 from townlet.observer.stage import RecordedDecisions
-from townlet.observer.studio import KnownTake, Studio, table_of
+from townlet.observer.studio import KnownTake, Studio
 from townlet.observer.take import Change, Take, parse_take
 from townlet.policy.runtime import POLICIES, make_policy
 from townlet.ports import Decided

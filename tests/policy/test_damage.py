@@ -25,7 +25,7 @@ from townlet.bench.samples import generated_sample, generated_source
 from townlet.cli.app import main
 from townlet.errors import ReplayError
 from townlet.npz import npz_bytes, read_npz
-from townlet.policy.capture import CaptureWriter
+from townlet.policy.capture_folder import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import FirstGenerationWarning, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.replay_report import validate

@@ -185,6 +185,21 @@ def test_roll_back_refuses_a_damaged_release(drill: Drill) -> None:
 # --- tampering -------------------------------------------------------------------------------------------------------
 
 
+def test_a_release_that_was_damaged_is_made_again_when_its_policy_is_promoted_again(drill: Drill) -> None:
+    """The damaged one became the champion's."""
+    for number in (0, 1):
+        drill.window("better", BETTER, number)
+    drill.releases.promote(drill.candidate("better"))
+    drill.releases.rollback("a try")
+    release = drill.releases.release_of(drill.hashes["better"])
+    (release / "state.json").write_text("{}")
+    for number in (2, 3):
+        drill.window("better", BETTER, number)
+    assert drill.releases.promote(drill.candidate("better")).outcome is Outcome.PROMOTE
+    assert drill.releases.verify() == []
+    assert (release.with_name(f"{release.name}.old-1") / "state.json").read_text() == "{}"
+
+
 def lines_of(path: Path) -> list[str]:
     return path.read_text().splitlines()
 

@@ -11,7 +11,7 @@ import pytest
 from linter_agreement import live_a_week
 from scenario_towns import load, redraw, tree
 from townlet.config.loader import load_config, shipped_configs
-from townlet.scenarios.lint import VERDICTS, Offer, Verdict, day_of, lint
+from townlet.scenarios.lint import Offer, Verdict, day_of, lint
 
 CORE = ("bed", "bench", "cafe_counter", "fridge", "shower", "stove", "table")
 
@@ -50,7 +50,7 @@ def test_without_a_stove_meals_are_bought() -> None:
 def test_every_shipped_scenario_passes(name: str) -> None:
     report = lint(load_config(name))
     assert [one for one in report.verdicts if not one.ok] == []
-    assert [one.name for one in report.verdicts] == list(VERDICTS)
+    assert " ".join(one.name for one in report.verdicts) == "tiles reachability doors stock time money capacity starvation memory"
 
 
 def test_the_small_town_lasts_a_week(tmp_path: Path) -> None:

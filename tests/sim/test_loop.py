@@ -23,7 +23,9 @@ from townlet.testing import tiny_town
 from townlet.world.events import QUEUE_CONFLICT
 
 
-def loop_of(scenario: str, hooks: list[Hook], policy: str = "schedule", overrides: tuple[str, ...] = ()) -> SimulationLoop:
+def loop_of(
+    scenario: str, hooks: list[Hook[VectorTown]], policy: str = "schedule", overrides: tuple[str, ...] = ()
+) -> SimulationLoop:
     vec = VectorTown(load_config(scenario, overrides), 1)
     return SimulationLoop(vec, make_policy(policy, vec), hooks)
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ import pytest
 from places import ROOT
 from scorecards import FEW, town_days
 from townlet.cli.study import narrow_text, report_text
+from townlet.config.learning import TrainingConfig
 from townlet.dto.studies import ArmResult
-from townlet.errors import ConfigError, DamagedFileError
+from townlet.errors import ConfigError, DamagedFileError, TownletError
 from townlet.evaluation.compare import summarise
 from townlet.evaluation.score_scale import shipped_scales, town_hash
 from townlet.evaluation.suites import Case
@@ -159,6 +161,18 @@ def test_a_seed_that_one_arm_lacks_is_left_out_and_one_seed_has_no_interval(tmp_
     (row,) = [c for c in report.contrasts if c.measure == "return" and c.against == "plain"]
     assert (row.seeds, row.low, row.high) == (1, None, None)
     assert "one seed" in report_text(report)
+
+
+@pytest.mark.parametrize(("engine", "why"), [("ray", "needs ray, which is not installed"), ("rya", "did you mean ray")])
+def test_an_engine_that_is_not_there_is_told_before_anything_else(
+    engine: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("townlet.optional.find_spec", lambda name: None if name == "ray" else find_spec(name))
+    said: list[str] = []
+    where = TrainingConfig(engine="process").model_copy(update={"engine": engine})
+    with pytest.raises(TownletError, match=why):
+        run_study(tiny(), results=tmp_path / "results", runs=tmp_path / "runs", where=where, say=said.append)
+    assert said == []
 
 
 def test_finished_jobs_are_not_run_again_and_a_damaged_result_is_named(tmp_path: Path) -> None:

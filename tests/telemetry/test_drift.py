@@ -184,12 +184,19 @@ def test_logs_are_compared_from_files_and_senseless_windows_refused(tmp_path: Pa
 # --- the published figures -------------------------------------------------------------------------------------------
 
 
-def test_the_page_of_the_study_is_written_from_its_result_which_keeps_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+def shown_result(study: str, page: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The stored result of a study, which its page shows."""
     pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "telemetry"))
-    study = runpy.run_path(str(ROOT / "benchmarks" / "telemetry" / "drift_study.py"))
-    result = json.loads((ROOT / "benchmarks" / "telemetry" / "drift_results.json").read_text())
-    assert study["page"](result) == (ROOT / "docs" / "telemetry" / "DRIFT.md").read_text()
+    folder = ROOT / "benchmarks" / "telemetry"
+    monkeypatch.syspath_prepend(str(folder))
+    result = json.loads((folder / f"{study}_results.json").read_text())
+    shown = runpy.run_path(str(folder / f"{study}_study.py"))["page"](result)
+    assert shown == (ROOT / "docs" / "telemetry" / page).read_text()
+    return result
+
+
+def test_the_page_of_the_study_is_written_from_its_result_which_keeps_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = shown_result("drift", "DRIFT.md", monkeypatch)
     assert result["ok"]
     assert set(result["families"]) == {"town", "ppo"}
     usual = {name: next(row for row in found["rows"] if row["min_effect"] == 0.05) for name, found in result["families"].items()}
@@ -200,11 +207,7 @@ def test_the_page_of_the_study_is_written_from_its_result_which_keeps_the_bars(m
 
 
 def test_the_page_of_alerts_is_written_from_a_result_without_false_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "telemetry"))
-    study = runpy.run_path(str(ROOT / "benchmarks" / "telemetry" / "watch_study.py"))
-    result = json.loads((ROOT / "benchmarks" / "telemetry" / "watch_results.json").read_text())
-    assert study["page"](result) == (ROOT / "docs" / "telemetry" / "ALERTS.md").read_text()
+    result = shown_result("watch", "ALERTS.md", monkeypatch)
     assert result["runs"] >= 40
     assert result["false"] == 0
     conflicts = [row["found"] for row in result["rows"].values() if row["field"] == "conflicts_per_resident_day"]

@@ -103,6 +103,15 @@ def test_a_png_is_written(other: Path, tmp_path: Path) -> None:
     assert plot.plot_logs([other], tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_numbers_at_both_ends_of_what_a_double_holds_are_drawn(tmp_path: Path) -> None:
+    """The axis between them had no length."""
+    pytest.importorskip("matplotlib")
+    with TelemetryWriter(path := tmp_path / "far.ndjson") as writer:
+        for number, value in enumerate((1.7e308, -1.7e308), start=1):
+            writer.write(example_record(number, loss_total=value))
+    assert plot.plot_logs([path], tmp_path / "far.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_an_svg_names_every_panel_and_run_and_has_the_same_bytes_each_time(log: Path, other: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     first, second = (plot.plot_logs([log, other], tmp_path / f"{n}.svg", labels=["first", "second"]) for n in (1, 2))

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import telemetry_reference as reference
 
+from batch_records import example_batch
 from places import ROOT
 from townlet.bench.telemetry import share_of_training, telemetry_rows
-from townlet.telemetry.example import example_batch, example_record
+from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter
 from townlet.telemetry.schema import BATCH_FIELDS, FIELDS, PANELS, VERSIONS, comparable, field, project
 from townlet.telemetry.validate import check_record

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from townlet.telemetry.example import example_batch, example_record
+from batch_records import example_batch
+from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter
 from townlet.telemetry.summary import SKETCH, FieldSummary, Sketch, as_markdown, as_text, summarise_records
 from townlet.telemetry.validate import validate_log
@@ -96,7 +97,7 @@ def test_an_old_log_without_most_fields_is_summarised_too() -> None:
 
 
 def test_memory_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("townlet.telemetry.summary.CHUNK", 100)
+    monkeypatch.setattr("townlet.telemetry.series.CHUNK", 100)
     made = [example_record(n) for n in range(1, 101)]
 
     def peak(count: int) -> int:

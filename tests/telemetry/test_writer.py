@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from batch_records import example_batch
 from townlet import files
 from townlet.errors import TelemetryError, UsageError
-from townlet.telemetry.example import example_batch, example_record
+from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import LogReader, TelemetryWriter, encode_record, log_parts, read_records
 from townlet.telemetry.validate import validate_log
 
@@ -48,9 +49,10 @@ def test_the_writer_sets_offset_and_dropped_count_itself(tmp_path: Path) -> None
     assert next(read_records(tmp_path / "a.jsonl")) == {"telemetry_version": 1.3, "log_stream_offset": 42, "records_dropped": 0}
 
 
-def test_a_log_of_another_program_is_refused_by_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["", ', "telemetry_version": null'])
+def test_a_log_of_another_program_is_refused_by_name(version: str, tmp_path: Path) -> None:
     path = tmp_path / "other.jsonl"
-    path.write_text('{"loss": 0.3, "iter": 1}\n')
+    path.write_text(f'{{"loss": 0.3, "iter": 1{version}}}\n')
     with pytest.raises(TelemetryError, match=r"other\.jsonl:1: has no telemetry_version; give the log of a training run"):
         next(read_records(path))
 

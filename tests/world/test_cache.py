@@ -71,11 +71,18 @@ def run(package: Path, cache: Path, *words: str) -> tuple[list[str], str]:
 def test_every_kernel_file_is_in_the_name_of_the_cache() -> None:
     package = Path(townlet.__file__).parent
     kernels = {path for path in package.rglob("*.py") if "@kernel" in path.read_text() or "@entry" in path.read_text()}
-    alone = {package / name for name in _cache.ALONE}
+    alone = {package / name for name in ("policy/passes.py", "envs/threads.py")}
     assert kernels <= {*_cache.kernel_sources(), *alone}
     assert all(
         set(re.findall(r"^from townlet\.(\S+)", path.read_text(), re.M)) <= {"threads", "types", "world._jit"} for path in alone
     )
+
+
+def test_every_table_whose_rows_are_constants_of_kernels_is_in_the_name_of_the_cache() -> None:
+    package = Path(townlet.__file__).parent
+    tables = re.findall(r"^from townlet\.(config|dto)\.(\S+)", (package / "world" / "state.py").read_text(), re.M)
+    in_dtypes = {("config", "scenario")}  # kernels know it by the shape of their arguments, which is part of what is kept
+    assert {package / folder / f"{name}.py" for folder, name in {*tables} - in_dtypes} <= {*_cache.kernel_sources()}
 
 
 def test_a_second_clone_compiles_nothing_and_says_nothing(tmp_path: Path) -> None:

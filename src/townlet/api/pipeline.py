@@ -12,8 +12,8 @@ import numpy as np
 from townlet.api.results import Capture, Run, Scores
 from townlet.config.loader import load_config
 from townlet.config.models import SimulationConfig
-from townlet.envs.vector import VectorTown
-from townlet.errors import UsageError
+from townlet.envs.vector import VectorTown, checked_actions
+from townlet.errors import UsageError, whole_number
 from townlet.evaluation.scorecard import PolicySource
 from townlet.evaluation.scorecard import evaluate as measure
 from townlet.evaluation.suites import Case
@@ -25,12 +25,11 @@ from townlet.policy.capture import CaptureOptions
 from townlet.policy.capture import capture as run_capture
 from townlet.policy.runtime import Decision, locate, make_policy
 from townlet.policy.training.contexts import Progress, RunOptions
-from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
+from townlet.policy.training.orchestrator import REPLAY_MODES, PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import next_free
 from townlet.types import Array
 
 Scenario = str | Path | SimulationConfig
-AnyPolicy = PolicySource | Run
 
 
 def train(
@@ -59,15 +58,17 @@ def train(
     if resume:
         if run_dir is None:
             raise UsageError("resume goes on with a run; name its folder with run_dir")
-        if overrides or mode is not None or recipe is not None or epochs is not None:
-            raise UsageError("a resumed run keeps its settings; leave out mode, recipe, epochs and overrides")
+        if overrides or any(given is not None for given in (mode, recipe, epochs, data)):
+            raise UsageError("a resumed run keeps its settings; leave out mode, recipe, epochs, data and overrides")
         run = Run(run_dir)
         config, mode = run.config, run.card.mode
-        epochs = None if mode == "anneal" else run.card.epochs  # those of a schedule stand in the config
     else:
-        keys = [] if data is None else [f"training.{'capture_dir' if Path(data).is_dir() else 'replay_manifest'}={data}"]
-        config = _config(scenario, (*overrides, *keys), recipe)
+        if data is not None:
+            overrides = (*overrides, f"training.{'capture_dir' if Path(data).is_dir() else 'replay_manifest'}={data}")
+        config = _config(scenario, overrides, recipe)
         mode = mode or (config.training.source if data is None else "replay")
+        if data is not None and mode not in REPLAY_MODES:
+            raise UsageError(f"the mode {mode} does not read data; use mode replay or mixed, or override training.bc.manifest")
         run_dir = run_dir or next_free(config.config_id, mode)
     options = RunOptions(
         epochs=epochs,
@@ -76,6 +77,8 @@ def train(
         start_from=None if start_from is None else Path(start_from),
         command=("townlet.train",),
     )
+    if progress is not None and not isinstance(progress, Progress):
+        raise UsageError(f"progress is {progress!r:.60}, expected an object with begin, advance and say, or None")
     PolicyTrainingOrchestrator(config, progress=progress).run(mode, options)
     return Run(run_dir)
 
@@ -156,13 +159,12 @@ class OwnPolicy:
         pass
 
     def act(self, vec: VectorTown) -> Decision:
-        actions = np.asarray(self.choose(vec))
-        if actions.shape != vec.active.shape or actions.dtype.kind not in "iu":
-            raise UsageError(
-                f"the policy {self.kind} gave {actions.dtype}{actions.shape}, expected whole numbers of shape {vec.active.shape}"
-            )
+        actions = checked_actions(self.choose(vec), vec.active.shape, f"the policy {self.kind} gave")
+        if ((actions < 0) | (actions >= vec.num_actions))[vec.active != 0].any():
+            found = f"from {actions.min()} to {actions.max()}"
+            raise UsageError(f"the policy {self.kind} gave actions {found}, expected 0 to {vec.num_actions - 1}")
         nothing = np.zeros(actions.shape, np.float32)
-        return Decision(actions.astype(np.int64), nothing, nothing)
+        return Decision(actions, nothing, nothing)
 
 
 def own_policy(choose: Callable[[VectorTown], Array], name: str = "own") -> Callable[[VectorTown], OwnPolicy]:
@@ -172,6 +174,8 @@ def own_policy(choose: Callable[[VectorTown], Array], name: str = "own") -> Call
 
         townlet.evaluate({"first legal": townlet.own_policy(lambda town: town.masks.argmax(-1))}, towns=2)
     """
+    if not callable(choose):
+        raise UsageError(f"own_policy was given {choose!r:.60}, expected a function from towns to actions")
     return lambda vec: OwnPolicy(choose, name)
 
 
@@ -191,6 +195,9 @@ class LoadedPolicy:
         return self._policy.act(vec).actions
 
 
+AnyPolicy = PolicySource | Path | Run | LoadedPolicy
+
+
 def load_policy(policy: str | Path | Run) -> LoadedPolicy:
     """A policy for a loop of yours, or for neighbours in Gymnasium: "scripted", "random", a checkpoint folder or a run.
 
@@ -200,13 +207,12 @@ def load_policy(policy: str | Path | Run) -> LoadedPolicy:
         vec = townlet.make_vec("queue_conflict", 2)
         vec.step(neighbours(vec))
     """
-    source = _source(policy if isinstance(policy, Run) else str(policy))
-    return LoadedPolicy(locate(str(source)))
+    return LoadedPolicy(locate(str(_source(policy))))
 
 
 def _config(scenario: Scenario, overrides: Sequence[str], recipe: str | None = None) -> SimulationConfig:
     if not isinstance(scenario, SimulationConfig):
-        return load_config(scenario, tuple(overrides), recipe=recipe)
+        return load_config(scenario, overrides, recipe=recipe)
     if overrides or recipe is not None:
         raise UsageError(
             "overrides and recipes are for configs that are read from a file; this one is already loaded, change it instead"
@@ -219,18 +225,21 @@ def _case(scenario: Scenario, towns: int, days: int, neighbours: str | None, ove
     file = None if isinstance(scenario, SimulationConfig) or Path(scenario).is_dir() else Path(scenario)  # else: loaded, or a run
     named = config.config_id if file is None else file.stem
     learners = "all" if neighbours is None else "first"
+    towns, days = whole_number("towns", towns, 1), whole_number("days", days, 1)
     return Case(named, named, learners, neighbours, towns, days, tuple(overrides), config)
 
 
 def _name(policy: AnyPolicy) -> str:
     if isinstance(policy, Run):
         return policy.path.name
-    return Path(policy).name if isinstance(policy, str) else "own"
+    return Path(policy).name if isinstance(policy, str | Path) else "own"
 
 
 def _source(policy: AnyPolicy) -> PolicySource:
+    if isinstance(policy, LoadedPolicy):
+        return policy.spec
     if not isinstance(policy, Run):
-        return policy
+        return os.fspath(policy) if isinstance(policy, Path) else policy
     if policy.checkpoint is None:
         raise UsageError(f"{policy.path} has no checkpoint yet; train it first")
     return os.fspath(policy.checkpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,7 +82,7 @@ class Run(Result):
 
     def __repr__(self) -> str:
         summary = self.folder.summary()
-        state = f"{self.card.epochs} epochs planned, not finished" if summary is None else summary.get("status", "finished")
+        state = f"{self.card.epochs} epochs planned, not finished" if summary is None else summary.state
         return f"<Run {self.path}: {self.card.mode} in {self.card.config_id}, {state}>"
 
     @property
@@ -96,7 +97,8 @@ class Run(Result):
     @property
     def summary(self) -> Record | None:
         """The result; None while the run is not finished."""
-        return self.folder.summary()
+        summary = self.folder.summary()
+        return None if summary is None else summary.as_record()
 
     @property
     def checkpoint(self) -> Path | None:
@@ -122,7 +124,7 @@ class Events(Result):
 
     def __init__(self, path: Path | str) -> None:
         path = Path(path)
-        self.path = path / EVENTS_NAME if path.is_dir() else path
+        self.path = path / EVENTS_NAME if os.path.isdir(path) else path
         self._records = list(read_event_records(self.path))
 
     def __repr__(self) -> str:

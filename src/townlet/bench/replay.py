@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from townlet import files
-from townlet.bench.rows import Row, memory_mb, paired, row
+from townlet.bench.rows import memory_mb, paired, row
 from townlet.bench.samples import generated_sample, generated_source, source_of_tables, write_generated
 from townlet.config.loader import load_config
 from townlet.envs.vector import VectorTown
-from townlet.policy.capture import CaptureWriter
+from townlet.policy.capture_folder import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.replay import ReplayBatch, ReplayDataset, ReplayDatasetConfig
 from townlet.policy.rollout import RolloutBuffer
@@ -25,6 +25,7 @@ from townlet.policy.runtime import make_policy
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.sim.loop import SimulationLoop
+from townlet.types import Record
 
 STREAMING_BAR, RECORDING_BAR, WRITING_BAR = 0.8, 2.0, 150.0
 SAMPLE_BYTES = 187_000  # of a day of hybrid observations, about
@@ -39,7 +40,7 @@ def generate(folder: Path, size: int) -> int:
     return write_generated(folder, max(4, size // SAMPLE_BYTES), source=source_of_tables(vec.catalogue, vec.spec))
 
 
-def replay_rows(folder: Path, *, towns: int = 256, steps: int = 48, repeats: int = 3) -> list[Row]:
+def replay_rows(folder: Path, *, towns: int = 256, steps: int = 48, repeats: int = 3) -> list[Record]:
     """Rows of {name, value, unit, bar, ok} over a capture folder of generated samples."""
     ratio, most = streaming_ratio(folder, repeats)
     speed = writing_speed(folder.parent, repeats)
@@ -166,7 +167,7 @@ def child(folder: Path, form: str) -> Pass:
     return Pass(**json.loads(done.stdout))
 
 
-def ppo_rows(folder: Path, repeats: int = 1) -> list[Row]:
+def ppo_rows(folder: Path, repeats: int = 1) -> list[Record]:
     """Training from a stream against training from memory, in turns."""
     pairs = [(child(folder, "memory"), child(folder, "stream")) for _ in range(repeats)]
     ratio = statistics.median(memory.seconds / stream.seconds for memory, stream in pairs)

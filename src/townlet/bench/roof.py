@@ -16,13 +16,14 @@ from time import process_time
 
 import numpy as np
 
-from townlet.bench.rows import Row, row
+from townlet.bench.rows import row
 from townlet.bench.sim import HeldScript
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.optional import check_installed
 from townlet.policy import passes
 from townlet.sim.loop import AsTold, SimulationLoop
+from townlet.types import Record
 from townlet.world._jit import entry
 from townlet.world.options import legal_option
 from townlet.world.state import MAX_EDGES, OBJECT, RESIDENT, TERMS, TIE, State, Tables, Town
@@ -177,7 +178,7 @@ def training_stages(*, scenario: str = "town_day", steps: int = 64, towns: int =
     ]
 
 
-def roof_rows(machine: Machine, stages: list[TimedStage]) -> list[Row]:
+def roof_rows(machine: Machine, stages: list[TimedStage]) -> list[Record]:
     """The machine, then each stage: how often a second, and which share of its roof that is."""
     rows = [
         row("one core writes", machine.bandwidth / 1e9, "GB/s"),

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import process_time
-from typing import Any
 
-Row = dict[str, Any]
+from townlet.types import Record
+
 LOOPS = 300_000
 
 
-def row(name: str, value: float, unit: str, bar: float | None = None, *, smaller: bool = False, **more: object) -> Row:
+def row(name: str, value: float, unit: str, bar: float | None = None, *, smaller: bool = False, **more: object) -> Record:
     """One line of a bench; without a bar it is for information."""
     ok = True if bar is None else value <= bar if smaller else value >= bar
     return {"name": name, "value": value, "unit": unit, "bar": bar, "ok": ok, **more}

@@ -9,7 +9,7 @@ import numpy as np
 from townlet import files
 from townlet.config.needs import THREE
 from townlet.observations.spec import ObservationSpec
-from townlet.policy.capture import CaptureWriter
+from townlet.policy.capture_folder import CaptureWriter
 from townlet.policy.manifest import PREFIX
 from townlet.policy.rollout import Life, SampleSource, frames_to_replay_sample, next_sample_id
 from townlet.policy.sample import CaptureNote, PolicyNote, ReplaySample

@@ -12,7 +12,7 @@ from time import process_time
 
 import numpy as np
 
-from townlet.bench.rows import Row, calibration, child_seconds, memory_mb, row
+from townlet.bench.rows import calibration, child_seconds, memory_mb, row
 from townlet.config import load_config
 from townlet.config.base import DAY
 from townlet.envs.vector import VectorTown
@@ -21,6 +21,7 @@ from townlet.ports import Decided
 from townlet.sim.loop import SimulationLoop
 from townlet.sim.probes import Probe
 from townlet.sim.tally import EventTally
+from townlet.types import Record
 from townlet.world.actions import WAIT
 from townlet.world.events import QUEUE_CONFLICT, USE_START
 
@@ -92,7 +93,7 @@ def batch(scenario: str, towns: int, overrides: Sequence[str], hold: int = 1) ->
     return Timed(VectorTown(load_config(scenario, overrides), towns), hold)
 
 
-def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: int = DAY, repeats: int = 5) -> Row:
+def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: int = DAY, repeats: int = 5) -> Record:
     """Resident-ticks a second over day 2 of town_day, median of five, with what happened on that day."""
     overrides = [f"policy.decision_interval={interval}", f"scenario.episode_ticks={2 * DAY}"]
     folk = batch("town_day", towns, overrides, hold=10 // interval)
@@ -110,7 +111,7 @@ def speed_row(name: str, interval: int, bar: float, *, towns: int = 64, ticks: i
     return made
 
 
-def growth_row(small: int = 80, large: int = 8000, *, ticks: int = 120) -> Row:
+def growth_row(small: int = 80, large: int = 8000, *, ticks: int = 120) -> Record:
     """Time per resident and tick in a large town over that in a small one, same minutes of the morning."""
     costs = []
     for residents in (small, large):
@@ -134,7 +135,7 @@ def growth_row(small: int = 80, large: int = 8000, *, ticks: int = 120) -> Row:
     )
 
 
-def need_row(*, towns: int = 64, decisions: int = 60, repeats: int = 15, further: int = 2) -> Row:
+def need_row(*, towns: int = 64, decisions: int = 60, repeats: int = 15, further: int = 2) -> Record:
     """Time of a tick with observations in a town of three needs and of some more, alternated: the cost of one more.
 
     The further needs fall, are seen and cost reward; nobody acts on them, so both towns live the same day.
@@ -154,7 +155,7 @@ def need_row(*, towns: int = 64, decisions: int = 60, repeats: int = 15, further
     return row("cost of one need more", median(ratios) ** (1 / further), "×", NEED_BAR, smaller=True)
 
 
-def age_rows(*, towns: int = 16, repeats: int = 9, decisions: int = 36) -> list[Row]:
+def age_rows(*, towns: int = 16, repeats: int = 9, decisions: int = 36) -> list[Record]:
     """Day 7 against day 2 at the same minutes, alternated; and the memory of the process."""
     folk = batch("town_day", towns, [f"scenario.episode_ticks={8 * DAY}"])
     day = DAY // folk.vec.interval
@@ -175,7 +176,7 @@ def age_rows(*, towns: int = 16, repeats: int = 9, decisions: int = 36) -> list[
     ]
 
 
-def start_rows(*, repeats: int = 5) -> list[Row]:
+def start_rows(*, repeats: int = 5) -> list[Record]:
     """`townlet --help`, and `townlet run` with compiled kernels: medians."""
     helps = median(child_seconds(["--help"]) for _ in range(repeats))
     runs = median(child_seconds(["run", "town_day", "--ticks", "10"]) for _ in range(repeats))
@@ -185,7 +186,7 @@ def start_rows(*, repeats: int = 5) -> list[Row]:
     ]
 
 
-def sim_rows(*, say: Callable[[str], None], short: bool = False) -> list[Row]:
+def sim_rows(*, say: Callable[[str], None], short: bool = False) -> list[Record]:
     """All rows of the simulator; `short` for a look: fewer ticks, and no large town."""
     rows = [row("calibration: additions in plain Python", calibration(), "1/s")]
     ticks = 240 if short else DAY

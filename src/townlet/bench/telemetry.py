@@ -6,18 +6,19 @@ import tempfile
 import time
 from pathlib import Path
 
-from townlet.bench.rows import Row, row
+from townlet.bench.rows import row
 from townlet.telemetry.example import example_record
 from townlet.telemetry.ndjson import TelemetryWriter, read_records
 from townlet.telemetry.series import number
 from townlet.telemetry.validate import validate_log
+from townlet.types import Record
 
 WRITE_BAR_MS = 0.1
 VALIDATE_BAR = 50_000.0
 SHARE_BAR = 0.01
 
 
-def telemetry_rows(*, records: int = 20_000, repeats: int = 3, log: Path | None = None) -> list[Row]:
+def telemetry_rows(*, records: int = 20_000, repeats: int = 3, log: Path | None = None) -> list[Record]:
     """Rows of {name, value, unit, bar, ok}: the best of `repeats`, on made-up records of the current version.
 
     Writing is timed by the clock on the wall, validation, which only computes, by that of the processor.

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import COUNT, POSITIVE, TOWNS, days_option, json_option, note, set_option
+from townlet.cli.common import COUNT, POSITIVE, TOWNS, Whole, days_option, json_option, note, set_option
 from townlet.cli.study import job_options, publish, report_option, results_option, runs_option, where_of
 
 
 @click.command()
 @click.argument("config")
 @click.option("--blind", type=click.Choice(["conflict"]), default="conflict", show_default=True, help="Group of fields to hide.")
-@click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Training seeds per arm.")
+@click.option("--seeds", type=Whole(1, 1000), default=5, show_default=True, help="Training seeds per arm.")
 @click.option("--minutes", type=POSITIVE, default=4.0, show_default=True, help="Training per job.")
 @click.option("--epochs", type=COUNT, help="A fixed number of epochs per job instead of minutes.")
 @click.option("--towns", type=TOWNS, default=64, show_default=True, help="Held-out towns measured in.")

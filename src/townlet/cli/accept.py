@@ -6,17 +6,13 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import PATH, emit, engine_options, json_option, leave, note, set_option, spread_over
+from townlet.cli.common import PATH, Whole, emit, engine_options, json_option, leave, note, set_option, spread_over
 
 
 @click.command()
 @click.argument("scenarios", nargs=-1)
-@click.option(
-    "--cycles", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Capture → PPO cycles per scenario."
-)
-@click.option(
-    "--soak-cycles", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Cycles of the long soak; 0 for none."
-)
+@click.option("--cycles", type=Whole(1, 10_000), default=10, show_default=True, help="Capture → PPO cycles per scenario.")
+@click.option("--soak-cycles", type=Whole(0, 10_000), default=20, show_default=True, help="Cycles of the long soak; 0 for none.")
 @click.option("--artifacts", type=PATH, default=Path("artifacts/phase4"), show_default=True, help="Folder of logs and summaries.")
 @click.option("--docs", type=PATH, default=Path("docs"), show_default=True, help="Folder of the three documents.")
 @engine_options

@@ -160,7 +160,7 @@ def _plain(error: click.UsageError) -> str:
         message = f"there is no option {error.option_name}; {did_you_mean(error.option_name, error.possibilities or ())}".rstrip(
             "; "
         )
-    message = message.replace("is not a valid integer range", "is not a whole number").replace("valid float", "number")
+    message = message.replace("valid integer", "whole number").replace("valid float", "number")
     if error.ctx is None:
         return message
     known = error.ctx.command.list_commands(error.ctx) if isinstance(error.ctx.command, click.Group) else []

@@ -133,7 +133,7 @@ def late(studio: Studio, take: str, as_json: bool) -> None:
     ]
     if lines:
         lines.append("by resident: " + ", ".join(f"{name} {count}" for name, count in found["by_resident"].items()))
-        lines.append("by hour: " + ", ".join(f"{hour:02d} h {count}" for hour, count in found["by_hour"].items()))
+        lines.append("by hour: " + ", ".join(f"{count} from {hour:02d}:00" for hour, count in found["by_hour"].items()))
     emit(found, "\n".join(lines) or "everybody was on time", as_json)
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import FILE, emit, json_option, leave, note
+from townlet.cli.common import FILE, PICTURE, Whole, emit, json_option, leave, note
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
-    from townlet.bench.rows import Row
+    from townlet.types import Record
 
 check_option = click.option("--check", is_flag=True, help="Exit with 1 when a row is below its bar.")
 ONE_LINE = 112  # columns of a row
@@ -62,7 +62,7 @@ def sim(short: bool, compiles: bool, peers: bool, check: bool, as_json: bool) ->
 
 
 @bench.command()
-@click.option("--output", type=FILE, help="Also draw the chart: a .png or .svg file.")
+@click.option("--output", type=PICTURE, help="Also draw the chart: a .png or .svg file.")
 @click.option("--short", is_flag=True, help="Quick: small batches, each thing once.")
 @json_option
 def roof(output: Path | None, short: bool, as_json: bool) -> None:
@@ -132,7 +132,7 @@ def _peer_rows(script: Path, ours: float) -> list[dict[str, object]]:
 
 
 @bench.command()
-@click.option("--megabytes", type=click.IntRange(1, 100_000), help="Generated data to read; 2000 by default, 100 with --short.")
+@click.option("--megabytes", type=Whole(1, 100_000), help="Generated data to read; 2000 by default, 100 with --short.")
 @click.option("--short", is_flag=True, help="Quick: 100 MB, each thing once.")
 @check_option
 @json_option
@@ -183,7 +183,7 @@ def telemetry(log: Path | None, check: bool, as_json: bool) -> None:
     _report(rows, check, as_json)
 
 
-def _compile_row(repeats: int = 5) -> dict[str, object]:
+def _compile_row(repeats: int = 5) -> Record:
     from townlet.bench.rows import child_seconds, row
     from townlet.bench.sim import COMPILE_BAR
 
@@ -194,13 +194,13 @@ def _compile_row(repeats: int = 5) -> dict[str, object]:
     return row("townlet run town_day, first start (compiling)", median(spent), "s", COMPILE_BAR, smaller=True)
 
 
-def _report(rows: list[dict[str, object]], check: bool, as_json: bool) -> None:
+def _report(rows: list[Record], check: bool, as_json: bool) -> None:
     wide = not sys.stdout.isatty() or shutil.get_terminal_size().columns >= ONE_LINE
     emit(rows, lambda: "\n".join(_line(row, wide) for row in rows), as_json)
     leave(1 if check and not all(row["ok"] for row in rows) else 0)
 
 
-def _line(row: Row, wide: bool) -> str:
+def _line(row: Record, wide: bool) -> str:
     """A row of a table; on a narrow terminal two lines."""
     bar = "" if row["bar"] is None else f"bar {row['bar']:,g}"
     state = "    " if row["bar"] is None else "ok  " if row["ok"] else "LOW "

@@ -17,6 +17,7 @@ from townlet.cli.common import (
     POLICY,
     SHARE,
     TICKS,
+    PathType,
     emit,
     engine_options,
     json_option,
@@ -71,7 +72,7 @@ capture_options = options(
     click.option("--overwrite", is_flag=True, help="Move an existing folder aside."),
     click.option(
         "--take",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        type=PathType(path_type=Path, exists=True, dir_okay=False),
         help="Capture a recorded take (a file of `townlet observe`): the residents that a person played, else all.",
     ),
     click.option("--auto-seed-agents", is_flag=True, help="Place residents in a scenario that has none."),
@@ -96,7 +97,7 @@ def capture(scenarios: tuple[str, ...], **options: Any) -> None:
     \b
     Examples:
       townlet capture town_day --towns 8 --epsilon 0.05 --output runs/demos
-      townlet capture queue_conflict --ticks 600 --agent-id alice --output runs/one
+      townlet capture queue_conflict --agent-id alice --output runs/one
       townlet capture --take alice.take --output runs/mine
       townlet capture --golden --check
     """
@@ -136,8 +137,9 @@ def _capture(
     **options: Any,
 ) -> None:
     from townlet.config.loader import load_config
-    from townlet.policy.capture import CaptureOptions, SampleFilter
+    from townlet.policy.capture import CaptureOptions
     from townlet.policy.capture import capture as run
+    from townlet.policy.capture_folder import SampleFilter
 
     if golden:
         _golden(golden_dir, check, as_json)

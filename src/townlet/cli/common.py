@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -29,15 +30,54 @@ class Advance(Protocol):
     def __call__(self, amount: float, words: str = "") -> None: ...
 
 
-PATH = click.Path(path_type=Path)
-FILE = click.Path(path_type=Path, dir_okay=False)
-SEED = click.IntRange(0, (1 << 63) - 1)
-COUNT = click.IntRange(1, 10**9)
-COUNT_OR_ZERO = click.IntRange(0, 10**9)
-TICKS = click.IntRange(1, 10_000_000)
-DAYS = click.IntRange(1, 365)
-TOWNS = click.IntRange(1, 10_000)  # side by side
-MANY_TOWNS = click.IntRange(1, 10_000_000)  # one after another
+class PathType(click.Path):
+    """A path. An empty word, such as a variable of the shell that is not set, is none: it would mean the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty; name one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FAR = 1_000_000  # a limit from here on guards the machine; nobody needs to read it in a help text
+
+
+class Whole(click.IntRange):
+    """A whole number within its bounds."""
+
+    name = "integer"
+
+    def _describe_range(self) -> str:
+        return super()._describe_range() if self.max is not None and self.max < FAR else f"x>={self.min}"
+
+
+class Number(click.FloatRange):
+    """A number within its bounds; `nan` and `inf` are none."""
+
+    name = "float"
+
+    def _describe_range(self) -> str:
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number that can be worked with.", param, ctx)
+        return number
+
+
+PATH = PathType(path_type=Path)
+FILE = PathType(path_type=Path, dir_okay=False)
+SEED = Whole(0, (1 << 63) - 1)
+COUNT = Whole(1, 10**9)
+COUNT_OR_ZERO = Whole(0, 10**9)
+TICKS = Whole(1, 10_000_000)
+DAYS = Whole(1, 365)
+TOWNS = Whole(1, 10_000)  # side by side
+MANY_TOWNS = Whole(1, 10_000_000)  # one after another
+NUMBER = Number()
+SHARE = Number(0, 1)
+POSITIVE = Number(0, min_open=True)
 POLICY = "scripted, random, schedule (orders of the scenario, else the script), or the folder of a checkpoint or a run."
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout instead of text.")
 set_option = click.option(
@@ -66,35 +106,24 @@ def options(*given: Callable[[Command], Command]) -> Callable[[Command], Command
 
 engine_options = options(  # where a command's work is done, and by how many
     click.option("--engine", metavar="NAME", help="Where: local, process or ray; by default processes for several workers."),
-    click.option("--workers", type=click.IntRange(0, 4096), default=1, show_default=True, help="Jobs at once; 0: all cores."),
+    click.option("--workers", type=Whole(0, 4096), default=1, show_default=True, help="Jobs at once; 0: all cores."),
     click.option("--address", metavar="HOST:PORT", help="A running Ray cluster; means --engine ray."),
 )
 
 
+def engine_for(engine: str | None, address: str | None) -> str | None:
+    """The engine that was asked for: an address is that of a Ray cluster."""
+    if address is not None and engine not in (None, "ray"):
+        raise UsageError(f"--address names a Ray cluster, but the engine is {engine}; use --engine ray, or leave out the address")
+    return engine if address is None else "ray"
+
+
 def spread_over(config: SimulationConfig, engine: str | None, workers: int, address: str | None) -> TrainingConfig:
     """What `run_jobs` needs to know; what a worker reserves in a cluster is said by the config (`training.cluster`)."""
-    if engine is None:
-        engine = "ray" if address is not None else "local" if workers == 1 else "process"
+    engine = engine_for(engine, address) or ("local" if workers == 1 else "process")
     training = config.training
     cluster = training.cluster if address is None else training.cluster.model_copy(update={"address": address})
     return training.model_copy(update={"engine": engine, "workers": workers, "cluster": cluster})
-
-
-class Number(click.FloatRange):
-    """A number within its bounds; `nan` and `inf` are none."""
-
-    name = "float"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is not a number that can be worked with.", param, ctx)
-        return number
-
-
-NUMBER = Number()
-SHARE = Number(0, 1)
-POSITIVE = Number(0, min_open=True)
 
 
 class NameType(click.ParamType[str]):
@@ -113,7 +142,7 @@ class NameType(click.ParamType[str]):
 NAME = NameType()
 
 
-class LogType(click.Path):
+class LogType(PathType):
     """A telemetry log, or the folder of the run that keeps it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -130,6 +159,30 @@ class LogType(click.Path):
 
 
 LOG = LogType(path_type=Path)
+
+
+class OutputType(PathType):
+    """A file to write. One with the same ending is replaced; nothing else is, and no part of a run, a capture or a checkpoint."""
+
+    def __init__(self, *endings: str) -> None:
+        super().__init__(path_type=Path, dir_okay=False)
+        self.endings = endings
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from townlet.files import check_free
+        from townlet.policy.training.run_folder import check_not_of_a_run
+
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        check_free(path, overwrite=True)
+        check_not_of_a_run(path)
+        if os.path.lexists(path) and path.suffix not in self.endings:
+            raise UsageError(f"{path} already exists and does not end in {' or '.join(self.endings)}; choose another file")
+        return path
+
+
+PAGE = OutputType(".html")
+PICTURE = OutputType(".png", ".svg")
+TEXT = OutputType(".json", ".md", ".txt")
 
 
 def tick_of(config: SimulationConfig, at: str | None) -> int:
@@ -169,7 +222,7 @@ def note(message: str) -> None:
 
 
 def fit(text: str, stream: TextIO) -> str:
-    """On a terminal, lines that are too long are broken between words; a file or a pipe gets them whole."""
+    """On a terminal, lines that are too long are broken between words, but not in a `command`; files and pipes get them whole."""
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size((80, 24)).columns
@@ -179,10 +232,11 @@ def fit(text: str, stream: TextIO) -> str:
             lines.append(line)
             continue
         indent = " " * (len(line) - len(line.lstrip()) + 4)
+        whole = re.sub("`[^`]*`", lambda command: command[0].replace(" ", "\0"), line)
         lines += textwrap.wrap(
-            line, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+            whole, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
         )
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def leave(code: int) -> None:

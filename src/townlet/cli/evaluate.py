@@ -13,7 +13,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import DAYS, PATH, TOWNS, emit, engine_options, evaluating, json_option, note, set_option, spread_over
+from townlet.cli.common import (
+    DAYS,
+    PAGE,
+    PATH,
+    PICTURE,
+    TOWNS,
+    OutputType,
+    Whole,
+    emit,
+    engine_options,
+    evaluating,
+    json_option,
+    note,
+    set_option,
+    spread_over,
+)
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,9 +53,7 @@ STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns th
 )
 @click.option("--seeds", type=TOWNS, help="Towns per case, each with draws of its own.")
 @click.option("--days", type=DAYS, help="Days per town; by default those of the suite, for --scenario 28.")
-@click.option(
-    "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use."
-)
+@click.option("--window", type=Whole(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use.")
 @click.option(
     "--neighbours",
     multiple=True,
@@ -53,11 +66,11 @@ STANDARD, CUSTOM = "standard", "custom"  # suites: the default one, and towns th
 @click.option(
     "--ends", type=PATH, help="File that says what scores 0 and 1 mean, made by `townlet plan --ends`; added to the shipped ones."
 )
-@click.option("--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="Threads of the simulator.")
+@click.option("--threads", type=Whole(1, 64), default=1, show_default=True, help="Threads of the simulator.")
 @click.option("--looks/--no-looks", default=True, help="Also measure networks with the conflict fields shuffled among residents.")
-@click.option("--output", type=PATH, help="Write the scorecard as JSON.")
-@click.option("--html", type=PATH, help="Write it as one HTML page.")
-@click.option("--png", type=PATH, help="Draw it (.png or .svg).")
+@click.option("--output", type=OutputType(".json"), help="Write the scorecard as JSON.")
+@click.option("--html", type=PAGE, help="Write it as one HTML page.")
+@click.option("--png", type=PICTURE, help="Draw it (.png or .svg).")
 @engine_options
 @set_option
 @json_option
@@ -94,18 +107,15 @@ def evaluate(
     \b
     Examples:
       townlet evaluate random scripted --suite standard
-      townlet evaluate scripted trained=runs/demo/checkpoints/best --html scorecard.html
-      townlet evaluate --policy alice=runs/demo --policy '*=scripted' --suite short
+      townlet evaluate scripted trained=runs/demo --html scorecard.html
+      townlet evaluate --policy alice=runs/demo --policy '*=scripted'
     """
     from townlet.config.loader import load_config
     from townlet.evaluation.compare import save_scorecard
     from townlet.evaluation.score_scale import load_scales
     from townlet.evaluation.scorecard import evaluate as measure
     from townlet.evaluation.table import scorecard_text
-    from townlet.policy.training.run_folder import check_not_of_a_run
 
-    if output is not None:
-        check_not_of_a_run(output)
     sources = named_policies(policies, mix)
     rules = None if config is None else load_config(config, overrides).evaluation
     suite, cases = chosen_cases(sources, suite, rules, scenarios, seeds, days, release, overrides)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import TICKS, at_option, emit, json_option, note, set_option, tick_of
+from townlet.cli.common import TICKS, Whole, at_option, emit, json_option, note, set_option, tick_of
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SHOWN = ("return", "exits", "conflicts", "intensity", "quarrels", "wait_mean", "
 )
 @click.option(
     "--futures",
-    type=click.IntRange(1, 100_000),
+    type=Whole(1, 100_000),
     default=64,
     show_default=True,
     help="Futures; each is simulated with and without the edit.",
@@ -51,6 +51,7 @@ def fork(
       objects += KIND@COLUMN,ROW     objects -= ID     conflict.quarrel_ticks = 10
       residents -= NAME              newcomer          perturb blackout 60
       tie A~B rivalry = 0            resident NAME.wallet = 20
+
     After `residents -= NAME` a newcomer takes the place; with `lifecycle.newcomers_per_day = 0` it stays empty.
 
     \b

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import FILE, POLICY, note, overwrite_option, seed_option, set_option
+from townlet.cli.common import FILE, POLICY, PathType, Whole, note, overwrite_option, seed_option, set_option
 from townlet.signals import ctrl_c_raises
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 @click.argument("what", default="town_day", metavar="[SCENARIO|RUN|TAKE|SNAPSHOT|CHECKPOINT]")
 @click.option("--policy", help="Who decides: " + POLICY)
 @click.option("--vs", help="Show a second day beside it, with this policy.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="any free one", help="Port to listen on.")
+@click.option("--port", type=Whole(0, 65535), default=0, show_default="any free one", help="Port to listen on.")
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; by default only this machine can connect."
 )
 @click.option(
     "--runs",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PathType(path_type=Path, file_okay=False),
     default=Path("runs"),
     show_default=True,
     help="Folder of the runs to show.",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from townlet.cli.common import PATH, days_option, emit, json_option, note, set_option
+from townlet.cli.common import PATH, Whole, days_option, emit, json_option, note, set_option
 from townlet.errors import UsageError
 
 
@@ -14,18 +14,16 @@ from townlet.errors import UsageError
 @click.argument("scenario")
 @click.option("--base", default="scripted", show_default=True, help="Policy that the plan begins with: a name or a checkpoint.")
 @days_option
-@click.option("--towns", type=click.IntRange(1, 1000), default=1, show_default=True, help="Towns, each planned on its own.")
-@click.option("--generations", type=click.IntRange(1, 10_000), default=40, show_default=True, help="Rounds per 36 decisions.")
-@click.option("--copies", type=click.IntRange(2, 4096), default=32, show_default=True, help="Copies of the town in a round.")
+@click.option("--towns", type=Whole(1, 1000), default=1, show_default=True, help="Towns, each planned on its own.")
+@click.option("--generations", type=Whole(1, 10_000), default=40, show_default=True, help="Rounds per 36 decisions.")
+@click.option("--copies", type=Whole(2, 4096), default=32, show_default=True, help="Copies of the town in a round.")
 @click.option(
     "--futures",
-    type=click.IntRange(0, 1024),
+    type=Whole(0, 1024),
     default=0,
     help="Plan over this many sampled futures; 0: the planner knows the future.",
 )
-@click.option(
-    "--window", type=click.IntRange(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use."
-)
+@click.option("--window", type=Whole(0, 499_999), default=0, show_default=True, help="Number of the evaluation seed to use.")
 @click.option("--output", type=PATH, help="Write the planned towns as a capture into this folder.")
 @click.option("--ends", type=PATH, help="Add both ends of the score to this file; `evaluate --ends` reads it.")
 @set_option

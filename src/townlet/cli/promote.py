@@ -10,7 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import COUNT_OR_ZERO, DAYS, PATH, TOWNS, emit, evaluating, json_option, leave, note, options, set_option
+from townlet.cli.common import (
+    COUNT_OR_ZERO,
+    DAYS,
+    FILE,
+    PATH,
+    TOWNS,
+    emit,
+    evaluating,
+    json_option,
+    leave,
+    note,
+    options,
+    set_option,
+)
 from townlet.errors import ConfigError, DamagedFileError, UsageError
 
 if TYPE_CHECKING:
@@ -20,20 +33,10 @@ if TYPE_CHECKING:
     from townlet.evaluation.suites import Case
     from townlet.promotion.releases import Releases
 
-EPILOG = """\b
-Examples:
-  townlet promote evaluate runs/demo
-  townlet promote evaluate runs/bakery --scenario
-  townlet promote evaluate runs/bakery --scenario bakery.yaml --scenario town_day
-  townlet promote promote runs/demo
-  townlet promote rollback --reason "more quarrels in the evening"
-  townlet promote verify
-  townlet promote trace
-"""
 OWN_TOWN = ""
 NAMED_TOWNS = "named towns"  # in place of the name of a suite
 ledger_options = options(
-    click.option("--ledger", type=PATH, help="Ledger file; by default promotion.ledger of the config."),
+    click.option("--ledger", type=FILE, help="Ledger file; by default promotion.ledger of the config."),
     click.option("--config", metavar="NAME|FILE", help="Config with the gates; by default the shipped ones."),
     set_option,
     json_option,
@@ -50,12 +53,19 @@ def of_ledger(command: Callable[..., None]) -> Callable[..., None]:
     return ledger_options(opened)
 
 
-@click.group(epilog=EPILOG)
+@click.group()
 def promote() -> None:
-    """Judge candidates against the champion, promote, roll back, and verify the ledger of all of it."""
+    """Judge candidates against the champion, promote, roll back, and verify the ledger of all of it.
+
+    \b
+    Examples:
+      townlet promote evaluate runs/demo
+      townlet promote promote runs/demo
+      townlet promote history
+    """
 
 
-@promote.command(epilog=EPILOG)
+@promote.command()
 @click.argument("candidate", type=PATH)
 @click.option(
     "--scorecard", type=PATH, help="Judge this scorecard (policies `candidate` and `champion`) instead of evaluating now."
@@ -83,7 +93,16 @@ def evaluate(
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Judge one window of a CANDIDATE against the champion. CANDIDATE is a checkpoint or a run; the ledger keeps the verdict."""
+    """Judge one window of a CANDIDATE against the champion. CANDIDATE is a checkpoint or a run; the ledger keeps the verdict.
+
+    \b
+    Examples:
+      townlet promote evaluate runs/demo
+      townlet promote evaluate runs/bakery --scenario
+      townlet promote evaluate runs/bakery --scenario town_day --days 7
+    """
+    from townlet.dto.promotion import Outcome
+
     settings = config_of(config, overrides)
     releases = open_releases(ledger, settings)
     suite = NAMED_TOWNS if scenarios else releases.rules.suite
@@ -94,50 +113,75 @@ def evaluate(
         raise UsageError("--scorecard holds the towns it was made in; leave out --scenario")
     decision = releases.evaluate(candidate, scorecard, suite=suite)
     towns = _towns(scorecard)
-    text = "\n".join([decision_text(decision), *([f"judged in {'; '.join(towns)}"] if towns else [])])
+    lines = [decision_text(decision), *([f"judged in {'; '.join(towns)}"] if towns else [])]
+    if decision.outcome is Outcome.PROMOTE:
+        lines.append(f"next: townlet promote promote {candidate}")
+    elif decision.window == "pass":
+        lines.append("next: the same command again, which judges another window")
+    text = "\n".join(lines)
     emit(decision.model_dump(mode="json") | {"towns": towns}, text, as_json)
     leave(decision.outcome.exit_code)
 
 
-@promote.command("promote", epilog=EPILOG)
+@promote.command("promote")
 @click.argument("candidate", type=PATH)
 @of_ledger
 def promote_candidate(releases: Releases, candidate: Path, as_json: bool) -> None:
-    """Make a CANDIDATE whose last window said PROMOTE the release."""
+    """Make a CANDIDATE whose last window said PROMOTE the release.
+
+    \b
+    Example:
+      townlet promote promote runs/demo
+    """
     decision = releases.promote(candidate)
     emit(decision.model_dump(mode="json"), lambda: decision_text(decision), as_json)
     leave(decision.outcome.exit_code)
 
 
-@promote.command(epilog=EPILOG)
+@promote.command()
 @click.option("--reason", required=True, help="The reason; it is kept in the ledger.")
 @click.option("--to", metavar="HASH", help="Weight hash (or its beginning) of an earlier champion, or `scripted`.")
 @of_ledger
 def rollback(releases: Releases, reason: str, to: str | None, as_json: bool) -> None:
-    """Make the champion before this one (or --to) the release again."""
+    """Make the champion before this one (or --to) the release again.
+
+    \b
+    Example:
+      townlet promote rollback --reason "more quarrels in the evening"
+    """
     entry = releases.rollback(" ".join(reason.split()), to)
     emit(entry.model_dump(mode="json"), f"the champion is {entry.candidate[:12]} again, after {entry.champion[:12]}", as_json)
 
 
-@promote.command(epilog=EPILOG)
+@promote.command()
 @of_ledger
 def history(releases: Releases, as_json: bool) -> None:
-    """Who was champion when and why, and every window judged."""
+    """Who was champion when and why, and every window judged.
+
+    \b
+    Example:
+      townlet promote history
+    """
     entries = releases.entries()
     emit([entry.model_dump(mode="json") for entry in entries], lambda: history_text(entries), as_json)
 
 
-@promote.command(epilog=EPILOG)
+@promote.command()
 @of_ledger
 def verify(releases: Releases, as_json: bool) -> None:
-    """Check every hash of ledger, evidence and releases. Exits with 2 when one is wrong."""
+    """Check every hash of ledger, evidence and releases. Exits with 2 when one is wrong.
+
+    \b
+    Example:
+      townlet promote verify
+    """
     problems = releases.verify()
     text = "\n".join(problems) if problems else f"{releases.ledger}: {len(releases.entries())} entries, all hashes hold"
     emit({"ok": not problems, "problems": problems}, text, as_json)
     leave(2 if problems else 0)
 
 
-@promote.command(epilog=EPILOG)
+@promote.command()
 @click.argument("entry", type=COUNT_OR_ZERO, required=False)
 @click.option("--run", type=PATH, help="The run folder, where it has been moved.")
 @click.option("--data", type=PATH, help="Its capture folder or manifest, where they have been moved.")
@@ -148,6 +192,10 @@ def trace(releases: Releases, entry: int | None, run: Path | None, data: Path | 
 
     Scorecard, weights, run folder, log record, dataset, sample, moment and event: every hash is compared, and the first link
     that does not hold is named, with exit code 2.
+
+    \b
+    Example:
+      townlet promote trace
     """
     from townlet.promotion.trace import trace as walk_back
 
@@ -191,7 +239,8 @@ def history_text(entries: tuple[LedgerEntry, ...]) -> str:
     for entry in entries:
         outcome = entry.decision.outcome.value if entry.decision is not None else ""
         what = {"window": f"window {outcome}", "promote": "promoted", "rollback": "rolled back to"}[entry.kind]
-        lines.append(f"{entry.number:4d}  {entry.at}  {what:16} {entry.candidate[:12]}  {'; '.join(entry.reasons)}")
+        between = "  " if len(entry.reasons) == 1 else "\n        "
+        lines.append(between.join((f"{entry.number:4d}  {entry.at}  {what:16} {entry.candidate[:12]}", *entry.reasons)))
     return "\n".join(lines)
 
 
@@ -259,7 +308,6 @@ def _measure(releases: Releases, evaluation: EvaluationConfig, candidate: Path, 
             progress=progress,
         )
     path = safe_join(releases.folder, f"scorecards/{card.cases[0].policies[0].policy_hash[:12]}_{window:03d}.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_scorecard(card, path)
     note(f"scorecard written to {path}")
     return path

@@ -23,7 +23,7 @@ def replay() -> None:
     Examples:
       townlet replay validate runs/demos
       townlet replay stats docs/samples/replay_manifest.json
-      townlet replay export runs/demos --format parquet --output runs/demos.parquet
+      townlet replay export runs/demos --format parquet --output demos.parquet
     """
 
 
@@ -117,9 +117,9 @@ def filter_(
 
     \b
     Example:
-      townlet replay filter runs/demos --output runs/alice --agent alice --min-length 10
+      townlet replay filter runs/demos --output runs/alice --agent alice
     """
-    from townlet.policy.capture import SampleFilter, filter_samples
+    from townlet.policy.capture_folder import SampleFilter, filter_samples
 
     keep = SampleFilter(agents, scenarios, min_length, min_reward)
     kept, seen = filter_samples(path, output, keep, overwrite=overwrite)
@@ -145,7 +145,7 @@ def export(path: Path, kind: str, output: Path, overwrite: bool, as_json: bool) 
 
     \b
     Example:
-      townlet replay export runs/demos --format parquet --output runs/demos.parquet
+      townlet replay export runs/demos --format parquet --output demos.parquet
     """
     from townlet.policy import exports
 

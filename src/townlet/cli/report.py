@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import DAYS, PATH, TOWNS, emit, evaluating, json_option, note
+from townlet.cli.common import DAYS, PAGE, PATH, TOWNS, emit, evaluating, json_option, note
 from townlet.errors import StorageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run", type=PATH)
-@click.option("--output", type=PATH, help="Where to write it; by default RUN/report.html.")
+@click.option("--output", type=PAGE, help="Where to write it; by default RUN/report.html.")
 @click.option("--log", type=PATH, help="Telemetry log, when the run kept it outside its folder (--ppo-log).")
 @click.option("--scorecard", type=PATH, help="Scorecard to show; by default RUN/scorecard.json, made now if it is missing.")
 @click.option("--seeds", type=TOWNS, default=16, show_default=True, help="Towns, when the scorecard is made now.")
@@ -36,10 +36,9 @@ def report(
     from townlet.files import write_text
     from townlet.observer.report import SCORECARD, measure_run, read_run, render_report
     from townlet.observer.town import town_picture
-    from townlet.policy.training.run_folder import RunFolder, check_not_of_a_run
+    from townlet.policy.training.run_folder import RunFolder
 
     target = output or run / "report.html"
-    check_not_of_a_run(target)
     record = read_run(run, log)
     for sentence in record.damaged:
         note(f"damaged: {sentence}")
@@ -63,5 +62,5 @@ def report(
 
 def commands_of(card: RunCard, folder: Path) -> list[str]:
     """What makes the run and this page again."""
-    train = f"townlet train {card.config_id} --mode {card.mode} --seed {card.seed}"
-    return [train, f"townlet evaluate random scripted trained={folder}/checkpoints/best", f"townlet report {folder}"]
+    train = f"townlet train {folder}/config.json --mode {card.mode}"
+    return [train, f"townlet evaluate random scripted trained={folder}", f"townlet report {folder}"]

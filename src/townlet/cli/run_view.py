@@ -169,7 +169,7 @@ class TownView(Probe):
             left.pad_right(wide + 1 - left.cell_len)
             lines.append(left + (side[k] if k < len(side) else Text()))
         for line in lines:
-            line.truncate(width)
+            line.truncate(width, overflow="ellipsis")
         return Text("\n").join(lines[: height - 1])
 
     def _map(self, scene: Scene, seen: Row, things: Row, people: list[int], rows: int, columns: int) -> list[Text]:
@@ -198,23 +198,26 @@ class TownView(Probe):
         ids, needs = world.object_ids(0), scene.need_names
         wide = [max(4, len(need)) for need in needs]
         name = min(11, max((len(one.id) for one in scene.residents), default=0))
-        table = 3 + name + sum(wide) + len(needs)
-        one_line = width >= table + 24
-        wide = wide if width >= table else [4] * len(needs)
-        lines = [Text(f"{'':{name + 4}}" + " ".join(f"{need:<{size}.{size}}" for need, size in zip(needs, wide)), style="dim")]
+        one_line = width >= 3 + name + sum(wide) + len(needs) + 24
+        indent = 3 + name if one_line else 2
+        if indent + sum(wide) + len(needs) > width:
+            wide = [4] * len(needs)
+        head = "".join(f" {need:<{size}.{size}}" for need, size in zip(needs, wide))
+        lines = [Text(" " * indent + head, style="dim")]
         room = max(2, rows - 3)
         for slot in people[: room // (1 if one_line else 2)]:
             who, doing = marks.get(slot), int(seen["doing"][slot])
-            text = Text(f"{who.mark.lower() if who else '??'} {(who.id if who else 'has left'):<{name}.{name}}")
-            for need, size in zip(needs, wide):
-                text.append(f" {bar(seen[need][slot], size)}", style=need_style(seen[need][slot]))
             thing = int(seen["thing"][slot])
             words = DOING_WORDS[DOING[doing & ~QUARRELS]].format(o=ids[thing - 1] if thing else "something")
             does = Text("quarrels, " + words, style="red") if doing & QUARRELS else Text(words, style="dim")
+            text = Text(f"{who.mark.lower() if who else '??'} {(who.id if who else 'has left'):<{name}.{name}}")
+            bars = Text.assemble(
+                *((f" {bar(seen[need][slot], size)}", need_style(seen[need][slot])) for need, size in zip(needs, wide))
+            )
             if one_line:
-                lines.append(text + Text("  ") + does)
+                lines.append(text + bars + Text("  ") + does)
             else:
-                lines += [text, Text("   ") + does]
+                lines += [text + Text(" ") + does, Text(" " * indent) + bars]
         hidden = len(people) - room // (1 if one_line else 2)
         if hidden > 0:
             lines.append(Text(f"… and {hidden} more", style="dim"))

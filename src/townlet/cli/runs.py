@@ -50,7 +50,7 @@ def list_runs(folder: Path, as_json: bool) -> None:
         else row
         for row in rows
     ]
-    text = _table(shown, columns) if rows else f"no runs in {folder}"
+    text = _table(shown, columns) if rows else f"no runs in {folder}; `townlet train town_day` makes one"
     emit(rows, text, as_json)
     for row in rows:
         if "problem" in row:
@@ -90,20 +90,23 @@ def _row_or_problem(run: RunFolder) -> dict[str, object]:
 
 
 def _row(run: RunFolder) -> dict[str, object]:
-    card, summary, latest, stages = run.card(), run.summary() or {}, run.latest(), _stages(run)
-    points = [*summary.get("evaluations", ()), *(stage.evaluation.model_dump() for stage in stages if stage.evaluation)]
-    best = max((point["measures"]["return"]["value"] for point in points if "return" in point["measures"]), default=None)
+    card, summary, latest, stages = run.card(), run.summary(), run.latest(), _stages(run)
+    points = [stage.evaluation for stage in stages if stage.evaluation]
+    points += [] if summary is None else summary.evaluations
+    best = max((point.episode_return for point in points if "return" in point.measures), default=None)
+    if best is None and summary is not None:
+        best = summary.return_per_resident_day
     number = "" if latest is None else latest.name
     made = sum(stage.epochs_made for stage in stages) if stages else int(number) if number.isdecimal() else 0
     return {
         "run": str(run.path),
         "mode": card.mode,
         "config": card.config_id,
-        "state": summary.get("status", "finished") if summary else "unfinished",
+        "state": "unfinished" if summary is None else summary.state,
         "stages": len(stages) if card.mode == "anneal" else None,
-        "epochs": summary.get("epochs", made),
+        "epochs": made if summary is None or summary.epochs is None else summary.epochs,
         "planned": card.epochs,
-        "return": best if best is not None else summary.get("return_per_resident_day"),
+        "return": best,
         "checkpoint": None if latest is None else str(latest),
     }
 
@@ -122,7 +125,8 @@ def _measures(run: RunFolder) -> dict[str, object]:
         for result in (stage.bc, stage.ppo):
             found |= {} if result is None else result.model_dump()
         found["guards"] = found.get("guards", 0) + len(stage.guards)
-    found |= run.summary() or {}
+    summary = run.summary()
+    found |= {} if summary is None else summary.as_record()
     return {name: found[name] for name in (*MEASURES, "duration_sec") if found.get(name) is not None}
 
 

@@ -17,6 +17,7 @@ from townlet.cli.common import (
     SEED,
     SHARE,
     Number,
+    Whole,
     emit,
     json_option,
     leave,
@@ -239,7 +240,7 @@ def _short(value: object) -> str:
 @scenarios.command()
 @click.argument("name", type=NAME)
 @click.option("--generate", "seed", type=SEED, metavar="SEED", help="Draw a random town from this seed.")
-@click.option("--residents", type=click.IntRange(1, 10_000), help="Draw a town of this many residents.")
+@click.option("--residents", type=Whole(1, 10_000), help="Draw a town of this many residents.")
 @click.option(
     "--crowding",
     type=Number(0.1, 20),

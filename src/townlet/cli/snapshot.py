@@ -12,6 +12,7 @@ from townlet.cli.common import (
     POLICY,
     SEED,
     TICKS,
+    Whole,
     at_option,
     emit,
     json_option,
@@ -86,7 +87,7 @@ def save(
 
 @snapshot.command()
 @click.argument("file", type=FILE)
-@click.option("--ticks", type=click.IntRange(0, TICKS.max), default=0, show_default=True, help="Continue for this many ticks.")
+@click.option("--ticks", type=Whole(0, TICKS.max), default=0, show_default=True, help="Continue for this many ticks.")
 @click.option("--policy", help="Who decides; by default the policy that was saved.")
 @click.option("--config", "scenario", help="Refuse a snapshot that was not made with this config.")
 @click.option("--output", type=FILE, help="Save the world again after those ticks.")

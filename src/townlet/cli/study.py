@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import PATH, emit, json_option, note, options, spread_over
+from townlet.cli.common import PATH, TEXT, Whole, emit, json_option, note, options, spread_over
 from townlet.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ job_options = options(
         "--processes",
         "--workers",
         "workers",
-        type=click.IntRange(0, 4096),
+        type=Whole(0, 4096),
         default=2,
         show_default=True,
         help="Jobs at once, of one thread each; 0: as many as there are cores.",
@@ -37,7 +37,7 @@ job_options = options(
 )
 
 
-report_option = click.option("--output", type=PATH, help="Write the report: .json for data, anything else for markdown.")
+report_option = click.option("--output", type=TEXT, help="Write the report: .json for data, anything else for markdown.")
 
 
 @click.command()

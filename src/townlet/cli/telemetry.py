@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import COUNT, LOG, NUMBER, PATH, Number, dumps, emit, fit, json_option, leave, note
+from townlet.cli.common import COUNT, LOG, NUMBER, PATH, PICTURE, TEXT, Number, Whole, dumps, emit, fit, json_option, leave, note
 from townlet.cli.telemetry_watch import watch
 from townlet.errors import TelemetryError, UsageError
 
@@ -54,7 +54,9 @@ def validate(
     Without --baseline, --relative and --drift-threshold compare each epoch with the first. Exits with 1 when something is wrong.
 
     \b
-    Example: townlet telemetry validate runs/demo/ppo.ndjson --baseline runs/before/ppo.ndjson --relative --drift-threshold 0.2
+    Examples:
+      townlet telemetry validate runs/demo
+      townlet telemetry validate runs/new --baseline runs/old --relative
     """
     from townlet.telemetry.drift import log_drift, read_baseline, read_epochs
     from townlet.telemetry.validate import validate_log, whole_logs
@@ -124,13 +126,14 @@ def drift_lines(drift: LogDrift) -> list[str]:
     show_default=True,
     help="How to write it.",
 )
-@click.option("--output", type=PATH, help="Write here instead of to the screen.")
+@click.option("--output", type=TEXT, help="Write here instead of to the screen.")
 @json_option
 def summary(log: Path, baseline: Path | None, form: str, output: Path | None, as_json: bool) -> None:
     """Summarise a log: latest values, extremes, trends, drift. Its memory does not grow with the log.
 
     \b
-    Example: townlet telemetry summary runs/demo/ppo.ndjson --format markdown > summary.md
+    Example:
+      townlet telemetry summary runs/demo --format markdown > summary.md
     """
     from townlet.files import write_text
     from townlet.telemetry.drift import read_baseline
@@ -172,7 +175,8 @@ def drift(log: Path, baseline: Path, metrics: tuple[str, ...], as_json: bool, **
     Exits with 1 when a metric has drifted.
 
     \b
-    Example: townlet telemetry drift runs/new/ppo.ndjson --baseline runs/release/ppo.ndjson
+    Example:
+      townlet telemetry drift runs/new --baseline runs/release
     """
     from townlet.telemetry.drift import DRIFT_NAMES, compare_logs
     from townlet.telemetry.schema import declared, field
@@ -209,16 +213,17 @@ def comparison_text(report: DriftReport) -> str:
 
 @telemetry.command()
 @LOGS
-@click.option("--output", "-o", type=PATH, help="A .png or .svg; without it the curves are drawn in the terminal.")
+@click.option("--output", "-o", type=PICTURE, help="A .png or .svg; without it the curves are drawn in the terminal.")
 @click.option("--label", "labels", multiple=True, help="Name of a log in the legend, one per log.")
 @click.option("--title", default="", help="Title of the figure.")
-@click.option("--width", type=click.IntRange(30, 400), default=80, show_default=True, help="Columns of the terminal drawing.")
+@click.option("--width", type=Whole(30, 400), default=80, show_default=True, help="Columns of the terminal drawing.")
 @json_option
 def plot(logs: tuple[Path, ...], output: Path | None, labels: tuple[str, ...], title: str, width: int, as_json: bool) -> None:
     """Draw the curves of one or more logs. Losses, KL, entropy, returns, conflicts, waits, rivalry, throughput.
 
     \b
-    Example: townlet telemetry plot runs/a/ppo.ndjson runs/b/ppo.ndjson --output curves.svg
+    Example:
+      townlet telemetry plot runs/a runs/b --output curves.svg
     """
     from townlet.telemetry.plot import plot_logs, read_runs, terminal
     from townlet.telemetry.validate import whole_logs
@@ -245,7 +250,8 @@ def export(log: Path, form: str, output: Path, overwrite: bool, as_json: bool) -
     """Write a log for other tools.
 
     \b
-    Example: townlet telemetry export runs/demo/ppo.ndjson --format tensorboard --output runs/demo/tensorboard
+    Example:
+      townlet telemetry export runs/demo --format csv --output demo.csv
     """
     from townlet.telemetry.export import export as write
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from townlet.cli.common import COUNT, LOG, NUMBER, PATH, json_option, leave, note, options
+from townlet.cli.common import COUNT, LOG, NUMBER, PATH, Whole, json_option, leave, note, options
 from townlet.errors import TelemetryError
 from townlet.signals import ctrl_c_raises
 from townlet.telemetry.schema import ANNEAL_ALERTS, FIELDS, PAST_ALERTS
@@ -56,7 +56,7 @@ def threshold_options(command: Callable[..., object]) -> Callable[..., object]:
 @click.option("--no-defaults", is_flag=True, help="Watch only what the flags and the rules file name.")
 @click.option(
     "--smoothing",
-    type=click.IntRange(1, 1_000_000),
+    type=Whole(1, 1_000_000),
     help="Compare the mean of the last N records, as soon as there are N.  [default: 1]",
 )
 @click.option("--patience", type=COUNT, help="Alert after this many bad records in a row.  [default: 1]")
@@ -89,8 +89,14 @@ def watch(
     """Follow a growing, rotating log and alert on thresholds. Exits with 1 on an alert.
 
     \b
-    Example: townlet telemetry watch runs/demo/ppo.ndjson --kl-threshold 0.1 --smoothing 3 --patience 2 --max-gap 120
-    Rules file: {rules: [{field: kl_k3, above: 0.05, patience: 3}, {field: anneal_loss_flag, is: true}], max_gap: 120}
+    Examples:
+      townlet telemetry watch runs/demo
+      townlet telemetry watch runs/demo --kl-threshold 0.1 --max-gap 120
+
+    \b
+    A rules file:
+      rules: [{field: kl_k3, above: 0.05, patience: 3}, {field: exits, above: 0}]
+      max_gap: 120
     """
     from townlet.telemetry.watch import Watch, hook_words, run_hook, watch_log
 

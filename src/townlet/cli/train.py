@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from townlet.cli.common import PATH, emit, json_option, leave, note, seed_option, set_option, spread_over
-from townlet.errors import InterruptedRun, StorageError, TelemetryError, UsageError
+from townlet.cli.common import FILE, PATH, emit, engine_for, json_option, leave, note, seed_option, set_option, spread_over
+from townlet.errors import InterruptedRun, MissingPackageError, StorageError, TelemetryError, UsageError
 
 if TYPE_CHECKING:
     from townlet.config.models import SimulationConfig
@@ -31,10 +31,10 @@ VALUES: dict[str, tuple[str, object, str]] = {
     "--replay-seed": ("training.replay.seed", int, "Seed of the shuffle."),
     "--bc-manifest": ("training.bc.manifest", str, "Manifest of demonstrations."),
     "--rollout-ticks": ("training.rollout_ticks", int, "Ticks per collection."),
-    "--epochs": ("training.epochs", int, "Collections, or passes over the data."),
+    "--epochs": ("training.epochs", int, "Collections, or passes over the data; of an anneal run, those of each PPO stage."),
     "--engine": ("training.engine", str, "Where rollouts are made: local, process or ray."),
     "--workers": ("training.workers", int, "Cores, or rollout workers; 0 for all there are."),
-    "--address": ("training.cluster.address", str, "HOST:PORT of a Ray cluster; without it one on this machine."),
+    "--address": ("training.cluster.address", str, "HOST:PORT of a Ray cluster; means --engine ray."),
     "--device": ("training.device", str, "Device of torch: cpu, cuda or cuda:N."),
     "--ppo-log-frequency": ("telemetry.frequency", int, "Write every n-th epoch, and the last."),
     "--ppo-log-max-entries": ("telemetry.max_entries", int, "Records per file before it is rotated."),
@@ -65,8 +65,8 @@ def founding_flags(function: Callable[..., object]) -> Callable[..., object]:
     """Every flag of the founding documents, as one decorator."""
     options = [
         click.option("--recipe", metavar="NAME", help="Train with the settings of a shipped config, such as demo."),
-        click.option("--replay-sample", type=PATH, help="One replay sample (.npz) instead of a manifest."),
-        click.option("--replay-meta", type=PATH, help="Metadata of that sample, if it is not next to it."),
+        click.option("--replay-sample", type=FILE, help="One replay sample (.npz) instead of a manifest."),
+        click.option("--replay-meta", type=FILE, help="Metadata of that sample, if it is not next to it."),
         click.option("--train-ppo", is_flag=True, help="Train on the replay data with PPO, instead of only reading it."),
         click.option("--anneal-log-dir", type=PATH, help="Folder of the anneal log and its summary."),
         click.option("--anneal-exit-on-failure", is_flag=True, help="Exit with 1 unless the anneal run passes."),
@@ -114,7 +114,7 @@ def train(config: str | None, **flags: object) -> None:
     Examples:
       townlet train town_day --mode anneal --run-dir runs/first
       townlet train bakery.yaml --recipe demo
-      townlet train town_day --mode rollout --epochs 50 --set ppo.learning_rate=1e-4
+      townlet train town_day --mode rollout --set ppo.learning_rate=1e-4
       townlet train --resume runs/first
     """
     train_command(config, flags, always_train=True)
@@ -126,6 +126,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
     from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
     from townlet.policy.training.run_folder import next_free
 
+    flags = {**flags, "engine": engine_for(flags["engine"], flags["address"])}
     config, run_dir = _config(source, flags)
     dataset = _single_sample(config, flags)
     mode = _mode(config, dataset, flags)
@@ -162,7 +163,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         try:
             result = orchestrator.run(mode, options)
         except InterruptedRun as error:
-            error.args = (f"{error} Continue with: townlet train --resume {run_dir}",)
+            error.args = (f"{error} Continue with `townlet train --resume {run_dir}`.",)
             raise
     _publish(result, f"{config.config_id}, {mode}", flags, plots=flags["plots"] and mode != "bc")
 
@@ -181,6 +182,8 @@ def _mode(config: SimulationConfig, dataset: ReplayDatasetConfig | None, flags: 
 def _check_data(mode: str, flags: Mapping[str, Any]) -> None:
     from townlet.policy.training.orchestrator import REPLAY_MODES
 
+    if flags["bc_manifest"] is not None and mode not in ("bc", "anneal"):
+        raise UsageError(f"--bc-manifest names demonstrations, which the mode {mode} does not clone; use --mode bc or anneal.")
     for flag in ("replay_manifest", "capture_dir"):
         if flags[flag] is not None and mode not in REPLAY_MODES:
             told = f"--{flag.replace('_', '-')} names data, which the mode {mode} does not read"
@@ -188,6 +191,8 @@ def _check_data(mode: str, flags: Mapping[str, Any]) -> None:
 
 
 def _check_algorithm(mode: str, flags: Mapping[str, Any]) -> None:
+    if flags["anneal_exit_on_failure"] and mode != "anneal":
+        raise UsageError(f"--anneal-exit-on-failure judges an anneal run, the mode is {mode}; leave one of them out.")
     if flags["train_ppo"] and mode in ("bc", "anneal"):
         raise UsageError(f"--train-ppo trains with PPO, the mode is {mode}; leave one of them out.")
     if flags["algorithm"] is not None and (flags["train_ppo"] or mode != "replay"):
@@ -223,8 +228,8 @@ def _config(source: str | None, flags: Mapping[str, Any]) -> tuple[SimulationCon
                 "There is nothing to train on; name a scenario, such as town_day, or continue a run with --resume RUN."
             )
         config = load_config(source, overrides, recipe=flags["recipe"])
-        if flags["epochs"] is not None and config.training.source == "bc":  # cloning counts its own
-            config = load_config(source, (*overrides, f"training.bc.epochs={flags['epochs']}"), recipe=flags["recipe"])
+        if flags["epochs"] is not None:
+            config = load_config(source, (*overrides, config.training.with_epochs(flags["epochs"])), recipe=flags["recipe"])
         return config, flags["run_dir"]
     extra = [f"--{name.replace('_', '-')}" for name in ("run_dir", "recipe", "rollout_save_dir") if flags[name] is not None]
     moved = {f"{VALUES[f'--{name}'][0]}={flags[name]}" for name in WHERE if flags[name] is not None}
@@ -315,5 +320,5 @@ def _draw(result: TrainingResult, title: str) -> None:
         return
     try:
         plot_logs([log], Path(result.run_dir) / "curves.png", title=title)
-    except (StorageError, TelemetryError) as error:  # the log was stopped, or the disk is full: the training itself is done
+    except (StorageError, TelemetryError, MissingPackageError) as error:  # the training itself is done
         note(f"no curves.png: {error}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from townlet.cli.common import DAYS, SEED, TOWNS, emit, json_option, note, set_option
+from townlet.cli.common import DAYS, SEED, TOWNS, Whole, emit, json_option, note, set_option
 
 
 @click.command()
 @click.argument("scenario")
-@click.option("--tries", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Moves tried.")
+@click.option("--tries", type=Whole(1, 100_000), default=200, show_default=True, help="Moves tried.")
 @click.option("--towns", type=TOWNS, default=8, show_default=True, help="Towns in which each setting is tried.")
 @click.option("--days", type=DAYS, default=7, show_default=True, help="Days for which each setting is tried.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Training seed, and seed of the search.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import Annotated, Literal, Self
 
@@ -286,6 +287,13 @@ class TrainingConfig(Section):
         if self.conflict_weights is not None and self.conflict_weights[0] == 0:
             raise ValueError("conflict_weights begin at 0; they are spread by their ratio, so begin above it")
         return self
+
+    def with_epochs(self, epochs: int) -> str:
+        """The override that gives a run so many epochs; an anneal run, in each of its PPO stages."""
+        if self.source == "anneal":
+            stages = [stage.model_dump() | ({"epochs": epochs} if stage.mode == "ppo" else {}) for stage in self.anneal_schedule]
+            return f"training.anneal_schedule={json.dumps(stages)}"
+        return f"training.{'bc.' if self.source == 'bc' else ''}epochs={epochs}"
 
 
 class TelemetryConfig(Section):

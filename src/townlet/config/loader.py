@@ -7,7 +7,7 @@ PyYAML's parser in C gives the events, the rules of YAML 1.2 are ours: ruamel.ya
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from townlet.config.models import SimulationConfig
 from townlet.config.problems import sentences
 from townlet.config.tree import MAX_DEPTH, MAX_NODES, Node, SourceLine, merge, plain, replace
 from townlet.errors import ConfigError, TownletError, did_you_mean
-from townlet.files import read_bytes, safe_join
+from townlet.files import read_bytes, real_path, safe_join
 from townlet.names import name_from
 
 SHIPPED = Path(__file__).resolve().parent.parent / "configs"
@@ -143,6 +143,8 @@ def _nearest(word: str, known: Iterable[str], more: str = "") -> str:
 
 
 def _build(tree: Node, overrides: Sequence[str]) -> SimulationConfig:
+    if isinstance(overrides, str | Mapping):
+        raise ConfigError("overrides are a list of texts, such as ['ppo.learning_rate=1e-4']; found " + type(overrides).__name__)
     for override in overrides:
         tree = _override(tree, override)
     tree = _with_affordances(tree)
@@ -194,7 +196,7 @@ def _read_chain(path: Path, chain: tuple[Path, ...] = (), read: list[Path] | Non
     read.append(path)
     if len(read) > MAX_FILES:
         raise ConfigError(f"{path} is one of more than {MAX_FILES} files that extend each other; write some as one")
-    here = path.resolve()
+    here = real_path(path)
     if here in chain:
         way = " → ".join(str(step) for step in (*chain[chain.index(here) :], here))
         raise ConfigError(f"{path} extends itself: {way}; remove one `extends`")

@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from townlet.config.affordances import AffordancesConfig, AffordanceSpec
-from townlet.config.base import Fault, Id, Section, nearest_name, problems_at, undeclared
+from townlet.config.base import LONGEST, Fault, Id, Section, nearest_name, problems_at, undeclared
 from townlet.config.learning import (
     EvaluationConfig,
     PolicyConfig,
@@ -38,6 +38,7 @@ from townlet.config.town import (
     StockConfig,
     WorldConfig,
 )
+from townlet.errors import UsageError
 from townlet.files import short_hash
 from townlet.names import Name
 
@@ -143,6 +144,10 @@ class SimulationConfig(Section):
                 raise problems_at([(section, text)])
         return self
 
+    def __repr__(self) -> str:
+        """What it is; `print` shows every key."""
+        return f"<SimulationConfig {self.config_id}: episodes of {self.scenario.episode_ticks} ticks, seed {self.seed}>"
+
     @property
     def town_name(self) -> str:
         """What the town is called in files, tables and pictures."""
@@ -155,6 +160,8 @@ class SimulationConfig(Section):
 
     def lasting(self, ticks: int) -> Self:
         """The same town with episodes of so many ticks."""
+        if not 1 <= ticks <= LONGEST:
+            raise UsageError(f"an episode of {ticks:,} ticks is asked for, expected 1 to {LONGEST:,}")
         return self.model_copy(update={"scenario": self.scenario.model_copy(update={"episode_ticks": ticks})})
 
     def measured_needs(self) -> dict[str, NeedConfig]:

@@ -193,16 +193,18 @@ class ReasonConfig(Section):
 
 class ReasonsConfig(Section):
     """A row per reason. Actor and rival: asker and user (blocked), passed over and favoured (overtaken), pusher and holder
-    (ghost_step). The names, in this order, are what an event's `reason` and the kernel's arrays index."""
+    (ghost_step). The names, in this order, are what an event's `reason` and the kernel's arrays index. `{…}` in a sentence is a
+    key of `queue_fairness`."""
 
     blocked: ReasonConfig = Field(
-        ReasonConfig(base=0.4, actor_pays=0.3, rival_pays=0.1), description="The object asked for is in use."
+        ReasonConfig(base=0.4, actor_pays=0.3, rival_pays=0.1), description="You ask for something that somebody is using."
     )
     overtaken: ReasonConfig = Field(
-        ReasonConfig(base=1.0, actor_pays=0.1, rival_pays=0.3), description="Passed over in a hand-over."
+        ReasonConfig(base=1.0, actor_pays=0.1, rival_pays=0.3), description="Somebody behind you is let in before you."
     )
     ghost_step: ReasonConfig = Field(
-        ReasonConfig(base=1.5, actor_pays=0.1, rival_pays=0.3), description="A stalled holder was pushed aside."
+        ReasonConfig(base=1.5, actor_pays=0.1, rival_pays=0.3),
+        description="You push aside somebody who was called {ghost_step_after} minutes ago and is still not there.",
     )
 
 
@@ -233,19 +235,15 @@ def _delta(trust: float = 0.0, familiarity: float = 0.0, rivalry: float = 0.0) -
 
 
 class TieEventsConfig(Section):
-    """A row per event; the names, in this order, are what the kernel's arrays index."""
+    """A row per event; the names, in this order, are what the kernel's arrays index. `{…}` in a sentence is a key of `chat`."""
 
-    chat_success: TieDeltaConfig = Field(_delta(0.05, 0.10), description="A good chat, × its quality.")
-    chat_failure: TieDeltaConfig = Field(_delta(0.0, -0.05, 0.05), description="A chat that went wrong.")
-    handover: TieDeltaConfig = Field(_delta(0.05, 0.05, -0.05), description="A hand-over in a queue.")
-    shared_meal: TieDeltaConfig = Field(
-        _delta(0.10, 0.25), description="Two eaters on neighbouring tiles, once per pair and meal."
-    )
-    late_help: TieDeltaConfig = Field(
-        _delta(0.20, 0.10, -0.10), description="A present colleague covers a late one, once per shift."
-    )
+    chat_success: TieDeltaConfig = Field(_delta(0.05, 0.10), description="A good chat (× its quality, {quality_floor} to 1).")
+    chat_failure: TieDeltaConfig = Field(_delta(0.0, -0.05, 0.05), description="A chat that goes wrong.")
+    handover: TieDeltaConfig = Field(_delta(0.05, 0.05, -0.05), description="Somebody lets the other in first.")
+    shared_meal: TieDeltaConfig = Field(_delta(0.10, 0.25), description="They eat side by side.")
+    late_help: TieDeltaConfig = Field(_delta(0.20, 0.10, -0.10), description="One covers for the other, who is late for work.")
     shift_takeover: TieDeltaConfig = Field(
-        _delta(-0.10, 0.0, 0.30), description="A colleague is paid for the rest of an absent one's shift."
+        _delta(-0.10, 0.0, 0.30), description="One takes over the other's missed shift and is paid for it."
     )
 
 

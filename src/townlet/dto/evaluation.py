@@ -29,7 +29,7 @@ MEASURES: dict[str, MeasureSpec] = {
     "return": MeasureSpec("return", "per resident-day", 1, 2, "reward of the founders; 0 from an exit to the end"),
     "self_sufficiency": MeasureSpec("self-suff.", "share", 1, 3, "days on which every need of a resident stayed above a line"),
     "attendance": MeasureSpec("attendance", "share", 1, 3, "shifts that were not missed, of those that were due"),
-    "lateness": MeasureSpec("late", "share", -1, 3, "shifts that began late or were missed, of those that were due"),
+    "lateness": MeasureSpec("late", "share", -1, 3, "shifts begun late or missed before any exit, of those that were due"),
     "late_minutes": MeasureSpec("late min", "minutes per shift", -1, 2, "from the start of a shift to a late arrival; 0 on time"),
     "conflicts": MeasureSpec("conflicts", "per resident-day", -1, 2, "queue conflicts"),
     "intensity": MeasureSpec("intensity", "per resident-day", -1, 2, "sum of the intensities of the conflicts"),

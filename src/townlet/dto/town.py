@@ -24,20 +24,43 @@ class ObservationBatchDTO(Frozen):
     observations: tuple[ObservationDTO, ...]
 
 
-class RewardBreakdownDTO(Frozen):
-    """The terms of a tick, a decision or a life; their sum is the reward."""
+def _term(meaning: str, bounds: str) -> float:
+    """What a term is and its range in one minute; `{…}` stands for a figure of the town's config."""
+    term: float = Field(0.0, description=meaning, json_schema_extra={"range": bounds})
+    return term
 
-    survival: float = Field(0.0, description="For every living tick, less of it in misery.")
-    needs: float = Field(0.0, description="Unmet needs, weighted and squared.")
-    wage: float = Field(0.0, description="While present on shift.")
-    spending: float = Field(0.0, description="Prices paid.")
-    punctuality: float = Field(0.0, description="Spread over a shift begun on time.")
-    social: float = Field(0.0, description="Good chats.")
-    conflict: float = Field(0.0, description="What quarrels over objects cost.")
-    shaping: float = Field(0.0, description="Avoiding a rival, reconciling with one.")
-    exit_guard: float = Field(0.0, description="Positive terms taken back once an exit is known.")
-    clip: float = Field(0.0, description="What the bound of a tick took away.")
-    terminal: float = Field(0.0, description="Collapse or eviction.")
+
+class RewardBreakdownDTO(Frozen):
+    """The terms of a tick, a decision or a life; their sum is the reward. The kernel's columns have this order."""
+
+    survival: float = _term("{survival:g} for every minute alive", "0 … {survival:g}")
+    needs: float = _term(
+        "minus {needs_scale:g} × weight × (1 − level)² of every need, every minute: empty needs cost most",
+        "{worst_needs:.3g} … 0",
+    )
+    wage: float = _term("{wage_rate:g} for every minute at work", "0 … {wage_rate:g}")
+    spending: float = _term("minus {spending:g} for every coin of a price, when it is paid", "≤ 0")
+    punctuality: float = _term("{punctuality:g} for a shift that began on time, paid in equal parts over its minutes", "≥ 0")
+    social: float = _term(
+        "a good chat, to both: its quality × ({chat_base:g} + {chat_trust:g} × trust + {chat_familiarity:g} × familiarity); "
+        "not where `features.stages.social_rewards` is OFF",
+        "{worst_chat:.3g} … {best_chat:.3g}",
+    )
+    conflict: float = _term(
+        "what the two sides of a conflict pay (above), × {conflict_weight:g}", "{worst_conflict:.3g} … 0 for each"
+    )
+    shaping: float = _term(
+        "{avoid_rival:g} for going elsewhere when a rival is at the nearest object, {reconciliation:g} × the fall of rivalry for "
+        "making up; only where `features.stages.social_rewards` is C2 (the first) or C3 (both)",
+        "≥ 0",
+    )
+    exit_guard: float = _term(
+        "takes back what is earned in the last {exit_warning} minutes before an exit, so that leaving never pays", "≤ 0"
+    )
+    clip: float = _term("keeps the sum of the terms above within ±{clip:g} a minute", "any")
+    terminal: float = _term(
+        "once, at the end of a life: {collapse:g} for a collapse, {eviction:g} for an eviction", "{worst_end:g} … 0"
+    )
 
     @property
     def total(self) -> float:

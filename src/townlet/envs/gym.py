@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 from townlet.envs.events import step_records
 from townlet.envs.render import rendered
-from townlet.envs.spaces import INFOS, Sight, info_of, make_towns
-from townlet.envs.vector import Scenario, VectorTown
+from townlet.envs.spaces import INFOS, Sight, info_of, make_towns, write_action
+from townlet.envs.vector import Scenario, VectorTown, checked_actions
 from townlet.errors import UsageError
 from townlet.types import Array
 from townlet.world.rng import PICK
@@ -54,7 +54,7 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
                 f"the neighbours follow the script, which chooses options, but policy.action_level is {vec.catalogue.level!r}; "
                 "use 'option', other neighbours, or townlet.parallel_env and act for everybody"
             )
-        if isinstance(neighbours, str) and neighbours not in ("scripted", "random"):
+        if neighbours not in ("scripted", "random") and not callable(neighbours):
             raise UsageError(
                 f"neighbours is {neighbours!r}, expected scripted, random or a function; townlet.load_policy makes one of a run"
             )
@@ -91,8 +91,8 @@ class ResidentEnv(gymnasium.Env[Array, np.int64]):
         elif self._neighbours == "random":
             choose_random(vec.masks[0], vec.draws(PICK)[0], self._actions[0])
         elif not isinstance(self._neighbours, str):
-            self._actions[:] = self._neighbours(vec)
-        self._actions[0, self._slot] = int(action)
+            self._actions[:] = checked_actions(self._neighbours(vec), self._actions.shape, "the neighbours gave")
+        write_action(self._actions[0], self._slot, action, self.resident)
         vec.step(self._actions)
         terminated, truncated = bool(vec.terminated[0, self._slot]), bool(vec.truncated[0, self._slot])
         self._over = terminated or truncated

@@ -12,12 +12,13 @@ from pettingzoo import ParallelEnv
 from townlet.config.base import DAY
 from townlet.envs.events import step_records
 from townlet.envs.render import rendered
-from townlet.envs.spaces import INFOS, Sight, info_of, make_towns
-from townlet.envs.vector import Scenario, VectorTown
+from townlet.envs.spaces import INFOS, Sight, info_of, make_towns, write_action
+from townlet.envs.vector import Scenario, VectorTown, checked_actions
 from townlet.errors import UsageError
 from townlet.types import Array
 
 RENDER_MODES = ("human", "rgb_array", "ansi")
+NAMES = ("own", "numbered")
 
 
 def parallel_env(
@@ -47,25 +48,27 @@ def parallel_env(
     Without a `seed` one is drawn, as Gymnasium does: no two copies are twins, and `env.vec.seed` tells which it is.
     """
     kinds = {"living": TownParallelEnv, "fixed": FixedParallelEnv}
-    for what, found, known in (
-        ("agents", agents, tuple(kinds)),
-        ("names", names, ("own", "numbered")),
-        ("infos", infos, INFOS),
-        ("rewards", rewards, ("own", "team")),
-    ):
-        if found not in known:
-            raise UsageError(f"{what} is {found!r}, expected {' or '.join(known)}")
+    _check("agents", agents, tuple(kinds))
+    _check("names", names, NAMES)
+    _check("infos", infos, INFOS)
+    _check("rewards", rewards, ("own", "team"))
     vec = make_towns(scenario, 1, overrides, seed=seed, max_cycles=max_cycles, start=start, first_town=town)
     numbered, team = names == "numbered", rewards == "team"
     return kinds[agents](vec, map_layout=map, numbered=numbered, infos=infos, team=team, render_mode=render_mode)
+
+
+def _check(what: str, found: str, known: tuple[str, ...]) -> None:
+    if found not in known:
+        raise UsageError(f"{what} is {found!r}, expected {' or '.join(known)}")
 
 
 class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
     """Observations are `{"observation", "action_mask"}` as `Sight` says; actions are indices of `vec.catalogue.names`.
 
     Agents are the founders, then `newcomer_1`, `newcomer_2`, … as they arrive; an id that has left does not come back.
-    An action outside the mask, or for nobody, acts as `wait`; `infos[agent]["illegal"]` tells. Infos hold besides the mask, the
-    tick, the option under way, the breakdown of the reward and the events of the step that concern the agent.
+    An agent without an action waits, and so does one whose action is outside the mask; `infos[agent]["illegal"]` tells. Infos
+    hold besides the mask, the tick, the option under way, the breakdown of the reward and the events of the step that concern
+    the agent.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "townlet_v0", "render_modes": list(RENDER_MODES), "is_parallelizable": True}
@@ -127,10 +130,14 @@ class TownParallelEnv(ParallelEnv):  # type: ignore[misc]
     ) -> tuple[dict[str, dict[str, Array]], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         if not self.agents:
             raise UsageError("the episode is over (nobody is left to act); call reset first")
+        if not isinstance(actions, Mapping):
+            raise UsageError(f"actions are {type(actions).__name__}, expected a dict from agents to whole numbers")
         self._actions[:] = 0
         for agent, action in actions.items():
             if agent in self._slots:
-                self._actions[0, self._slots[agent]] = int(action)
+                write_action(self._actions[0], self._slots[agent], action, agent)
+            elif agent not in self.action_spaces:
+                raise UsageError(f"there is no agent {agent!r:.60}; those here now are {', '.join(self.agents[:20])}")
         before = self._slots
         who = {agent: self.vec.resident_id(0, slot) for agent, slot in before.items()}
         deciding = [slot for slot in before.values() if self.vec.active[0, slot]]
@@ -255,14 +262,17 @@ def parallel_vec(
     start: str | None = None,
     map: str = "flat",
     names: str = "own",
-    infos: bool = True,
+    infos: str = "numeric",
     max_cycles: int | None = None,
 ) -> TownParallelVec:
     """Many towns behind one PettingZoo-like environment: what `parallel_env` gives per agent, with a first axis of towns.
 
     The agents are those of `agents="fixed"`. The step after a town's end starts its next episode, as in Gymnasium's vector
-    environments. Much faster than copies in processes: all towns are stepped by one compiled call.
+    environments. Much faster than copies in processes: all towns are stepped by one compiled call. `infos` are "numeric" or
+    "none".
     """
+    _check("names", names, NAMES)
+    _check("infos", infos, ("none", "numeric"))
     vec = make_towns(scenario, num_envs, overrides, seed=seed, max_cycles=max_cycles, start=start)
     return TownParallelVec(vec, map_layout=map, numbered=names == "numbered", infos=infos)
 
@@ -273,7 +283,7 @@ class TownParallelVec:
     Rows whose `infos[agent]["active"]` is 0 (an empty place, a town that begins anew) take no decision and belong in no mean.
     """
 
-    def __init__(self, vec: VectorTown, *, map_layout: str = "flat", numbered: bool = False, infos: bool = True) -> None:
+    def __init__(self, vec: VectorTown, *, map_layout: str = "flat", numbered: bool = False, infos: str = "numeric") -> None:
         self.vec, self.num_envs, self.infos = vec, vec.num_towns, infos
         self.sight = Sight(vec.spec, map_layout)
         founders = vec.town_of(0).resident_ids
@@ -298,8 +308,10 @@ class TownParallelVec:
 
     def step(self, actions: Mapping[str, Array]) -> tuple[dict[str, Any], ...]:
         """Observations, rewards, terminations, truncations, infos; `actions` are whole numbers (E,) per agent."""
+        if not isinstance(actions, Mapping) or set(actions) != set(self.agents):
+            raise UsageError(f"actions are of {', '.join(map(str, actions))[:200]}; expected a dict of {', '.join(self.agents)}")
         for slot, agent in enumerate(self.agents):
-            self._actions[:, slot] = actions[agent]
+            self._actions[:, slot] = checked_actions(actions[agent], (self.num_envs,), f"the actions of {agent} are")
         vec = self.vec
         vec.step(self._actions)
         rewards = self._rows(vec.rewards.copy())
@@ -319,7 +331,7 @@ class TownParallelVec:
         return {agent: {name: array[:, slot] for name, array in parts.items()} for slot, agent in enumerate(self.agents)}
 
     def _told(self) -> dict[str, dict[str, Array]]:
-        if not self.infos:
+        if self.infos == "none":
             return {agent: {} for agent in self.agents}
         active, illegal = self._rows(self.vec.active.copy()), self._rows(self.vec.illegal.copy())
         return {agent: {"active": active[agent], "illegal": illegal[agent]} for agent in self.agents}

@@ -165,7 +165,7 @@ def _figure(vec: VectorTown, town: int, slot: int, name: str, mark: str, hot: bo
     )
 
 
-IDLE_TOLD = {"wait": "waits", "work": "goes to work", "home": "goes home", "chat": "looks for a chat", "leave": "leaves"}
+IDLE_TOLD = {"wait": "waits", "work": "goes to work", "home": "goes home", "chat": "looks for a chat", "leave": "steps back"}
 
 
 def doing_of(vec: VectorTown, town: int, me: np.void) -> str:

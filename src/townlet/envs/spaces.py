@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from gymnasium import spaces
 
 from townlet.config import SimulationConfig, load_config
 from townlet.envs.vector import Scenario, VectorTown
-from townlet.errors import UsageError
+from townlet.errors import UsageError, whole_number
 from townlet.observations.spec import ObservationSpec
 from townlet.types import Array
 from townlet.world.state import TERMS
@@ -91,12 +92,18 @@ def make_towns(
         raise UsageError("overrides are for configs that are read from a file; this one is already loaded, change it instead")
     config = scenario if isinstance(scenario, SimulationConfig) else load_config(scenario, overrides)
     if max_cycles is not None:
-        if max_cycles < 1:
-            raise UsageError(f"max_cycles is {max_cycles}, expected 1 or more decisions")
-        config = config.lasting(max_cycles * config.policy.interval)
+        config = config.lasting(whole_number("max_cycles", max_cycles, 1) * config.policy.interval)
     if seed is None and not any(override.partition("=")[0].strip() == "seed" for override in overrides):
         seed = 2 * secrets.randbits(40)
     return VectorTown(config, num_towns, seed=seed, start=start, first_town=first_town, threads=threads)
+
+
+def write_action(actions: Array, slot: int, action: object, agent: str) -> None:
+    """One agent's action into those of everybody (N,); a number that is no action stays illegal."""
+    try:
+        actions[slot] = index(action)  # type: ignore[arg-type]
+    except (TypeError, OverflowError):
+        raise UsageError(f"the action of {agent} is {action!r:.60}, expected a whole number: the index of an action") from None
 
 
 def info_of(vec: VectorTown, slot: int, infos: str) -> dict[str, Any]:

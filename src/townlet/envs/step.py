@@ -69,6 +69,26 @@ def gather_events(events: np.ndarray, towns: np.ndarray, out: np.ndarray) -> Non
 
 
 @entry
+def add_rewards(
+    active: np.ndarray,
+    rewards: np.ndarray,
+    terminated: np.ndarray,
+    truncated: np.ndarray,
+    returns: np.ndarray,
+    lengths: np.ndarray,
+) -> bool:
+    """Add a step to the returns and lengths of the lives under way; whether one of them ended.  # all (E, N)"""
+    ended = False
+    for e in range(active.shape[0]):
+        for i in range(active.shape[1]):
+            if active[e, i] != 0:
+                returns[e, i] += rewards[e, i]
+                lengths[e, i] += 1
+                ended = ended or terminated[e, i] != 0 or truncated[e, i] != 0
+    return ended
+
+
+@entry
 def step_towns(
     s: State,
     tables: Tables,

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from townlet.config import SimulationConfig, config_hash, load_config
-from townlet.config.base import minutes
+from townlet.config.base import minute_at
 from townlet.envs.step import Buffers, gather_events, step_towns
 from townlet.envs.threads import Call, Threads
-from townlet.errors import SnapshotError, UsageError
+from townlet.errors import SnapshotError, UsageError, whole_number
 from townlet.observations.spec import CONFLICT, ObservationSpec
 from townlet.scenarios.compile import CompiledTown, compile_town, empty_slots, no_ties
 from townlet.types import Array
@@ -48,6 +48,7 @@ from townlet.world.state import (
 )
 
 Scenario = str | Path | SimulationConfig
+MOST_SEED = (1 << 63) - 1
 GOLDEN_SECTION = (5**0.5 - 1) / 2
 FINGERPRINT = ("residents", "ties", "objects", "towns", "grid", "terms")  # state that a digest and a snapshot hold
 
@@ -74,16 +75,14 @@ class VectorTown:
         conflict_weights: tuple[float, float] | None = None,
         threads: int = 1,
     ) -> None:
-        if num_towns < 1 or threads < 1:
-            raise UsageError(f"num_towns is {num_towns} and threads is {threads}; both must be at least 1")
-        if first_town < 0:
-            raise UsageError(f"first_town is {first_town}; it may not be negative")
+        for what, number, least in (("num_towns", num_towns, 1), ("threads", threads, 1), ("first_town", first_town, 0)):
+            whole_number(what, number, least)
         named = [scenario] if isinstance(scenario, str | Path | SimulationConfig) else list(scenario)
         configs = [one if isinstance(one, SimulationConfig) else load_config(one) for one in named]
         self.config = configs[0]
         self.towns: tuple[CompiledTown, ...] = tuple(compile_town(config) for config in configs)
         self.num_towns, self.threads = num_towns, threads
-        self.seed = self.config.seed if seed is None else _checked(seed)
+        self.seed = self.config.seed if seed is None else whole_number("seed", seed, 0, MOST_SEED)
         self.primitive = self.config.policy.action_level == "primitive"
         self.interval = self.config.policy.interval
         self.catalogue = Catalogue.of(self.config)
@@ -92,7 +91,7 @@ class VectorTown:
         self._weights = conflict_weights
         if conflict_weights is not None:
             self.tables = self.tables._replace(rules=np.repeat(self.tables.rules, num_towns))
-        self.start_minute = self.config.scenario.start if start in (None, "random") else int(minutes(start))
+        self.start_minute = self.config.scenario.start if start in (None, "random") else minute_at(start, "random")
         self.num_residents = self.tables.start.shape[1]
         self.num_actions = len(self.catalogue)
         self._conflict = np.array(self.spec.columns(CONFLICT), dtype=np.int64)
@@ -152,7 +151,7 @@ class VectorTown:
     def reset(self, seed: int | None = None, *, first_town: int | None = None) -> None:
         """All towns to the first tick of their first episode; other towns, where the number of the first is given."""
         if seed is not None:
-            self.seed = _checked(seed)
+            self.seed = whole_number("seed", seed, 0, MOST_SEED)
         if first_town is not None:
             self.state.towns["id"] = first_town + np.arange(self.num_towns)
         self.state.towns["layout"] = self.state.towns["id"] % len(self.towns)
@@ -167,13 +166,11 @@ class VectorTown:
 
     def step(self, actions: ArrayLike, targets: Array | None = None) -> None:
         """One decision of everybody. `targets (E, N)` names the object of an affordance option where it is not -1."""
-        choices = np.asarray(actions)
         want = (self.num_towns, self.num_residents)
-        if choices.shape != want or choices.dtype.kind not in "iu":
-            raise UsageError(f"actions are {choices.dtype}{choices.shape}, expected whole numbers of shape {want}")
+        choices = checked_actions(actions, want, "actions are")
         if targets is not None and (targets.shape != want or targets.dtype != np.int64):
             raise UsageError(f"targets are {targets.dtype}{targets.shape}, expected int64 of shape {want}")
-        self._step(choices.astype(np.int64, copy=False), self._no_targets if targets is None else targets)
+        self._step(choices, self._no_targets if targets is None else targets)
 
     def step_arguments(self, choices: Array, targets: Array) -> tuple[object, ...]:
         """What `step_towns` is given, but for the towns it is to step."""
@@ -380,7 +377,12 @@ def _pad(arrays: Sequence[Array], filler: Array | None = None) -> Array:
     return out
 
 
-def _checked(seed: int) -> int:
-    if not 0 <= seed < 1 << 63:
-        raise UsageError(f"seed is {seed}; expected a whole number from 0 to {(1 << 63) - 1}")
-    return seed
+def checked_actions(actions: ArrayLike, want: tuple[int, ...], who: str) -> Array:
+    """Somebody's actions as an array of whole numbers of this shape; one sentence that begins with `who` when they are not."""
+    try:
+        found = np.asarray(actions)
+    except ValueError:  # lists of different lengths
+        raise UsageError(f"{who} lists of different lengths, expected whole numbers of shape {want}") from None
+    if found.shape != want or found.dtype.kind not in "iu":
+        raise UsageError(f"{who} {found.dtype}{found.shape}, expected whole numbers of shape {want}")
+    return found.astype(np.int64, copy=False)

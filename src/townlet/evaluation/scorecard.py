@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from townlet.config.base import nearest_name
 from townlet.config.learning import EvaluationConfig, TrainingConfig
 from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import LOOKS, CaseCard, PolicyCard, Scorecard, ScoreScale
@@ -36,6 +37,7 @@ from townlet.policy.runtime import (
     locate,
     make_policy,
 )
+from townlet.ports import PolicyBackend
 from townlet.sim.loop import SimulationLoop
 from townlet.types import Array, Record
 from townlet.world.rng import SHUFFLE
@@ -70,10 +72,13 @@ def evaluate(
     """
     if not policies:
         raise UsageError("there is no policy to evaluate; name at least one, such as scripted or a checkpoint folder")
+    if not cases:
+        raise UsageError("there is no town to evaluate in; name at least one scenario, such as town_day")
+    if baseline is not None and baseline not in policies:
+        raise UsageError(f"the baseline {baseline!r:.60} is none of the policies; {nearest_name(baseline, policies)}")
     cases = [replace(case, config=case.own()) for case in cases]  # read once
     rules = evaluation or cases[0].own().evaluation
-    wanted = baseline or rules.baseline
-    baseline = wanted if wanted in policies else None
+    baseline = baseline or (rules.baseline if rules.baseline in policies else None)
     where = where or TrainingConfig()
     seed = draw_seed(purpose, window, rules)
     pairs = [(case, name) for case in cases for name in policies]
@@ -235,7 +240,20 @@ def _state(folder: str) -> dict[str, object]:
 
 
 def _make(source: Maker, vec: VectorTown) -> Policy:
-    return make_policy(locate(source), vec, seed=vec.seed) if isinstance(source, str) else source(vec)
+    if isinstance(source, str):
+        return make_policy(locate(source), vec, seed=vec.seed)
+    if not callable(source):
+        raise UsageError(
+            f"the policy is {source!r:.60}, expected a name such as scripted, a folder, or a function that makes a policy; "
+            "several go by name, as in {'script': 'scripted', 'mine': …}"
+        )
+    made = source(vec)
+    if not isinstance(made, PolicyBackend):
+        raise UsageError(
+            f"the policy's function gave {type(made).__name__}, expected something with reset and act; "
+            "townlet.own_policy makes that of a function from towns to actions"
+        )
+    return made
 
 
 def policy_of_case(vec: VectorTown, source: PolicySource, case: Case) -> Policy:

@@ -251,7 +251,7 @@ def write_ties(t: Town, i: int, tables: Tables, at: np.void, out: np.ndarray) ->
     nobody = feeling(-1, 0.0, 0.0, 0.0)
     friend, friend_2, rival, rival_2 = nobody, nobody, nobody, nobody
     filled, avoided, trust_sum, fam_sum, rival_sum = 0, 0, 0.0, 0.0, 0.0
-    floor, avoid = t.rules["tie_floor"], t.rules["avoid_threshold"]
+    floor, avoid = t.rules["free_below"], t.rules["avoid_threshold"]
     for s in range(MAX_EDGES):
         other = int(t.ties[i, s]["other"])
         if other < 0:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from townlet.config.base import tick_at
 from townlet.errors import UsageError
+from townlet.observer.header import TakeHeader, table_of
 from townlet.observer.story import events, moments, text_of, time_of
-from townlet.observer.studio import Studio, table_of
+from townlet.observer.studio import Studio
 from townlet.observer.witness import ties, witness, witnesses
 from townlet.types import Array, Record
 
 DOING_WORDS = {
     "absent": "is not in town", "idle": "waits", "walks": "walks to {o}", "uses": "is at {o}", "queues": "queues for {o}",
     "called": "is called to {o}", "works": "works", "to_work": "goes to work", "to_home": "goes home",
-    "to_chat": "looks for a chat", "leaves": "leaves",
+    "to_chat": "looks for a chat", "leaves": "steps back",
 }  # fmt: skip
 BEFORE_WORK = 90  # ticks that are looked at where somebody was late
 
 
-def tick_in(header: Mapping[str, Any], text: str) -> int:
+def tick_in(header: TakeHeader, text: str) -> int:
     """A tick of the take, from its number or from a clock time."""
     last = header["first"] + header["ticks"] - 1
     tick = tick_at(text, start=header["start_minute"], day=header["ticks_per_day"], first=header["first"])
@@ -34,7 +33,7 @@ def tick_in(header: Mapping[str, Any], text: str) -> int:
     return tick
 
 
-def slot_named(header: Mapping[str, Any], name: str) -> int:
+def slot_named(header: TakeHeader, name: str) -> int:
     known = [person["id"] for person in header["people"]]
     if name not in known:
         raise UsageError(f"there is no resident {name!r}; this town has {', '.join(known[:20])}")
@@ -194,7 +193,7 @@ def _moment(studio: Studio, name: str, tick: int) -> list[str]:
     ]
 
 
-def _words(header: Mapping[str, Any], doing: int, thing: int) -> str:
+def _words(header: TakeHeader, doing: int, thing: int) -> str:
     """What a resident does, from its columns."""
     name = header["things"][thing - 1]["id"] if thing else "something"
     return DOING_WORDS[header["doing"][doing & 127]].format(o=name)
@@ -205,7 +204,7 @@ def _whole(studio: Studio, name: str, column: str) -> Array:
     return np.concatenate([reel.column(table, "residents", column) for reel in studio.reels(name)])  # (ticks, N)
 
 
-def _options(header: Mapping[str, Any], option: str) -> list[str]:
+def _options(header: TakeHeader, option: str) -> list[str]:
     found = [name for name in header["actions"] if name == option or name.partition(":")[0] == option]
     if not found:
         known = dict.fromkeys(name.partition(":")[0] for name in header["actions"])

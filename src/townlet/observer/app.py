@@ -6,19 +6,19 @@ import asyncio
 import json
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import uvicorn
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -29,12 +29,13 @@ from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, TownletError, UsageError, first_problem
 from townlet.observer.changeable import rules_to_change
 from townlet.observer.guard import Guard
+from townlet.observer.header import plan_of
 from townlet.observer.library import Library
 from townlet.observer.living import beside, file_parts, living_parts, packed
 from townlet.observer.news import News
 from townlet.observer.standalone import page_html
 from townlet.observer.story import divergence, moments
-from townlet.observer.studio import MOST_TAKES, KnownTake, Studio, plan_of
+from townlet.observer.studio import MOST_TAKES, KnownTake, Studio
 from townlet.observer.take import MOST_CHANGES, Change, parse_take, take_bytes
 from townlet.observer.witness import ties, witness
 from townlet.scenarios.lint import lint
@@ -58,6 +59,7 @@ FRESH = {"Cache-Control": "no-store"}
 WATCH_EVERY = 0.5  # seconds between looks at the logs of runs, while somebody is here
 REST = 0.2  # seconds in which nobody wants the worker before it shoots ahead
 
+Handler = Callable[[Request], Awaitable[Response]]
 Futures = Callable[[Studio, str, int, list[str], int], Record]  # take, tick, edits, futures
 
 
@@ -201,14 +203,18 @@ def in_address(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _safely(handler: Callable[[Request], Any]) -> Callable[[Request], Any]:
+def _safely(handler: Handler) -> Handler:
     async def safe(request: Request) -> Response:
         try:
-            return await handler(request)  # type: ignore[no-any-return]
+            return await handler(request)
         except _Busy:
             return JSONResponse({"error": "the studio is busy; ask again in a moment"}, 503, {"Retry-After": "1", **FRESH})
         except TownletError as error:
             return JSONResponse({"error": str(error)}, 400 if request.method == "POST" else 404, FRESH)
+        except OSError as error:  # removed or shut while it was read
+            return JSONResponse({"error": f"{error.filename}: {error.strerror}"}, 404, FRESH)
+        except ClientDisconnect:  # in the middle of what it sent: nobody hears the answer
+            return Response(status_code=400)
         except asyncio.CancelledError:  # the server did not want to wait any longer
             return JSONResponse({"error": "the server is closing"}, 503, FRESH)
 
@@ -502,12 +508,9 @@ class _Routes:
             await asyncio.sleep(WATCH_EVERY)
             if not self.here.news.viewers:
                 continue
-            try:
-                found = await asyncio.to_thread(self.library.changes)
-            except TownletError:  # a run that cannot be read: the list of runs says why
-                continue
-            for kind, data in found:
-                self.here.news.publish(kind, data)
+            with suppress(OSError):  # the folder of runs itself cannot be read
+                for kind, data in await asyncio.to_thread(self.library.changes):
+                    self.here.news.publish(kind, data)
 
 
 def _changes(asked: object) -> list[Change]:

@@ -74,10 +74,8 @@ def interval_chart(title: str, rows: Sequence[Estimate], *, unit: str = "") -> s
     return _figure(title, unit, "".join(parts), WIDTH, height, [])
 
 
-def heat_strip(
-    title: str, columns: Sequence[Sequence[float]], *, x: Sequence[float], unit: str = "", x_label: str = "epoch"
-) -> str:
-    """Histograms side by side, one column per moment, darker = more; the lowest bin is at the bottom."""
+def heat_strip(title: str, columns: Sequence[Sequence[float]], *, x: Sequence[float], unit: str = "") -> str:
+    """Histograms side by side, one column per epoch, darker = more; the lowest bin is at the bottom."""
     if not columns:
         return ""
     bins = len(columns[0])
@@ -97,7 +95,7 @@ def heat_strip(
     for value in (0.0, 0.5, 1.0):
         y = HEIGHT - BOTTOM - value * (HEIGHT - TOP - BOTTOM)
         parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
-    parts.append(_x_axis(min(x), max(x), _scale(min(x), max(x), LEFT, WIDTH - RIGHT), x_label))
+    parts.append(_x_axis(min(x), max(x), _scale(min(x), max(x), LEFT, WIDTH - RIGHT), "epoch"))
     return _figure(title, unit, "".join(parts), WIDTH, HEIGHT, [])
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ class Library:
         self.folder, self.releases = folder, Releases(ledger, rules)
         self._scenarios: list[Record] = []
         self._counted: dict[str, tuple[tuple[int, int], int, list[str]]] = {}  # run → size and time of its log, records, alarms
-        self._known: dict[str, tuple[int, tuple[str, ...]]] = {}  # run → bytes of its log, checkpoints
+        self._known: dict[str, tuple[tuple[int, bool], tuple[str, ...]]] = {}  # run → its `_state`
         self._alarms: dict[str, int] = {}  # run → alarms that are no news
         self._looked = False
 
@@ -47,7 +49,9 @@ class Library:
         run = self.find(name)
         stages = [stage.name for stage in sorted((run.path / "stages").glob("*")) if stage.is_dir()]
         config, card = run.resolved_config().model_dump(mode="json"), run.card().model_dump()
-        return self._row(run) | {"config": config, "card": card, "stages": stages, "summary": run.summary()}
+        summary = run.summary()
+        told = None if summary is None else summary.as_record()
+        return self._row(run) | {"config": config, "card": card, "stages": stages, "summary": told}
 
     def find(self, name: str) -> RunFolder:
         for run in find_runs(self.folder):
@@ -58,9 +62,10 @@ class Library:
     def find_policy(self, policy: str) -> tuple[str, Path] | None:
         """Name and folder of the checkpoint with these weights, of whichever run."""
         for run in find_runs(self.folder):
-            for folder in (run.checkpoints / one for one in _checkpoints(run)):
-                if weights_id(folder) == policy:
-                    return checkpoint_name(folder), folder
+            with suppress(TownletError, OSError):  # one that is damaged is not the one meant
+                for folder in (run.checkpoints / one for one in _checkpoints(run)):
+                    if weights_id(folder) == policy:
+                        return checkpoint_name(folder), folder
         return None
 
     def _count(self, run: RunFolder) -> tuple[int, list[str]]:
@@ -75,22 +80,22 @@ class Library:
         return self._counted[name][1:]
 
     @staticmethod
-    def _state(run: RunFolder) -> tuple[int, tuple[str, ...]]:
-        """Bytes of a run's log and its checkpoints."""
+    def _state(run: RunFolder) -> tuple[tuple[int, bool], tuple[str, ...]]:
+        """Bytes of a run's log and whether the run has ended; its checkpoints."""
         log = run.log()
-        return 0 if log is None else log.stat().st_size, _checkpoints(run)
+        return (0 if log is None else log.stat().st_size, run.ended), _checkpoints(run)
 
     def _row_or_problem(self, run: RunFolder) -> Record:
         """One damaged run does not hide the others."""
         try:
             return self._row(run)
-        except TownletError as error:
+        except (TownletError, OSError) as error:  # damaged, or removed while it was read
             nothing: Record = {"updates": 0, "alarms": 0, "mode": None, "town": None, "epochs": None, "checkpoints": []}
             return nothing | {"id": run_id(run.path), "name": run.path.name, "state": "damaged", "problem": str(error)}
 
     def _row(self, run: RunFolder) -> Record:
         self._known.setdefault(run_id(run.path), self._state(run))  # what comes after a list was asked for is news
-        card, summary = run.card(), run.summary() or {}
+        card, summary = run.card(), run.summary()
         best, latest = run.best(), run.latest()
         updates, alarms = self._count(run)
         self._alarms.setdefault(run_id(run.path), len(alarms))
@@ -101,8 +106,8 @@ class Library:
             "alarms": len(alarms),
             "mode": card.mode,
             "town": card.config_id,
-            "state": summary.get("status", "finished") if summary else "unfinished",
-            "epochs": summary.get("epochs"),
+            "state": "unfinished" if summary is None else summary.state,
+            "epochs": None if summary is None else summary.epochs,
             "checkpoints": [
                 {
                     "id": one,
@@ -149,21 +154,25 @@ class Library:
         return found
 
     def changes(self) -> list[tuple[str, Record]]:
-        """News since the last time: `record` where a log has changed, `alarm` where that set one off, `checkpoint`."""
+        """News since the last time: `record` where a run has grown or ended, `alarm` where that set one off, `checkpoint`."""
         found: list[tuple[str, Record]] = []
         for run in find_runs(self.folder):
-            name, now = run_id(run.path), self._state(run)
-            before = self._known.get(name, (0, ()) if self._looked else now)  # a run that was not there is news as a whole
-            self._known[name] = now
-            if before[0] != now[0]:
-                found.append(("record", {"run": name}))
-                alarms = self._count(run)[1]
-                told, self._alarms[name] = self._alarms.get(name, len(alarms)), len(alarms)
-                if len(alarms) > told:
-                    found.append(("alarm", {"run": name, "text": f"{run.path.name}: {alarms[-1]}"}))
-            found += [("checkpoint", {"run": name, "id": one}) for one in now[1] if one not in before[1]]
+            with suppress(TownletError, OSError):  # damaged or removed: the list of runs says so, the others go on
+                found += self._changes(run)
         self._looked = True
         return found
+
+    def _changes(self, run: RunFolder) -> Iterator[tuple[str, Record]]:
+        name, now = run_id(run.path), self._state(run)
+        before = self._known.get(name, ((0, False), ()) if self._looked else now)  # a new run is news as a whole
+        self._known[name] = now
+        if before[0] != now[0]:
+            yield "record", {"run": name}
+            alarms = self._count(run)[1]
+            told, self._alarms[name] = self._alarms.get(name, len(alarms)), len(alarms)
+            if len(alarms) > told:
+                yield "alarm", {"run": name, "text": f"{run.path.name}: {alarms[-1]}"}
+        yield from (("checkpoint", {"run": name, "id": one}) for one in now[1] if one not in before[1])
 
     # --- releases -----------------------------------------------------------------------------------------------------
 

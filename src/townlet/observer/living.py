@@ -107,7 +107,7 @@ def packed(carried: Carried) -> bytes:
 def _head(studio: Studio, name: str, networks: dict[str, KernelNetwork], policies: Collection[str]) -> Record:
     """A take's header, with the digest it ends with, and its decisions where no policy of the engine makes them."""
     known = studio.known(name)
-    take, head = known.take, dict(known.header)
+    take, head = known.take, Record(known.header)
     network = networks.get(take.policy)
 
     def by_kernel(vec: VectorTown) -> NetworkPolicy:

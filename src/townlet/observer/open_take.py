@@ -6,6 +6,7 @@ from pathlib import Path
 
 from townlet.config.loader import load_config
 from townlet.errors import CheckpointError, UsageError
+from townlet.files import real_path
 from townlet.observer.library import checkpoint_name, weights_id
 from townlet.observer.studio import Studio
 from townlet.observer.take import read_take
@@ -30,7 +31,7 @@ def open_take(
         chosen = policy or (str(best) if best is not None else "scripted")
         return studio.new_take(run.resolved_config(), seed=seed, policy=policy_id(studio, chosen)).take.id
     if (path / STATE).is_file() or path.name in (BEST, LATEST):
-        run = RunFolder(path.resolve().parent.parent)
+        run = RunFolder(real_path(path).parent.parent)
         config = run.resolved_config() if run.exists else load_config("town_day", overrides)
         return studio.new_take(config, seed=seed, policy=policy_id(studio, policy or what)).take.id
     if len(path.parts) > 1 and not path.suffix and not path.exists():

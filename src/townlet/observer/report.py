@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -26,9 +26,10 @@ from townlet.observer.scoreboard import measure_notes, scoreboard
 from townlet.observer.style import page
 from townlet.policy.checkpoint import RUN_CHECKPOINTS
 from townlet.policy.runtime import locate
-from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder
+from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder, RunSummary
 from townlet.promotion.ledger import read_ledger
 from townlet.telemetry.ndjson import read_records
+from townlet.types import Record
 
 SCORECARD = "scorecard.json"
 Part = TypeVar("Part")
@@ -59,8 +60,8 @@ class RunRecord:
     run: RunCard | None
     config: SimulationConfig | None
     environment: RunEnvironment | None
-    summary: Mapping[str, Any]
-    records: tuple[Mapping[str, Any], ...]  # telemetry, an anneal run's stages one after the other
+    summary: RunSummary | None
+    records: tuple[Record, ...]  # telemetry, an anneal run's stages one after the other
     scorecard: Scorecard | None
     promotion: PromotionDecision | None = None  # the last one that a ledger has of this run
     damaged: tuple[str, ...] = ()  # a sentence for each part that could not be read
@@ -81,7 +82,7 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
             return nothing
 
     run, summary = part("run.json", kept.card, None), part("summary.json", kept.summary, None)
-    records: list[Mapping[str, Any]] = []
+    records: list[Record] = []
     log = log or kept.find_log(None if run is None else run.telemetry)
     if log is not None:
         try:
@@ -100,7 +101,7 @@ def read_run(folder: Path, log: Path | None = None) -> RunRecord:
         run=run,
         config=config,
         environment=part("environment.json", kept.environment, None),
-        summary=summary or {},
+        summary=summary,
         records=tuple(records),
         scorecard=part(SCORECARD, lambda: load_scorecard(card), None),
         promotion=judged[-1] if judged else None,
@@ -148,12 +149,12 @@ def render_report(record: RunRecord, *, town: str = "", commands: Sequence[str] 
     return page(f"Townlet: {escape(record.name)}", "".join(parts))
 
 
-def _anneal(summary: Mapping[str, Any], promotion: PromotionDecision | None) -> str:
+def _anneal(summary: RunSummary | None, promotion: PromotionDecision | None) -> str:
     """What an anneal run came to, and what promotion said of it: at its end, or later."""
-    if summary.get("strategy") != "anneal" or "status" not in summary:
+    if summary is None or summary.strategy != "anneal" or summary.status is None:
         return ""
     try:
-        result = AnnealSummary.model_validate_json(json.dumps(summary))
+        result = AnnealSummary.model_validate_json(summary.model_dump_json(exclude_unset=True))
         told = (result if promotion is None else result.model_copy(update={"promotion": promotion})).told()
     except ValidationError as error:
         told = (f"summary.json does not tell what the stages came to ({first_problem(error)})",)
@@ -192,23 +193,15 @@ def _subtitle(record: RunRecord) -> str:
 
 def _held_out(record: RunRecord) -> str:
     """Periodic evaluations and the ends of stages on held-out seeds, against the scripted level."""
-    points = _evaluations(record.summary)
+    points = [] if record.summary is None else record.summary.all_evaluations()
     x = list(range(1, len(points) + 1))
-    ends = {end: [_number(point["measures"].get("return", {}).get(end)) for point in points] for end in ("value", "low", "high")}
     scripted = None
     if record.scorecard is not None and "scripted" in record.scorecard.policies:
         scripted = record.scorecard.cases[0].policy("scripted").measures["return"].mean
-    lines = [Series("mean", x, ends["value"]), Series("low", x, ends["low"]), Series("high", x, ends["high"])]
+    found = [point.measures.get("return") for point in points]
+    ends = [(None, None, None) if one is None else (one.value, one.low, one.high) for one in found]
+    lines = [Series(name, x, [end[k] for end in ends]) for k, name in enumerate(("mean", "low", "high"))]
     return line_chart("Return on held-out seeds", lines, unit="dashed: scripted", x_label="evaluation", level=scripted)
-
-
-def _evaluations(summary: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Evaluation points of a result and of the stages inside it, in the order they were made."""
-    found = [point for point in summary.get("evaluations", ()) if "measures" in point]
-    for stage in summary.get("stages", ()):
-        found += _evaluations(stage.get("ppo") or {})
-        found += [stage["evaluation"]] if stage.get("evaluation") else []
-    return found
 
 
 def _charts(record: RunRecord, table: Sequence[tuple[str, str, tuple[str, ...]]]) -> str:
@@ -247,5 +240,5 @@ def _provenance(record: RunRecord) -> str:
     return f"<h2>Config and hashes</h2><dl>{listed}</dl><details><summary>Resolved config</summary><pre>{config}</pre></details>"
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from townlet.config.base import clock
+from townlet.config.base import Section, clock
 from townlet.config.models import SimulationConfig
 from townlet.dto.evaluation import MEASURES
+from townlet.dto.town import RewardBreakdownDTO
 from townlet.observations.spec import ObservationSpec
 from townlet.telemetry.drawing import pipes
 from townlet.world.actions import Catalogue
@@ -15,33 +16,6 @@ from townlet.world.rules import QUEUE_REACH
 from townlet.world.state import CANDIDATES
 
 WIDTH = 120
-TERM_MEANS = {  # term -> what it is, its range in one minute
-    "survival": ("{survival:g} for every minute alive", "0 … {survival:g}"),
-    "needs": (
-        "minus {needs_scale:g} × weight × (1 − level)² of every need, every minute: empty needs cost most",
-        "{worst_needs:.3g} … 0",
-    ),
-    "wage": ("{wage_rate:g} for every minute at work", "0 … {wage_rate:g}"),
-    "spending": ("minus {spending:g} for every coin of a price, when it is paid", "≤ 0"),
-    "punctuality": ("{punctuality:g} for a shift that began on time, paid in equal parts over its minutes", "≥ 0"),
-    "social": (
-        "a good chat, to both: its quality × ({chat_base:g} + {chat_trust:g} × trust + {chat_familiarity:g} × familiarity); "
-        "not where `features.stages.social_rewards` is OFF",
-        "{worst_chat:.3g} … {best_chat:.3g}",
-    ),
-    "conflict": ("what the two sides of a conflict pay (above), × {conflict_weight:g}", "{worst_conflict:.3g} … 0 for each"),
-    "shaping": (
-        "{avoid_rival:g} for going elsewhere when a rival is at the nearest object, {reconciliation:g} × the fall of rivalry for "
-        "making up; only where `features.stages.social_rewards` is C2 (the first) or C3 (both)",
-        "≥ 0",
-    ),
-    "exit_guard": (
-        "takes back what is earned in the last {exit_warning} minutes before an exit, so that leaving never pays",
-        "≤ 0",
-    ),
-    "clip": ("keeps the sum of the terms above within ±{clip:g} a minute", "any"),
-    "terminal": ("once, at the end of a life: {collapse:g} for a collapse, {eviction:g} for an eviction", "{worst_end:g} … 0"),
-}
 ACTION_MEANS = {
     "wait": "stay, or go on with what you are doing",
     "work": "go to work and stay there; possible from {work_ahead} minutes before the shift until its end",
@@ -58,19 +32,6 @@ ACTION_MEANS = {
 WAY_MEANS = {
     "near": "the nearest object",
     "calm": "the calm object",
-}
-REASON_MEANS = {
-    "blocked": "you ask for something that somebody is using",
-    "overtaken": "somebody behind you is let in before you",
-    "ghost_step": "you push aside somebody who was called {ghost_step_after} minutes ago and is still not there",
-}
-TIE_MEANS = {
-    "chat_success": "a good chat (× its quality, {quality_floor:g} to 1)",
-    "chat_failure": "a chat that goes wrong",
-    "handover": "somebody lets the other in first",
-    "shared_meal": "they eat side by side",
-    "late_help": "one covers for the other, who is late for work",
-    "shift_takeover": "one takes over the other's missed shift and is paid for it",
 }
 TRAIT_MEANS = {
     "extroversion": "+1: a good chat makes people better known to each other, by {extroversion_bonus:g} more",
@@ -199,7 +160,7 @@ def _queues(config: SimulationConfig, shown: dict[str, str]) -> str:
     rows = [
         (
             name,
-            REASON_MEANS[name].format(**fairness.model_dump()),
+            _means(conflict.reasons, name, fairness),
             *(f"{number:g}" for number in (one.base, one.actor_pays, one.rival_pays)),
         )
         for name, one in conflict.reasons
@@ -228,6 +189,11 @@ intensity, on both sides. Rivalry fades by {_a_day(conflict.rivalry.decay_per_ti
 {conflict.rivalry.avoid_threshold:g}, a resident **avoids** the other."""
 
 
+def _means(section: Section, key: str, figures: Section) -> str:
+    """What the config says of its key, with figures of another section in the sentence."""
+    return (type(section).model_fields[key].description or "").format(**figures.model_dump())
+
+
 def _a_day(per_tick: float, config: SimulationConfig) -> str:
     return f"{per_tick * config.world.ticks_per_day:.2g}"
 
@@ -235,8 +201,8 @@ def _a_day(per_tick: float, config: SimulationConfig) -> str:
 def _ties(config: SimulationConfig) -> str:
     ties, chat = config.relationships, config.relationships.chat
     rows = [
-        (TIE_MEANS[name].format(**chat.model_dump()), *(f"{number:+g}" if number else "–" for number in change))
-        for name, change in ((name, (one.trust, one.familiarity, one.rivalry)) for name, one in ties.events)
+        (_means(ties.events, name, chat), *(f"{n:+g}" if n else "–" for n in (one.trust, one.familiarity, one.rivalry)))
+        for name, one in ties.events
     ]
     scales = ties.model_dump() | {"forgiven": ties.forgiveness_scale}
     traits = [(name, text.format(**scales)) for name, text in TRAIT_MEANS.items()]
@@ -336,7 +302,8 @@ def _rewards(config: SimulationConfig) -> str:
         "exit_warning": config.lifecycle.exit_warning,
         "worst_end": min(rewards.collapse, rewards.eviction),
     }
-    rows = [(name, text.format(**values), bounds.format(**values)) for name, (text, bounds) in TERM_MEANS.items()]
+    terms = RewardBreakdownDTO.model_json_schema()["properties"]
+    rows = [(name, term["description"].format(**values), term["range"].format(**values)) for name, term in terms.items()]
     return f"""## Reward
 
 What one minute is worth to a resident, term by term. The terms add up to the reward exactly, in every record. A reward has no

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from townlet.config.base import clock
 from townlet.errors import TakeError
-from townlet.observer.studio import Studio, table_of
+from townlet.observer.header import TakeHeader, table_of
+from townlet.observer.studio import Studio
 from townlet.observer.words import option_text, tell
 from townlet.types import Record
 
@@ -26,18 +26,18 @@ def events(studio: Studio, name: str) -> Iterator[Record]:
         yield from (dict(zip(names, row)) for row in zip(*columns))
 
 
-def time_of(header: Mapping[str, Any], tick: int) -> str:
+def time_of(header: TakeHeader, tick: int) -> str:
     """Clock time of a tick; of later days with the day before it."""
     minute = header["start_minute"] + tick - header["first"]
     day, minute = divmod(minute, header["ticks_per_day"])
     return clock(minute) if day == 0 else f"day {day + 1}, {clock(minute)}"
 
 
-def resident(header: Mapping[str, Any], slot: int, life: int) -> str:
+def resident(header: TakeHeader, slot: int, life: int) -> str:
     return str(header["people"][slot]["id"]) if life == 0 else f"newcomer_{life}"
 
 
-def text_of(header: Mapping[str, Any], row: Record) -> str:
+def text_of(header: TakeHeader, row: Record) -> str:
     kind = header["events"][row["kind"]]
     reasons = header["reasons"].get(kind, ())
     record = {key: row[key] for key in ("intensity", "waited", "amount")} | {"type": kind}
@@ -94,14 +94,17 @@ def divergence(studio: Studio, a: str, b: str) -> Record:
             at = int(differs.any(axis=0).argmax())
             name = names[int(differs[:, at].argmax())]
             slot = int((pair[name][0][at] != pair[name][1][at]).argmax())
-            return _difference(one, left.first + at, slot, name, pair[name][0][at, slot], pair[name][1][at, slot])
+            values = (_value(head, name, column[at, slot]) for head, column in zip((one, two), pair[name]))  # each has its things
+            return _difference(one, left.first + at, slot, name, *values)
         compared += ticks
     return {"tick": None, "text": "The two takes are the same to the end.", "compared": compared}
 
 
-def _difference(header: Mapping[str, Any], tick: int, slot: int, name: str, left: Any, right: Any) -> Record:
+def _difference(header: TakeHeader, tick: int, slot: int, name: str, first: str | float, second: str | float) -> Record:
     who, time = header["people"][slot]["id"], time_of(header, tick)
-    first, second = (_value(header, name, value) for value in (left, right))
+    told = f"'s {name} is {first} in A, {second} in B"
+    if name == "action":
+        told = f" chooses “{option_text(str(first))}” in A, “{option_text(str(second))}” in B"
     return {
         "tick": tick,
         "time": time,
@@ -110,22 +113,16 @@ def _difference(header: Mapping[str, Any], tick: int, slot: int, name: str, left
         "field": name,
         "a": first,
         "b": second,
-        "text": f"They first differ at {time}: {_parting(who, name, first, second)}.",
+        "text": f"They first differ at {time}: {who}{told}.",
         "compared": tick - header["first"],
     }
 
 
-def _parting(who: str, name: str, first: Any, second: Any) -> str:
-    if name == "action":
-        return f"{who} chooses “{option_text(first)}” in A, “{option_text(second)}” in B"
-    return f"{who}'s {name} is {first} in A, {second} in B"
-
-
-def _value(header: Mapping[str, Any], name: str, value: Any) -> Any:
+def _value(header: TakeHeader, name: str, value: float) -> str | float:
     if name == "action":
         return header["actions"][int(value)]
     if name == "doing":
         return header["doing"][int(value) & 127]
     if name == "thing":
-        return header["things"][int(value) - 1]["id"] if value else "nothing"
+        return str(header["things"][int(value) - 1]["id"]) if value else "nothing"
     return round(float(value), 3)

@@ -9,35 +9,27 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from townlet.config.loader import load_config, shipped_configs
 from townlet.config.models import SimulationConfig, config_hash
-from townlet.engine.image import fits_a_page
-from townlet.envs.scene import initials, marks_of
 from townlet.envs.vector import VectorTown
 from townlet.errors import TakeError, UsageError
 from townlet.files import short_hash
-from townlet.observer.reel import NO_DECISION, REEL_TICKS, Columns, Reel, columns, pack, planes, unpack, whole
+from townlet.observer.header import TakeHeader, header_of, table_of
+from townlet.observer.reel import NO_DECISION, REEL_TICKS, Columns, Reel, pack, planes, unpack, whole
 from townlet.observer.stage import MakePolicy, Performed, RecordedDecisions, Shot, Stage
 from townlet.observer.take import RECORDED, VERSION, Change, Take, parse_take
-from townlet.observer.words import REASON_WORDS, WORDS
 from townlet.policy.runtime import POLICIES, RememberingPolicy, make_policy
-from townlet.scenarios.compile import CompiledTown, compile_town
-from townlet.sim.edits import ConfigEdit, parse_edit
 from townlet.sim.recorder import Decisions
 from townlet.sim.snapshot import load_snapshot, open_town
 from townlet.types import Array, Record
-from townlet.world.film import DOING, FilmColumn
-from townlet.world.state import CONFLICT_REASONS, EVENTS, EXITS, PERTURBATIONS, TILES
 
 MOST_TAKES = 64
 MOST_STAGES = 4
 STAGE_BYTES = 512 << 20  # stations of all stages
 REEL_BYTES = 64 << 20
-REASONS = {"queue_conflict": CONFLICT_REASONS, "quarrel": CONFLICT_REASONS, "exit": EXITS, "perturbation": PERTURBATIONS}
 SEEN = 16  # hex digits of a weights hash that name a policy
 
 
@@ -46,7 +38,7 @@ class KnownTake:
     take: Take
     title: str
     parent: str | None
-    header: Mapping[str, Any]
+    header: TakeHeader
 
 
 class Studio:
@@ -128,7 +120,7 @@ class Studio:
             stage.shoot()
         title = f"{take.town}, seed {take.seed}, {self._policy_name(take.policy)}"
         title += f", {take.changes[0].do}" if len(take.changes) == 1 else f", {len(take.changes)} changes" if take.changes else ""
-        known = KnownTake(take, title, parent, self._header(take, title, parent, stage))
+        known = KnownTake(take, title, parent, header_of(take, title, parent, stage))
         while len(self.takes) >= MOST_TAKES:
             self._forget(next(iter(self.takes)))
         self.takes[take.id] = known
@@ -312,55 +304,6 @@ class Studio:
         lives = next(shot.lives for shot in reversed(shots) if shot.tick <= a)
         return Reel(name, a, b - a, _groups(table, film, shots, lives, a, b, len(stage.things)))
 
-    def _header(self, take: Take, title: str, parent: str | None, stage: Stage) -> Record:
-        vec = stage.vec
-        town, config = vec.towns[0], vec.config
-        table = columns(tuple(config.needs), values=stage.policy.has_values)
-        marks = marks_of(sorted({thing.kind for thing in stage.things}))
-        letters = initials(list(town.resident_ids))
-        return {
-            "id": take.id,
-            "take": take.model_dump(mode="json"),
-            "title": title,
-            "parent": parent,
-            "first": stage.first,
-            "ticks": stage.ticks,
-            "interval": stage.interval,
-            "start_minute": stage.start_minute,
-            "start_day": stage.start_day,
-            "ticks_per_day": config.world.ticks_per_day,
-            "reel_ticks": REEL_TICKS,
-            "reels": -(-stage.ticks // REEL_TICKS),
-            "values": stage.policy.has_values,
-            "gamma": config.ppo.gamma,
-            "lives": fits_a_page(vec) and not any(isinstance(parse_edit(one.do), ConfigEdit) for one in take.changes),
-            **map_of(town),
-            "things": [
-                {
-                    "id": thing.id,
-                    "kind": thing.kind,
-                    "mark": marks[thing.kind],
-                    "x": thing.x,
-                    "y": thing.y,
-                    "affordance": thing.affordance,
-                    "from": thing.first,
-                    "until": thing.last,
-                }
-                for thing in stage.things
-            ],
-            "people": [_person(vec, slot, letters[name]) for slot, name in enumerate(town.resident_ids)],
-            "needs": [{"name": name, "line": need.act_below} for name, need in config.needs.items()],
-            "actions": list(vec.catalogue.names),
-            "doing": list(DOING),
-            "events": list(EVENTS),
-            "reasons": {kind: list(words) for kind, words in REASONS.items()},
-            "words": WORDS,
-            "reason_words": REASON_WORDS,
-            "perturbations": list(PERTURBATIONS),
-            "columns": {group: [_column(one) for one in row] for group, row in table.items()},
-            "avoid_line": float(vec.tables.rules[0]["avoid_threshold"]),
-        }
-
     # --- decisions --------------------------------------------------------------------------------------------------------
 
     def decisions(self, name: str) -> Decisions:
@@ -382,73 +325,6 @@ class Studio:
             return take
         kept = tuple(change for change in take.changes if not change.do.lstrip().startswith("force"))
         return take.model_copy(update={"policy": RECORDED, "decisions": self.decisions(name).text(), "changes": kept})
-
-
-def map_of(town: CompiledTown) -> Record:
-    """Tiles and buildings of a town, for drawing."""
-    tiles, homes = town.layout.tiles, {int(home) for home in town.layout.residents["home"]}
-    return {
-        "map": {
-            "width": int(tiles.shape[1]),
-            "height": int(tiles.shape[0]),
-            "tiles": ["".join(map(str, row)) for row in tiles.tolist()],
-            "legend": list(TILES),
-        },
-        "buildings": [
-            {
-                "id": name,
-                "kind": "home" if k in homes else "work",
-                "x": int(row["x0"]),
-                "y": int(row["y0"]),
-                "w": int(row["w"]),
-                "h": int(row["h"]),
-            }
-            for k, (name, row) in enumerate(zip(town.building_ids, town.layout.buildings))
-        ],
-    }
-
-
-def plan_of(config: SimulationConfig) -> Record:
-    """A town as its scenario draws it, before anybody lives in it."""
-    town = compile_town(config)
-    marks = marks_of(sorted(town.kinds))
-    things = [
-        {"id": name, "kind": kind, "mark": marks[kind], "x": int(row["x"]), "y": int(row["y"]), "from": 0, "until": None}
-        for name, row in zip(town.object_ids, town.layout.objects)
-        for kind in [town.kinds[int(row["kind"])]]
-    ]
-    return {**map_of(town), "things": things}
-
-
-def table_of(header: Mapping[str, Any]) -> Columns:
-    return columns([need["name"] for need in header["needs"]], values=header["values"])
-
-
-def _column(column: FilmColumn) -> Record:
-    told: Record = {"name": column.name, "bytes": column.bytes}
-    if column.signed:
-        told["signed"] = True
-    if column.scale != 1.0:
-        told["scale"] = column.scale
-    return told
-
-
-def _person(vec: VectorTown, slot: int, mark: str) -> Record:
-    town = vec.towns[0]
-    row = town.layout.residents[slot]
-    job = None
-    if row["job"] >= 0:
-        of = town.layout.jobs[row["job"]]
-        end = int(of["start"] + of["length"]) % vec.config.world.ticks_per_day
-        job = {"id": town.job_ids[row["job"]], "site": town.building_ids[of["site"]], "start": int(of["start"]), "end": end}
-    return {
-        "slot": slot,
-        "id": town.resident_ids[slot],
-        "mark": mark,
-        "home": town.building_ids[row["home"]] if row["home"] >= 0 else None,
-        "job": job,
-        "personality": {name: float(row[name]) for name in ("extroversion", "forgiveness", "ambition")},
-    }
 
 
 def _groups(table: Columns, film: Array, shots: list[Shot], lives: Array, a: int, b: int, things: int) -> dict[str, Array]:

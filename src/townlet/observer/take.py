@@ -5,10 +5,7 @@ Its id is the hash of its canonical JSON. What comes from outside goes through `
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-import zlib
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,15 +15,14 @@ from townlet import files
 from townlet.dto import FrozenStrict
 from townlet.errors import TakeError, UsageError
 from townlet.files import sha256_bytes
+from townlet.sealed import SEAL
 from townlet.sim.edits import LONGEST, parse_edit
 
 VERSION: Literal[1] = 1
 MOST_CHANGES = 10_000
 MOST_TICKS = 1_000_000
 FILE_LIMIT = 64 << 20
-LINK_LIMIT = 64 << 10
 RECORDED = "recorded"
-SEAL = "seal"  # beside the fields of a take in a file
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16,64}$")]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
@@ -56,11 +52,6 @@ class Take(FrozenStrict):
     def seal(self) -> str:
         """Of a take in a file, which may say it: so that no other seed is played than was written."""
         return files.line_seal(canonical(self)[:-1])
-
-    @property
-    def link(self) -> str:
-        """For the part of an address behind `#take=`."""
-        return base64.urlsafe_b64encode(zlib.compress(canonical(self), 9)).rstrip(b"=").decode()
 
 
 def canonical(take: Take) -> bytes:
@@ -92,20 +83,6 @@ def parse_take(raw: bytes | dict[str, object], *, name: str = "the take") -> Tak
         except UsageError as error:
             raise TakeError(f"{name} cannot be used: {error}") from None
     return take
-
-
-def take_of_link(text: str) -> Take:
-    """The take of a link's `#take=…`."""
-    if len(text) > LINK_LIMIT:
-        raise TakeError(f"the link holds {len(text)} characters, at most {LINK_LIMIT} are read; send the file instead")
-    try:
-        inflate = zlib.decompressobj()
-        raw = inflate.decompress(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True), LINK_LIMIT * 16)
-    except (binascii.Error, zlib.error, ValueError) as error:
-        raise TakeError(f"the link is damaged ({error}); copy it again") from None
-    if not inflate.eof or inflate.unused_data:
-        raise TakeError("the link is damaged (it does not end where it should); copy it again")
-    return parse_take(raw, name="the take of the link")
 
 
 def read_take(path: Path) -> Take:

@@ -79,7 +79,7 @@ def save_checkpoint(folder: str | Path, checkpoint: Checkpoint, *, overwrite: bo
             files.write_bytes(partial / WORLD, npz_bytes(checkpoint.world), sync=False)
         state = {**checkpoint.state, "format": FORMAT, "weights_hash": weights_hash(checkpoint.weights)}
         files.write_json(partial / STATE, state, sync=False)
-        files.write_sums(partial, sync=False)
+        files.write_sums(partial)
         files.publish_folder(partial, folder, overwrite=overwrite, keep_old=False)
 
 

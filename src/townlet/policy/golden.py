@@ -9,8 +9,9 @@ from townlet import files
 from townlet.config.loader import load_config
 from townlet.envs.events import event_lines
 from townlet.errors import ReplayError
-from townlet.policy.capture import CaptureOptions, CaptureWriter, capture
+from townlet.policy.capture import CaptureOptions, capture
 from townlet.policy.capture_events import read_event_records
+from townlet.policy.capture_folder import CaptureWriter
 from townlet.policy.manifest import EVENTS_NAME
 from townlet.policy.replay import samples_of
 from townlet.policy.sample import ReplaySample

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from townlet.config.learning import TrainingConfig
 from townlet.errors import TownletError, UsageError, did_you_mean
+from townlet.optional import check_installed
 from townlet.policy.ray_engine import RayEngine
 from townlet.policy.workers import Engine, LocalEngine, ProcessEngine, Worker, WorkerDied
 
@@ -17,12 +18,19 @@ SAVING = 60.0  # seconds that a stopped job is given to save itself
 ENGINES: Mapping[str, Callable[[TrainingConfig], Engine]] = {"local": LocalEngine, "process": ProcessEngine, "ray": RayEngine}
 
 
+def check_engine(name: str) -> None:
+    """Refuse an engine that nobody knows, or that lacks its package."""
+    if name not in ENGINES:
+        hint = did_you_mean(name, ENGINES)
+        known = ", ".join(ENGINES)
+        raise UsageError(f"training.engine is {name!r}, which is not one of {known}" + (f"; {hint}" if hint else "."))
+    if name == "ray":
+        check_installed("ray", "The engine ray")
+
+
 def open_engine(training: TrainingConfig) -> Engine:
     """`training.engine`, ready to make workers; a cluster that cannot be reached is told here."""
-    if training.engine not in ENGINES:
-        hint = did_you_mean(training.engine, ENGINES)
-        known = ", ".join(ENGINES)
-        raise UsageError(f"training.engine is {training.engine!r}, which is not one of {known}" + (f"; {hint}" if hint else "."))
+    check_engine(training.engine)
     return ENGINES[training.engine](training)
 
 

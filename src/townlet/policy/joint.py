@@ -61,8 +61,9 @@ def _side_by_side(lives: Sequence[ReplaySample], path: Path) -> JointEpisode:
     columns["active"] = np.zeros((steps + 1, width), np.bool_)
     agents = np.full((steps, width), "", dtype=f"<U{max(len(life.meta.agent_id) for life in lives)}")
     for begin, place, life in zip(begins, places, lives):
+        at_the_end = begin + life.steps == steps  # else what it saw last stands in no row: the place is empty, or a newcomer's
         for name in shared:
-            rows = life.columns()[name]
+            rows = life.columns()[name][: None if at_the_end else life.steps]
             columns[name][begin : begin + len(rows), place] = rows
         columns["active"][begin : begin + life.steps, place] = True
         columns["active"][begin + life.steps, place] = False

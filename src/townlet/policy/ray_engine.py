@@ -20,7 +20,7 @@ from typing import Any
 
 from townlet.config.learning import ClusterConfig, TrainingConfig
 from townlet.errors import ClusterError
-from townlet.optional import check_installed, require, versions
+from townlet.optional import require, versions
 from townlet.policy.workers import PATIENCE, Answer, Host, Worker, WorkerDied
 from townlet.signals import SIGNALS
 from townlet.threads import own_cores
@@ -149,7 +149,6 @@ def actor_options(cluster: ClusterConfig) -> dict[str, Any]:
 def _import_ray(*, own: bool) -> Any:
     """Ray reads its environment when it is imported, and nodes that are started later inherit it: where this process is in a
     cluster already, it stays as it is. A cluster of our own asks for a token that nobody else knows."""
-    check_installed("ray", "The engine ray")
     if (running := sys.modules.get("ray")) is not None and running.is_initialized():
         return running
     for name, value in SETTINGS.items():

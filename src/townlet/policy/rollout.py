@@ -27,6 +27,8 @@ from townlet.types import Array, Record
 from townlet.world.actions import Catalogue
 from townlet.world.state import EVENT, TERMS
 
+NOBODY_ASKED = -1  # in the column `expert`
+
 
 def next_sample_id(prefix: str, agent_id: str, numbers: dict[str, int]) -> str:
     """`<prefix>_<resident>_<number>`; `numbers` holds the next number of each resident id."""
@@ -100,11 +102,6 @@ def frames_to_replay_sample(frames: Trajectory, who: Life, source: SampleSource,
         metrics=sample_metrics(arrays, template["feature_names"], template["action_names"], terms, events),
     )
     return ReplaySample.of(arrays, meta)
-
-
-__all__ = ["RolloutBuffer", "collect", "frames_to_replay_sample", "source_of"]
-
-NOBODY_ASKED = -1  # in the column `expert`
 
 
 class TrajectoryRecorder(Probe):
@@ -278,7 +275,11 @@ def source_of(vec: VectorTown, acting: PolicyRuntime, *, ticks: int, prefix: str
 
 
 def collect(
-    policy: PolicyRuntime, buffer: RolloutBuffer, hooks: Sequence[Hook] = (), *, stop: Callable[[], bool] | None = None
+    policy: PolicyRuntime,
+    buffer: RolloutBuffer,
+    hooks: Sequence[Hook[VectorTown]] = (),
+    *,
+    stop: Callable[[], bool] | None = None,
 ) -> int:
     """Step the buffer's towns until it is full or `stop` says so; what follows the last step is filled in. Returns steps made."""
     before, loop = buffer.steps, SimulationLoop(buffer.vec, policy, [buffer, *hooks])

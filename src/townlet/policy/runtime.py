@@ -7,6 +7,7 @@ Axes: E towns, N resident slots, F features, A actions. Draws come from the coun
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
@@ -244,7 +245,7 @@ def locate(spec: str) -> str:
     if spec in POLICIES:
         return spec
     folder = spec.removeprefix(GREEDY)
-    if not Path(folder).exists():
+    if not os.path.exists(folder):
         raise _absent(spec)
     return spec[: len(spec) - len(folder)] + str(resolve(folder))
 

@@ -89,6 +89,13 @@ class Releases:
                 return self._without_gates("fail", problems[0])
             return self._judge(entries, candidate, scorecard, suite or self.rules.suite)
 
+    def judged(self, scorecard: Path) -> PromotionDecision | None:
+        """What was decided on the window of this scorecard; None where it was not judged yet."""
+        if not scorecard.is_file():
+            return None
+        digest = sha256_file(scorecard)
+        return next((e.decision for e in self.entries() if e.evidence is not None and e.evidence.scorecard == digest), None)
+
     def promote(self, candidate: Path) -> PromotionDecision:
         """Make the candidate the release if its last window said PROMOTE; otherwise that decision stands. One that was just made
         the release is left as it is: whoever was killed may ask again."""
@@ -236,13 +243,14 @@ class Releases:
         return append(self.ledger, fields)
 
     def _keep_release(self, candidate: Path, weights: str) -> None:
+        """Beside the ledger; one that was damaged since an earlier promotion is moved aside."""
         final = self.release_of(weights)
-        if final.exists():
+        if not self._check_release(weights):
             return
         with filling(final) as partial:
             for path in sorted(resolve(candidate).iterdir()):
                 write_bytes(partial / path.name, read_bytes(path, limit=CHECKPOINT_LIMIT), sync=False)
-            publish_folder(partial, final)
+            publish_folder(partial, final, overwrite=True)
 
     def evidence(self, digest: str) -> Path:
         """Where the scorecard of that hash is kept."""

@@ -155,10 +155,13 @@ class _Walk:
         """The release and the checkpoint it was copied from, as far as they are there; what was judged must be among them."""
         release = self.releases.release_of(entry.candidate)
         places = [release] if entry.kind == "promote" else []
-        if Path(entry.source).exists():
-            places.append(Path(entry.source))
+        source = self._source(entry)
+        if source.exists():
+            places.append(source)
         if not places:
-            raise DamagedFileError(f"{entry.source} is missing, and there is no release of it; restore the checkpoint")
+            raise DamagedFileError(
+                f"{source} is missing, and there is no release of it; say where its run is with --run, or restore the checkpoint"
+            )
         found = [read_checkpoint(place) for place in places]
         for one in found:
             if one.weights != entry.candidate:
@@ -177,6 +180,14 @@ class _Walk:
         _equal(f"{judged.source}/state.json", facts, judged.state)
         return judged
 
+    def _source(self, entry: LedgerEntry) -> Path:
+        """The checkpoint that was judged, in the run folder that was moved where it is no longer at its place."""
+        source = Path(entry.source)
+        if self.run is None or source.exists():
+            return source
+        inside = (self.run.joinpath(*source.parts[n:]) for n in range(1, len(source.parts)))
+        return next((place for place in inside if place.is_dir()), source)
+
     def _run(self, entry: LedgerEntry, checkpoint: CheckpointFacts) -> tuple[RunFolder, RunCard]:
         """The run the checkpoint lies in: its card, its config and its summary."""
         above = Path(entry.source).parents
@@ -191,10 +202,10 @@ class _Walk:
         _equal(str(path), {"run_id": run_id(own, card.mode, card.epochs, card.dataset_hash, card.started_from)}, told)
         summary, latest = folder.summary(), folder.latest()
         if summary is not None:
-            _equal(f"{folder.path}/summary.json", {"dataset_hash": card.dataset_hash}, summary)
+            _equal(f"{folder.path}/summary.json", {"dataset_hash": card.dataset_hash}, summary.as_record())
             if latest is not None:
                 weights = load_checkpoint(latest, with_optimizer=False, with_world=False).state["weights_hash"]
-                _equal(f"{folder.path}/summary.json", {"weights_hash": weights}, summary)
+                _equal(f"{folder.path}/summary.json", {"weights_hash": weights}, summary.as_record())
         return folder, card
 
     def _record(self, folder: RunFolder, card: RunCard, checkpoint: CheckpointFacts) -> tuple[str, Path]:
@@ -222,7 +233,7 @@ class _Walk:
                 "the run was given data in memory, of which only the hash is known; say where they are with --data"
             )
         path = self.data or folder.path / str(card.dataset)
-        where = path.resolve()
+        where = files.real_path(path)
         if where.suffix == ".npz":
             manifest = Manifest(where, (ReplayEntry.of(where),))
         else:

@@ -123,7 +123,6 @@ def day_of(config: SimulationConfig, offers: tuple[Offer, ...]) -> Day:
     return Day(uses, ticks, sum(spec.price * uses.get(spec.id, 0.0) for spec in specs))
 
 
-VERDICTS = ("tiles", "reachability", "doors", "stock", "time", "money", "capacity", "starvation", "memory")
 TIME_SHARE = 0.92  # of a day that may be spoken for
 BUSY_SHARE = 0.80  # of the time between sleep and work that an object may be in use, …
 MEAL_SHARE = 0.95  # … and one for meals, which are taken all day long

@@ -17,7 +17,7 @@ SAME_ANYWAY = ("seed",)  # what a run is given says nothing about where it goes
 
 
 def first_divergence(
-    a: VectorTown, b: VectorTown, policy_a: PolicyBackend, policy_b: PolicyBackend, ticks: int
+    a: VectorTown, b: VectorTown, policy_a: PolicyBackend[VectorTown], policy_b: PolicyBackend[VectorTown], ticks: int
 ) -> tuple[Divergence | None, int]:
     """The first value in which two runs differ, and the ticks that were compared. Both policies are at the same moment."""
     if a.num_towns != 1 or b.num_towns != 1 or a.num_residents != b.num_residents or a.catalogue != b.catalogue:

@@ -31,18 +31,18 @@ class SimulationLoop:
     Ticks are those of the first town; the others of a batch live through as many decisions.
     """
 
-    def __init__(self, vec: VectorTown, policy: PolicyBackend, hooks: Sequence[Hook] = ()) -> None:
+    def __init__(self, vec: VectorTown, policy: PolicyBackend[VectorTown], hooks: Sequence[Hook[VectorTown]] = ()) -> None:
         self.vec, self.policy = vec, policy
         self.ticks = 0  # made so far, over all episodes
         self._decision: Decided | None = None
-        self._hooks: list[Hook] = []
+        self._hooks: list[Hook[VectorTown]] = []
         self._before_decision: list[Callable[[VectorTown], None]] = []
         self._before_step: list[Callable[[VectorTown, Decided], None]] = []
         self._after_step: list[Callable[[VectorTown, Decided], None]] = []
         for hook in hooks:
             self.add_hook(hook)
 
-    def add_hook(self, hook: Hook) -> None:
+    def add_hook(self, hook: Hook[VectorTown]) -> None:
         """Add a hook. Methods that it inherits unchanged from `Probe` are never called: a small town decides in 20 µs."""
         kind = type(hook)
         self._hooks.append(hook)

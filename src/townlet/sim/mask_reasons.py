@@ -12,26 +12,26 @@ from townlet.world.state import MAX_MEALS, MONEY, PERTURBATIONS
 PRICE_SPIKE = PERTURBATIONS.index("price_spike")
 
 
-def why_masked(vec: VectorTown, slot: int, town: int = 0) -> dict[str, str]:
-    """Every action the mask forbids a resident now, with the reason."""
-    me = vec.state.residents[town, slot]
-    masked = np.flatnonzero(vec.masks[town, slot] == 0)
+def why_masked(vec: VectorTown, slot: int) -> dict[str, str]:
+    """Every action the mask forbids a resident of the first town now, with the reason."""
+    me = vec.state.residents[0, slot]
+    masked = np.flatnonzero(vec.masks[0, slot] == 0)
     if not me["present"]:
         return {vec.catalogue.names[a]: "the place is empty" for a in masked}
     if me["using"] >= 0:
-        thing = vec.object_ids(town)[int(me["using"])]
-        return {vec.catalogue.names[a]: f"is using {thing}: wait goes on, leave ends it" for a in masked}
-    return {vec.catalogue.names[a]: _reason(vec, town, slot, me, int(a)) for a in masked}
+        thing = vec.object_ids(0)[int(me["using"])]
+        return {vec.catalogue.names[a]: f"is using {thing} and has to finish or leave it first" for a in masked}
+    return {vec.catalogue.names[a]: _reason(vec, me, int(a)) for a in masked}
 
 
-def _reason(vec: VectorTown, town: int, slot: int, me: np.void, action: int) -> str:
+def _reason(vec: VectorTown, me: np.void, action: int) -> str:
     name = vec.catalogue.names[action]
     if name == "work":
-        return _no_work(vec, town, me)
+        return _no_work(vec, me)
     if name == "home":
         return "is at home"
     if name == "chat":
-        ready = int(me["chat_ready"]) - int(vec.state.towns[town]["tick"])
+        ready = int(me["chat_ready"]) - int(vec.state.towns[0]["tick"])
         return f"talked a while ago, not again for {ready} min" if ready > 0 else "nobody free to talk stands beside it"
     if name == "leave":
         return "neither uses nor waits for anything"
@@ -43,20 +43,20 @@ def _reason(vec: VectorTown, town: int, slot: int, me: np.void, action: int) -> 
         return "nobody waits behind it"
     first, each = FIRST_INTERACT if vec.primitive else FIRST_AFFORDANCE, vec.catalogue.per_affordance
     a, way = divmod(action - first, each)
-    return _no_use(vec, town, me, a, way if vec.catalogue.level == "candidates" else None)
+    return _no_use(vec, me, a, way if vec.catalogue.level == "candidates" else None)
 
 
-def _no_work(vec: VectorTown, town: int, me: np.void) -> str:
+def _no_work(vec: VectorTown, me: np.void) -> str:
     if me["job"] < 0:
         return "has no job"
-    job = vec.tables.jobs[int(vec.state.towns[town]["layout"]), int(me["job"])]
+    job = vec.tables.jobs[int(vec.state.towns[0]["layout"]), int(me["job"])]
     start, end = int(job["start"]), int(job["start"] + job["length"])
     return f"the shift is {clock(start)}–{clock(end % DAY)}; it opens {vec.config.employment.work_ahead} min before"
 
 
-def _no_use(vec: VectorTown, town: int, me: np.void, a: int, nearest: int | None) -> str:
+def _no_use(vec: VectorTown, me: np.void, a: int, nearest: int | None) -> str:
     """Of any object of an affordance, or of its k-th `nearest`."""
-    spec, now = vec.config.affordances.specs[a], vec.state.towns[town]
+    spec, now = vec.config.affordances.specs[a], vec.state.towns[0]
     factor = float(vec.tables.rules[0]["price_spike_factor"]) if now["active_until"][PRICE_SPIKE] > now["tick"] else 1.0
     price = int(vec.tables.affordances[a]["price"] * factor + 0.5)
     if me["wallet"] < price:
@@ -65,7 +65,7 @@ def _no_use(vec: VectorTown, town: int, me: np.void, a: int, nearest: int | None
         return "has no meal in hand"
     if me["meals"] + spec.gives_meals > MAX_MEALS:
         return f"has {int(me['meals'])} meals in hand, {MAX_MEALS} are the most"
-    things = _candidates(vec, town, me, a)
+    things = _candidates(vec, me, a)
     if not things:
         return f"has no {' or '.join(spec.objects)} {'at home' if spec.own_home else 'that can be reached'}"
     if nearest is not None:
@@ -78,7 +78,7 @@ def _no_use(vec: VectorTown, town: int, me: np.void, a: int, nearest: int | None
     free = [thing for thing in things if thing not in left]
     if not free:
         return f"used it just now, not again for {min(left[thing] for thing in things)} min"
-    if not any(vec.state.checked[town, thing] & 1 for thing in free):  # as the last observation found them
+    if not any(vec.state.checked[0, thing] & 1 for thing in free):  # as the last observation found them
         if spec.hours is not None and (int(now["minute"]) - spec.hours[0]) % DAY >= (spec.hours[1] - spec.hours[0]) % DAY:
             return f"open {clock(spec.hours[0])}–{clock(spec.hours[1])}"
         return f"needs {spec.requires}"
@@ -87,8 +87,8 @@ def _no_use(vec: VectorTown, town: int, me: np.void, a: int, nearest: int | None
     return f"needs {spec.requires}" if spec.requires else "cannot be reached"
 
 
-def _candidates(vec: VectorTown, town: int, me: np.void, a: int) -> list[int]:
-    layout = int(vec.state.towns[town]["layout"])
+def _candidates(vec: VectorTown, me: np.void, a: int) -> list[int]:
+    layout = int(vec.state.towns[0]["layout"])
     if vec.config.affordances.specs[a].own_home:
         home = vec.tables.buildings[layout, int(me["home"])]
         return list(range(int(home["first_bed"]), int(home["first_bed"] + home["beds"])))

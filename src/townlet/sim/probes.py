@@ -42,18 +42,18 @@ class Probe:
 class EventLog(Probe):
     """Every event as a line of NDJSON. A file that is there is refused, or replaced with `overwrite`."""
 
-    def __init__(self, path: Path, run_id: str | None = None, *, overwrite: bool = False) -> None:
+    def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         if path.is_dir():
             raise UsageError(f"{path} is a folder; name a file")
         check_free(path, overwrite)
         if path.exists():
             remove(path)
-        self.path, self.run_id, self.written = path, run_id, 0
+        self.path, self.written = path, 0
         self._log = AppendLog(path)
         self._encode = msgspec.json.Encoder().encode
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
-        for record in step_records(world, self.run_id or run_id_of(world)):
+        for record in step_records(world, run_id_of(world)):
             self._log.write(self._encode(record))
             self.written += 1
 
@@ -126,10 +126,10 @@ class SnapshotEvery(Probe):
 
 
 class PictureEvery(Probe):
-    """A picture every so many decisions; of a long run every second one is dropped again and again."""
+    """A picture of every decision; of a long run every second one is dropped again and again."""
 
-    def __init__(self, every: int = 1) -> None:
-        self.every, self._steps = every, 0
+    def __init__(self) -> None:
+        self.every, self._steps = 1, 0
         self.frames: list[Array] = []
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from townlet import __version__, files
 from townlet.config import SimulationConfig, config_hash
-from townlet.config.base import minutes
+from townlet.config.base import minute_at
 from townlet.dto.snapshot import SNAPSHOT_SCHEMA, SnapshotHeader
 from townlet.envs.vector import VectorTown
-from townlet.errors import SnapshotError, first_problem
+from townlet.errors import SnapshotError, UsageError, first_problem
 from townlet.npz import check_npz, npz_bytes, read_npz
 from townlet.types import Array
 
@@ -104,10 +104,11 @@ def _header(data: Array | None, path: str) -> SnapshotHeader:
     try:
         header = SnapshotHeader.model_validate(found)
         config = SimulationConfig.model_validate_json(json.dumps(header.config))
-        minutes(None if header.start == "random" else header.start)
+        if header.start not in (None, "random"):
+            minute_at(header.start, "random")
     except ValidationError as reason:
         raise SnapshotError(f"the header of {path} cannot be used: {first_problem(reason)}; make the snapshot again") from None
-    except ValueError as reason:
+    except UsageError as reason:
         raise SnapshotError(f"the header of {path} cannot be used: start: {reason}; make the snapshot again") from None
     if config_hash(config, stored=True) != header.config_hash:
         raise SnapshotError(f"the config in {path} does not match its hash; the file is damaged, make it again")

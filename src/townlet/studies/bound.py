@@ -132,7 +132,7 @@ def _best_day(config: SimulationConfig, town: CompiledTown, one: np.void) -> flo
     meals |= {at(step, a): -STEP / spec.ticks * spec.gives_meals for step in range(steps) for a, spec in enumerate(uses)}
     rows.append((meals, int(one["meals"]) / days))
     alive = rewards.survival * float(worth.mean()) * span
-    most = _optimum(gain, rows, np.stack([lower, upper], axis=1)) + alive + _shaping(config, float(rules["avoid_cooldown"]), span)
+    most = _optimum(gain, rows, np.stack([lower, upper], axis=1)) + alive + _shaping(config, float(rules["avoid_window"]), span)
     return most * day / span
 
 

@@ -21,7 +21,7 @@ from townlet.evaluation.compare import interval_ends, summarise
 from townlet.evaluation.scorecard import policy_hash, run_case, scale_of
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.optional import check_installed, versions
-from townlet.policy.jobs import run_jobs
+from townlet.policy.jobs import check_engine, run_jobs
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
@@ -53,6 +53,7 @@ def run_study(
     todo = [job for job in jobs if job.hash not in kept]
     if todo:
         check_installed("torch", "a study")
+        check_engine(where.engine)
     say(f"{spec.name}: {len(jobs)} jobs, {len(jobs) - len(todo)} finished before")
     _run_all(spec, todo, results, runs, where, say)
     return report_study(spec, results=results)
@@ -81,9 +82,10 @@ def train_arm(spec_text: str, config_text: str, measured_text: str, arm: str, se
     """The result of one job, as JSON. Its run stays in the folder: it goes on where it was left, and is not trained again."""
     spec, seed, run = StudySpec.model_validate_json(spec_text), int(seed_text), RunFolder(Path(folder))
     config, measured = (SimulationConfig.model_validate_json(text) for text in (config_text, measured_text))
-    trained = run.summary() if run.exists else None
-    used = None
-    if trained is None:
+    kept, used = run.summary() if run.exists else None, None
+    if kept is not None:
+        trained = kept.as_record()
+    else:
         resume = run.exists and any(run.path.glob("**/checkpoints/latest"))
         if not resume and run.path.exists():
             files.remove(run.path)  # stopped before its first checkpoint

@@ -415,7 +415,7 @@ def read_records(path: Path | str) -> Iterator[Record]:
                 raise TelemetryError(
                     f"{part}:{number}: not a JSON object ({error}); run `townlet telemetry validate {path}` for all problems"
                 ) from error
-            if number == 1 and "telemetry_version" not in record:
+            if number == 1 and record.get("telemetry_version") is None:
                 raise TelemetryError(f"{part}:1: has no telemetry_version; give the log of a training run, this is another file")
             earlier = (record.get("telemetry_version") or CURRENT) < OWN_RETURN
             if earlier and record.get("data_mode") == "replay" and record.get("episode_return_mean") is not None:

@@ -218,7 +218,12 @@ def _span(runs: Sequence[LogSeries]) -> tuple[float, float]:
 
 
 def _x_axis(run: LogSeries) -> Doubles:
-    return run.column("steps") if run.has("steps") else np.arange(1.0, len(run) + 1)
+    return _drawable(run.column("steps")) if run.has("steps") else np.arange(1.0, len(run) + 1)
+
+
+def _drawable(values: Doubles) -> Doubles:
+    """Far enough within what a double holds for an axis to be longer than its largest value."""
+    return np.clip(values, -1e300, 1e300)
 
 
 def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[LogSeries], span: tuple[float, float]) -> None:
@@ -228,7 +233,7 @@ def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[LogSeries], span: tuple
     for run_index, run in enumerate(runs):
         x = _x_axis(run)
         for index, name in enumerate(names):
-            y = run.column(name)
+            y = _drawable(run.column(name))
             there = np.isfinite(y)
             if not there.any():
                 continue

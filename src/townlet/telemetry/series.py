@@ -53,7 +53,7 @@ def series_of(
     histograms: list[Doubles] = []
     reasons: dict[str, list[Doubles]] = {}
     count = 0
-    for chunk in batched((record for record in records if record.get("kind") != "batch"), CHUNK):
+    for chunk in batched(record for record in records if record.get("kind") != "batch"):
         for name, parts in columns.items():
             parts.append(_numbers([record.get(name) for record in chunk]))
         histograms.append(_histograms(chunk))
@@ -73,9 +73,9 @@ def series_of(
     )
 
 
-def batched(records: Iterable[Mapping[str, object]], size: int) -> Iterator[list[Mapping[str, object]]]:
+def batched(records: Iterable[Mapping[str, object]]) -> Iterator[list[Mapping[str, object]]]:
     source = iter(records)
-    while chunk := list(islice(source, size)):
+    while chunk := list(islice(source, CHUNK)):
         yield chunk
 
 

@@ -18,7 +18,7 @@ from townlet.telemetry.drawing import pipes, short, sparkline, table
 from townlet.telemetry.drift import Delta
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.schema import FIELDS, RIVALRY_BINS, field
-from townlet.telemetry.series import CHUNK, batched, number, series_of
+from townlet.telemetry.series import batched, number, series_of
 from townlet.types import Doubles, Record
 
 SKETCH = 64  # points kept for a sparkline
@@ -172,7 +172,7 @@ def summarise_records(
     records: Iterable[Mapping[str, object]], path: str = "-", *, baseline: Mapping[str, float] | None = None
 ) -> Summary:
     summary = Summary(path)
-    for chunk in batched(records, CHUNK):
+    for chunk in batched(records):
         epochs = [record for record in chunk if record.get("kind") != "batch"]
         summary.batches += len(chunk) - len(epochs)
         if epochs:

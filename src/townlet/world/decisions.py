@@ -36,10 +36,10 @@ def reward_avoidance(t: Town, i: int, nearest: int) -> None:
         if me["avoided_until"][s] < me["avoided_until"][slot]:
             slot = s
     me["avoided"][slot] = rival
-    me["avoided_until"][slot] = tick + rules["avoid_cooldown"]
+    me["avoided_until"][slot] = tick + rules["avoid_window"]
     emit(t, RIVAL_AVOIDED, i, rival, nearest, -1, 0.0)
     if rules["social_stage"] >= 2:
-        t.terms[i, SHAPING] += rules["avoid_bonus"]
+        t.terms[i, SHAPING] += rules["avoid_rival"]
 
 
 @kernel

@@ -231,7 +231,7 @@ def may_work(t: Town, i: int) -> bool:
     if phase < 0:
         return False
     rules = t.rules
-    return bool(phase < t.jobs[t.residents[i]["job"]]["length"] or phase >= rules["ticks_per_day"] - rules["await_ticks"])
+    return bool(phase < t.jobs[t.residents[i]["job"]]["length"] or phase >= rules["ticks_per_day"] - rules["work_ahead"])
 
 
 @leaf

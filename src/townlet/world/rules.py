@@ -26,9 +26,12 @@ def make_rules(
 ) -> Array:
     """The (1,) RULES array of a config; first wallets are the scenario's, or drawn evenly between `wallets`."""
     rules = np.zeros(1, dtype=RULES)
-    r = rules[0]
-    rewards = config.rewards
-    _fill_needs(r, config)
+    r, ties, rewards = rules[0], config.relationships, config.rewards
+    same = (rewards, config.queue_fairness, config.conflict, config.conflict.rivalry, ties, ties.chat, config.employment)
+    for section in (*same, config.lifecycle):  # a key whose name is that of a rule is that rule
+        for name, value in section:
+            if name in RULES.fields:  # type: ignore[operator]
+                r[name] = value
     r["ticks_per_day"] = config.world.ticks_per_day
     r["interval"] = config.policy.interval
     r["episode_ticks"] = config.scenario.episode_ticks
@@ -41,18 +44,17 @@ def make_rules(
     r["told_weight"] = config.observations.conflict_weight or 0.0
     r["calm_rivalry_ticks"] = config.policy.calm_rivalry_ticks
     r["queue_reach"] = QUEUE_REACH
-    _fill_queues_and_conflict(r, config)
-    _fill_ties(r, config)
-    _fill_work_and_money(r, config)
-    r["survival"], r["misery_below"], r["needs_weight"] = rewards.survival, rewards.misery_below, rewards.needs_scale
-    r["wage_rate"], r["spending"] = rewards.wage_rate, rewards.spending
-    r["punctuality"], r["conflict_weight"], r["reward_clip"] = rewards.punctuality, rewards.conflict_weight, rewards.clip
-    r["chat_reward"], r["chat_reward_trust"] = rewards.chat_base, rewards.chat_trust
-    r["chat_reward_familiarity"] = rewards.chat_familiarity
-    r["avoid_bonus"], r["avoid_cooldown"] = rewards.avoid_rival, rewards.avoid_window
-    r["reconcile_bonus"] = rewards.reconciliation
-    r["terminal_collapse"], r["terminal_eviction"] = rewards.collapse, rewards.eviction
+    r["rivalry_increment"] = config.conflict.rivalry.increment_per_conflict
+    r["rivalry_decay"] = config.conflict.rivalry.decay_per_tick
+    r["chat_success"], r["chat_cooldown"] = ties.chat.success, ties.chat.cooldown
+    r["reward_clip"], r["terminal_collapse"], r["terminal_eviction"] = rewards.clip, rewards.collapse, rewards.eviction
     r["social_stage"] = ("OFF", "C1", "C2", "C3").index(config.features.stages.social_rewards)
+    r["rent"], r["first_wallet"] = money(config.economy.rent), money(config.economy.first_wallet)
+    r["rent_at"], r["refill_at"] = config.economy.rent_at, config.economy.refill_at
+    _fill_needs(r, config)
+    _fill_reasons_and_ties(r, config)
+    _fill_newcomers(r, config)
+    _fill_perturbations(r, config)
     return rules
 
 
@@ -69,30 +71,18 @@ def _fill_needs(r: np.void, config: SimulationConfig) -> None:
             r["deadly"] += 1
 
 
-def _fill_queues_and_conflict(r: np.void, config: SimulationConfig) -> None:
-    fair, conflict = config.queue_fairness, config.conflict
-    r["max_overtakes"], r["index_cost"] = fair.max_overtakes, fair.handover_index_cost
-    r["age_priority_weight"], r["ghost_step_after"] = fair.age_priority_weight, fair.ghost_step_after
-    r["quarrel_ticks"], r["quarrel_energy"] = conflict.quarrel_ticks, conflict.quarrel_energy
-    r["queue_length_boost"] = conflict.queue_length_boost
-    r["intensity_min"], r["intensity_max"] = conflict.intensity_min, conflict.intensity_max
-    for k, (_, reason) in enumerate(conflict.reasons):
+def _fill_reasons_and_ties(r: np.void, config: SimulationConfig) -> None:
+    for k, (_, reason) in enumerate(config.conflict.reasons):
         r["reason_base"][k] = reason.base
         r["reason_actor_pays"][k], r["reason_rival_pays"][k] = reason.actor_pays, reason.rival_pays
-    r["rivalry_increment"], r["rivalry_decay"] = conflict.rivalry.increment_per_conflict, conflict.rivalry.decay_per_tick
-    r["avoid_threshold"] = conflict.rivalry.avoid_threshold
-
-
-def _fill_ties(r: np.void, config: SimulationConfig) -> None:
-    ties = config.relationships
-    r["max_edges"], r["tie_floor"] = ties.max_edges, ties.free_below
-    r["trust_decay"], r["familiarity_decay"] = ties.trust_decay, ties.familiarity_decay
-    r["forgiveness_scale"], r["ambition_scale"] = ties.forgiveness_scale, ties.ambition_scale
-    r["chat_extroversion"] = ties.extroversion_bonus
-    r["chat_base"], r["chat_trust"], r["chat_familiarity"] = ties.chat.success, ties.chat.trust_gain, ties.chat.familiarity_gain
-    r["chat_cooldown"], r["quality_floor"] = ties.chat.cooldown, ties.chat.quality_floor
-    for k, (_, delta) in enumerate(ties.events):
+    for k, (_, delta) in enumerate(config.relationships.events):
         r["tie_trust"][k], r["tie_familiarity"][k], r["tie_rivalry"][k] = delta.trust, delta.familiarity, delta.rivalry
+
+
+def _fill_newcomers(r: np.void, config: SimulationConfig) -> None:
+    life = config.lifecycle
+    r["newcomer_spread"] = life.newcomer_delay_max - life.newcomer_delay_min
+    r["newcomer_need"], r["newcomer_meals"] = NEWCOMER_NEED, 1
     r["newcomer_profiles"] = len(config.personalities.newcomers)
     for k, name in enumerate(config.personalities.newcomers):
         one = config.profiles()[name]
@@ -100,18 +90,8 @@ def _fill_ties(r: np.void, config: SimulationConfig) -> None:
         r["profile_weights"][k, : len(config.needs)] = weights_of(config.needs, one)
 
 
-def _fill_work_and_money(r: np.void, config: SimulationConfig) -> None:
-    work, economy, life, upsets = config.employment, config.economy, config.lifecycle, config.perturbations
-    r["grace_ticks"], r["absent_cutoff"], r["absence_slack"] = work.grace_ticks, work.absent_cutoff, work.absence_slack
-    r["await_ticks"], r["notice_absences"] = work.work_ahead, work.notice_absences
-    r["lates_per_absence"] = work.lates_per_absence
-    r["rent"], r["rent_minute"], r["restock_minute"] = money(economy.rent), economy.rent_at, economy.refill_at
-    r["first_wallet"] = money(economy.first_wallet)
-    r["exit_notice"] = life.exit_warning
-    r["unpaid_limit"], r["evictions_per_day"], r["eviction_gap"] = life.unpaid_days, life.evictions_per_day, life.eviction_gap
-    r["newcomers_per_day"], r["newcomer_delay"] = life.newcomers_per_day, life.newcomer_delay_min
-    r["newcomer_spread"] = life.newcomer_delay_max - life.newcomer_delay_min
-    r["newcomer_need"], r["newcomer_meals"] = NEWCOMER_NEED, 1
+def _fill_perturbations(r: np.void, config: SimulationConfig) -> None:
+    upsets = config.perturbations
     for k, kind in enumerate(upsets.kinds().values()):
         r["perturb_chance"][k], r["perturb_ticks"][k] = kind.probability_per_day, kind.duration
         r["perturb_cooldown"][k] = kind.cooldown

@@ -20,6 +20,7 @@ from townlet.config.scenario import PROFILES
 from townlet.config.town import CONFLICT_REASONS as CONFLICT_REASONS
 from townlet.config.town import PERTURBATIONS as PERTURBATIONS
 from townlet.config.town import TIE_EVENTS as TIE_EVENTS
+from townlet.dto.town import RewardBreakdownDTO
 from townlet.types import Array
 
 MONEY = 10_000  # units of one coin
@@ -29,10 +30,7 @@ COOLDOWNS = 4
 MAX_MEALS = 6
 PROGRAM_ROWS = 12
 CANDIDATES = 4  # K: nearest objects kept per tile and affordance
-TERMS = (
-    *("survival", "needs", "wage", "spending", "punctuality", "social", "conflict", "shaping"),
-    *("exit_guard", "clip", "terminal"),
-)
+TERMS = tuple(RewardBreakdownDTO.model_fields)  # of a reward
 SHIFT_STATES = ("pre_shift", "await_start", "on_time", "late", "absent", "post_shift")
 EXITS = ("collapse", "eviction", "scheduled")
 TILES = ("floor", "wall", "door", "road", "object")  # a resident may stand on floor, door and road
@@ -297,22 +295,21 @@ AFFORDANCE = np.dtype(
     ]
 )
 
-_FLOAT_RULES = (
-    "age_priority_weight", "queue_length_boost", "intensity_min", "intensity_max", "quarrel_energy",
-    "rivalry_increment", "rivalry_decay", "avoid_threshold", "trust_decay", "familiarity_decay",
-    "tie_floor", "ambition_scale", "forgiveness_scale", "chat_base", "chat_trust", "chat_familiarity", "chat_extroversion",
-    "survival", "misery_below", "needs_weight", "wage_rate", "spending", "punctuality", "conflict_weight",
-    "chat_reward", "chat_reward_trust",
-    "chat_reward_familiarity", "avoid_bonus", "reconcile_bonus", "reward_clip", "terminal_collapse", "terminal_eviction",
-    "told_weight", "calm_rivalry_ticks", "price_spike_factor", "newcomer_need", "index_cost", "quality_floor", "meet_min_rivalry",
+_FLOAT_RULES = (  # figures of the config, most of them under the name of their key (`world/rules.py`)
+    "age_priority_weight", "queue_length_boost", "intensity_min", "intensity_max", "quarrel_energy", "rivalry_increment",
+    "rivalry_decay", "avoid_threshold", "trust_decay", "familiarity_decay", "free_below", "ambition_scale",
+    "forgiveness_scale", "chat_success", "trust_gain", "familiarity_gain", "extroversion_bonus", "survival", "misery_below",
+    "needs_scale", "wage_rate", "spending", "punctuality", "conflict_weight", "chat_base", "chat_trust", "chat_familiarity",
+    "avoid_rival", "reconciliation", "reward_clip", "terminal_collapse", "terminal_eviction", "told_weight",
+    "calm_rivalry_ticks", "price_spike_factor", "newcomer_need", "handover_index_cost", "quality_floor", "meet_min_rivalry",
 )  # fmt: skip
 _INT_RULES = (
     "ticks_per_day", "interval", "episode_ticks", "ghost_step_after", "queue_reach", "max_overtakes", "quarrel_ticks",
-    "rent", "restock_minute", "first_wallet", "grace_ticks", "absent_cutoff", "absence_slack", "await_ticks", "notice_absences",
-    "lates_per_absence", "wallet_low", "wallet_spread",
-    "needs", "deadly", "exit_notice", "unpaid_limit", "evictions_per_day", "eviction_gap", "newcomers_per_day",
-    "newcomer_delay", "newcomer_spread", "chat_cooldown", "avoid_cooldown", "social_stage", "blind_conflict", "newcomer_meals",
-    "random_start", "stagger", "candidates", "blind_fields", "rent_minute", "max_edges", "meet_gap", "newcomer_profiles",
+    "rent", "refill_at", "first_wallet", "grace_ticks", "absent_cutoff", "absence_slack", "work_ahead", "notice_absences",
+    "lates_per_absence", "wallet_low", "wallet_spread", "needs", "deadly", "exit_warning", "unpaid_days",
+    "evictions_per_day", "eviction_gap", "newcomers_per_day", "newcomer_delay_min", "newcomer_spread", "chat_cooldown",
+    "avoid_window", "social_stage", "blind_conflict", "newcomer_meals", "random_start", "stagger", "candidates",
+    "blind_fields", "rent_at", "max_edges", "meet_gap", "newcomer_profiles",
 )  # fmt: skip
 RULES = np.dtype(
     [(name, "f8") for name in _FLOAT_RULES]

@@ -94,7 +94,7 @@ def first_shift_state(t: Town, i: int) -> int:
     if phase < 0:
         return PRE_SHIFT
     rules, length = t.rules, t.jobs[t.residents[i]["job"]]["length"]
-    if phase == 0 or phase >= rules["ticks_per_day"] - rules["await_ticks"]:
+    if phase == 0 or phase >= rules["ticks_per_day"] - rules["work_ahead"]:
         return AWAIT_START
     return POST_SHIFT if t.clock["minute"] >= t.jobs[t.residents[i]["job"]]["start"] or phase < length else PRE_SHIFT
 

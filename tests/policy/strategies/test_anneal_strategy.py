@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from townlet.config import SimulationConfig
-from townlet.config.learning import AnnealGuardsConfig
+from townlet.config.learning import AnnealGuardsConfig, PromotionConfig
 from townlet.dto.evaluation import Measure
 from townlet.dto.policy import BCTrainingResult, EpochFigures, EvaluationPoint, MeasureInterval, PPOTrainingResult, TrainingResult
 from townlet.dto.promotion import Outcome, PromotionDecision
@@ -24,6 +24,8 @@ from townlet.policy.training import contexts
 from townlet.policy.training.anneal import baselines, epoch_flags, score_guards, update_guards
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.services import TrainingServices
+from townlet.promotion.ledger import LedgerError
+from townlet.promotion.releases import Releases
 from townlet.telemetry.ndjson import read_records
 from townlet.telemetry.validate import validate_log
 
@@ -125,6 +127,7 @@ class Gates:
 
     def __init__(self) -> None:
         self.asked: list[Path] = []
+        self.releases = Releases(Path("nowhere"), PromotionConfig())
 
     def consider(self, candidate: Path, scorecard: Path) -> PromotionDecision:
         self.asked.append(candidate)
@@ -151,6 +154,20 @@ def test_a_run_that_passes_is_put_before_the_promotion_gates(
         assert not gates.asked
         assert summary.promotion is None
     assert (summary.status == "PASS") == (min(returns) > 5.0)
+
+
+def test_a_ledger_that_cannot_be_used_is_told_before_anything_is_trained(
+    small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = small_town(SCHEDULE, "training.promote=true")
+    ledger = tmp_path / config.promotion.ledger
+    ledger.parent.mkdir()
+    ledger.write_text("damaged\n")
+    harness, _ = fakes(config, [])
+    with pytest.raises(LedgerError, match="line 1 is not a ledger entry"):
+        harness.run_anneal(RunOptions(run_dir=tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_schedule_that_goes_well_passes(small_town: Small, tmp_path: Path) -> None:

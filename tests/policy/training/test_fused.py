@@ -81,13 +81,13 @@ class Watched:
 
     def __init__(self, learner: PPOLearner, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gradients: list[np.ndarray[Any, Any]] = []
-        clip = learner.optimizer.clip
+        step = learner.optimizer.step
 
-        def keep(bound: float) -> float:
+        def keep(*args: float) -> float:
             self.gradients.append(learner.optimizer.gradient.numpy().copy())
-            return clip(bound)
+            return step(*args)
 
-        monkeypatch.setattr(learner.optimizer, "clip", keep)
+        monkeypatch.setattr(learner.optimizer, "step", keep)
 
 
 def compare(network: str, batches: range, monkeypatch: pytest.MonkeyPatch, **ppo: Any) -> None:

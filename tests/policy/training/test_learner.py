@@ -20,7 +20,6 @@ from townlet.policy.training import estimates  # noqa: E402
 from townlet.policy.training.batches import (  # noqa: E402
     LearnerState,
     permutation,
-    uniform_draws,
 )
 from townlet.policy.training.bfloat16 import bfloat16_fault  # noqa: E402, F401 (a condition below)
 from townlet.policy.training.learner import PPOLearner  # noqa: E402
@@ -46,7 +45,7 @@ def batch_of(learner: PPOLearner, seed: int = 0, active_share: float = 0.8) -> T
     state = first = np.tanh(rng.normal(size=(WIDTH, learner.spec.state_width))).astype(np.float32)
     rows = []
     for t in range(STEPS):
-        draws = uniform_draws(seed, 0, t, WIDTH)
+        draws = np.random.default_rng((seed, t)).random(WIDTH)
         rows.append(learner.act(features[t], None, masks[t], draws=draws, state=state, starts=starts[t]))
         state = rows[-1].state
     actions, log_probs, values = (np.stack(column) for column in list(zip(*rows, strict=True))[:3])
@@ -437,12 +436,18 @@ def test_the_state_of_another_optimiser_or_network_is_refused() -> None:
         learner.load_state(state._replace(optimizer=strange))
 
 
-def test_permutations_and_draws_depend_on_their_key_alone() -> None:
+@pytest.mark.parametrize("length", [0, 1, 2, 9, 64, 65, 5000])
+def test_a_permutation_is_the_one_that_numpy_draws(length: int) -> None:
+    for seed in (0, 7, 2**63):
+        philox = np.random.Philox(key=np.array([seed, 3], np.uint64), counter=np.array([0, 0, 11, 2], np.uint64))
+        assert permutation(seed, 3, 11, 2, length).tolist() == np.random.Generator(philox).permutation(length).tolist()
+
+
+def test_permutations_depend_on_their_key_alone() -> None:
     assert permutation(1, 2, 3, 4, 50).tolist() == permutation(1, 2, 3, 4, 50).tolist()
     keys = [(1, 2, 3, 4), (2, 2, 3, 4), (1, 3, 3, 4), (1, 2, 4, 4), (1, 2, 3, 5)]
     assert len({tuple(permutation(*key, 50).tolist()) for key in keys}) == 5
     assert sorted(permutation(1, 2, 3, 4, 50)) == list(range(50))
-    np.testing.assert_array_equal(uniform_draws(1, 2, 3, 40)[:7], uniform_draws(1, 2, 3, 7))
 
 
 def test_decisions_do_not_depend_on_who_else_is_in_the_batch() -> None:

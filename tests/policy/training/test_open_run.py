@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from townlet import files
 from townlet.errors import CheckpointError, StorageError, UsageError
 from townlet.policy.training import open_run
 from townlet.policy.training.contexts import RunOptions
+from townlet.policy.training.run_folder import RunFolder
 
 pytest.importorskip("torch")
 
@@ -131,3 +133,71 @@ def test_a_damaged_latest_checkpoint_is_refused_with_the_ones_to_go_on_from(tmp_
     train(run, 5, resume=True)
     train(tmp_path / "b" / "run", 5)
     assert tools.different(tools.left(tmp_path / "b"), tools.left(tmp_path / "a")) == []
+
+
+def test_a_run_that_has_ended_is_left_as_it_is(tmp_path: Path) -> None:
+    """Resumed, it was said to have taken no time."""
+    train(run := tmp_path / "run", 2)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != files.LOCK}
+    train(run, 2, resume=True)
+    assert {path: path.read_bytes() for path in before} == before
+    (run / "summary.json").write_text("damaged")
+    train(run, 2, resume=True)
+    assert RunFolder(run).summary() is not None
+
+
+def test_a_run_goes_on_with_the_epochs_that_were_asked_for(tmp_path: Path) -> None:
+    """Those of a run that a program started stand in its card, not in its config."""
+    train(run := tmp_path / "run", 3)
+    tools.orchestrator(tools.tiny()).run("rollout", RunOptions(run_dir=run, resume=True))
+
+
+class Killed(BaseException):
+    pass
+
+
+class Killer:
+    """Ends the process, as it were, before the first epoch."""
+
+    def begin(self, what: str, total: int, done: int = 0) -> None:
+        raise Killed
+
+    def advance(self, figures: object) -> None:
+        pass
+
+    def say(self, sentence: str) -> None:
+        pass
+
+
+def test_a_run_that_began_with_other_weights_goes_on_with_them(tmp_path: Path) -> None:
+    """Killed before its first checkpoint and resumed, it began with a new network and said nothing."""
+    train(tmp_path / "first", 1)
+    train(tmp_path / "second", 2)
+    run, begun = tmp_path / "run", RunOptions(epochs=2, run_dir=tmp_path / "run", start_from=tmp_path / "first")
+    orchestrator = tools.orchestrator(tools.tiny())
+    orchestrator.progress = Killer()
+    with pytest.raises(Killed):
+        orchestrator.run("rollout", begun)
+    with pytest.raises(UsageError, match=r"started with the network of another checkpoint .* again with --start-from"):
+        train(run, 2, resume=True)
+    orchestrator = tools.orchestrator(tools.tiny())
+    with pytest.raises(UsageError, match="has the first weights"):
+        orchestrator.run("rollout", replace(begun, resume=True, start_from=tmp_path / "second"))
+    orchestrator.run("rollout", replace(begun, resume=True))
+    whole = orchestrator.run("rollout", replace(begun, run_dir=tmp_path / "whole"))
+    summary = RunFolder(run).summary()
+    assert summary is not None
+    assert summary.weights_hash == whole.model_dump()["weights_hash"]
+    train(run, 2, resume=True)  # it has checkpoints of its own now
+
+
+def test_a_dry_run_tells_what_the_run_itself_would_be_refused_for(tmp_path: Path) -> None:
+    train(run := tmp_path / "run", 1)
+    orchestrator = tools.orchestrator(tools.tiny())
+    asked = RunOptions(epochs=1, run_dir=run, dry_run=True)
+    with pytest.raises(UsageError, match="already holds a run"):
+        orchestrator.run("rollout", asked)
+    with pytest.raises(StorageError, match="The run needs about"):
+        orchestrator.run("rollout", replace(asked, run_dir=tmp_path / "other", epochs=10**12))
+    with pytest.raises(UsageError, match="belongs to the run in"):
+        orchestrator.run("rollout", replace(asked, run_dir=tmp_path / "other", log_path=run / "run.json"))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scorecards import duel
+from scorecards import checkpoint_folder, duel
 from townlet.config import SimulationConfig, load_config
 from townlet.config.learning import AnnealGuardsConfig
 from townlet.dto.evaluation import Scorecard
@@ -166,6 +166,19 @@ def test_a_promotion_window_is_on_a_seed_of_its_own(small_town: Small, tmp_path:
     PromotionServiceAdapter(config).consider(tmp_path / "nobody", tmp_path / "card.json")
     assert (asked["purpose"], asked["window"], asked["evaluation"]) == ("promotion", 3, config.evaluation)
     assert PromotionServiceAdapter(config).releases.level == 0.8
+
+
+def test_a_run_that_is_resumed_after_it_was_judged_has_no_second_window(
+    small_town: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every resume of an anneal run added a window, until there were enough of them."""
+    monkeypatch.chdir(tmp_path)
+    gates, weights = PromotionServiceAdapter(small_town()), checkpoint_folder(tmp_path / "candidate", "candidate")
+    card = duel(0, {"return": 5.0}, candidate=weights)
+    monkeypatch.setattr("townlet.policy.training.services.evaluate", lambda policies, cases, **options: card)
+    first = gates.consider(tmp_path / "candidate", tmp_path / "card.json")
+    assert gates.consider(tmp_path / "candidate", tmp_path / "card.json") == first
+    assert [entry.decision for entry in gates.releases.entries()] == [first]
 
 
 def test_a_run_that_would_not_fit_on_the_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

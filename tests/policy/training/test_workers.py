@@ -177,7 +177,7 @@ def test_a_run_may_be_resumed_with_another_engine(small_town: Small, stop_after:
     with pytest.raises(SystemExit) as left:
         main(["train", "--resume", str(tmp_path / "parts"), "--engine", "process", "--workers", "2", "--no-plots"])
     assert not left.value.code
-    assert RunFolder(tmp_path / "parts").summary()["weights_hash"] == whole.weights_hash  # type: ignore[index]
+    assert RunFolder(tmp_path / "parts").summary().weights_hash == whole.weights_hash  # type: ignore[union-attr]
     with pytest.raises(SystemExit) as refused:
         main(["train", "--resume", str(tmp_path / "parts"), "--ppo-gamma", "0.5"])
     assert refused.value.code == 2

@@ -1,13 +1,17 @@
 // @ts-check
-/** Many futures of one moment, as it was and changed, on the same luck, lived in a worker: `townlet fork` in the page. */
+/** Many futures of one moment, as it was and changed, on the same luck: lived in a worker, or by the server where the page cannot. */
 import { byId, make } from "./dom.js";
 import { Engine } from "./engine.js";
 import { SourceError } from "./source.js";
 import { clockTime, signed } from "./words.js";
 
 const FUTURES = 64;
+const SEVERAL = "A and B differ in more than one moment; futures need a single change.";
 /** What is counted to the end of the episode, over everybody. */
 const COUNTED = { reward: "reward, all together", queue_conflict: "conflicts", quarrel: "quarrels", waited: "minutes waited", exit: "exits" };
+
+/** What the server measures instead, per resident-day. */
+const MEASURED = { return: "return per resident-day", conflicts: "conflicts per resident-day", quarrels: "quarrels per resident-day", wait_mean: "minutes waited, mean", exits: "exits per resident-day" };
 
 /**
  * One future of an arm: the town goes on under another id, whose luck is its own and the same in both arms. Runs in the worker too.
@@ -33,14 +37,19 @@ function liveFuture(engine, arm, k) {
   return found;
 }
 
+/** What is changed in one of two takes and not in the other. @param {any} a @param {any} b heads @returns {any[]} */
+function changesOf(a, b) {
+  const mine = a.take.changes ?? [], theirs = b.take.changes ?? [], only = (/** @type {any[]} */ list, /** @type {any[]} */ other) => list.filter(one => !other.some(two => two.at === one.at && two.do === one.do));
+  const parted = [...only(mine, theirs), ...only(theirs, mine)];
+  if (!parted.length && a.take.policy === b.take.policy) throw new SourceError("A and B are the same, and so are their futures.");
+  if (a.played || b.played) throw new SourceError("A recording has only one future; choose a policy that decides.");
+  return parted;
+}
+
 /** @param {any} a @param {any} b sources of two living takes of one town */
 function armsOf(a, b) {
-  const same = (/** @type {any} */ one, /** @type {any[]} */ list) => list.some(other => other.at === one.at && other.do === one.do), mine = a.head.take.changes ?? [], theirs = b.head.take.changes ?? [];
-  const parted = [...mine.filter((/** @type {any} */ one) => !same(one, theirs)), ...theirs.filter((/** @type {any} */ one) => !same(one, mine))].map(one => b.store.decisionAt(one.at));
-  const decision = a.head.take.policy === b.head.take.policy ? Math.min(...parted) : 0;
-  if (!Number.isFinite(decision)) throw new SourceError("A and B are the same, and so are their futures.");
-  if (parted.some(one => one !== decision)) throw new SourceError("A and B differ at several moments; futures need a single change.");
-  if ([a, b].some(source => source.head.played)) throw new SourceError("A recording has only one future; choose a policy that decides.");
+  const parted = changesOf(a.head, b.head).map(one => b.store.decisionAt(one.at)), decision = a.head.take.policy === b.head.take.policy ? Math.min(...parted) : 0;
+  if (parted.some(one => one !== decision)) throw new SourceError(SEVERAL);
   const arms = [a, b].map(({ store, head }) => {
     store.go(decision);
     const forced = store.changes.filter((/** @type {any} */ one) => one.kind === "force" && store.decisionAt(one.at) === decision).map((/** @type {any} */ one) => [store.town.slotOf(one.words[0]), head.actions.indexOf(one.words[1])]);
@@ -83,21 +92,43 @@ function pairedEffect(before, after) {
   return { mean, low: mean - half, high: mean + half };
 }
 
+/** @param {string} name @param {number} before @param {number} after @param {{mean: number, low: number, high: number}} effect @param {boolean} same */
+function futuresRow(name, before, after, { mean, low, high }, same) {
+  return make("tr", { class: low > 0 || high < 0 ? "sure" : null }, make("th", { scope: "row", text: name }), make("td", { text: before.toFixed(2) }), make("td", { text: after.toFixed(2) }), make("td", { text: same ? "the same" : signed(mean, 2) }), make("td", { text: same ? "–" : `${signed(low, 2)} … ${signed(high, 2)}` }));
+}
+
+/** In the page. @param {any} page @param {(words: string) => void} tell */
+async function livedHere({ a, b, library }, tell) {
+  const { arms, tick } = armsOf(a, b), mean = (/** @type {number[]} */ list) => list.reduce((x, y) => x + y, 0) / list.length;
+  const [before, after] = await liveFutures(library.living, arms, FUTURES, done => tell(`${done} of ${FUTURES} futures …`));
+  return { tick, rows: Object.entries(COUNTED).map(([key, name]) => {
+    const one = before.map(row => row[key]), two = after.map(row => row[key]);
+    return futuresRow(name, mean(one), mean(two), pairedEffect(one, two), one.every((value, k) => value === two[k]));
+  }) };
+}
+
+/** By the server: B is A with things added or taken away. @param {any} page */
+async function livedThere({ a: { head: a }, b: { head: b }, library }) {
+  const changes = changesOf(a, b);
+  if (a.take.policy !== b.take.policy || new Set(changes.map(one => one.at)).size > 1 || changes.some(one => !b.take.changes.includes(one))) throw new SourceError(SEVERAL);
+  const effects = await library.futures(a, changes, FUTURES);
+  return { tick: changes[0].at, rows: Object.entries(MEASURED).filter(([key]) => effects[key]).map(([key, name]) => {
+    const { before, after, effect: { difference, low, high } } = effects[key];
+    return futuresRow(name, before.mean, after.mean, { mean: difference, low, high }, !difference && !low && !high);
+  }) };
+}
+
 /** The dialog. @param {any} page */
 export async function showFutures(page) {
-  const body = byId("futures-body"), said = byId("futures-said"), { a, b } = page;
+  const body = byId("futures-body"), said = byId("futures-said"), tell = (/** @type {string} */ words) => (said.textContent = words);
   body.replaceChildren();
   byId("futures-dialog").showModal();
+  tell("Simulating …");
   try {
-    const { arms, tick } = armsOf(a, b), mean = (/** @type {number[]} */ list) => list.reduce((x, y) => x + y, 0) / list.length;
-    said.textContent = "Living them …";
-    const [before, after] = await liveFutures(page.library.living, arms, FUTURES, done => (said.textContent = `${done} of ${FUTURES} futures …`));
-    said.textContent = `${FUTURES} futures from ${clockTime(a.head, tick)} to the end, each simulated as in A and as in B with the same luck. Bold: the difference is larger than chance.`;
-    body.replaceChildren(...Object.entries(COUNTED).map(([key, name]) => {
-      const one = before.map(row => row[key]), two = after.map(row => row[key]), effect = pairedEffect(one, two), sure = effect.low > 0 || effect.high < 0, same = one.every((value, k) => value === two[k]);
-      return make("tr", { class: sure ? "sure" : null }, make("th", { scope: "row", text: name }), make("td", { text: mean(one).toFixed(2) }), make("td", { text: mean(two).toFixed(2) }), make("td", { text: same ? "the same" : signed(effect.mean, 2) }), make("td", { text: same ? "–" : `${signed(effect.low, 2)} … ${signed(effect.high, 2)}` }));
-    }));
+    const { tick, rows } = await (page.lives(page.a) && page.lives(page.b) ? livedHere(page, tell) : livedThere(page));
+    tell(`${FUTURES} futures from ${clockTime(page.a.head, tick)} to the end, each simulated as in A and as in B with the same luck. Bold: the difference is larger than chance.`);
+    body.replaceChildren(...rows);
   } catch (error) {
-    said.textContent = /** @type {Error} */ (error).message;
+    tell(/** @type {Error} */ (error).message);
   }
 }

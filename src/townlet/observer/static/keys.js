@@ -9,14 +9,15 @@ const VIEW_KEYS = { t: "town", p: "people", q: "queues", i: "ties", r: "runs", l
 /** Shown in the help: keys, what they do. */
 const HELP = [
   ["space", "play, pause"], ["← →", "one tick back, on"], ["shift ← →", "one decision back, on"], ["home end", "first, last tick"], [", .", "slower, faster"],
-  ["n p", "next, previous moment: a conflict, somebody leaves, a blackout"], ["m", "the worst conflict of the film"], ["j k", "next, previous resident"], ["f", "follow the selected one"],
+  ["n p", "next, previous moment: a conflict, somebody leaves, a blackout"], ["m", "the worst conflict of the day"], ["j k", "next, previous resident"], ["f", "follow the selected one"],
   ["+ − 0", "zoom in, out, whole town"], ["w a s d", "move the map"], ["1 … 7", `overlay: ${Object.keys(OVERLAYS).join(", ")}`], ["c", "compare with a second day, side by side"], ["b", "what if: change something from here on"], ["t", "take over the selected one; then 1 … 9, enter, backspace"], ["/", "search"],
-  ["g then t p q i r l s", "town, people, queues, ties, runs, releases, scenario"], ["?", "these keys"], ["esc", "close; select nobody"],
+  ["?", "these keys"], ["esc", "close; select nobody"],
 ];
 
 /** @param {any} page */
 export function bindKeys(page) {
-  byId("keys-list").replaceChildren(...HELP.map(([keys, text]) => make("div", {}, make("dt", {}, ...keys.split(" ").flatMap(key => [["then", "…"].includes(key) ? key : make("kbd", { text: key }), " "])), make("dd", { text }))));
+  const views = Object.entries(VIEW_KEYS).filter(([, view]) => page.viewNames.includes(view)), go = [`g then ${views.map(([key]) => key).join(" ")}`, views.map(([, view]) => view).join(", ")];
+  byId("keys-list").replaceChildren(...[...HELP, go].map(([keys, text]) => make("div", {}, make("dt", {}, ...keys.split(" ").flatMap(key => [["then", "…"].includes(key) ? key : make("kbd", { text: key }), " "])), make("dd", { text }))));
   let going = -Infinity; // when g was pressed
   const PAN = { w: [0, -2], a: [-2, 0], s: [0, 2], d: [2, 0] };
   const CALLS = {

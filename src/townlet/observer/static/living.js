@@ -49,7 +49,7 @@ export function parseChange(text, living, head) {
     }
     return { kind, words };
   }
-  throw new SourceError(`The change “${line}” is not understood here: perturb, exit, newcomer, tie, resident, force or a rule. Things are placed with townlet observe.`);
+  throw new SourceError(`The change “${line}” is not understood here; expected perturb, exit, newcomer, tie, resident, force or a rule.`);
 }
 
 /** @param {string} what @param {number} value @param {number} low @param {number} high */

@@ -24,6 +24,20 @@ const TIMELESS = ["runs", "releases", "scenario"]; // views that no playhead mov
 const phone = matchMedia("(max-width: 760px)");
 const MANY = 1_000_000; // resident-ticks above which a server is not asked to look through a whole film unless told to
 
+const AROUND = [[0, 0], [0, 1], [0, -1], [1, 0], [-1, 0]];
+
+/** A free tile for one more thing of a kind, in a room that has one, with room around it. @param {any} head @param {any} frame where everybody is @param {string} kind @returns {string} column,row */
+function placeFor(head, frame, kind) {
+  const { tiles } = head.map, taken = new Set(head.things.map((/** @type {any} */ one) => `${one.x},${one.y}`)), stood = new Set(Array.from(frame?.x ?? [], (x, slot) => `${x},${frame.y[slot]}`)), [like] = head.things.filter((/** @type {any} */ one) => one.kind === kind);
+  const inRoom = (/** @type {any} */ room, /** @type {number} */ x, /** @type {number} */ y) => x >= room.x && x < room.x + room.w && y >= room.y && y < room.y + room.h, room = head.buildings.find((/** @type {any} */ one) => inRoom(one, like.x, like.y));
+  let best = "", least = Infinity;
+  tiles.forEach((/** @type {string} */ row, /** @type {number} */ y) => [...row].forEach((tile, x) => {
+    const far = Math.abs(x - like.x) + Math.abs(y - like.y);
+    if (far < least && tile === "0" && !stood.has(`${x},${y}`) && (!room || inRoom(room, x, y)) && AROUND.every(([dx, dy]) => !taken.has(`${x + dx},${y + dy}`) && tiles[y + dy]?.[x + dx] !== "2")) [best, least] = [`${x},${y}`, far];
+  }));
+  return best;
+}
+
 class Page {
   /** @param {Library} library @param {(page: Page) => Record<string, any>} moreViews */
   constructor(library, moreViews) {
@@ -129,7 +143,7 @@ class Page {
       this.b.preload().catch(() => {});
       this.showParting(this.a, this.b);
     }
-    byId("futures").hidden = !(this.b && this.lives(this.a) && this.lives(this.b));
+    byId("futures").hidden = !(this.b && ((this.lives(this.a) && this.lives(this.b)) || (this.b.head.parent && this.library.about.role === "act")));
     this.timeline.chooseLanes();
     this.drawSoon();
   }
@@ -257,22 +271,29 @@ class Page {
     this.player.pause();
     byId("branch-when").textContent = `Something is different from ${clockTime(this.a.head, this.player.t)} on. A stays as it is; the new day runs beside it as B, with the same luck.`;
     byId("branch-error").textContent = "";
+    byId("branch-things").hidden = !this.library.offline;
     byId("branch-do").value = "";
-    byId("branch-idea").replaceChildren(make("option", { value: "", text: "nothing, or what is written below" }), ...this.ideas().map(([group, rows]) => make("optgroup", { label: group }, ...rows.map(([text, change]) => make("option", { value: change, text })))));
+    const offer = (/** @type {string[]} */ can) => byId("branch-idea").value || byId("branch-idea").replaceChildren(make("option", { value: "", text: "nothing, or what is written below" }), ...this.ideas(can).map(([group, rows]) => make("optgroup", { label: group }, ...rows.map(([text, change]) => make("option", { value: change, text })))));
+    byId("branch-idea").value = "";
+    offer([]);
+    this.a.why(this.player.t, Math.max(0, this.who)).then((/** @type {any} */ why) => offer((why.options ?? []).map((/** @type {any} */ one) => one.name)), () => {}); // a film without whys has none to offer
     byId("branch-policy").replaceChildren(make("option", { value: "", text: "the same" }), ...(this.library.about.policies ?? []).map((/** @type {any} */ one) => make("option", { value: one.id, text: one.name })));
     byId("branch-dialog").showModal();
   }
 
-  /** What people ask for most, by group: in words, and as it is written. @returns {[string, [string, string][]][]} */
-  ideas() {
+  /** What people ask for most, by group: in words, and as it is written. @param {string[]} can what the resident can do now @returns {[string, [string, string][]][]} */
+  ideas(can) {
     const { head } = this.a, frame = this.a.peek(this.player.t), here = this.who >= 0 ? this.who : 0, name = nameOf(head, frame, here), living = this.library.living?.parts.living;
     const rival = this.moments.find(one => one.slots.includes(here) && one.slots.length > 1)?.slots.find((/** @type {number} */ slot) => slot !== here) ?? (here ? 0 : 1), other = rival < head.people.length ? nameOf(head, frame, rival) : "";
     const shared = head.things.filter((/** @type {any} */ one) => one.kind !== "bed" && !this.library.offline);
     /** @type {[string, [string, string][]][]} */ const found = [
-      ["The town", [...head.perturbations.map((/** @type {string} */ kind) => [`${head.reason_words[kind] ?? plain(kind)} for an hour`, `perturb ${kind} 60`]), ...(frame && head.people.some((/** @type {any} */ _, /** @type {number} */ slot) => !frame.state(slot)) ? [["somebody moves in", "newcomer"]] : []), ...shared.map((/** @type {any} */ one) => [`without ${plain(one.id)}`, `objects -= ${one.id}`])]],
+      ["The town", [...head.perturbations.map((/** @type {string} */ kind) => [`${head.reason_words[kind] ?? plain(kind)} for an hour`, `perturb ${kind} 60`]), ...(frame && head.people.some((/** @type {any} */ _, /** @type {number} */ slot) => !frame.state(slot)) ? [["somebody moves in", "newcomer"]] : []), ...[...new Set(shared.map((/** @type {any} */ one) => one.kind))].flatMap(kind => {
+        const place = placeFor(head, this.a.peek(this.a.decisionOf(this.player.t)), kind);
+        return place ? [[`one more ${plain(kind)}`, `objects += ${kind}@${place}`]] : [];
+      }), ...shared.map((/** @type {any} */ one) => [`without ${plain(one.id)}`, `objects -= ${one.id}`])]],
       [name, [...head.needs.map((/** @type {any} */ need) => [`${plain(need.name)} falls to 20%`, `resident ${name}.${need.name} = 0.2`]), ["has no money", `resident ${name}.wallet = 0`], ...(other ? [[`cannot stand ${other}`, `tie ${name}~${other} rivalry = 0.9`], [`holds nothing against ${other}`, `tie ${name}~${other} rivalry = 0`]] : []), ["leaves the town", `exit ${name}`]]],
-      [`${name} decides now`, head.actions.slice(0, 40).map((/** @type {string} */ option) => [optionText(option), `force ${name} ${option}`])],
     ];
+    if (can.length) found.push([`${name} decides now`, can.map(option => [optionText(option), `force ${name} ${option}`])]);
     if (living) found.push(["A rule", living.rules.map((/** @type {any} */ one) => [`${one.key} = ${one.value}`, `${one.key} = ${one.value}`])]);
     return found;
   }

@@ -11,7 +11,7 @@ function maskedOptions(take, slot) {
   /** @type {Map<string, string[]>} */ const found = new Map();
   head.actions.forEach((/** @type {string} */ name, /** @type {number} */ a) => {
     if (engine.get("b.masks", slot * head.actions.length + a)) return;
-    const reason = !me("present") ? "the place is empty" : me("using") >= 0 ? `is using ${head.things[me("using")].id}: wait goes on, leave ends it` : reasonOf(take, slot, name, a);
+    const reason = !me("present") ? "the place is empty" : me("using") >= 0 ? `is using ${head.things[me("using")].id} and has to finish or leave it first` : reasonOf(take, slot, name, a);
     found.set(reason, [...(found.get(reason) ?? []), name]);
   });
   return [...found].map(([reason, options]) => ({ reason, options }));
@@ -23,7 +23,7 @@ function reasonOf(take, slot, name, action) {
   if (name === "work") {
     if (me("job") < 0) return "has no job";
     const start = engine.get("tables.jobs", me("job"), "start"), end = start + engine.get("tables.jobs", me("job"), "length");
-    return `the shift is ${clockOf(start)}–${clockOf(end % 1440)}; it opens ${engine.get("tables.rules", 0, "await_ticks")} min before`;
+    return `the shift is ${clockOf(start)}–${clockOf(end % 1440)}; it opens ${engine.get("tables.rules", 0, "work_ahead")} min before`;
   }
   if (name === "home") return "is at home";
   if (name === "chat") {

@@ -6,10 +6,10 @@ import { fixed, plain } from "./words.js";
 
 /** Fields of the log that are drawn: what they are called, and what they tell. @type {Record<string, [string, string]>} */
 const CHARTS = {
-  return_per_resident_day: ["return a resident and day", "Reward that a resident earns in a day: more is better"],
-  conflicts_per_resident_day: ["conflicts a resident and day", "How often a resident is blocked, overtaken or quarrels in a day"],
+  return_per_resident_day: ["return per resident-day", "Reward that a resident earns in a day: more is better"],
+  conflicts_per_resident_day: ["conflicts per resident-day", "How often a resident is blocked, overtaken or quarrels in a day"],
   loss_total: ["loss", "What training tries to make small; alone it says little"],
-  kl_k3: ["step of the policy (KL)", "How far each update moves the policy; jumps are a bad sign"],
+  kl_k3: ["change of the policy (KL)", "How far each update moves the policy; jumps are a bad sign"],
   batch_entropy_mean: ["entropy of its choices", "How undecided the policy is: 0 when it is always sure"],
   explained_variance: ["explained variance of the critic", "How well the critic predicts the return: 1 is perfect, 0 no better than the mean"],
   grad_norm: ["gradient norm", "How strongly the data pulls at the weights; jumps are a bad sign"],
@@ -86,15 +86,33 @@ export class Runs {
     await this.details();
   }
 
+  /** A run has begun, has grown or has ended. */
+  async grow() {
+    try {
+      this.runs = (await askJson("runs")).runs;
+    } catch (error) {
+      byId("runs-note").textContent = /** @type {Error} */ (error).message;
+    }
+    this.list();
+    await this.refresh();
+  }
+
   list() {
-    byId("runs-list").replaceChildren(...this.runs.map(run => {
+    const list = byId("runs-list"), rows = this.runs.map(run => {
       const box = make("input", { type: "checkbox", on: { change: () => this.toggle(run.id) } }), k = [...this.chosen].indexOf(run.id);
       box.checked = k >= 0;
       const points = (run.checkpoints ?? []).map((/** @type {any} */ point) => make("span", { class: "point" }, make("span", { text: `checkpoint ${point.name}${point.best ? " (best)" : ""}` }),
         make("button", { class: "chip", text: "play", "aria-label": `Play ${point.name} of ${run.name}`, on: { click: () => this.play(run, point, false) } }),
         make("button", { class: "chip", text: "beside the script", "aria-label": `Play ${point.name} of ${run.name} beside the script`, on: { click: () => this.play(run, point, true) } })));
       return make("li", {}, make("label", {}, box, make("i", { class: "hue", vars: { "--hue": k >= 0 ? `var(--${RUN_COLOURS[k]})` : "var(--rule)" } }), make("b", { text: run.name }), make("span", { class: "soft", text: [run.mode, run.town, run.updates ? `${run.updates} records` : "no records yet: the curves begin with the first", run.problem ?? run.state].filter(Boolean).join(" · ") }), run.alarms ? make("b", { class: "tag bad", text: run.alarms === 1 ? "1 alarm" : `${run.alarms} alarms` }) : null), ...points);
-    }));
+    });
+    while (list.children.length > rows.length) list.lastChild.remove();
+    rows.forEach((row, k) => { // what has not changed stays, with the focus that it may have
+      const old = list.children[k];
+      if (!old) return void list.append(row);
+      old.querySelector(".soft").textContent = row.querySelector(".soft")?.textContent ?? "";
+      if (old.outerHTML !== row.outerHTML) old.replaceWith(row);
+    });
   }
 
   /** @param {string} id */

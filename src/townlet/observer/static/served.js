@@ -7,6 +7,7 @@ import { inflate, ReelSource, SourceError } from "./source.js";
 import { Runs } from "./runs.js";
 import { Releases } from "./releases.js";
 import { Scenario } from "./scenario.js";
+import { asSentence } from "./words.js";
 
 class ServedLibrary {
   /** @param {any} about @param {any[]} takes */
@@ -38,6 +39,18 @@ class ServedLibrary {
     }
     await this.publish(parent);
     return this.known(await askJson("takes", { parent, changes, policy }));
+  }
+
+  /** `townlet fork` of a take. @param {any} head @param {any[]} changes all at one tick @param {number} count */
+  async futures(head, changes, count) {
+    await this.publish(head.id);
+    const { job } = await askJson("futures", { take: head.id, at: changes[0].at, edits: changes.map(one => one.do), futures: count });
+    for (;;) {
+      const { state, result, error } = await askJson(`jobs/${job}`);
+      if (state === "done") return result.effects;
+      if (state === "failed") throw new SourceError(asSentence(error));
+      await new Promise(resolve => setTimeout(resolve, 300));
+    }
   }
 
   /** @param {any} take of a link */
@@ -108,7 +121,7 @@ function hearNews(page) {
         page.timelineSoon();
         page.showSeldom();
       });
-      news.addEventListener("record", () => page.view === "runs" && page.views.runs.refresh());
+      news.addEventListener("record", () => page.view === "runs" && page.views.runs.grow());
       news.addEventListener("alarm", e => page.tell(`Alarm: ${JSON.parse(e.data).text}`));
       news.addEventListener("checkpoint", () => {
         if (page.view === "runs") page.views.runs.show();

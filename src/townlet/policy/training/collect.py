@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from townlet.envs.step import add_rewards
 from townlet.envs.vector import VectorTown
 from townlet.errors import UsageError
 from townlet.observations.spec import ObservationSpec
@@ -25,7 +26,7 @@ from townlet.types import Array
 from townlet.world.rng import DAILY, SHARE
 from townlet.world.state import EVENT
 
-SEEN = ("features", "maps", "masks", "active")  # buffers of the towns that are columns of a trajectory
+IN_PLACE = ("features", "maps", "masks", "active", "rewards", "terminated", "truncated")  # buffers of the towns that are columns
 EVENT_BYTES = np.dtype((np.void, EVENT.itemsize))
 EVENTS_AT_ONCE = 16  # steps whose events are counted together: counting is a dozen calls, however many there are
 
@@ -101,24 +102,27 @@ class GuidedPolicy:
 
 
 class InPlaceRecorder(TrajectoryRecorder):
-    """The towns write their observations straight into the trajectory, so that nothing is copied. It must be the last hook: the
-    hooks before it still see the moment of the decision. `end` gives the towns their own buffers back."""
+    """The towns write straight into the trajectory, so that nothing is copied; `terms` are left out. It must be the last hook:
+    the hooks before it still see the moment of the decision. `end` gives the towns their own buffers back."""
 
     def __init__(self, vec: VectorTown, capacity: int, leave_out: Sequence[str] = ()) -> None:
         super().__init__(vec, capacity, leave_out)
         self._own = vec.buffers
-        seen = {name: self._columns[name] for name in SEEN if name in self._columns}
-        views = {name: column.view(np.uint8) if column.dtype == bool else column for name, column in seen.items()}
-        self._rows = [self._own._replace(**dict(zip(views, row))) for row in zip(*views.values())]  # (T + 1)
+        rows = {name: self._columns[name][FIELDS[name].after :] for name in IN_PLACE if name in self._columns}  # (T, E, N, …)
+        views = {name: column.view(np.uint8) if column.dtype == bool else column for name, column in rows.items()}
+        self._rows = [self._own._replace(**dict(zip(views, row))) for row in zip(*views.values())]  # (T)
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
         super().before_step(world, decision)
-        world.set_buffers(self._rows[self.steps + 1])
+        world.set_buffers(self._rows[self.steps])
+
+    def after_step(self, world: VectorTown, decision: Decided) -> None:
+        self.steps += 1
 
     def end(self) -> None:
         last = self.vec.buffers._asdict()
         for name, own in self._own._asdict().items():
-            if name in SEEN:
+            if name in IN_PLACE:
                 own[...] = last[name]
         self.vec.set_buffers(self._own)
 
@@ -256,7 +260,7 @@ class Collector(Probe):
         return out
 
     def before_step(self, world: VectorTown, decision: Decided) -> None:
-        self._live = world.active != 0
+        self._live = world.active  # the step writes into the next row of the trajectory
         self._decision += 1
 
     def after_step(self, world: VectorTown, decision: Decided) -> None:
@@ -265,10 +269,8 @@ class Collector(Probe):
         self._events.append(world.events())
         if len(self._events) == EVENTS_AT_ONCE:
             self._count_events()
-        np.add(self.returns, world.rewards, out=self.returns, where=live)
-        self.lengths += live
-        ended = live & ((world.terminated != 0) | (world.truncated != 0))
-        if ended.any():
+        if add_rewards(live, world.rewards, world.terminated, world.truncated, self.returns, self.lengths):
+            ended = (live != 0) & ((world.terminated != 0) | (world.truncated != 0))
             whole = world.state.towns["cut"] == 0  # a day cut short by staggering says nothing of a day
             told = ended & self._told & whole[:, None]
             out.life_returns.extend(self.returns[told].tolist())

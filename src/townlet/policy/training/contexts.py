@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from townlet.config.models import SimulationConfig
 from townlet.dto.policy import EpochFigures
 from townlet.dto.policy import TrainingResult as TrainingResult
+from townlet.errors import whole_number
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import TrainingServices
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from townlet.policy.training.strategies.base import TrainingStrategy
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Where a run says how it goes; the command line draws it on stderr. `advance` is given all that is known of an epoch."""
 
@@ -57,6 +59,10 @@ class RunOptions:
     allow_inexact: bool = False  # resume with other versions or threads
     command: tuple[str, ...] = ()
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None:
+            whole_number("epochs", self.epochs, 1)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,15 @@ they are added in order. So one thread and four give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch.nn import Parameter
 
 from townlet.config.learning import PPOConfig
 from townlet.envs.threads import Call
@@ -143,21 +145,19 @@ class Fused:
 
 
 class FusedOptimizer(Optimizer):
-    """The same steps in one pass over the numbers."""
+    """The same steps, each a call."""
 
-    def clip(self, bound: float) -> float:
-        gradient = self.gradient.numpy()
-        norm = float(passes.norm(gradient))
-        if norm > bound:
-            gradient *= np.float32(bound / (norm + 1e-6))
-        return norm
+    def __init__(self, parameters: Sequence[Parameter], kind: str, epsilon: float) -> None:
+        super().__init__(parameters, kind, epsilon)
+        self._arrays = [each.numpy() for each in (self.vector, self.gradient, self.first, self.second)]
 
-    def step(self, rate: float, decay: float = 0.0) -> None:
-        self.steps += 1
-        vector, gradient, first, second = (each.numpy() for each in (self.vector, self.gradient, self.first, self.second))
-        decoupled, (of_first, of_second) = self.kind == "adamw", self.BETAS
+    def step(self, rate: float, bound: float, decay: float = 0.0) -> float:
+        vector, gradient, first, second = self._arrays
+        decoupled, (of_first, of_second), steps = self.kind == "adamw", self.BETAS, self.steps + 1
         lost = np.float32(rate * decay if decoupled else decay)
-        passes.descend(
-            vector, gradient, first, second, rate, lost, decoupled, self.kind != "sgd", self.BETAS, np.float32(self.epsilon),
-            1.0 - of_first**self.steps, 1.0 - of_second**self.steps,
+        norm: float = passes.descend(
+            vector, gradient, first, second, bound, rate, lost, decoupled, self.kind != "sgd", self.BETAS,
+            np.float32(self.epsilon), 1.0 - of_first**steps, 1.0 - of_second**steps,
         )  # fmt: skip
+        self.steps += math.isfinite(norm)
+        return norm

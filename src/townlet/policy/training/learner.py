@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
+from townlet.envs.threads import Threads
 from townlet.errors import CheckpointError, DivergedError, UsageError
 from townlet.policy.fused_network import can_fuse
 from townlet.policy.inference import Acted, Acting
@@ -79,6 +80,7 @@ class PPOLearner(Acting):
         check_precision(ppo)
         torch.set_num_threads(threads)
         self.spec, self.ppo, self.seed = spec, ppo, seed
+        self._threads = Threads(min(workers, shards))
         self.network = ConflictAwarePolicyNetwork(spec, seed, device)
         self.minibatches: list[dict[str, Any]] = []  # MINIBATCH of each mini-batch of the last update, and what is `watched`
         self.updates = 0  # calls of update and clone: the key of every permutation
@@ -90,7 +92,7 @@ class PPOLearner(Acting):
         self.passes: Passes = Autograd(self.network, ppo)
         if self.fused:
             self.passes = Fused(
-                spec, list(named), self.optimizer, self._statistics, ppo, threads=min(workers, shards), shards=shards
+                spec, list(named), self.optimizer, self._statistics, ppo, threads=self._threads.count, shards=shards
             )
 
     @property
@@ -137,13 +139,17 @@ class PPOLearner(Acting):
         entropy_end = ppo.entropy_coef if ppo.entropy_final is None else ppo.entropy_final
         entropy_coef = estimates.linear_schedule(ppo.entropy_coef, entropy_end, progress)
         value_clip = ppo.value_clip
-        seen = self._sums("observation", batch.features, active) if self.spec.normalize_observations else None
+        chosen = np.flatnonzero(active)
+        values, returns, rewards, advantages = (
+            column.reshape(-1)[chosen] for column in (batch.values, batch.returns, batch.rewards, batch.advantages)
+        )
+        seen = self._sums("observation", batch.features, chosen) if self.spec.normalize_observations else None
         if seen is not None:
             self._require_finite([float(seen[1].sum())], "a feature")
         if ppo.normalize_values:
             if float(self.network.value_count[0]) == 0.0:
                 value_clip = None  # values from before the first statistics are in no units
-            self.track_returns(batch.returns[active])
+            self.track_returns(returns)
         coefficients = Coefficients(clip, entropy_coef, ppo.value_loss_coef, value_clip)
         columns = {"actions": batch.actions, "log_probs": batch.log_probs, "advantages": batch.advantages}
         columns |= {"returns": self._normalised(batch.returns), "values": self._normalised(batch.values)}
@@ -155,12 +161,12 @@ class PPOLearner(Acting):
             cloning = self._cloning_data(decisions_of(bc_batch))
 
         length, parts = self._split(data, ppo.mini_batch_size, ppo.num_mini_batches)
+        orders = [permutation(self.seed, PPO_STREAM, self.updates, epoch, length) for epoch in range(ppo.num_epochs)]
         table: list[list[float]] = []
         grads: list[float] = []
         epoch, stopped = 0, False
         self.minibatches = []
-        for epoch in range(ppo.num_epochs):
-            order = permutation(self.seed, PPO_STREAM, self.updates, epoch, length)
+        for epoch, order in enumerate(orders):
             examples = self._auxiliary(cloning, epoch, parts)
             waiting = 0.0  # weight of the mini-batches whose gradients wait for a step
             for index, part in enumerate(self.passes.parts(data, order, parts, "ppo")):
@@ -194,15 +200,15 @@ class PPOLearner(Acting):
         if seen is not None:
             self._take_in("observation", *seen)
         self.updates += 1
-        rows = int(np.count_nonzero(active))
+        rows = len(chosen)
         return UpdateStats(
             updates=len(grads),
             minibatches=len(table),
             epochs=epoch + 1,
             transitions=rows,
             stopped_early=stopped,
-            explained_variance=estimates.explained_variance(batch.values[active], batch.returns[active]),
-            reward_advantage_corr=estimates.correlation(batch.rewards[active], batch.advantages[active]),
+            explained_variance=estimates.explained_variance(values, returns),
+            reward_advantage_corr=estimates.correlation(rewards, advantages),
             mask_fill_mean=(np.count_nonzero(batch.masks) - np.count_nonzero(batch.masks[~active]))
             / (rows * batch.masks.shape[-1]),
             illegal_actions=illegal,
@@ -279,11 +285,10 @@ class PPOLearner(Acting):
             network.value.weight.mul_(old_scale / scale)
             network.value.bias.mul_(old_scale / scale).add_((old_mean - mean) / scale)
 
-    def _sums(self, prefix: str, rows: Floats, active: NDArray[np.bool_] | None = None) -> tuple[Doubles, Doubles, int]:
-        """What rows (…, width) add to the statistics of that prefix, and how many they are."""
+    def _sums(self, prefix: str, rows: Floats, chosen: NDArray[np.int64] | None = None) -> tuple[Doubles, Doubles, int]:
+        """What rows (…, width), all or those chosen, add to the statistics of that prefix, and how many they are."""
         tracked, flat = estimates.RunningMeanStd.from_arrays(self._statistics, prefix), rows.reshape(-1, rows.shape[-1])
-        chosen = np.arange(len(flat)) if active is None else np.flatnonzero(active)
-        return *tracked.sums(flat, chosen), len(chosen)
+        return *tracked.sums(flat, chosen, self._threads), len(flat if chosen is None else chosen)
 
     def _take_in(self, prefix: str, first: Array, second: Array, added: int, limit: float = math.inf) -> None:
         tracked = estimates.RunningMeanStd.from_arrays(self._statistics, prefix)
@@ -328,9 +333,8 @@ class PPOLearner(Acting):
         """One optimiser step on the gradients of mini-batches of this weight together; their norm before the clip."""
         if weight != 1.0:
             self.optimizer.gradient /= weight
-        norm = self.optimizer.clip(self.ppo.max_grad_norm)
+        norm = self.optimizer.step(rate, self.ppo.max_grad_norm, decay)
         self._require_finite([norm], "the gradient")
-        self.optimizer.step(rate, decay)
         self.gradient_steps += 1
         return norm
 

@@ -138,15 +138,14 @@ class Optimizer:
         """What a step depends on beside weights, gradient and number of steps."""
         return {} if self.kind == "sgd" else {"first": self.first, "second": self.second}
 
-    def clip(self, bound: float) -> float:
-        """Norm of the gradient; it is scaled down to the bound when above."""
+    def step(self, rate: float, bound: float, decay: float = 0.0) -> float:
+        """One step along the gradient, scaled down to the bound where its norm is above; then it is zero. The norm as it was; no
+        step is made where that is not finite."""
         norm = float(self.gradient.norm())
+        if not math.isfinite(norm):
+            return norm
         if norm > bound:
             self.gradient.mul_(bound / (norm + 1e-6))
-        return norm
-
-    def step(self, rate: float, decay: float = 0.0) -> None:
-        """One step, after which the gradient is zero."""
         self.steps += 1
         if decay > 0.0 and self.kind == "adamw":
             self.vector.mul_(1.0 - rate * decay)
@@ -161,6 +160,7 @@ class Optimizer:
             scale = (self.second.sqrt() / math.sqrt(1.0 - of_second**self.steps)).add_(self.epsilon)
             self.vector.addcdiv_(self.first, scale, value=-rate / (1.0 - of_first**self.steps))
         self.gradient.zero_()
+        return norm
 
 
 # --- mini-batches ----------------------------------------------------------------------------------------------------

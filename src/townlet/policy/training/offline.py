@@ -268,9 +268,8 @@ class OfflineLearner(PPOLearner):
             loss = value + (told if warm else error)
         self._require_finite([float(loss.detach())], "the critic's loss")
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = self.critic_optimizer.clip(self.ppo.max_grad_norm)
+        norm = self.critic_optimizer.step(rate, self.ppo.max_grad_norm, self.settings.weight_decay)
         self._require_finite([norm], "the critic's gradient")
-        self.critic_optimizer.step(rate, self.settings.weight_decay)
         with torch.no_grad():
             for slow, now in zip(self.target.parameters(), self.critic.parameters()):
                 slow.lerp_(now, self.settings.target_rate)

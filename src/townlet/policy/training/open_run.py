@@ -1,4 +1,4 @@
-"""Opening a new or resumed run: its folder and lock, its log, its stop flag."""
+"""Opening a new or resumed run: its epochs, its folder and lock, its log, its stop flag."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from townlet import files
+from townlet.config.learning import TrainingConfig
 from townlet.config.models import config_hash
 from townlet.dto.policy import DryRun
 from townlet.errors import CheckpointError, UsageError
@@ -17,6 +18,19 @@ from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder, check_disk, check_not_of_a_run
 from townlet.telemetry.ndjson import TelemetryWriter, log_parts
+
+
+def planned_epochs(training: TrainingConfig, mode: str, options: RunOptions) -> int:
+    """Epochs of a run of this mode, where nothing ends it early."""
+    if options.epochs is not None:
+        if mode == "anneal":
+            raise UsageError("The epochs of an anneal run are those of training.anneal_schedule; leave out epochs.")
+        return options.epochs
+    if options.resume and options.run_dir is not None:
+        return RunFolder(options.run_dir).card().epochs
+    if mode == "anneal":
+        return sum(stage.epochs for stage in training.anneal_schedule)
+    return training.bc.epochs if mode == "bc" else training.epochs
 
 
 @contextmanager
@@ -52,8 +66,13 @@ def opened_run(context: TrainingContext, options: RunOptions) -> Iterator[None]:
         yield
 
 
-def dry_run(context: TrainingContext, strategy: str) -> DryRun:
-    """What would be done, once the inputs have been checked."""
+def dry_run(context: TrainingContext, options: RunOptions, strategy: str) -> DryRun:
+    """What would be done, once the inputs, the first weights and the place of the run have been checked."""
+    context.started_from = _first_weights(options)
+    if options.run_dir is not None:
+        _check_folder(RunFolder(options.run_dir), context, options)
+    if options.log_path is not None:
+        _check_log(options.log_path)
     return DryRun(
         strategy=strategy,
         duration_sec=0.0,
@@ -122,6 +141,7 @@ def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions)
         ("config hash", card.config_hash, config_hash(context.config)),
         ("mode", card.mode, context.mode),
         ("epochs", card.epochs, context.epochs),
+        ("first weights", card.started_from, context.started_from),
     ):
         if begun != now:
             raise UsageError(
@@ -142,10 +162,16 @@ def _check_folder(run: RunFolder, context: TrainingContext, options: RunOptions)
 def _lock_log(log: Path, context: TrainingContext, stack: ExitStack) -> None:
     """One run writes a log: that of its own folder is under the folder's lock, and so is one in the folder of another run."""
     if context.config.telemetry.enabled:
-        files.check_plain(log)
-        check_not_of_a_run(log)
-        if context.run is None or log.parent.resolve() != context.run.path.resolve():
+        _check_log(log)
+        if context.run is None or files.real_path(log.parent) != files.real_path(context.run.path):
             stack.enter_context(files.FolderLock(log.parent, only="" if RunFolder(log.parent).exists else log.name))
+
+
+def _check_log(log: Path) -> None:
+    if log.is_dir():
+        raise UsageError(f"{log} is a folder; name the log as a file in it")
+    files.check_plain(log)
+    check_not_of_a_run(log)
 
 
 def _set_aside(log: Path) -> None:

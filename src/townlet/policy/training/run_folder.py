@@ -17,9 +17,10 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -43,6 +44,7 @@ from townlet.policy.checkpoint import (
     weights_hash,
 )
 from townlet.sealed import read_sealed, write_sealed
+from townlet.types import Record
 
 RECORD_BYTES = 3_000  # a telemetry record, generously
 OWN_FILES = ("run.json", "config.json", "environment.json", "summary.json", "anneal.json")
@@ -119,11 +121,27 @@ class RunSummary(_Read):
     checkpoint: str | None = None
     dataset_hash: str | None = None
     weights_hash: str | None = None
-    status: Literal["PASS", "HOLD", "FAIL"] = "PASS"
-    epochs: int = 0
+    status: Literal["PASS", "HOLD", "FAIL"] | None = None  # of an anneal run
+    epochs: int | None = None
     evaluations: list[EvaluationPoint] = []
     stages: list[SummaryStage] = []
     return_per_resident_day: float | None = None
+
+    @property
+    def state(self) -> str:
+        return self.status or "finished"
+
+    def all_evaluations(self) -> list[EvaluationPoint]:
+        """Of the run and of the stages inside it, in the order they were made."""
+        found = [*self.evaluations]
+        for stage in self.stages:
+            found += [] if stage.ppo is None else stage.ppo.evaluations
+            found += [] if stage.evaluation is None else [stage.evaluation]
+        return found
+
+    def as_record(self) -> Record:
+        """All that the strategy wrote."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
 
 @dataclass
@@ -201,14 +219,21 @@ class RunFolder:
         names += sorted(path.name for path in self.path.glob("*.ndjson"))
         return next((path for name in names if (path := files.safe_join(self.path, name)).is_file()), None)
 
-    def summary(self) -> dict[str, Any] | None:
-        """What the strategy wrote, of which `RunSummary` was checked."""
-        if not (self.path / "summary.json").is_file():
-            return None
-        return self._read("summary.json", RunSummary).model_dump(mode="json", exclude_unset=True)
+    @property
+    def ended(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
+    def summary(self) -> RunSummary | None:
+        """None before the run has ended."""
+        return self._read("summary.json", RunSummary) if self.ended else None
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
+        """The result. Of a run that had ended before and was resumed, the one that is there: it knows how long that took."""
         self._check_held()
+        with suppress(CheckpointError):  # damaged: written anew
+            there = self.summary()
+            if there is not None and there.as_record() | {"duration_sec": summary["duration_sec"]} == summary:
+                return
         write_sealed(self.path / "summary.json", summary)
 
     def latest(self) -> Path | None:
@@ -296,4 +321,4 @@ def find_runs(folder: Path) -> list[RunFolder]:
 
 def run_of(checkpoint: Path) -> RunFolder | None:
     """The run that a checkpoint was made by, where it still lies in its folder; of a run, the run itself."""
-    return next((run for path in (checkpoint, *checkpoint.resolve().parents) if (run := RunFolder(path)).exists), None)
+    return next((run for path in (checkpoint, *files.real_path(checkpoint).parents) if (run := RunFolder(path)).exists), None)

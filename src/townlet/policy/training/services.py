@@ -246,8 +246,11 @@ class PromotionServiceAdapter:
         return Releases(place, self.config.promotion, self.config.evaluation.level)
 
     def consider(self, candidate: Path, scorecard: Path) -> PromotionDecision:
-        """One window: the scorecard of candidate and champion on that window's seed is written, then judged."""
+        """One window: the scorecard of candidate and champion on that window's seed is written, then judged. A run that is
+        resumed after that has no second one."""
         releases = self.releases
+        if (judged := releases.judged(scorecard)) is not None:
+            return judged
         release = releases.release()
         policies = {CANDIDATE: str(candidate), CHAMPION: "scripted" if release is None else str(release)}
         suite, rules, window = self.config.promotion.suite, self.config.evaluation, releases.next_window(candidate)

@@ -193,7 +193,7 @@ class TrainingState(BaseModel):
     """What a training must find in the state of a checkpoint to go on from it."""
 
     learner: LearnerMeta
-    standing: RunCounters
+    counters: RunCounters = Field(alias="standing")  # its name in the file
     telemetry: dict[str, int | str]
 
 
@@ -238,14 +238,19 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     if run is not None and found is not None:
         told = training_state(found, run.checkpoints)
         _restore(session, found)
-        session.counters = told.standing
+        session.counters = told.counters
         context.telemetry.rewind(told.telemetry)
     else:
         context.telemetry.rewind(plan.log_position or LOG_START)
         collections = -1  # that the network has learned from
+        if plan.start_from is None and context.started_from is not None:
+            raise UsageError(
+                f"The run started with the network of another checkpoint (weights {context.started_from[:12]}) and has none of "
+                "its own yet; name that checkpoint again with --start-from."
+            )
         if plan.start_from is not None:
             start = load_checkpoint(plan.start_from)
-            collections = training_state(start, plan.start_from).standing.cycle
+            collections = training_state(start, plan.start_from).counters.cycle
             _restore(session, start, with_towns=plan.collections >= 0)
         if collector is not None and collections < 0:
             for action, raised in raised_logits(context.config).items():

@@ -17,7 +17,7 @@ from townlet.policy.network import NetworkSpec
 from townlet.policy.replay import ReplayBatch, ReplayDataset
 from townlet.policy.training.collect import Rollout
 from townlet.policy.training.estimates import gae, team_rewards
-from townlet.policy.trajectory import Trajectory, padded
+from townlet.policy.trajectory import FIELDS, Trajectory, padded
 from townlet.world.actions import Catalogue
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def lives_of(batches: Iterator[Trajectory]) -> Lives:
 
 
 USED = ("features", "maps", "masks", "actions", "log_probs", "rewards", "terminated", "truncated", "active", "expert")
-AFTER = ("features", "maps", "masks")
+AFTER = tuple(name for name, about in FIELDS.items() if about.last)  # the observation, with a row more
 
 
 def refuse_memory(spec: NetworkSpec, algorithm: str) -> None:

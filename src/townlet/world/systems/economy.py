@@ -48,9 +48,9 @@ def collect_rent(t: Town) -> None:
 @leaf
 def economy(t: Town) -> None:
     clock = t.clock
-    if clock["minute"] == t.rules["rent_minute"] and clock["tick"] > 0:
+    if clock["minute"] == t.rules["rent_at"] and clock["tick"] > 0:
         collect_rent(t)
-    if clock["minute"] == t.rules["restock_minute"]:
+    if clock["minute"] == t.rules["refill_at"]:
         for m in range(t.objects.shape[0]):
             t.objects[m]["stock"] = t.objects[m]["full"]
             t.checked[m] = -1

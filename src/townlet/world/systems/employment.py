@@ -167,7 +167,7 @@ def employment(t: Town) -> None:
                 on_shift(t, i, phase)
         elif phase == length and me["shift"] != POST_SHIFT:
             end_shift(t, i, length)
-        elif phase >= day - rules["await_ticks"]:
+        elif phase >= day - rules["work_ahead"]:
             me["shift"] = AWAIT_START
         elif clock["minute"] == 0:
             me["shift"] = PRE_SHIFT

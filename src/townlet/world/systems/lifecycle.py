@@ -46,7 +46,7 @@ def doomed(t: Town, i: int) -> bool:
     """The exit is known: from now on nothing is rewarded."""
     me, rules = t.residents[i], t.rules
     for k in range(rules["deadly"]):
-        if me["starving"][k] >= rules["deadly_ticks"][k] - rules["exit_notice"]:
+        if me["starving"][k] >= rules["deadly_ticks"][k] - rules["exit_warning"]:
             return True
     return bool(me["exit_at"] >= 0)
 
@@ -83,9 +83,9 @@ def lifecycle(t: Town, scheduled: np.ndarray) -> None:
         event = scheduled[s]
         who = int(event["resident"])
         ahead = (event["day"] - clock["day"]) * rules["ticks_per_day"] + event["minute"] - clock["minute"]
-        if who >= 0 and ahead == rules["exit_notice"]:
+        if who >= 0 and ahead == rules["exit_warning"]:
             if t.residents[who]["present"] == 1 and t.residents[who]["life"] == 0:
-                foresee(t, who, SCHEDULED_EXIT, int(rules["exit_notice"]))
+                foresee(t, who, SCHEDULED_EXIT, int(rules["exit_warning"]))
     room = may_evict(t)
     for i in range(t.residents.shape[0]):
         me = t.residents[i]
@@ -96,8 +96,8 @@ def lifecycle(t: Town, scheduled: np.ndarray) -> None:
         elif me["exit_at"] >= 0:
             if tick >= me["exit_at"]:
                 leave_town(t, i, int(me["exit_kind"]))
-        elif room and (me["notice"] == 1 or me["unpaid_days"] >= rules["unpaid_limit"]):
-            foresee(t, i, EVICTION, int(rules["exit_notice"]))
+        elif room and (me["notice"] == 1 or me["unpaid_days"] >= rules["unpaid_days"]):
+            foresee(t, i, EVICTION, int(rules["exit_warning"]))
             room = False  # one at a time
 
 
@@ -128,7 +128,7 @@ def depart(t: Town, i: int) -> None:
             t.residents[j]["replaced_by"] = -1
     gone, interval = clock["tick"] + 1, rules["interval"]
     spread = rng.below(rng.now(clock, rng.SPAWN), i, rng.NEWCOMER_DELAY, int(rules["newcomer_spread"]) + 1)
-    due = gone + 1 + rules["newcomer_delay"] + spread
+    due = gone + 1 + rules["newcomer_delay_min"] + spread
     whole = ((gone + interval - 1) // interval + 1) * interval  # the slot is empty for a whole decision at least
     me["arrives_at"] = max(due, whole)
 

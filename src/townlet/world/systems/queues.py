@@ -91,7 +91,7 @@ def call(t: Town, i: int, thing: int) -> None:
 @kernel
 def favour(t: Town, leaver: int, waiter: int, index: int) -> float:
     """How gladly the one who leaves hands over: trust + familiarity − rivalry − index cost (+ urgency when weighted)."""
-    score = -t.rules["index_cost"] * index
+    score = -t.rules["handover_index_cost"] * index
     s = find(t, leaver, waiter)
     if s >= 0:
         score += trust_now(t, leaver, s) + familiarity_now(t, leaver, s) - rivalry_now(t, leaver, s)

@@ -95,12 +95,12 @@ def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalr
     if s < 0:
         trust, familiarity, rivalry = clamp(trust, -1.0, 1.0), clamp(familiarity, -1.0, 1.0), clamp(rivalry, 0.0, 1.0)
         weight = max(abs(trust), abs(familiarity), rivalry)
-        if weight < rules["tie_floor"]:
+        if weight < rules["free_below"]:
             return 0.0
         weakest = weight
         for k in range(rules["max_edges"]):
             standing = strength(t, i, k) if t.ties[i, k]["other"] >= 0 else 0.0
-            if standing < rules["tie_floor"]:
+            if standing < rules["free_below"]:
                 standing = 0.0
             if standing < weakest:
                 weakest = standing
@@ -125,8 +125,8 @@ def change(t: Town, i: int, other: int, trust: float, familiarity: float, rivalr
         tie["peak"] = 0.0
         emit(t, RECONCILIATION, i, other, -1, -1, fall)
         if rules["social_stage"] >= 3:
-            t.terms[i, SHAPING] += rules["reconcile_bonus"] * fall
-    if strength(t, i, s) < rules["tie_floor"]:
+            t.terms[i, SHAPING] += rules["reconciliation"] * fall
+    if strength(t, i, s) < rules["free_below"]:
         forget(t, i, s)
     return float(rivalry)
 
@@ -167,19 +167,19 @@ def chat(t: Town, i: int, j: int) -> None:
     a, b = find(t, i, j), find(t, j, i)
     trust_i, fam_i = (trust_now(t, i, a), familiarity_now(t, i, a)) if a >= 0 else (0.0, 0.0)
     trust_j, fam_j = (trust_now(t, j, b), familiarity_now(t, j, b)) if b >= 0 else (0.0, 0.0)
-    p = rules["chat_base"] * (1.0 + rules["chat_trust"] * trust_i) * (1.0 + rules["chat_familiarity"] * fam_i)
+    p = rules["chat_success"] * (1.0 + rules["trust_gain"] * trust_i) * (1.0 + rules["familiarity_gain"] * fam_i)
     t.residents[i]["chat_ready"] = tick + rules["chat_cooldown"]
     t.residents[j]["chat_ready"] = tick + rules["chat_cooldown"]
     t.residents[i]["acted"] = 1
     if rng.uniform(k, i, rng.CHAT) < clamp(p, 0.0, 1.0):
         q = rules["quality_floor"] + (1.0 - rules["quality_floor"]) * rng.uniform(k, i, rng.CHAT_QUALITY)
         emit(t, CHAT_SUCCESS, i, j, -1, -1, q)
-        base, by_trust, by_fam = rules["chat_reward"], rules["chat_reward_trust"], rules["chat_reward_familiarity"]
+        base, by_trust, by_fam = rules["chat_base"], rules["chat_trust"], rules["chat_familiarity"]
         if rules["social_stage"] >= 1:
             t.terms[i, SOCIAL] += (base + by_trust * trust_i + by_fam * fam_i) * q
             t.terms[j, SOCIAL] += (base + by_trust * trust_j + by_fam * fam_j) * q
-        warmth_i = rules["chat_extroversion"] * t.residents[i]["extroversion"]
-        warmth_j = rules["chat_extroversion"] * t.residents[j]["extroversion"]
+        warmth_i = rules["extroversion_bonus"] * t.residents[i]["extroversion"]
+        warmth_j = rules["extroversion_bonus"] * t.residents[j]["extroversion"]
         trust, familiarity = rules["tie_trust"][TIE_CHAT_SUCCESS], rules["tie_familiarity"][TIE_CHAT_SUCCESS]
         rivalry = rules["tie_rivalry"][TIE_CHAT_SUCCESS]
         change(t, i, j, trust * q, familiarity * q + warmth_i, rivalry * q)

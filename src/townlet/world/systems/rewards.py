@@ -37,7 +37,7 @@ def rewards(t: Town) -> None:
                 lowest = min(lowest, levels[k])
         worth = lowest / rules["misery_below"] if lowest < rules["misery_below"] else 1.0  # a life in misery is worth nothing
         terms[SURVIVAL] = rules["survival"] * worth
-        terms[NEEDS] = -rules["needs_weight"] * lack * worth
+        terms[NEEDS] = -rules["needs_scale"] * lack * worth
         if me["working"] == 1 and me["shift"] != ABSENT:
             terms[WAGE] = rules["wage_rate"] * worth
             if me["shift"] == ON_TIME:

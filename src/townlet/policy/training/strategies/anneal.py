@@ -7,17 +7,10 @@ from time import perf_counter
 from typing import ClassVar, Literal
 
 from townlet.config.learning import AnnealStage
-from townlet.dto.policy import (
-    AnnealStageResult,
-    AnnealSummary,
-    BCTrainingResult,
-    EvaluationPoint,
-    MeasureInterval,
-    PPOTrainingResult,
-)
+from townlet.dto.policy import AnnealSummary, EvaluationPoint, MeasureInterval
 from townlet.errors import DivergedError, InterruptedRun, UsageError
 from townlet.policy.checkpoint import load_checkpoint
-from townlet.policy.training.anneal import Tracker, baselines, cloning_gate, stage_guards
+from townlet.policy.training.anneal import Tracker, cloning_gate, stage_guards
 from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import intervals
@@ -34,7 +27,9 @@ class AnnealStrategy:
         self._ready: dict[str, TrainingStrategy] = {}  # prepared, for the first stage of their kind
 
     def prepare(self, context: TrainingContext) -> None:
-        """Let every kind of stage check its inputs."""
+        """Let every kind of stage check its inputs; a ledger that cannot be used is told now, not when all is trained."""
+        if context.config.training.promote:
+            context.services.promotion.releases.entries()
         modes = [stage.mode for stage in context.config.training.anneal_schedule]
         for mode in sorted(set(modes)):
             probe = context.stage("probe", mode=_data_mode(mode), epochs=context.epochs, plan=StagePlan())
@@ -80,8 +75,12 @@ class AnnealStrategy:
         )
         name, share_of_time = f"{stage.cycle:02d}_{stage.mode}", self._share_of_time(context, stage)
         inner = context.stage(name, mode=_data_mode(stage.mode), epochs=stage.epochs, plan=plan, share=share_of_time)
-        mix = f"cloning loss × {plan.bc_weight[0]:g} → {weight:g}, the script decides for {share:.0%} of the residents"
-        context.progress.say(f"stage {stage.cycle}: {'clone the script' if stage.mode == 'bc' else f'PPO, {mix}'}")
+        words = ["clone the script" if stage.mode == "bc" else "PPO"]
+        if stage.mode == "ppo" and any(plan.bc_weight):
+            words.append(f"cloning loss × {plan.bc_weight[0]:g} → {weight:g}")
+        if stage.mode == "ppo" and share:
+            words.append(f"the script decides for {share:.0%} of the residents")
+        context.progress.say(f"stage {stage.cycle}: {', '.join(words)}")
         strategy = self._ready.pop(stage.mode, None)
         if strategy is None:
             strategy = context.strategy(stage.mode)
@@ -99,7 +98,7 @@ class AnnealStrategy:
             guards = stage_guards(result, point, tracker, context.config.training.anneal_guards)
         if tracker.mix is None and stage.mode == "ppo":
             tracker.mix = (before, share)
-        self._book(tracker, stage, (weight, share), result, point, guards)
+        tracker.add_stage(stage, (weight, share), result, point, guards)
         tracker.log = dict(context.telemetry.position())
         for sentence in guards:
             context.progress.say(f"stage {stage.cycle}: {sentence}; back to {tracker.good}")
@@ -118,50 +117,6 @@ class AnnealStrategy:
         """Of the time left: cloning may take all it needs, PPO stages share the rest by their epochs."""
         ahead = [s.epochs for s in context.config.training.anneal_schedule if s.mode == "ppo" and s.cycle >= stage.cycle]
         return stage.epochs / sum(ahead) if stage.mode == "ppo" else 1.0
-
-    def _book(
-        self,
-        tracker: Tracker,
-        stage: AnnealStage,
-        mix: tuple[float, float],
-        result: TrainingResult | None,
-        point: EvaluationPoint | None,
-        guards: tuple[str, ...],
-    ) -> None:
-        """Keep the stage as the last good one, or freeze the mix and go back to the one before it."""
-        bc = result if isinstance(result, BCTrainingResult) else None
-        ppo = result if isinstance(result, PPOTrainingResult) else None
-        if guards:
-            tracker.frozen, tracker.strikes = True, tracker.strikes + 1
-        else:
-            tracker.strikes = 0
-            tracker.mix = mix if ppo is not None else tracker.mix
-            tracker.good = result.checkpoint if result is not None and result.checkpoint is not None else tracker.good
-            tracker.good_score = point or tracker.good_score
-        if bc is not None:
-            tracker.notes["anneal_dataset"] = bc.dataset
-            tracker.notes["anneal_bc_accuracy"] = bc.accuracy
-            tracker.notes["anneal_bc_threshold"] = bc.accuracy_threshold
-            tracker.notes["anneal_bc_passed"] = bc.passed
-        if ppo is not None:
-            tracker.steps, tracker.cycle = max(tracker.steps, ppo.steps), tracker.cycle + ppo.epochs
-            if not guards:
-                tracker.good_value_loss, tracker.good_epochs = ppo.loss_value, ppo.recent
-                tracker.notes |= baselines(ppo.recent)
-        tracker.done.append(
-            AnnealStageResult(
-                cycle=stage.cycle,
-                mode=stage.mode,
-                bc_weight=mix[0],
-                scripted_share=mix[1],
-                epochs=stage.epochs,
-                bc=bc,
-                ppo=ppo,
-                evaluation=point,
-                guards=guards,
-                rolled_back_to=tracker.good if guards else None,
-            )
-        )
 
     def _summary(self, context: TrainingContext, run: RunFolder, tracker: Tracker, seconds: float) -> AnnealSummary:
         reasons = [f"stage {stage.cycle}: {guard}" for stage in tracker.done for guard in stage.guards]
