@@ -38,6 +38,7 @@ MEASURING: dict[str, tuple[Callable[[], Any], str]] = {
     "ragged": (lambda: evaluated(townlet.own_policy(lambda town: [[1], [1, 2]])), "gave lists of different lengths"),
     "half a day": (lambda: evaluated("random", days=0.5), "days is 0.5, expected a whole number, 1 or more"),
     "ages": (lambda: evaluated("random", days=10**9), "an episode of 1,440,000,000,000 ticks is asked for"),
+    "too many threads": (lambda: evaluated("random", threads=10**6), "threads is 1000000, expected a whole number from 1 to 64"),
     "no towns": (lambda: evaluated("random", towns=0), "towns is 0, expected a whole number, 1 or more"),
     "nowhere": (lambda: townlet.evaluate("random", []), "there is no town to evaluate in"),
     "a baseline apart": (

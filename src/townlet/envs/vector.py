@@ -48,7 +48,7 @@ from townlet.world.state import (
 )
 
 Scenario = str | Path | SimulationConfig
-MOST_SEED = (1 << 63) - 1
+MOST_SEED, MOST_THREADS = (1 << 63) - 1, 64
 GOLDEN_SECTION = (5**0.5 - 1) / 2
 FINGERPRINT = ("residents", "ties", "objects", "towns", "grid", "terms")  # state that a digest and a snapshot hold
 
@@ -75,8 +75,9 @@ class VectorTown:
         conflict_weights: tuple[float, float] | None = None,
         threads: int = 1,
     ) -> None:
-        for what, number, least in (("num_towns", num_towns, 1), ("threads", threads, 1), ("first_town", first_town, 0)):
-            whole_number(what, number, least)
+        whole_number("num_towns", num_towns, 1)
+        whole_number("first_town", first_town, 0)
+        whole_number("threads", threads, 1, MOST_THREADS)
         named = [scenario] if isinstance(scenario, str | Path | SimulationConfig) else list(scenario)
         configs = [one if isinstance(one, SimulationConfig) else load_config(one) for one in named]
         self.config = configs[0]
