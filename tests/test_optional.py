@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 
 from places import ROOT
 from townlet.optional import installed
+from townlet.telemetry.example import example_record
 
 
 def test_a_folder_that_is_called_as_a_package_is_not_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,3 +88,22 @@ def test_every_test_can_be_collected_without_torch() -> None:
     words = [sys.executable, "-m", "pytest", "--no-torch", "--collect-only", "-qq", "-p", "no:cacheprovider", "-p", "no:randomly"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("variable", "words", "code", "told"),
+    [
+        ("NUMBA_NUM_THREADS=0", ("run", "town_day", "--ticks", "1"), 2, "Check the variables NUMBA_* of the environment"),
+        ("MPLBACKEND=nonsense", ("telemetry", "plot", "log.ndjson", "-o", "x.png"), 4, "check its variables in the environment"),
+    ],
+)
+def test_a_variable_that_a_library_refuses_is_told_in_a_sentence(
+    variable: str, words: tuple[str, ...], code: int, told: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "log.ndjson").write_text(json.dumps(example_record(1)) + "\n")
+    name, _, value = variable.partition("=")
+    command = [sys.executable, "-m", "townlet", *words]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {name: value}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+    assert told in done.stderr

@@ -354,6 +354,7 @@ def test_a_rotated_part_without_a_record_is_told(tmp_path: Path) -> None:
 
 
 def test_a_record_whose_version_is_null_is_read_as_one_of_today(tmp_path: Path) -> None:
-    (tmp_path / "log.ndjson").write_text(json.dumps(example_record(1) | {"telemetry_version": None}) + "\n")
-    assert len(list(read_records(tmp_path / "log.ndjson"))) == 1
+    records = example_record(1), example_record(2) | {"telemetry_version": None}  # the first one tells what file it is
+    (tmp_path / "log.ndjson").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert len(list(read_records(tmp_path / "log.ndjson"))) == 2
     assert not validate_log(tmp_path / "log.ndjson").ok

@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 from runs_of import ONE_THREAD, trained
@@ -24,19 +26,26 @@ from townlet.files import read_json, short_hash, write_json
 RESULT = Path(__file__).parent / "results" / "recipe_trials.json"
 RUNS = Path("runs/recipe_trials")
 WINDOW, TOWNS, DAYS = 1, 16, 28  # the first validation window is that of a run's own evaluations
+MORE = 48  # towns of the next window: somebody leaves so seldom that 16 towns do not show it
 SHOWN = ("return", "conflicts", "lateness", "attendance", "founders", "overspent", "wallet", "reserved")
+LASTING = ("return", "conflicts", "lateness", "attendance", "founders")
 
 
 def trial(seed: int, changed: list[str]) -> dict[str, object]:
     words = [*ONE_THREAD, *changed, f"seed={seed}"]
+    begun = process_time()
     policy = trained(RUNS / short_hash(json.dumps(words)), load_config("demo", words))
+    used = process_time() - begun
     case = Case("demo", "demo", towns=TOWNS, days=DAYS, overrides=tuple(changed))
     card = evaluate({"trained": policy}, [case], purpose="validation", window=WINDOW, looks=True).cases[0]
+    more = evaluate({"trained": policy}, [replace(case, towns=MORE)], purpose="validation", window=WINDOW + 1).cases[0]
     found = card.policies[0]
     means = {name: measure.mean for name, measure in found.measures.items()}
     means["reserved"] = found.actions["reserve"] / (TOWNS * DAYS * card.residents)
     shuffled = {name: effect.difference for name, effect in (found.looks or {}).items()}
-    return {"seed": seed, "changed": changed, "measures": means, "shuffled": shuffled}
+    further = {name: measure.mean for name, measure in more.policies[0].measures.items()}
+    about = {"seed": seed, "changed": changed, "processor_seconds": used}
+    return {**about, "measures": means, "shuffled": shuffled, "further": further}
 
 
 def report() -> None:
@@ -47,6 +56,8 @@ def report() -> None:
         cells = [f"{name} {np.mean([row['measures'][name] for row in rows]):.3f}" for name in SHOWN]
         shuffled = [row["shuffled"] for row in rows if row["shuffled"]]
         cells += [f"shuffled {name} {np.mean([one[name] for one in shuffled]):+.2f}" for name in (shuffled or [{}])[0]]
+        further = [row["further"] for row in rows if "further" in row]
+        cells += [f"further {name} {np.mean([one[name] for one in further]):.4f}" for name in (LASTING if further else ())]
         print(f"{words}\n  {len(rows)} seeds: {', '.join(cells)}")
 
 
@@ -57,7 +68,8 @@ def main() -> None:
     parser.add_argument("--report-only", action="store_true", help="print the trials that are there")
     chosen = parser.parse_args()
     for seed in [] if chosen.report_only else chosen.seeds:
-        write_json(RESULT, [*read_json(RESULT), trial(seed, chosen.changed)])
+        made = trial(seed, chosen.changed)
+        write_json(RESULT, [*read_json(RESULT), made])  # read last: another process may have added to it meanwhile
     report()
 
 

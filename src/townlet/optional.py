@@ -59,4 +59,8 @@ def check_installed(name: str, why: str) -> None:
 def require(name: str, why: str) -> ModuleType:
     """The module, or the sentence about it."""
     check_installed(name, why)
-    return import_module(name)
+    try:
+        return import_module(name)
+    except ValueError as error:  # what a variable such as MPLBACKEND says is no value of it
+        told = f"{why} needs {name}, which does not start: {error}; check its variables in the environment"
+        raise MissingPackageError(told) from None

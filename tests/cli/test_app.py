@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -19,7 +20,7 @@ from places import ROOT
 from townlet import __version__
 from townlet.cli import app as frame
 from townlet.cli.app import COMMANDS, app, main, run
-from townlet.cli.common import dumps, emit, leave, progress
+from townlet.cli.common import dumps, emit, fit, leave, progress
 from townlet.cli.doctor import GIVES
 from townlet.errors import ConfigError, DivergedError, StorageError, TownletError, UsageError
 from townlet.optional import EXTRA_OF
@@ -289,6 +290,14 @@ def test_results_go_to_stdout_as_text_or_json(capsys: pytest.CaptureFixture[str]
     emit({"a": 1}, "one", as_json=False)
     emit({"a": 1}, lambda: "never", as_json=True)
     assert capsys.readouterr().out == 'one\n{\n  "a": 1\n}\n'
+
+
+def test_a_line_is_broken_between_words_but_not_in_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((40, 24)))
+    said = "the state is saved. Continue with `townlet train --resume runs/a`."
+    told = fit(said, Mock(isatty=lambda: True))
+    assert told.splitlines() == ["the state is saved. Continue with", "    `townlet train --resume runs/a`."]
+    assert fit(said, Mock(isatty=lambda: False)) == said
 
 
 def test_leave_ends_with_a_code_but_not_with_zero(capsys: pytest.CaptureFixture[str]) -> None:

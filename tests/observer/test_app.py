@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import socket
 import threading
@@ -21,14 +22,15 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from checkpoints import write_run
-from scorecards import duel
+from scorecards import checkpoint_folder, duel
 from townlet.config import load_config
 from townlet.config.loader import default_config
 from townlet.envs.vector import VectorTown
+from townlet.errors import UsageError
 from townlet.evaluation.compare import save_scorecard
 from townlet.observer.app import Observatory, serve
 from townlet.observer.header import table_of
-from townlet.observer.library import Library
+from townlet.observer.library import Library, weights_id
 from townlet.observer.news import KEPT, News
 from townlet.observer.reel import unpack
 from townlet.observer.studio import Studio
@@ -480,3 +482,41 @@ def test_the_film_that_somebody_watches_is_shot_to_its_end(served: Served) -> No
         line.close()
     assert told(served, f"/api/takes/{head['id']}")["shot"] == head["reels"]
     assert served.observatory.studio.kept_reel(head["id"], head["reels"] - 1) is not None
+
+
+def test_a_damaged_run_hides_neither_the_news_nor_the_policies_of_the_others(tmp_path: Path) -> None:
+    """Nobody was told of any run while one of them was damaged or had just been removed."""
+    library = Library(tmp_path, tmp_path / "ledger.ndjson", default_config().promotion)
+    for name in ("a", "b", "c"):
+        write_run(tmp_path / name, load_config("town_day"))
+        checkpoint_folder(tmp_path / name / "checkpoints" / "000001", name)
+    assert library.changes() == []
+    wanted = weights_id(tmp_path / "c" / "checkpoints" / "000001")
+    (tmp_path / "a" / "run.json").write_text("damaged")
+    (tmp_path / "a" / "checkpoints" / "000001" / "state.json").write_text("damaged")
+    (tmp_path / "b" / "ppo.ndjson").symlink_to("ppo.ndjson")
+    (tmp_path / "c" / "ppo.ndjson").write_text("{}\n")
+    assert [news for news, _ in library.changes()] == ["record"]
+    assert library.find_policy(wanted) == ("c", tmp_path / "c" / "checkpoints" / "000001")
+
+
+def test_one_viewer_too_many_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was answered with 200, and then the server told of an error."""
+    monkeypatch.setattr("townlet.observer.news.MOST_VIEWERS", 0)
+    with pytest.raises(UsageError, match="0 viewers are here already"):
+        News().stream()
+
+
+def test_a_request_that_is_cut_off_is_no_error_of_the_server(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(caplog.handler)
+    try:
+        head = f"POST /api/takes HTTP/1.1\r\nHost: {served.host}\r\nCookie: {served.cookie('act')}\r\nX-Townlet: 1\r\n"
+        with socket.create_connection(("127.0.0.1", served.port)) as line:
+            line.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
+            time.sleep(0.2)
+        time.sleep(0.5)
+        assert told(served, "/api/about")["version"]
+        assert caplog.text == ""
+    finally:
+        logger.removeHandler(caplog.handler)

@@ -165,7 +165,7 @@ def test_an_anneal_run_shows_its_verdict_and_what_promotion_said(run: Path) -> N
             "HOLD",
             ("stage 1: KL rose",),
             None,
-            ("anneal HOLD", "stage 1: KL rose", "not judged for promotion: only a run that passes is"),
+            ("anneal HOLD", "stage 1: KL rose", "not judged for promotion: only runs that pass are"),
         ),
         ("PASS", (), None, ("not judged for promotion: `townlet promote evaluate runs/x`",)),
     ):

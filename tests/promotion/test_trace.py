@@ -346,6 +346,10 @@ def test_what_was_moved_is_found_where_it_is_said_to_be(here: Path) -> None:
     assert trace(DESK).broken == "run folder"
     assert trace(DESK, run=Path("moved")).broken == "dataset"
     assert trace(DESK, run=Path("moved"), data=Path("elsewhere")).broken is None
+    window = trace(DESK, 0)  # of which there is no release
+    assert window.broken == "weights"
+    assert "say where its run is with --run" in str(window.reason)
+    assert trace(DESK, 0, run=Path("moved"), data=Path("elsewhere")).broken is None
     assert trace(DESK, run=Path("moved"), data=Path("elsewhere") / MANIFEST).broken is None
     ids = [entry.sample.stem for entry in read_manifest(Path("elsewhere") / MANIFEST).entries]
     found = trace(DESK, run=Path("moved"), data=Path("elsewhere"), sample=ids[-1])

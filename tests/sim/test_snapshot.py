@@ -112,7 +112,7 @@ def test_a_stored_config_without_a_section_is_refused(lost: str, tmp_path: Path)
 def test_a_start_that_is_no_time_is_refused(tmp_path: Path) -> None:
     snapshot = take_snapshot(VectorTown("kitchen_breakfast", 1))
     save_snapshot(replace(snapshot, header=snapshot.header.model_copy(update={"start": "../x"})), tmp_path / "a.npz")
-    with pytest.raises(SnapshotError, match=r"a\.npz cannot be used: start: '\.\./x' is not a clock time"):
+    with pytest.raises(SnapshotError, match=r"a\.npz cannot be used: start: the time is '\.\./x', expected a clock time"):
         load_snapshot(tmp_path / "a.npz")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -221,7 +222,7 @@ def note(message: str) -> None:
 
 
 def fit(text: str, stream: TextIO) -> str:
-    """On a terminal, lines that are too long are broken between words; a file or a pipe gets them whole."""
+    """On a terminal, lines that are too long are broken between words, but not in a `command`; files and pipes get them whole."""
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size((80, 24)).columns
@@ -231,10 +232,11 @@ def fit(text: str, stream: TextIO) -> str:
             lines.append(line)
             continue
         indent = " " * (len(line) - len(line.lstrip()) + 4)
+        whole = re.sub("`[^`]*`", lambda command: command[0].replace(" ", "\0"), line)
         lines += textwrap.wrap(
-            line, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
+            whole, width, subsequent_indent=indent, replace_whitespace=False, break_long_words=False, break_on_hyphens=False
         )
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def leave(code: int) -> None:

@@ -239,7 +239,8 @@ def history_text(entries: tuple[LedgerEntry, ...]) -> str:
     for entry in entries:
         outcome = entry.decision.outcome.value if entry.decision is not None else ""
         what = {"window": f"window {outcome}", "promote": "promoted", "rollback": "rolled back to"}[entry.kind]
-        lines.append(f"{entry.number:4d}  {entry.at}  {what:16} {entry.candidate[:12]}  {'; '.join(entry.reasons)}")
+        between = "  " if len(entry.reasons) == 1 else "\n        "
+        lines.append(between.join((f"{entry.number:4d}  {entry.at}  {what:16} {entry.candidate[:12]}", *entry.reasons)))
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from townlet.cli.common import FILE, PATH, emit, engine_for, json_option, leave, note, seed_option, set_option, spread_over
-from townlet.errors import InterruptedRun, StorageError, TelemetryError, UsageError
+from townlet.errors import InterruptedRun, MissingPackageError, StorageError, TelemetryError, UsageError
 
 if TYPE_CHECKING:
     from townlet.config.models import SimulationConfig
@@ -163,7 +163,7 @@ def train_command(source: str | None, flags: Mapping[str, Any], *, always_train:
         try:
             result = orchestrator.run(mode, options)
         except InterruptedRun as error:
-            error.args = (f"{error} Continue with: townlet train --resume {run_dir}",)
+            error.args = (f"{error} Continue with `townlet train --resume {run_dir}`.",)
             raise
     _publish(result, f"{config.config_id}, {mode}", flags, plots=flags["plots"] and mode != "bc")
 
@@ -320,5 +320,5 @@ def _draw(result: TrainingResult, title: str) -> None:
         return
     try:
         plot_logs([log], Path(result.run_dir) / "curves.png", title=title)
-    except (StorageError, TelemetryError) as error:  # the log was stopped, or the disk is full: the training itself is done
+    except (StorageError, TelemetryError, MissingPackageError) as error:  # the training itself is done
         note(f"no curves.png: {error}")

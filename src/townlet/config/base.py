@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import InitErrorDetails
@@ -13,6 +13,7 @@ from pydantic_core import InitErrorDetails
 from townlet.errors import UsageError, did_you_mean
 
 DAY = 1440
+Value = TypeVar("Value")
 _CLOCK = re.compile(r"(\d{1,2}):([0-5]\d)")
 DISPLAY_ONLY: dict[str, JsonValue] = {"display_only": True}  # json_schema_extra of a field that is shown and changes nothing else
 ID_PATTERN = r"^[a-z][a-z0-9_]{0,31}$"
@@ -43,7 +44,7 @@ def _parts(section: type[Section]) -> dict[str, dict[str, object]]:
     }
 
 
-def minutes(value: object) -> Any:
+def minutes(value: Value) -> Value | int:
     """ "07:30" → 450; anything else is left to the field's own check."""
     if isinstance(value, str):
         match = _CLOCK.fullmatch(value)

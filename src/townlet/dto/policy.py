@@ -206,7 +206,7 @@ class AnnealSummary(TrainingResult):
         if self.promotion is not None:
             return (*verdict, f"promotion {self.promotion.outcome.value}", *(f"  {reason}" for reason in self.promotion.reasons))
         if self.status != "PASS":
-            return (*verdict, "not judged for promotion: only a run that passes is")
+            return (*verdict, "not judged for promotion: only runs that pass are")
         judge = f"`townlet promote evaluate {self.run_dir}` does that; with training.promote=true every run does it at its end"
         return (*verdict, f"not judged for promotion: {judge}")
 

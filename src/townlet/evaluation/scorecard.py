@@ -75,12 +75,8 @@ def evaluate(
     if not cases:
         raise UsageError("there is no town to evaluate in; name at least one scenario, such as town_day")
     if baseline is not None and baseline not in policies:
-        raise UsageError(f"the baseline {baseline!r} is none of the policies; {nearest_name(baseline, policies)}")
-    cases = [replace(case, config=case.own()) for case in cases]  # read once
-    if not cases:
-        raise UsageError("there is no town to evaluate in; name at least one scenario")
-    if baseline is not None and baseline not in policies:
         raise UsageError(f"the baseline {baseline!r:.60} is none of the policies; {nearest_name(baseline, policies)}")
+    cases = [replace(case, config=case.own()) for case in cases]  # read once
     rules = evaluation or cases[0].own().evaluation
     baseline = baseline or (rules.baseline if rules.baseline in policies else None)
     where = where or TrainingConfig()

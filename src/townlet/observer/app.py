@@ -8,7 +8,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -211,6 +211,10 @@ def _safely(handler: Handler) -> Handler:
             return JSONResponse({"error": "the studio is busy; ask again in a moment"}, 503, {"Retry-After": "1", **FRESH})
         except TownletError as error:
             return JSONResponse({"error": str(error)}, 400 if request.method == "POST" else 404, FRESH)
+        except OSError as error:  # removed or shut while it was read
+            return JSONResponse({"error": f"{error.filename}: {error.strerror}"}, 404, FRESH)
+        except ClientDisconnect:  # in the middle of what it sent: nobody hears the answer
+            return Response(status_code=400)
         except asyncio.CancelledError:  # the server did not want to wait any longer
             return JSONResponse({"error": "the server is closing"}, 503, FRESH)
 
@@ -504,12 +508,9 @@ class _Routes:
             await asyncio.sleep(WATCH_EVERY)
             if not self.here.news.viewers:
                 continue
-            try:
-                found = await asyncio.to_thread(self.library.changes)
-            except TownletError:  # a run that cannot be read: the list of runs says why
-                continue
-            for kind, data in found:
-                self.here.news.publish(kind, data)
+            with suppress(OSError):  # the folder of runs itself cannot be read
+                for kind, data in await asyncio.to_thread(self.library.changes):
+                    self.here.news.publish(kind, data)
 
 
 def _changes(asked: object) -> list[Change]:

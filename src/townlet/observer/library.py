@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +62,10 @@ class Library:
     def find_policy(self, policy: str) -> tuple[str, Path] | None:
         """Name and folder of the checkpoint with these weights, of whichever run."""
         for run in find_runs(self.folder):
-            for folder in (run.checkpoints / one for one in _checkpoints(run)):
-                if weights_id(folder) == policy:
-                    return checkpoint_name(folder), folder
+            with suppress(TownletError, OSError):  # one that is damaged is not the one meant
+                for folder in (run.checkpoints / one for one in _checkpoints(run)):
+                    if weights_id(folder) == policy:
+                        return checkpoint_name(folder), folder
         return None
 
     def _count(self, run: RunFolder) -> tuple[int, list[str]]:
@@ -86,7 +89,7 @@ class Library:
         """One damaged run does not hide the others."""
         try:
             return self._row(run)
-        except TownletError as error:
+        except (TownletError, OSError) as error:  # damaged, or removed while it was read
             nothing: Record = {"updates": 0, "alarms": 0, "mode": None, "town": None, "epochs": None, "checkpoints": []}
             return nothing | {"id": run_id(run.path), "name": run.path.name, "state": "damaged", "problem": str(error)}
 
@@ -154,18 +157,22 @@ class Library:
         """News since the last time: `record` where a run has grown or ended, `alarm` where that set one off, `checkpoint`."""
         found: list[tuple[str, Record]] = []
         for run in find_runs(self.folder):
-            name, now = run_id(run.path), self._state(run)
-            before = self._known.get(name, ((0, False), ()) if self._looked else now)  # a new run is news as a whole
-            self._known[name] = now
-            if before[0] != now[0]:
-                found.append(("record", {"run": name}))
-                alarms = self._count(run)[1]
-                told, self._alarms[name] = self._alarms.get(name, len(alarms)), len(alarms)
-                if len(alarms) > told:
-                    found.append(("alarm", {"run": name, "text": f"{run.path.name}: {alarms[-1]}"}))
-            found += [("checkpoint", {"run": name, "id": one}) for one in now[1] if one not in before[1]]
+            with suppress(TownletError, OSError):  # damaged or removed: the list of runs says so, the others go on
+                found += self._changes(run)
         self._looked = True
         return found
+
+    def _changes(self, run: RunFolder) -> Iterator[tuple[str, Record]]:
+        name, now = run_id(run.path), self._state(run)
+        before = self._known.get(name, ((0, False), ()) if self._looked else now)  # a new run is news as a whole
+        self._known[name] = now
+        if before[0] != now[0]:
+            yield "record", {"run": name}
+            alarms = self._count(run)[1]
+            told, self._alarms[name] = self._alarms.get(name, len(alarms)), len(alarms)
+            if len(alarms) > told:
+                yield "alarm", {"run": name, "text": f"{run.path.name}: {alarms[-1]}"}
+        yield from (("checkpoint", {"run": name, "id": one}) for one in now[1] if one not in before[1])
 
     # --- releases -----------------------------------------------------------------------------------------------------
 

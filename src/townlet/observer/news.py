@@ -59,10 +59,13 @@ class News:
         for viewer in self._viewers:
             viewer.put(line)
 
-    async def stream(self, breath: float = BREATH) -> AsyncIterator[bytes]:
-        """What one viewer is sent, until it goes."""
+    def stream(self, breath: float = BREATH) -> AsyncIterator[bytes]:
+        """What one viewer is sent, until it goes; one too many is refused before anything is sent."""
         if len(self._viewers) >= MOST_VIEWERS:
             raise UsageError(f"{MOST_VIEWERS} viewers are here already; close some")
+        return self._sent(breath)
+
+    async def _sent(self, breath: float) -> AsyncIterator[bytes]:
         viewer = _Viewer()
         self._viewers.add(viewer)
         try:

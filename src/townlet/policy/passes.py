@@ -790,14 +790,22 @@ def advance(
 
 
 @entry
-def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array) -> None:
-    """Σ (x − about) and Σ (x − about)² of each column over rows[order], in float64."""
-    for i in range(order.shape[0]):
-        row = order[i]
-        for j in range(about.shape[0]):
-            gap = rows[row, j] - about[j]
-            first[j] += gap
-            second[j] += gap * gap
+def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array, begin: int, end: int) -> None:
+    """Σ (x − about) and Σ (x − about)² of columns begin to end over rows[order], one row after the other, in float64."""
+    mean, sums, squares = about[begin:end], first[begin:end], second[begin:end]
+    fours = order.shape[0] // 4 * 4
+    for i in range(0, fours, 4):  # a sum is fetched and stored once for four rows
+        a, b = rows[order[i], begin:end], rows[order[i + 1], begin:end]
+        c, d = rows[order[i + 2], begin:end], rows[order[i + 3], begin:end]
+        for j in range(mean.shape[0]):
+            p, q, r, s = a[j] - mean[j], b[j] - mean[j], c[j] - mean[j], d[j] - mean[j]
+            sums[j] = sums[j] + p + q + r + s
+            squares[j] = squares[j] + p * p + q * q + r * r + s * s
+    for i in range(fours, order.shape[0]):
+        for j in range(mean.shape[0]):
+            gap = rows[order[i], begin + j] - mean[j]
+            sums[j] += gap
+            squares[j] += gap * gap
 
 
 @entry

@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field
 
 from townlet import files
-from townlet.dto import Frozen
 from townlet.errors import ReplayError, UsageError
 from townlet.npz import npz_bytes
 from townlet.observations.spec import CONFLICT, TOLD_WEIGHT, ObservationSpec
@@ -75,13 +73,12 @@ def conflict_columns(meta: SampleMeta) -> tuple[str, ...]:
     return tuple(spec.feature_names[i] for i in spec.columns(CONFLICT))
 
 
-class ConflictNormalizer(Frozen):
-    """Mean and deviation of the conflict features of one dataset; stored beside what was trained with them."""
+class ConflictNormalizer(NamedTuple):
+    """Mean and deviation of the conflict features of one dataset."""
 
     names: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]  # 1 where a feature never changes
-    count: int = Field(ge=1)
 
     @classmethod
     def fit(cls, samples: Iterable[ReplaySample]) -> Self:
@@ -101,13 +98,10 @@ class ConflictNormalizer(Frozen):
         mean = total / count
         std = np.sqrt(np.maximum(squares / count - mean * mean, 0.0))
         std[std < 1e-6] = 1.0
-        return cls(names=names, mean=tuple(mean.tolist()), std=tuple(std.tolist()), count=count)
+        return cls(names, tuple(mean.tolist()), tuple(std.tolist()))
 
     def apply(self, features: Array, feature_names: Sequence[str]) -> None:
         """Normalise the conflict columns of features (…, F) in place."""
-        missing = sorted(set(self.names) - set(feature_names))
-        if missing:
-            raise ReplayError(f"the stored normalisation knows {missing[0]!r}, which the features lack; fit it on this dataset")
         columns = [feature_names.index(name) for name in self.names]
         mean, std = np.asarray(self.mean, np.float32), np.asarray(self.std, np.float32)
         features[..., columns] = (features[..., columns] - mean) / std
@@ -129,7 +123,6 @@ class ReplayDatasetConfig:
     source: Path | None = None  # the manifest, capture folder or sample that the entries are from
     events: Path | None = None
     normalize_conflict_features: bool = False
-    normalizer: ConflictNormalizer | None = None  # stored statistics to use instead of this dataset's own
 
     def __post_init__(self) -> None:
         for name, low in (("batch_size", 1), ("prefetch", 1), ("seed", 0)):
@@ -221,9 +214,7 @@ class ReplayDataset:
         if self._samples is None and not config.streaming:
             self._samples = [self._read(i) for i in range(len(self.metas))]
         self._events = None if config.events is None else EventTable(read_event_records(config.events), str(config.events))
-        self.normalizer = config.normalizer
-        if config.normalize_conflict_features and self.normalizer is None:
-            self.normalizer = ConflictNormalizer.fit(self.samples())
+        self.normalizer = ConflictNormalizer.fit(self.samples()) if config.normalize_conflict_features else None
         self._buckets = self._bucket()
 
     @property

@@ -155,10 +155,13 @@ class _Walk:
         """The release and the checkpoint it was copied from, as far as they are there; what was judged must be among them."""
         release = self.releases.release_of(entry.candidate)
         places = [release] if entry.kind == "promote" else []
-        if Path(entry.source).exists():
-            places.append(Path(entry.source))
+        source = self._source(entry)
+        if source.exists():
+            places.append(source)
         if not places:
-            raise DamagedFileError(f"{entry.source} is missing, and there is no release of it; restore the checkpoint")
+            raise DamagedFileError(
+                f"{source} is missing, and there is no release of it; say where its run is with --run, or restore the checkpoint"
+            )
         found = [read_checkpoint(place) for place in places]
         for one in found:
             if one.weights != entry.candidate:
@@ -176,6 +179,14 @@ class _Walk:
         }
         _equal(f"{judged.source}/state.json", facts, judged.state)
         return judged
+
+    def _source(self, entry: LedgerEntry) -> Path:
+        """The checkpoint that was judged, in the run folder that was moved where it is no longer at its place."""
+        source = Path(entry.source)
+        if self.run is None or source.exists():
+            return source
+        inside = (self.run.joinpath(*source.parts[n:]) for n in range(1, len(source.parts)))
+        return next((place for place in inside if place.is_dir()), source)
 
     def _run(self, entry: LedgerEntry, checkpoint: CheckpointFacts) -> tuple[RunFolder, RunCard]:
         """The run the checkpoint lies in: its card, its config and its summary."""

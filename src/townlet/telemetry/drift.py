@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from dataclasses import field as member
 from operator import mul
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -384,6 +384,6 @@ def _shares(rows: Doubles) -> Doubles:
     return np.asarray(np.divide(rows, total, out=np.zeros_like(rows), where=total > 0), dtype=np.float64)
 
 
-def compare_logs(current: Path | str, baseline: Path | str, names: Sequence[str] = DRIFT_NAMES, **options: Any) -> DriftReport:
+def compare_logs(current: Path | str, baseline: Path | str, names: Sequence[str] = DRIFT_NAMES, **options: float) -> DriftReport:
     known = (*names, OF_TRAINING)
     return compare(read_series(current, known), read_series(baseline, known), names, **options)

@@ -211,13 +211,13 @@ def check_record(record: Record) -> list[tuple[str, str]]:
     return problems
 
 
-def check_sums(histogram: Any, reasons: Any, conflicts: Any) -> list[tuple[str, str]]:
+def check_sums(histogram: object, reasons: object, conflicts: float | None) -> list[tuple[str, str]]:
     problems = []
-    if histogram:
+    if isinstance(histogram, list):
         total = math.fsum(histogram)
         if total and abs(total - 1.0) > SHARES_TOLERANCE:
             problems.append(("rivalry_histogram", f"sums to {total:g}, expected shares that sum to 1"))
-    if reasons is not None and reasons is not UNSET and conflicts is not None:
+    if isinstance(reasons, dict) and conflicts is not None:
         counted = sum(reasons.values())
         if counted != conflicts:
             problems.append(("conflict_reasons", f"count {counted:g} conflicts, queue_conflict_events is {conflicts:g}"))

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-import numba as _numba
+from townlet.errors import UsageError
+
+try:
+    import numba as _numba
+except ValueError as error:
+    raise UsageError(f"Numba does not start: {error} Check the variables NUMBA_* of the environment") from None
 
 from townlet.world._cache import keep
 from townlet.world._compiler import EntryCompiler, KernelCompiler

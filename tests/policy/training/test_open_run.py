@@ -187,7 +187,7 @@ def test_a_run_that_began_with_other_weights_goes_on_with_them(tmp_path: Path) -
     whole = orchestrator.run("rollout", replace(begun, run_dir=tmp_path / "whole"))
     summary = RunFolder(run).summary()
     assert summary is not None
-    assert summary["weights_hash"] == whole.model_dump()["weights_hash"]
+    assert summary.weights_hash == whole.model_dump()["weights_hash"]
     train(run, 2, resume=True)  # it has checkpoints of its own now
 
 

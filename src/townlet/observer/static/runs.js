@@ -111,7 +111,7 @@ export class Runs {
       const old = list.children[k];
       if (!old) return void list.append(row);
       old.querySelector(".soft").textContent = row.querySelector(".soft")?.textContent ?? "";
-      if (old.outerHTML !== row.outerHTML) old.replaceWith(row);
+      if (!old.isEqualNode(row)) old.replaceWith(row);
     });
   }
 

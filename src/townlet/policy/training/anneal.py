@@ -14,7 +14,7 @@ from statistics import fmean, variance
 from pydantic import BaseModel, ConfigDict, Field
 
 from townlet import files
-from townlet.config.learning import AnnealGuardsConfig
+from townlet.config.learning import AnnealGuardsConfig, AnnealStage
 from townlet.dto.policy import (
     AnnealStageResult,
     BCTrainingResult,
@@ -69,6 +69,49 @@ class Tracker(BaseModel):
         """Kept as seen from the folder, which may be moved before it is read again."""
         good = None if self.good is None else os.path.relpath(self.good, folder)
         write_sealed(folder / TRACKER, self.model_dump(mode="json") | {"good": good})
+
+    def add_stage(
+        self,
+        stage: AnnealStage,
+        mix: tuple[float, float],
+        result: TrainingResult | None,
+        point: EvaluationPoint | None,
+        guards: tuple[str, ...],
+    ) -> None:
+        """Keep the stage as the last good one, or freeze the mix and go back to the one before it."""
+        bc = result if isinstance(result, BCTrainingResult) else None
+        ppo = result if isinstance(result, PPOTrainingResult) else None
+        if guards:
+            self.frozen, self.strikes = True, self.strikes + 1
+        else:
+            self.strikes = 0
+            self.mix = mix if ppo is not None else self.mix
+            self.good = result.checkpoint if result is not None and result.checkpoint is not None else self.good
+            self.good_score = point or self.good_score
+        if bc is not None:
+            self.notes["anneal_dataset"] = bc.dataset
+            self.notes["anneal_bc_accuracy"] = bc.accuracy
+            self.notes["anneal_bc_threshold"] = bc.accuracy_threshold
+            self.notes["anneal_bc_passed"] = bc.passed
+        if ppo is not None:
+            self.steps, self.cycle = max(self.steps, ppo.steps), self.cycle + ppo.epochs
+            if not guards:
+                self.good_value_loss, self.good_epochs = ppo.loss_value, ppo.recent
+                self.notes |= baselines(ppo.recent)
+        self.done.append(
+            AnnealStageResult(
+                cycle=stage.cycle,
+                mode=stage.mode,
+                bc_weight=mix[0],
+                scripted_share=mix[1],
+                epochs=stage.epochs,
+                bc=bc,
+                ppo=ppo,
+                evaluation=point,
+                guards=guards,
+                rolled_back_to=self.good if guards else None,
+            )
+        )
 
 
 def stage_guards(result: TrainingResult, point: EvaluationPoint, tracker: Tracker, bounds: AnnealGuardsConfig) -> tuple[str, ...]:

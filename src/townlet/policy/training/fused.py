@@ -21,7 +21,7 @@ from townlet.policy import passes
 from townlet.policy.fused_network import FusedNetwork, Observations, Workspace, zeros_together
 from townlet.policy.network import NetworkSpec
 from townlet.policy.training.batches import Coefficients, check_observed
-from townlet.policy.training.numerics import STD_FLOOR, Optimizer
+from townlet.policy.training.numerics import STD_FLOOR, Optimizer, Parameters
 from townlet.policy.trajectory import Trajectory
 from townlet.types import Array, Doubles, Floats
 
@@ -146,8 +146,12 @@ class Fused:
 class FusedOptimizer(Optimizer):
     """The same steps, each a call."""
 
+    def __init__(self, parameters: Parameters, kind: str, epsilon: float) -> None:
+        super().__init__(parameters, kind, epsilon)
+        self._arrays = [each.numpy() for each in (self.vector, self.gradient, self.first, self.second)]
+
     def step(self, rate: float, bound: float, decay: float = 0.0) -> float:
-        vector, gradient, first, second = (each.numpy() for each in (self.vector, self.gradient, self.first, self.second))
+        vector, gradient, first, second = self._arrays
         decoupled, (of_first, of_second), steps = self.kind == "adamw", self.BETAS, self.steps + 1
         lost = np.float32(rate * decay if decoupled else decay)
         norm: float = passes.descend(

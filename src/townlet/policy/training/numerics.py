@@ -20,6 +20,7 @@ from townlet.policy.inference import MASKED_LOGIT
 
 # Rows of a network without memory are (R, ...), R over active rows only; with memory they are sequences (T, B, ...) and
 # `active` (T, B) says which rows count. `state` (B, S) then goes with the residents.
+Parameters = Sequence[Parameter]
 Tensors = dict[str, Tensor]
 STD_FLOOR = 1e-8
 LEAST_LOG_PROB = -80.0  # below it exp leaves the normal numbers, where it takes eight times as long
@@ -122,7 +123,7 @@ class Optimizer:
 
     BETAS = (0.9, 0.999)
 
-    def __init__(self, parameters: Sequence[Parameter], kind: str, epsilon: float) -> None:
+    def __init__(self, parameters: Parameters, kind: str, epsilon: float) -> None:
         self.kind, self.epsilon, self.steps = kind, epsilon, 0
         self.vector = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
         self.gradient = torch.zeros_like(self.vector)

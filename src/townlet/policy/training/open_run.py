@@ -1,4 +1,4 @@
-"""Opening a new or resumed run: its folder and lock, its log, its stop flag."""
+"""Opening a new or resumed run: its epochs, its folder and lock, its log, its stop flag."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from townlet import files
+from townlet.config.learning import TrainingConfig
 from townlet.config.models import config_hash
 from townlet.dto.policy import DryRun
 from townlet.errors import CheckpointError, UsageError
@@ -17,6 +18,19 @@ from townlet.policy.checkpoint import load_checkpoint
 from townlet.policy.training.contexts import RunOptions, TrainingContext
 from townlet.policy.training.run_folder import RunCard, RunEnvironment, RunFolder, check_disk, check_not_of_a_run
 from townlet.telemetry.ndjson import TelemetryWriter, log_parts
+
+
+def planned_epochs(training: TrainingConfig, mode: str, options: RunOptions) -> int:
+    """Epochs of a run of this mode, where nothing ends it early."""
+    if options.epochs is not None:
+        if mode == "anneal":
+            raise UsageError("The epochs of an anneal run are those of training.anneal_schedule; leave out epochs.")
+        return options.epochs
+    if options.resume and options.run_dir is not None:
+        return RunFolder(options.run_dir).card().epochs
+    if mode == "anneal":
+        return sum(stage.epochs for stage in training.anneal_schedule)
+    return training.bc.epochs if mode == "bc" else training.epochs
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from townlet.errors import UsageError
 from townlet.policy.capture import seed_residents
 from townlet.policy.replay import ReplayDataset, ReplayDatasetConfig
 from townlet.policy.training.contexts import NoProgress, Progress, RunOptions, TrainingContext, TrainingResult
-from townlet.policy.training.open_run import dry_run, opened_run
-from townlet.policy.training.run_folder import RunFolder, next_free
+from townlet.policy.training.open_run import dry_run, opened_run, planned_epochs
+from townlet.policy.training.run_folder import next_free
 from townlet.policy.training.services import CapturedRollout, TrainingServices
 from townlet.policy.training.strategies import STRATEGIES, STRATEGY_OF_MODE, available, strategy_of
 from townlet.policy.training.strategies.base import TrainingStrategy
@@ -65,7 +65,7 @@ class PolicyTrainingOrchestrator:
             services=self.services,
             strategies=self.strategies,
             mode=mode,
-            epochs=self._epochs(mode, options),
+            epochs=planned_epochs(self.config.training, mode, options),
             dataset=dataset,
             log_batches=self.config.telemetry.batches,
             progress=self.progress,
@@ -124,19 +124,6 @@ class PolicyTrainingOrchestrator:
     ) -> ReplaySummary:
         """Iterate over a dataset once, without training, and say what is in it."""
         return self.services.replay.summary(self.build_replay_dataloader(dataset), on_batch)
-
-    def _epochs(self, mode: str, options: RunOptions) -> int:
-        """Epochs of a run of this mode, where nothing ends it early."""
-        training = self.config.training
-        if options.epochs is not None:
-            if mode == "anneal":
-                raise UsageError("The epochs of an anneal run are those of training.anneal_schedule; leave out epochs.")
-            return options.epochs
-        if options.resume and options.run_dir is not None:
-            return RunFolder(options.run_dir).card().epochs
-        if mode == "anneal":
-            return sum(stage.epochs for stage in training.anneal_schedule)
-        return training.bc.epochs if mode == "bc" else training.epochs
 
     def _ppo_mode(self) -> str:
         source = self.config.training.source

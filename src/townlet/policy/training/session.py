@@ -193,7 +193,7 @@ class TrainingState(BaseModel):
     """What a training must find in the state of a checkpoint to go on from it."""
 
     learner: LearnerMeta
-    standing: RunCounters
+    counters: RunCounters = Field(alias="standing")  # its name in the file
     telemetry: dict[str, int | str]
 
 
@@ -238,7 +238,7 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
     if run is not None and found is not None:
         told = training_state(found, run.checkpoints)
         _restore(session, found)
-        session.counters = told.standing
+        session.counters = told.counters
         context.telemetry.rewind(told.telemetry)
     else:
         context.telemetry.rewind(plan.log_position or LOG_START)
@@ -250,7 +250,7 @@ def open_session(context: TrainingContext, collector: Collector | CollectorPool 
             )
         if plan.start_from is not None:
             start = load_checkpoint(plan.start_from)
-            collections = training_state(start, plan.start_from).standing.cycle
+            collections = training_state(start, plan.start_from).counters.cycle
             _restore(session, start, with_towns=plan.collections >= 0)
         if collector is not None and collections < 0:
             for action, raised in raised_logits(context.config).items():

@@ -7,17 +7,10 @@ from time import perf_counter
 from typing import ClassVar, Literal
 
 from townlet.config.learning import AnnealStage
-from townlet.dto.policy import (
-    AnnealStageResult,
-    AnnealSummary,
-    BCTrainingResult,
-    EvaluationPoint,
-    MeasureInterval,
-    PPOTrainingResult,
-)
+from townlet.dto.policy import AnnealSummary, EvaluationPoint, MeasureInterval
 from townlet.errors import DivergedError, InterruptedRun, UsageError
 from townlet.policy.checkpoint import load_checkpoint
-from townlet.policy.training.anneal import Tracker, baselines, cloning_gate, stage_guards
+from townlet.policy.training.anneal import Tracker, cloning_gate, stage_guards
 from townlet.policy.training.contexts import StagePlan, TrainingContext, TrainingResult
 from townlet.policy.training.run_folder import RunFolder
 from townlet.policy.training.services import intervals
@@ -105,7 +98,7 @@ class AnnealStrategy:
             guards = stage_guards(result, point, tracker, context.config.training.anneal_guards)
         if tracker.mix is None and stage.mode == "ppo":
             tracker.mix = (before, share)
-        self._book(tracker, stage, (weight, share), result, point, guards)
+        tracker.add_stage(stage, (weight, share), result, point, guards)
         tracker.log = dict(context.telemetry.position())
         for sentence in guards:
             context.progress.say(f"stage {stage.cycle}: {sentence}; back to {tracker.good}")
@@ -124,50 +117,6 @@ class AnnealStrategy:
         """Of the time left: cloning may take all it needs, PPO stages share the rest by their epochs."""
         ahead = [s.epochs for s in context.config.training.anneal_schedule if s.mode == "ppo" and s.cycle >= stage.cycle]
         return stage.epochs / sum(ahead) if stage.mode == "ppo" else 1.0
-
-    def _book(
-        self,
-        tracker: Tracker,
-        stage: AnnealStage,
-        mix: tuple[float, float],
-        result: TrainingResult | None,
-        point: EvaluationPoint | None,
-        guards: tuple[str, ...],
-    ) -> None:
-        """Keep the stage as the last good one, or freeze the mix and go back to the one before it."""
-        bc = result if isinstance(result, BCTrainingResult) else None
-        ppo = result if isinstance(result, PPOTrainingResult) else None
-        if guards:
-            tracker.frozen, tracker.strikes = True, tracker.strikes + 1
-        else:
-            tracker.strikes = 0
-            tracker.mix = mix if ppo is not None else tracker.mix
-            tracker.good = result.checkpoint if result is not None and result.checkpoint is not None else tracker.good
-            tracker.good_score = point or tracker.good_score
-        if bc is not None:
-            tracker.notes["anneal_dataset"] = bc.dataset
-            tracker.notes["anneal_bc_accuracy"] = bc.accuracy
-            tracker.notes["anneal_bc_threshold"] = bc.accuracy_threshold
-            tracker.notes["anneal_bc_passed"] = bc.passed
-        if ppo is not None:
-            tracker.steps, tracker.cycle = max(tracker.steps, ppo.steps), tracker.cycle + ppo.epochs
-            if not guards:
-                tracker.good_value_loss, tracker.good_epochs = ppo.loss_value, ppo.recent
-                tracker.notes |= baselines(ppo.recent)
-        tracker.done.append(
-            AnnealStageResult(
-                cycle=stage.cycle,
-                mode=stage.mode,
-                bc_weight=mix[0],
-                scripted_share=mix[1],
-                epochs=stage.epochs,
-                bc=bc,
-                ppo=ppo,
-                evaluation=point,
-                guards=guards,
-                rolled_back_to=tracker.good if guards else None,
-            )
-        )
 
     def _summary(self, context: TrainingContext, run: RunFolder, tracker: Tracker, seconds: float) -> AnnealSummary:
         reasons = [f"stage {stage.cycle}: {guard}" for stage in tracker.done for guard in stage.guards]
