@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional  # noqa: E402
 
-from townlet.envs.threads import Threads  # noqa: E402
 from townlet.policy.training import estimates, numerics  # noqa: E402
 
 TOLERANCE = 1e-5
@@ -367,19 +366,6 @@ def test_running_statistics_are_those_of_everything_seen_and_survive_saving_bit_
     np.testing.assert_allclose(tracked.mean, whole.mean(0), atol=1e-12)
     np.testing.assert_allclose(tracked.var, whole.var(0), atol=1e-12)
     assert tracked.count == 140
-
-
-@pytest.mark.parametrize("count", [0, 3, 4, 9])
-def test_sums_add_one_row_after_the_other_whatever_the_threads(count: int) -> None:
-    rng = np.random.default_rng(count)
-    rows, chosen = rng.normal(size=(2 * count, 5)).astype(np.float32), np.arange(0, 2 * count, 2)
-    tracked = estimates.RunningMeanStd(rng.normal(size=5), np.ones(5))
-    first, second = np.zeros(5), np.zeros(5)
-    for gap in rows[chosen] - tracked.mean:
-        first, second = first + gap, second + gap * gap
-    for threads in (1, 2, 3, 7):
-        found = tracked.sums(rows, chosen, Threads(threads))
-        assert [part.tolist() for part in found] == [first.tolist(), second.tolist()]
 
 
 def test_running_statistics_with_a_limit_forget_the_distant_past() -> None:

@@ -79,8 +79,6 @@ MASKED, ALLOWED = np.float32(-1e30), np.float32(-1e20)  # a logit that nobody ma
 NEVER = np.float32(-1e9)  # the log-probability of such a choice
 LOG2E, LN2_HIGH, LN2_LOW = np.float32(1.4426950408889634), np.float32(0.693359375), np.float32(-2.12194440e-4)
 SHIFT = np.float32(12582912.0)  # 1.5 · 2²³: adding it rounds to a whole number, which then stands in the lowest bits
-PHILOX = (np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157))
-WEYL, HALF_WORD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)), np.uint64(32)
 LN2_HIGH64, LN2_LOW64 = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
 _f4, _f8, _i4, _i8 = ir.FloatType(), ir.DoubleType(), ir.IntType(32), ir.IntType(64)
@@ -313,18 +311,6 @@ def _bits(_: Type, x: Type) -> tuple[Signature, Callable[..., ir.Value]]:
 @intrinsic  # type: ignore[untyped-decorator]
 def _of_bits(_: Type, x: Type) -> tuple[Signature, Callable[..., ir.Value]]:
     return types.float64(types.int64), lambda context, builder, signature, args: builder.bitcast(args[0], _f8)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _high(_: Type, x: Type, y: Type) -> tuple[Signature, Callable[..., ir.Value]]:
-    """The upper half of the product of two words."""
-    double = ir.IntType(128)
-
-    def code(context: Any, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> ir.Value:
-        product = builder.mul(*(builder.zext(word, double) for word in args))
-        return builder.trunc(builder.lshr(product, ir.Constant(double, 64)), _i8)
-
-    return types.uint64(types.uint64, types.uint64), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -725,40 +711,6 @@ def learn_cloning(
             _backward(plan, wide, act, grad, rows, ones, gradients[k])
 
 
-@leaf
-def _draw(key: Array, counter: Array, words: Array) -> None:
-    """The next four words of Philox 4×64 in ten rounds (Salmon et al. 2011), as eight halves, lower first.  # words (8,) u4"""
-    counter[0] += np.uint64(1)
-    a, b, c, d = counter[0], counter[1], counter[2], counter[3]
-    left, right = key[0], key[1]
-    for _ in range(10):
-        a, b, c, d = _high(PHILOX[1], c) ^ b ^ left, PHILOX[1] * c, _high(PHILOX[0], a) ^ d ^ right, PHILOX[0] * a
-        left, right = left + WEYL[0], right + WEYL[1]
-    words[0], words[1], words[2], words[3] = a, a >> HALF_WORD, b, b >> HALF_WORD
-    words[4], words[5], words[6], words[7] = c, c >> HALF_WORD, d, d >> HALF_WORD
-
-
-@entry
-def shuffle(key: Array, counter: Array, words: Array, order: Array) -> None:
-    """NumPy's `Generator(Philox(key=key, counter=counter)).permutation(len(order))`, of fewer than 2³² things."""
-    for i in range(order.shape[0]):
-        order[i] = i
-    used, mask = 8, 0
-    while mask < order.shape[0] - 1:
-        mask = 2 * mask + 1
-    for i in range(order.shape[0] - 1, 0, -1):
-        while mask >> 1 >= i:
-            mask >>= 1
-        other = i + 1
-        while other > i:
-            if used == 8:
-                _draw(key, counter, words)
-                used = 0
-            other = int(words[used]) & mask
-            used += 1
-        order[i], order[other] = order[other], order[i]
-
-
 @entry
 def moments(x: Array, order: Array, begin: int, end: int) -> tuple[float, float]:
     """Mean and standard deviation (n − 1) of x[order[begin:end]]; 1 over fewer than two."""
@@ -791,21 +743,13 @@ def advance(
 
 @entry
 def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array, begin: int, end: int) -> None:
-    """Σ (x − about) and Σ (x − about)² of columns begin to end over rows[order], one row after the other, in float64."""
-    mean, sums, squares = about[begin:end], first[begin:end], second[begin:end]
-    fours = order.shape[0] // 4 * 4
-    for i in range(0, fours, 4):  # a sum is fetched and stored once for four rows
-        a, b = rows[order[i], begin:end], rows[order[i + 1], begin:end]
-        c, d = rows[order[i + 2], begin:end], rows[order[i + 3], begin:end]
-        for j in range(mean.shape[0]):
-            p, q, r, s = a[j] - mean[j], b[j] - mean[j], c[j] - mean[j], d[j] - mean[j]
-            sums[j] = sums[j] + p + q + r + s
-            squares[j] = squares[j] + p * p + q * q + r * r + s * s
-    for i in range(fours, order.shape[0]):
-        for j in range(mean.shape[0]):
-            gap = rows[order[i], begin + j] - mean[j]
-            sums[j] += gap
-            squares[j] += gap * gap
+    """Σ (x − about) and Σ (x − about)² of columns begin to end over rows[order], in float64."""
+    for i in range(order.shape[0]):
+        row = order[i]
+        for j in range(begin, end):
+            gap = rows[row, j] - about[j]
+            first[j] += gap
+            second[j] += gap * gap
 
 
 @entry

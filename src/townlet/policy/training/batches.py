@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from townlet.errors import UsageError
-from townlet.policy import passes
 from townlet.policy.inference import check_inputs
 from townlet.policy.network import NetworkSpec
 from townlet.policy.trajectory import Trajectory
 from townlet.types import Array, Doubles, Record
-from townlet.world._jit import JIT
 
 Flags = Array  # uint8 or bool
 PPO_TERMS = ("loss_policy", "loss_value", "entropy", "clip_fraction", "kl_k1", "kl_k3", "adv_mean", "adv_std")
@@ -113,11 +111,7 @@ def permutation(seed: int, stream: int, update: int, epoch: int, length: int) ->
     """An order of `length` things, drawn from a counter keyed by what it is for: no generator state to save."""
     words = np.array([seed % 2**64, stream], np.uint64)
     counter = np.array([0, 0, update, epoch], np.uint64)
-    if not JIT:
-        return np.random.Generator(np.random.Philox(key=words, counter=counter)).permutation(length)
-    order = np.empty(length, np.int64)
-    passes.shuffle(words, counter, np.empty(8, np.uint32), order)
-    return order
+    return np.random.Generator(np.random.Philox(key=words, counter=counter)).permutation(length)
 
 
 def summary(table: Doubles, grads: Doubles) -> Record:
