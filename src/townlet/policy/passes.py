@@ -742,11 +742,11 @@ def advance(
 
 
 @entry
-def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array, begin: int, end: int) -> None:
-    """Σ (x − about) and Σ (x − about)² of columns begin to end over rows[order], in float64."""
+def column_sums(rows: Array, order: Array, about: Array, first: Array, second: Array) -> None:
+    """Σ (x − about) and Σ (x − about)² of each column over rows[order], in float64."""
     for i in range(order.shape[0]):
         row = order[i]
-        for j in range(begin, end):
+        for j in range(about.shape[0]):
             gap = rows[row, j] - about[j]
             first[j] += gap
             second[j] += gap * gap

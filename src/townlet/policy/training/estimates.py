@@ -8,16 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from townlet.envs.threads import Call, Threads
 from townlet.policy import passes
 from townlet.types import Array, Doubles, Floats
-
-ONE_THREAD = Threads(1)
 
 
 # --- advantages and returns ------------------------------------------------------------------------------------------
@@ -120,16 +116,11 @@ class RunningMeanStd:
         """Take in rows (n, width); with a limit, all that came before weighs at most as much as that many rows."""
         self.take_in(*self.sums(rows), len(rows), limit)
 
-    def sums(
-        self, rows: Array, chosen: NDArray[np.int64] | None = None, threads: Threads = ONE_THREAD
-    ) -> tuple[Doubles, Doubles]:
-        """Σ (x − mean) and Σ (x − mean)² over rows (n, width), all or those chosen: what there is to take in. Threads share the
-        columns, so that each is summed in one order."""
+    def sums(self, rows: Array, chosen: NDArray[np.int64] | None = None) -> tuple[Doubles, Doubles]:
+        """Σ (x − mean) and Σ (x − mean)² over rows (n, width), all or those chosen: what there is to take in."""
         first, second = np.zeros(len(self.mean)), np.zeros(len(self.mean))
         chosen = np.arange(len(rows)) if chosen is None else chosen
-        given = (np.require(rows, requirements=["C", "W"]), chosen, self.mean, first, second)
-        edges = np.linspace(0, len(self.mean), min(threads.count, len(self.mean)) + 1).astype(int).tolist()
-        threads.run([[Call(passes.column_sums, (*given, *share))] for share in pairwise(edges)])
+        passes.column_sums(np.require(rows, requirements=["C", "W"]), chosen, self.mean, first, second)
         return first, second
 
     def take_in(self, first: Doubles, second: Doubles, added: int, limit: float = float("inf")) -> None:

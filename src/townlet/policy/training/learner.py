@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from townlet.config.learning import PPOConfig
-from townlet.envs.threads import Threads
 from townlet.errors import CheckpointError, DivergedError, UsageError
 from townlet.policy.fused_network import can_fuse
 from townlet.policy.inference import Acted, Acting
@@ -80,7 +79,6 @@ class PPOLearner(Acting):
         check_precision(ppo)
         torch.set_num_threads(threads)
         self.spec, self.ppo, self.seed = spec, ppo, seed
-        self._threads = Threads(min(workers, shards))
         self.network = ConflictAwarePolicyNetwork(spec, seed, device)
         self.minibatches: list[dict[str, Any]] = []  # MINIBATCH of each mini-batch of the last update, and what is `watched`
         self.updates = 0  # calls of update and clone: the key of every permutation
@@ -92,7 +90,7 @@ class PPOLearner(Acting):
         self.passes: Passes = Autograd(self.network, ppo)
         if self.fused:
             self.passes = Fused(
-                spec, list(named), self.optimizer, self._statistics, ppo, threads=self._threads.count, shards=shards
+                spec, list(named), self.optimizer, self._statistics, ppo, threads=min(workers, shards), shards=shards
             )
 
     @property
@@ -288,7 +286,7 @@ class PPOLearner(Acting):
     def _sums(self, prefix: str, rows: Floats, chosen: NDArray[np.int64] | None = None) -> tuple[Doubles, Doubles, int]:
         """What rows (…, width), all or those chosen, add to the statistics of that prefix, and how many they are."""
         tracked, flat = estimates.RunningMeanStd.from_arrays(self._statistics, prefix), rows.reshape(-1, rows.shape[-1])
-        return *tracked.sums(flat, chosen, self._threads), len(flat if chosen is None else chosen)
+        return *tracked.sums(flat, chosen), len(flat if chosen is None else chosen)
 
     def _take_in(self, prefix: str, first: Array, second: Array, added: int, limit: float = math.inf) -> None:
         tracked = estimates.RunningMeanStd.from_arrays(self._statistics, prefix)
