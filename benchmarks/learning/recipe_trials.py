@@ -3,7 +3,7 @@
 Scorecards and studies use other towns, so what is chosen here is judged there. Most of the stored trials were made with the first
 weights of torch; those of now differ, so the same command gives other figures of the same kind.
 
-    python benchmarks/learning/recipe_trials.py [--seeds 51 52] [--report-only] [KEY=VALUE …]
+    python benchmarks/learning/recipe_trials.py [KEY=VALUE …] [--seeds 51 52] [--report-only]
 """
 
 from __future__ import annotations
