@@ -1,7 +1,8 @@
 """Trials of the demo's recipe: every setting on several training seeds, measured over a month in 16 validation towns.
 
-Scorecards and studies use other towns, so what is chosen here is judged there. Most of the stored trials were made with the first
-weights of torch; those of now differ, so the same command gives other figures of the same kind.
+Scorecards and studies use other towns, so what is chosen here is judged there. What is changed is said against the demo as it was
+then. Most of the stored trials were made with the first weights of torch; those of now differ, so the same command gives other
+figures of the same kind.
 
     python benchmarks/learning/recipe_trials.py [KEY=VALUE …] [--seeds 51 52] [--report-only]
 """
@@ -9,7 +10,6 @@ weights of torch; those of now differ, so the same command gives other figures o
 from __future__ import annotations
 
 import argparse
-import json
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +19,10 @@ import numpy as np
 from runs_of import ONE_THREAD, trained
 
 from townlet.config.loader import load_config
+from townlet.config.models import config_hash
 from townlet.evaluation.scorecard import evaluate
 from townlet.evaluation.suites import Case
-from townlet.files import read_json, short_hash, write_json
+from townlet.files import read_json, write_json
 
 RESULT = Path(__file__).parent / "results" / "recipe_trials.json"
 RUNS = Path("runs/recipe_trials")
@@ -33,8 +34,9 @@ LASTING = ("return", "conflicts", "lateness", "attendance", "founders")
 
 def trial(seed: int, changed: list[str]) -> dict[str, object]:
     words = [*ONE_THREAD, *changed, f"seed={seed}"]
+    config = load_config("demo", words)
     begun = process_time()
-    policy = trained(RUNS / short_hash(json.dumps(words)), load_config("demo", words))
+    policy = trained(RUNS / config_hash(config)[:12], config)
     used = process_time() - begun
     case = Case("demo", "demo", towns=TOWNS, days=DAYS, overrides=tuple(changed))
     card = evaluate({"trained": policy}, [case], purpose="validation", window=WINDOW, looks=True).cases[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from townlet.config.models import SimulationConfig
+from townlet.config.models import SimulationConfig, config_hash
 from townlet.dto.evaluation import PolicyCard
 from townlet.envs.vector import VectorTown
 from townlet.evaluation.scorecard import run_case
@@ -18,9 +18,9 @@ ONE_THREAD = ("training.threads=1", "training.workers=1", "training.engine=local
 
 
 def trained(folder: Path, config: SimulationConfig, mode: str | None = None, start_from: Path | None = None) -> str:
-    """The last checkpoint of the run in this folder, which is made where it is not finished."""
+    """The last checkpoint of the run in this folder, which is made where it is not finished or is of another config."""
     run = RunFolder(folder)
-    if not run.exists or run.summary() is None:
+    if not run.exists or run.summary() is None or run.card().config_hash != config_hash(config):
         if run.path.exists():
             remove(run.path)
         PolicyTrainingOrchestrator(config).run(mode, RunOptions(run_dir=folder, start_from=start_from))
