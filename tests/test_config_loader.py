@@ -498,6 +498,14 @@ def test_a_file_is_laid_upon_what_it_extends(tmp_path: Path) -> None:
     assert (config.config_id, config.scenario.name, config.scenario.description) == ("town", "base", "base")
 
 
+def test_a_logit_that_is_raised_by_0_is_as_if_it_were_not_named(tmp_path: Path) -> None:
+    """So a config takes back what the one it extends raises, and is the same config as one that never raised it."""
+    written(tmp_path, "training: {first_logits: {chat: 12.0}}\n", "raised.yaml")
+    back = load_config(written(tmp_path, "extends: raised.yaml\ntraining: {first_logits: {work: 4.0, chat: 0.0}}\n"))
+    assert back.training.first_logits == {"work": 4.0}
+    assert config_hash(back) == config_hash(load_config(written(tmp_path, "training: {first_logits: {work: 4.0}}\n")))
+
+
 def test_a_problem_names_the_file_it_stands_in(tmp_path: Path) -> None:
     written(tmp_path, "ppo:\n  gamma: 7\n", "base.yaml")
     with pytest.raises(ConfigError, match=r"base\.yaml:2: ppo\.gamma is 7"):

@@ -216,7 +216,7 @@ class TrainingConfig(Section):
     first_logits: dict[str, float] = Field(
         default_factory=dict,
         description="Action → what its logit is raised by before the first live epoch, after any cloning: what chance hardly "
-        "finds (`work`) or the teacher never does (`reserve`) is tried.",
+        "finds (`work`) or the teacher hardly does (`chat`) is tried. 0: not raised, where an extended config raises it.",
     )
     scenarios: Annotated[tuple[str, ...], Many] = Field(
         (), description="Further scenarios to train on: their maps, people and jobs, under this config's rules."
@@ -271,6 +271,11 @@ class TrainingConfig(Section):
     )
     anneal_guards: AnnealGuardsConfig = Field(default_factory=AnnealGuardsConfig, description="Bounds a stage must keep.")
     social_reward_schedule: Annotated[tuple[SocialRewardStage, ...], Many] = Field((), description="Social rewards by stage.")
+
+    @field_validator("first_logits")
+    @classmethod
+    def _raised(cls, first_logits: dict[str, float]) -> dict[str, float]:
+        return {action: raised for action, raised in first_logits.items() if raised}
 
     @model_validator(mode="after")
     def _stages_in_order(self) -> Self:
