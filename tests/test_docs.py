@@ -29,6 +29,8 @@ from unittest import mock
 import click
 import pytest
 
+from learning.tables import BEGIN, END, TABLES
+from learning.tables import PAGES as STUDY_PAGES
 from places import ROOT
 from townlet.cli.app import COMMANDS, app, main
 from townlet.config.loader import default_config
@@ -40,6 +42,7 @@ EVERY_PAGE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "doc
 PAGES = [page for page in EVERY_PAGE if "telemetry" not in page.parts]  # those are followed by test_telemetry_cli
 MADE = re.compile(r"generated (by|from)|^\*?written by `", re.IGNORECASE | re.MULTILINE)  # pages that a command writes
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\s*)?^```(?P<language>\w+)\n(?P<body>.*?)^```", re.DOTALL | re.MULTILINE)
+QUICK_TABLES = ("demo", "trials", "nine weights")  # the others measure the script in many more towns
 NEEDED = ("docs/samples", "scripts", "examples", "src/townlet/configs", "benchmarks/learning")
 
 
@@ -325,6 +328,14 @@ def test_the_guide_shows_what_the_trained_bakery_was_measured_at() -> None:
         for name in ("scripted", "trained"):
             one = case.policy(name).measures[key]
             assert f"{one.mean:.2f} ({one.low:.2f} … {one.high:.2f})" in page, (key, name)
+
+
+@pytest.mark.parametrize("name", [one if one in QUICK_TABLES else pytest.param(one, marks=pytest.mark.slow) for one in TABLES])
+def test_a_table_of_a_study_says_what_its_results_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python benchmarks/learning/tables.py` writes it."""
+    monkeypatch.chdir(ROOT)
+    shown = f"{BEGIN.format(name)}\n\n{TABLES[name]()}\n\n{END}"
+    assert any(shown in page.read_text(encoding="utf-8") for page in STUDY_PAGES)
 
 
 def test_every_committed_figure_of_a_benchmark_has_its_command() -> None:
