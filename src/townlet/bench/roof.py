@@ -21,7 +21,7 @@ from townlet.bench.sim import HeldScript
 from townlet.config import load_config
 from townlet.envs.vector import VectorTown
 from townlet.optional import check_installed
-from townlet.policy import passes
+from townlet.policy.arithmetic import CHAINS, LANES, multiply_add
 from townlet.sim.loop import AsTold, SimulationLoop
 from townlet.types import Record
 from townlet.world._jit import entry
@@ -57,8 +57,8 @@ class TimedStage:
 def measure_machine(repeats: int = 5, *, megabytes: int = MEGABYTES, summands: int = SUMMANDS) -> Machine:
     memory = np.empty(megabytes << 20, np.uint8)
     filled = fastest(lambda: memory.fill(1), repeats)
-    sums, per_sum = np.full(max(passes.CHAINS) * passes.LANES, 0.5, np.float32), 2.0 * passes.LANES * summands
-    speeds = [count * per_sum / fastest(partial(passes.multiply_add, sums, summands, count), repeats) for count in passes.CHAINS]
+    sums, per_sum = np.full(max(CHAINS) * LANES, 0.5, np.float32), 2.0 * LANES * summands
+    speeds = [count * per_sum / fastest(partial(multiply_add, sums, summands, count), repeats) for count in CHAINS]
     return Machine(memory.nbytes / filled, max(speeds))
 
 

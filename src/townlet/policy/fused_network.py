@@ -9,6 +9,7 @@ import numpy as np
 
 from townlet.envs.threads import Call, Threads
 from townlet.policy import passes
+from townlet.policy.arithmetic import LANES, RELU, TANH
 from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
 from townlet.policy.network import OBSERVATION_CLIP, VARIANCE_FLOOR, NetworkSpec
 from townlet.types import Array, Doubles, Floats
@@ -79,7 +80,7 @@ class WeightLayout:
         """Segments side by side. The rows of a block are an odd number of lines of the cache apart: they do not share their
         places in it."""
         edges = np.cumsum([0, *map(_padded, sizes)]).tolist()
-        row = (edges[-1] // passes.LANES | 1) * passes.LANES
+        row = (edges[-1] // LANES | 1) * LANES
         made = [Segment(self.tile + at, size, row) for at, size in zip(edges, sizes)]
         self.tile += row * passes.TILE
         return made
@@ -90,7 +91,7 @@ class WeightLayout:
         owners: Sequence[Sequence[tuple[str, Array, Array]]],
         shapes: Mapping[str, tuple[int, ...]],
     ) -> None:
-        active = {"relu": passes.RELU, "tanh": passes.TANH}[self.spec.activation]
+        active = {"relu": RELU, "tanh": TANH}[self.spec.activation]
         lines, wide, turned = [], 0, 0
         place: dict[str, Array] = {}
         for (x, y, seen), parts in zip(layers, owners, strict=True):
@@ -106,7 +107,7 @@ class WeightLayout:
                 )
             )  # fmt: skip
             wide, turned = bias + y.padded, turned + x.padded * y.padded
-        self.plan = np.array(lines, np.int64)  # (layers, fields of PlannedLayer)
+        self.plan = np.array(lines, passes.PLAN)  # (layers,)
         self.wide, self.turned = wide, turned
         self.place = np.concatenate([place[name].ravel() for name in shapes])
         begins = np.flatnonzero(np.diff(self.place, prepend=-2) != 1)  # of what lies side by side in both
@@ -285,7 +286,7 @@ class FusedNetwork:
 
 
 def _padded(size: int) -> int:
-    return -(-size // passes.LANES) * passes.LANES
+    return -(-size // LANES) * LANES
 
 
 def _together(segments: Sequence[Segment]) -> tuple[Segment, Array]:

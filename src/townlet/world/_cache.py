@@ -38,11 +38,11 @@ REDRAW_SECONDS = 0.1
 
 def kernel_sources() -> list[Path]:
     """Files whose text decides what is compiled: kernels, and tables whose rows are constants of kernels. Those of
-    `policy/passes` and `envs/threads` reach no other file; the text of their own is in the name of what is kept."""
+    `policy/passes` and `envs/threads` reach no other file but these; the text of their own is in the name of what is kept."""
     package = Path(__file__).parents[1]
     world = {*package.glob("world/**/*.py")} - {package / "world" / f"{name}.py" for name in NO_KERNELS}
     tables = ("config/needs.py", "config/town.py", "dto/town.py", "observations/spec.py")
-    others = ("observations/encode.py", "envs/step.py", "engine/network.py", "bench/roof.py")
+    others = ("observations/encode.py", "envs/step.py", "engine/network.py", "bench/roof.py", "policy/arithmetic.py")
     return sorted([*world, *(package / name for name in (*others, *tables))])
 
 
