@@ -25,6 +25,7 @@ from townlet.policy.jobs import check_engine, run_jobs
 from townlet.policy.training.contexts import RunOptions
 from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
+from townlet.sealed import BROKEN_SEAL, seal_holds, sealed_line, unsealed
 from townlet.signals import StopFlag
 from townlet.statistics import cohens_d, holm, paired_difference, student_p
 from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of
@@ -68,7 +69,7 @@ def run_job(spec: StudySpec, arm: str, seed: int, *, results: Path = RESULTS, ru
 def keep_result(spec: StudySpec, results: Path, found: str) -> ArmResult:
     result = ArmResult.model_validate_json(found)
     with files.AppendLog(results_file(spec, results)) as kept:
-        kept.write(files.sealed_line(found.encode()), sync=True)
+        kept.write(sealed_line(found.encode()), sync=True)
     return result
 
 
@@ -155,12 +156,12 @@ def read_results(results: Path) -> dict[str, ArmResult]:
 def parse_results(path: Path) -> Iterator[ArmResult]:
     """The finished jobs in one file, line by line."""
     *lines, torn = files.read_bytes(path, limit=RESULT_LIMIT).split(b"\n")  # what follows the last newline was never kept
-    if files.seal_holds(torn[:-1]):
+    if seal_holds(torn[:-1]):
         raise DamagedFileError(f"{path}, line {len(lines) + 1}: the line is complete, but does not end with a newline; add one")
     for number, line in enumerate(lines, 1):
-        result = files.unsealed(line)
+        result = unsealed(line)
         if result is None:
-            raise DamagedFileError(f"{path}, line {number}: {files.BROKEN_SEAL}; remove the line to run its job again")
+            raise DamagedFileError(f"{path}, line {number}: {BROKEN_SEAL}; remove the line to run its job again")
         try:
             yield ArmResult.model_validate_json(result)
         except ValueError as error:
