@@ -17,7 +17,7 @@ from townlet.dto.evaluation import MEASURES, Measure
 from townlet.dto.studies import ArmResult, Contrast, StudyReport
 from townlet.envs.vector import VectorTown
 from townlet.errors import DamagedFileError, TownletError, UsageError
-from townlet.evaluation.compare import interval_ends, summarise
+from townlet.evaluation.compare import effect_with, summarise
 from townlet.evaluation.scorecard import policy_hash, run_case, scale_of
 from townlet.evaluation.suites import Case, draw_seed
 from townlet.optional import check_installed, versions
@@ -27,7 +27,7 @@ from townlet.policy.training.orchestrator import PolicyTrainingOrchestrator
 from townlet.policy.training.run_folder import RunFolder
 from townlet.sealed import BROKEN_SEAL, seal_holds, sealed_line, unsealed
 from townlet.signals import StopFlag
-from townlet.statistics import cohens_d, holm, paired_difference, student_p
+from townlet.statistics import holm, student_interval, student_p
 from townlet.studies.spec import StudyJob, StudySpec, job_of, jobs_of
 from townlet.types import Record
 
@@ -270,21 +270,9 @@ def _contrast(name: str, arm: str, against: str, pairs: Sequence[tuple[float, fl
     if not pairs:
         return []
     a, b = np.array(pairs).T
-    interval, d = paired_difference(a, b, level=level, method="student"), cohens_d(a, b)
-    low, high = interval_ends(interval)
-    return [
-        Contrast(
-            measure=name,
-            arm=arm,
-            against=against,
-            difference=interval.value,
-            low=low,
-            high=high,
-            cohens_d=d if np.isfinite(d) else None,
-            p=student_p(a - b) if len(pairs) > 1 else None,
-            seeds=len(pairs),
-        )
-    ]
+    effect = effect_with(student_interval(a - b, level=level), a, b).model_dump(exclude={"pairs"})
+    p = student_p(a - b) if len(pairs) > 1 else None
+    return [Contrast(measure=name, arm=arm, against=against, p=p, seeds=len(pairs), **effect)]
 
 
 def _corrected(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
