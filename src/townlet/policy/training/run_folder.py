@@ -91,13 +91,13 @@ class RunEnvironment(BaseModel):
     command: list[str]
 
     @classmethod
-    def here(cls, command: Sequence[str], threads: int) -> Self:
+    def here(cls, config: SimulationConfig, command: Sequence[str]) -> Self:
         return cls(
             versions=versions("numpy", *(["torch"] if "torch" in sys.modules else [])),
             machine=platform.machine(),
             system=platform.platform(),
             processors=os.cpu_count(),
-            threads=threads,
+            threads=config.training.threads,
             command=list(command),
         )
 
