@@ -24,7 +24,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def canonical(fields: Mapping[str, object]) -> bytes:
-    """The one way to write an object: whoever hashes it hashes this."""
+    """An object in one form, whatever the order of its keys: what seals, the ledger and ids of takes are hashes of."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import process_time
 
@@ -246,33 +246,28 @@ def _run_all(spec: StudySpec, todo: Sequence[StudyJob], results: Path, runs: Pat
         raise JobFailed(f"{len(failed)} jobs failed: {', '.join(failed)}; run the study again to retry them, the others are kept")
 
 
-def _contrasts(found: Sequence[ArmResult], arm: str, against: str, level: float) -> list[Contrast]:
-    mine = {result.seed: result for result in found if result.arm == arm}
-    other = {result.seed: result for result in found if result.arm == against}
-    seeds = sorted(mine.keys() & other.keys())
-    rows = []
+Measures = Mapping[str, Measure]
+
+
+def _contrasts(found: Sequence[ArmResult], arm: str, against: str, level: float) -> Iterator[Contrast]:
+    mine, other = ({one.seed: one.measures for one in found if one.arm == name} for name in (arm, against))
+    return _of_pairs([(mine[seed], other[seed]) for seed in sorted(mine.keys() & other.keys())], arm, against, level)
+
+
+def _against_baseline(found: Sequence[ArmResult], arm: str, name: str, base: Measures, level: float) -> Iterator[Contrast]:
+    return _of_pairs([(result.measures, base) for result in found if result.arm == arm], arm, name, level)
+
+
+def _of_pairs(paired: Sequence[tuple[Measures, Measures]], arm: str, against: str, level: float) -> Iterator[Contrast]:
+    """A contrast of every measure that some pair has."""
     for name in MEASURES:
-        pairs = [(mine[seed].measures[name].mean, other[seed].measures[name].mean) for seed in seeds]
-        rows += _contrast(name, arm, against, [(a, b) for a, b in pairs if a is not None and b is not None], level)
-    return rows
-
-
-def _against_baseline(found: Sequence[ArmResult], arm: str, name: str, base: dict[str, Measure], level: float) -> list[Contrast]:
-    rows = []
-    for measure_name in MEASURES:
-        fixed = base[measure_name].mean
-        means = [result.measures[measure_name].mean for result in found if result.arm == arm]
-        rows += _contrast(measure_name, arm, name, [(a, fixed) for a in means if a is not None and fixed is not None], level)
-    return rows
-
-
-def _contrast(name: str, arm: str, against: str, pairs: Sequence[tuple[float, float]], level: float) -> list[Contrast]:
-    if not pairs:
-        return []
-    a, b = np.array(pairs).T
-    effect = effect_with(student_interval(a - b, level=level), a, b).model_dump(exclude={"pairs"})
-    p = student_p(a - b) if len(pairs) > 1 else None
-    return [Contrast(measure=name, arm=arm, against=against, p=p, seeds=len(pairs), **effect)]
+        means = [(one[name].mean, other[name].mean) for one, other in paired]
+        known = np.array([pair for pair in means if None not in pair], np.float64)
+        if len(known):
+            a, b = known.T
+            effect = effect_with(student_interval(a - b, level=level), a, b).model_dump(exclude={"pairs"})
+            p = student_p(a - b) if len(known) > 1 else None
+            yield Contrast(measure=name, arm=arm, against=against, p=p, seeds=len(known), **effect)
 
 
 def _corrected(contrasts: Sequence[Contrast]) -> tuple[Contrast, ...]:
