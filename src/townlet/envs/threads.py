@@ -146,32 +146,28 @@ class Call(NamedTuple):
         return str(self.entry.__name__)
 
 
-class Threads:
-    """All who share work in a process share the threads, too: one that looks out must not take the core of one that works.
-    Whoever finds them busy does all of its work itself."""
+def run_in_threads(threads: int, jobs: Sequence[Sequence[Call]]) -> None:
+    """The first job here, each of the others in a thread; the calls of a job, up to SLOTS, one after the other.
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def run(self, jobs: Sequence[Sequence[Call]]) -> None:
-        """As many jobs as there are threads, at most; the calls of each, up to SLOTS, one after the other. The first job is done
-        here."""
-        pool = _pool(os.getpid(), self.count) if JIT and len(jobs) > 1 else None
-        if pool is None or not pool.free.acquire(blocking=False):
-            for job in jobs:
-                for call in job:
-                    call.entry(*call.args)
-            return
-        try:
-            for k, job in enumerate(jobs[1:]):
-                pool.leave(k, job)
-            for call in jobs[0]:
+    All who share work in a process share the threads, too: one that looks out must not take the core of one that works. Whoever
+    finds them busy does all of its work itself.
+    """
+    pool = _pool(os.getpid(), threads) if JIT and len(jobs) > 1 else None
+    if pool is None or not pool.free.acquire(blocking=False):
+        for job in jobs:
+            for call in job:
                 call.entry(*call.args)
-        finally:
-            failed = [name for k, job in enumerate(jobs[1:]) for name in pool.wait(k, job)]
-            pool.free.release()
-        if failed:
-            raise RuntimeError(f"{' and '.join(failed)} raised an error in another thread; call it in this one to see which")
+        return
+    try:
+        for k, job in enumerate(jobs[1:]):
+            pool.leave(k, job)
+        for call in jobs[0]:
+            call.entry(*call.args)
+    finally:
+        failed = [name for k, job in enumerate(jobs[1:]) for name in pool.wait(k, job)]
+        pool.free.release()
+    if failed:
+        raise RuntimeError(f"{' and '.join(failed)} raised an error in another thread; call it in this one to see which")
 
 
 class _Pool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from townlet.envs.threads import Call, Threads
+from townlet.envs.threads import Call, run_in_threads
 from townlet.policy import passes
 from townlet.policy.arithmetic import LANES, RELU, TANH
 from townlet.policy.inference import Acted, check_inputs, town_means, weight_shapes
@@ -143,7 +143,7 @@ class FusedNetwork:
     """Acts like `NumpyPolicy`; rows are shared out to threads, which changes no bit."""
 
     def __init__(self, spec: NetworkSpec, names: Sequence[str], threads: int = 1) -> None:
-        self.spec, self.threads, self._threads = spec, threads, Threads(threads)
+        self.spec, self.threads = spec, threads
         self.layout = WeightLayout(spec, names)
         self.names = tuple(names)
         self.spaces = [Workspace(self.layout) for _ in range(threads)]
@@ -169,7 +169,7 @@ class FusedNetwork:
 
     def run(self, calls: Callable[[Workspace, int], list[Call]], shares: int) -> None:
         """What calls(workspace, k) names, for every k below `shares`, each in a thread; there may be as many as `threads`."""
-        self._threads.run([self._loaded(space) + calls(space, k) for k, space in enumerate(self.spaces[:shares])])
+        run_in_threads(self.threads, [self._loaded(space) + calls(space, k) for k, space in enumerate(self.spaces[:shares])])
 
     def _loaded(self, space: Workspace) -> list[Call]:
         """The call that gives a thread the weights as they are now."""
